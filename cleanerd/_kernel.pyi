@@ -1,0 +1,302 @@
+"""The contract of the compiled kernel: bytes, keys and bits. No policy, no path, no clock, no configuration.
+
+Every array argument is one-dimensional and contiguous; every column that comes back is read-only. ``n`` is the number of
+records, ``b`` the number of batches, ``w`` the number of written batches. Offsets, timestamps and producer ids are int64 as
+in the log. Bitmaps are uint64 words, bit ``i`` of word ``i // 64`` counted from the least significant bit.
+
+Nobody may write into an input array during a call: the GIL is released.
+"""
+
+from typing import Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "ACTION_COPY",
+    "ACTION_DROP",
+    "ACTION_EMPTY",
+    "ACTION_REBUILD",
+    "ACTION_SET_HORIZON",
+    "FLAG_HAS_KEY",
+    "FLAG_HAS_VALUE",
+    "Batches",
+    "Chunk",
+    "CorruptLogError",
+    "IndexBuilder",
+    "KernelBugError",
+    "OffsetMap",
+    "Records",
+    "Written",
+    "build_info",
+    "compress",
+    "crc32c",
+    "decode_chunk",
+    "decompress",
+    "fill_by_batch",
+    "popcount_by_batch",
+    "rewrite_chunk",
+    "scan_headers",
+    "store_bits",
+]
+
+# Batch actions of rewrite_chunk: one of the four, plus the flag.
+ACTION_DROP: Final[int]
+ACTION_COPY: Final[int]
+ACTION_REBUILD: Final[int]
+ACTION_EMPTY: Final[int]
+ACTION_SET_HORIZON: Final[int]
+"""0x10, only together with ACTION_REBUILD."""
+
+# Record flags.
+FLAG_HAS_KEY: Final[int]
+FLAG_HAS_VALUE: Final[int]
+
+class CorruptLogError(Exception):
+    """Bytes that are not what the format says. Never raised for the caller's mistakes."""
+
+    reason: str
+    position: int
+    """File position of the bad batch (``position`` argument + its place in ``data``)."""
+    base_offset: int
+    """Base offset of the bad batch, -1 when even that is unknown."""
+    record: int
+    """Index of the bad record in its batch, -1 when the batch itself is bad."""
+
+class KernelBugError(Exception):
+    """A panic inside the kernel, caught at the boundary. Always a bug of ours."""
+
+@final
+class Batches:
+    """The batch table. All columns have ``b`` rows, ``first_record`` has ``b + 1``.
+
+    Legacy batches (``magic`` 0 and 1) appear with their frame only: ``base_offset == last_offset`` = the offset in the frame,
+    no records, the other columns -1; ``attributes`` is theirs.
+    """
+
+    @property
+    def position(self) -> NDArray[np.uint32]: ...  # file position
+    @property
+    def size(self) -> NDArray[np.uint32]: ...  # bytes on disk, the 12 byte frame included
+    @property
+    def base_offset(self) -> NDArray[np.int64]: ...
+    @property
+    def last_offset(self) -> NDArray[np.int64]: ...
+    @property
+    def base_timestamp(self) -> NDArray[np.int64]: ...  # the delete horizon when attribute bit 6 is set
+    @property
+    def max_timestamp(self) -> NDArray[np.int64]: ...
+    @property
+    def producer_id(self) -> NDArray[np.int64]: ...
+    @property
+    def producer_epoch(self) -> NDArray[np.int16]: ...
+    @property
+    def base_sequence(self) -> NDArray[np.int32]: ...
+    @property
+    def leader_epoch(self) -> NDArray[np.int32]: ...
+    @property
+    def attributes(self) -> NDArray[np.int16]: ...
+    @property
+    def magic(self) -> NDArray[np.uint8]: ...
+    @property
+    def crc(self) -> NDArray[np.uint32]: ...
+    @property
+    def first_record(self) -> NDArray[np.uint32]: ...  # [b + 1], into the record table; the difference is the record count
+    @property
+    def consumed(self) -> int: ...
+    """Bytes of whole batches read: the next chunk starts at ``position + consumed``."""
+    @property
+    def needed(self) -> int: ...
+    """Bytes that the batch at ``consumed`` takes when it did not fit into ``data``; 0 when all was read or even its frame is cut."""
+    def __len__(self) -> int: ...
+
+@final
+class Records:
+    """The record table: ``n`` rows, in file order."""
+
+    @property
+    def offset(self) -> NDArray[np.int64]: ...
+    @property
+    def timestamp(self) -> NDArray[np.int64]: ...  # what a consumer sees: append time for LogAppendTime batches
+    @property
+    def key_hash(self) -> NDArray[np.uint64]: ...  # [2n], low and high word in turn; 0 rows without hash_key
+    @property
+    def flags(self) -> NDArray[np.uint8]: ...  # FLAG_*
+    def __len__(self) -> int: ...
+
+@final
+class Chunk:
+    @property
+    def batches(self) -> Batches: ...
+    @property
+    def records(self) -> Records: ...
+    @property
+    def consumed(self) -> int: ...
+    @property
+    def needed(self) -> int: ...
+
+def scan_headers(data: NDArray[np.uint8], position: int, *, verify_crc: bool = False) -> Batches:
+    """Headers of all whole batches; nothing is decompressed. ``position`` is the file position of ``data[0]``.
+
+    Raises:
+        CorruptLogError: a size below the smallest batch, a magic other than 0, 1, 2, a negative record count, an offset delta
+            below zero, a wrong CRC-32C (``verify_crc``, magic 2).
+    """
+
+def decode_chunk(
+    data: NDArray[np.uint8],
+    position: int,
+    *,
+    hash_key: bytes | None = None,
+    verify_crc: bool = True,
+    max_unpacked: int = 1073741824,
+) -> Chunk:
+    """Whole batches to columns, every codec unpacked inside. Stops early, between batches, when the record table grows large.
+
+    ``hash_key``: 16 random bytes, one per plan, for SipHash-1-3-128 of the record keys (null keys hash to 0, 0).
+    ``max_unpacked``: bytes that one batch may unpack to.
+
+    Raises:
+        CorruptLogError: what scan_headers raises, and: unknown codec, damaged compressed data, more than ``max_unpacked``, a
+            record that does not use exactly its length, offset deltas that do not rise strictly or pass the last offset,
+            a record count that the bytes do not bear out.
+    """
+
+@final
+class OffsetMap:
+    """key hash -> largest ordinal, in a fixed amount of memory (4x16 pair layout, kernel.md section 4).
+
+    With ``shards`` > 1 every call works on the keys of ``shard`` alone and leaves the rows of others aside.
+    """
+
+    def __new__(cls, memory_bytes: int, *, load: float = 0.85, huge_pages: bool = True) -> OffsetMap: ...
+    def put_max(
+        self,
+        key_hash: NDArray[np.uint64],
+        first_ordinal: int,
+        mask: NDArray[np.bool_],
+        *,
+        shard: int = 0,
+        shards: int = 1,
+    ) -> int:
+        """Record ``i`` has ordinal ``first_ordinal + i``. Rows where ``mask`` is false are passed over.
+
+        Returns the number of rows dealt with: ``n``, or less when the map is full (that row and the rest were not put).
+        """
+    def contains(
+        self, key_hash: NDArray[np.uint64], mask: NDArray[np.bool_], *, shard: int = 0, shards: int = 1
+    ) -> NDArray[np.bool_]:
+        """True where ``mask`` is true, the key belongs to ``shard`` and the map holds it."""
+    def winners(self, first_ordinal: int, count: int) -> NDArray[np.uint64]:
+        """Bit ``i``: some key's winning ordinal is ``first_ordinal + i``. ``first_ordinal`` is a multiple of 64."""
+    def clear(self) -> None: ...
+    @property
+    def capacity(self) -> int: ...
+    """Keys it takes before it is full."""
+    @property
+    def memory_bytes(self) -> int: ...
+    @property
+    def identity_bits(self) -> float: ...
+    def __len__(self) -> int: ...
+
+def popcount_by_batch(bits: NDArray[np.uint64], first_record: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """[b]: set bits of each batch's records. ``bits`` must reach ``first_record[b]``."""
+
+def fill_by_batch(flags: NDArray[np.bool_], first_record: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """Bitmap with the bits of every record of the flagged batches set; ``ceil(first_record[b] / 64)`` words."""
+
+def store_bits(bits: NDArray[np.uint64], first_bit: int, values: NDArray[np.bool_]) -> None:
+    """Overwrite bits ``first_bit .. first_bit + len(values)`` of the (writable) bitmap."""
+
+@final
+class Written:
+    """What rewrite_chunk wrote: the bytes and, per written batch, what the indexes need."""
+
+    @property
+    def data(self) -> NDArray[np.uint8]: ...
+    @property
+    def position(self) -> NDArray[np.uint32]: ...  # [w] in data
+    @property
+    def size(self) -> NDArray[np.uint32]: ...  # [w]
+    @property
+    def last_offset(self) -> NDArray[np.int64]: ...  # [w]
+    @property
+    def max_timestamp(self) -> NDArray[np.int64]: ...  # [w]
+    @property
+    def record_count(self) -> NDArray[np.uint32]: ...  # [w]
+    @property
+    def consumed(self) -> int: ...
+    @property
+    def needed(self) -> int: ...
+    @property
+    def batches_read(self) -> int: ...
+    @property
+    def records_read(self) -> int: ...
+    def __len__(self) -> int: ...
+
+def rewrite_chunk(
+    data: NDArray[np.uint8],
+    position: int,
+    keep_bits: NDArray[np.uint64],
+    first_bit: int,
+    actions: NDArray[np.uint8],
+    *,
+    delete_horizon: int = -1,
+    verify_crc: bool = True,
+    max_unpacked: int = 1073741824,
+) -> Written:
+    """Do what ``actions`` says with each whole batch in ``data``; ``actions[0]`` and ``first_bit`` belong to the first.
+
+    ``actions`` may be longer than the batches in ``data``. Dropped batches are neither checked nor unpacked. Rebuilt batches
+    follow F-2.2, F-2.5, F-2.6 and C-52, with record attributes kept (U-14) and the batch's own codec at its default level.
+    A negative ``delete_horizon`` with ACTION_SET_HORIZON rebuilds without the bit (C-50). Stops early, between batches, when
+    the output grows large.
+
+    Raises:
+        CorruptLogError: as decode_chunk, for the batches that are copied, rebuilt or emptied; also what C-54 lists.
+        ValueError: fewer actions or keep bits than batches or records, an unknown action, REBUILD that keeps no record,
+            anything but DROP or COPY for a legacy batch.
+    """
+
+@final
+class IndexBuilder:
+    """The two indexes of one segment that is being written (F-6/7.1, per batch as 3.9 and 4.x do)."""
+
+    def __new__(
+        cls, base_offset: int, interval_bytes: int, *, max_offset_entries: int, max_time_entries: int
+    ) -> IndexBuilder: ...
+    def append(self, written: Written) -> None:
+        """The batches of ``written`` follow in the segment. Entries over the maxima are left out (T-36).
+
+        Raises:
+            ValueError: a last offset outside ``base_offset .. base_offset + 2^31 - 1``.
+        """
+    def finish(self) -> tuple[bytes, bytes]:
+        """``.index`` and ``.timeindex`` contents, the closing time entry included; the builder stays as it was."""
+    @property
+    def position(self) -> int: ...
+    """Bytes of the segment so far."""
+    @property
+    def max_timestamp(self) -> int: ...
+    """Largest batch timestamp so far, -1 when none."""
+
+def crc32c(data: NDArray[np.uint8], seed: int = 0) -> int:
+    """CRC-32C; ``seed`` is the value of the bytes before."""
+
+def compress(codec: int, data: bytes) -> bytes:
+    """``data`` as the payload of a batch with this codec (0..4), at the codec's default level.
+
+    Raises:
+        ValueError: no such codec.
+    """
+
+def decompress(codec: int, data: bytes, limit: int) -> bytes:
+    """The other way.
+
+    Raises:
+        CorruptLogError: damaged data, or more than ``limit`` bytes. ``position`` is -1.
+        ValueError: no such codec.
+    """
+
+def build_info() -> dict[str, str]:
+    """Version, target, profile and crate versions: what belongs into a bug report."""

@@ -1,0 +1,1 @@
+"""Putting staged segments in: the only room that changes files which a broker may read."""

@@ -1,0 +1,1 @@
+"""One cleaning: plan, index, decide, rewrite, stage, verify."""

@@ -1,0 +1,76 @@
+"""The error tree.
+
+::
+
+    CleanerdError                 exit code 1: anything else (no space, unreadable file)
+    ├── ConfigError               3: a setting, or a file that holds settings, is wrong
+    ├── RefusedError              4: cleanerd will not touch this now
+    │   ├── LogDirBusyError         somebody (a broker) has the log directory or a segment open
+    │   ├── UnsupportedLogError     data that this version does not know how to clean
+    │   └── StalePlanError          the log changed under the plan
+    └── CorruptionError           5: bytes that do not mean what the format says
+
+Every error says what happened, where, and what to do: ``message`` is the what, ``where`` the file (and
+byte position), ``hint`` the way out. ``str(error)`` is the one line an operator reads.
+"""
+
+from __future__ import annotations
+
+
+class CleanerdError(Exception):
+    """Root of the tree. ``exit_code`` is the process exit code when this is the worst that happened."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        line = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{line} ({self.hint})" if self.hint else line
+
+
+class ConfigError(CleanerdError):
+    """A setting, or a file that holds settings, is wrong."""
+
+    exit_code = 3
+
+
+class RefusedError(CleanerdError):
+    """Cleaning is possible in principle, but not now or not by this version."""
+
+    exit_code = 4
+
+
+class LogDirBusyError(RefusedError):
+    """A broker (or another cleanerd) has the log directory or one of its segments open."""
+
+
+class UnsupportedLogError(RefusedError):
+    """The log holds data that this version cannot clean; the partition is quarantined with this reason."""
+
+
+class StalePlanError(RefusedError):
+    """The log is no longer what the plan was made for; nothing of the plan may be applied."""
+
+
+class CorruptionError(CleanerdError):
+    """Bytes that do not mean what the format says. ``position`` is the byte position in ``where``, or -1."""
+
+    exit_code = 5
+
+    def __init__(
+        self, message: str, *, where: str | None = None, position: int = -1, hint: str | None = None
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.position = position
+
+    def __str__(self) -> str:
+        place = self.where or "?"
+        if self.position >= 0:
+            place = f"{place} at byte {self.position}"
+        line = f"{place}: {self.message}"
+        return f"{line} ({self.hint})" if self.hint else line

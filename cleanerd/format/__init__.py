@@ -1,0 +1,1 @@
+"""Kafka's bytes <-> values. Pure: no file, no clock."""

@@ -1,0 +1,1 @@
+"""A partition as found on disk: its files, its bounds, its configuration."""
