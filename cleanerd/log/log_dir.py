@@ -1,0 +1,105 @@
+"""One entry of a broker's ``log.dirs``: identity, checkpoints, partitions."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import CleanerdError, ConfigError
+from cleanerd.format.checkpoint import read_offset_checkpoint
+from cleanerd.format.meta import MetaProperties, read_meta_properties
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT = "replication-offset-checkpoint"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """A log directory at one moment.
+
+    The four mappings are Kafka's checkpoint files; a missing file reads as an empty mapping (C-86, S-02: no high watermark
+    and no recovery point means that nothing is cleanable). ``partitions`` leaves out ``__cluster_metadata`` and everything
+    that is on its way in or out (``-future``, ``-delete``, ``-stray``; S-21).
+    """
+
+    path: Path
+    meta: MetaProperties
+    partitions: tuple[TopicPartition, ...]
+    cleaner_offsets: Mapping[TopicPartition, int]
+    recovery_points: Mapping[TopicPartition, int]
+    log_start_offsets: Mapping[TopicPartition, int]
+    high_watermarks: Mapping[TopicPartition, int]
+    has_high_watermarks: bool
+    clean_shutdown: bool
+
+    @property
+    def metadata_directory(self) -> Path:
+        """Where this directory's share of the KRaft metadata log would lie."""
+        return self.path / f"{METADATA_TOPIC}-0"
+
+
+def read_log_dir(path: Path) -> LogDir:
+    """Read what a log directory says of itself; opens no partition.
+
+    Raises:
+        ConfigError: not a log directory of a broker.
+        CorruptionError: a checkpoint or ``meta.properties`` does not parse.
+        CleanerdError: a file cannot be read.
+    """
+    if not path.is_dir():
+        what = "is not a directory" if path.exists() else "does not exist"
+        raise ConfigError(what, where=str(path), hint="name a directory from the broker's log.dirs")
+    meta_bytes = _read(path / META_PROPERTIES)
+    if meta_bytes is None:
+        raise ConfigError(
+            f"has no {META_PROPERTIES}, so it is not a broker's log directory",
+            where=str(path),
+            hint="name a directory from the broker's log.dirs, not a partition inside it",
+        )
+    names = [parse_topic_partition_dir(entry.name) for entry in _scan(path) if entry.is_dir(follow_symlinks=False)]
+    high_watermarks = _checkpoint(path / HIGH_WATERMARK_CHECKPOINT)
+    return LogDir(
+        path=path,
+        meta=read_meta_properties(meta_bytes, str(path / META_PROPERTIES)),
+        partitions=tuple(sorted(name for name in names if name is not None and name.topic != METADATA_TOPIC)),
+        cleaner_offsets=_checkpoint(path / CLEANER_CHECKPOINT) or {},
+        recovery_points=_checkpoint(path / RECOVERY_POINT_CHECKPOINT) or {},
+        log_start_offsets=_checkpoint(path / LOG_START_CHECKPOINT) or {},
+        high_watermarks=high_watermarks or {},
+        has_high_watermarks=high_watermarks is not None,
+        clean_shutdown=(path / CLEAN_SHUTDOWN).exists(),
+    )
+
+
+def _checkpoint(path: Path) -> dict[TopicPartition, int] | None:
+    data = _read(path)
+    return None if data is None else read_offset_checkpoint(data, str(path))
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def _scan(path: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            return list(entries)
+    except OSError as error:
+        raise CleanerdError(f"cannot be listed: {error.strerror}", where=str(path)) from error

@@ -1,0 +1,136 @@
+"""A partition directory as found: segments, snapshots, identity, and what does not belong there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.format.checkpoint import EpochStart, read_epoch_checkpoint
+from cleanerd.format.meta import read_partition_metadata
+from cleanerd.format.names import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIMEINDEX_SUFFIX,
+    TXNINDEX_SUFFIX,
+    TopicPartition,
+    parse_file_name,
+)
+from cleanerd.log.segment import Segment
+
+if TYPE_CHECKING:
+    import uuid
+    from pathlib import Path
+
+    from cleanerd.log.log_dir import LogDir
+
+PARTITION_METADATA = "partition.metadata"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+COMPANION_SUFFIXES = (INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX, SNAPSHOT_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """One partition at one moment. ``segments`` ascend by base offset; the last is the active one (F-5).
+
+    ``unfinished`` names ``.swap`` and ``.cleaned`` files: somebody's replacement that was cut short (S-21).
+    """
+
+    name: TopicPartition
+    path: Path
+    topic_id: uuid.UUID | None
+    segments: tuple[Segment, ...]
+    snapshots: tuple[int, ...]
+    leader_epochs: tuple[EpochStart, ...]
+    unfinished: tuple[str, ...]
+    log_start_offset: int
+    recovery_point: int
+    high_watermark: int
+    cleaner_offset: int | None
+
+    @property
+    def active(self) -> Segment:
+        """The segment that the broker appends to. Never touched (S-06)."""
+        return self.segments[-1]
+
+    def end_of(self, index: int) -> int:
+        """The base offset of the segment after ``segments[index]``: where its range ends."""
+        return self.segments[index + 1].base
+
+    def leader_epoch_at(self, offset: int) -> int:
+        """The leader epoch that wrote ``offset``; -1 when the checkpoint does not reach back to it (F-9)."""
+        epoch = -1
+        for start in self.leader_epochs:
+            if start.start_offset > offset:
+                break
+            epoch = start.epoch
+        return epoch
+
+
+def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
+    """List a partition directory and read its small files.
+
+    Raises:
+        CorruptionError: ``partition.metadata`` or ``leader-epoch-checkpoint`` does not parse, or there is no segment.
+        CleanerdError: the directory or a file in it cannot be read.
+    """
+    path = log_dir.path / str(name)
+    segments, snapshots, unfinished = _list(path)
+    if not segments:
+        raise CorruptionError("holds no segment", where=str(path), hint="start the broker once, it creates one")
+    metadata = _read(path / PARTITION_METADATA)
+    epochs = _read(path / LEADER_EPOCHS)
+    return PartitionLog(
+        name=name,
+        path=path,
+        topic_id=None if metadata is None else read_partition_metadata(metadata, str(path / PARTITION_METADATA)),
+        segments=tuple(segments),
+        snapshots=tuple(snapshots),
+        leader_epochs=() if epochs is None else tuple(read_epoch_checkpoint(epochs, str(path / LEADER_EPOCHS))),
+        unfinished=tuple(unfinished),
+        log_start_offset=max(log_dir.log_start_offsets.get(name, 0), segments[0].base),
+        recovery_point=log_dir.recovery_points.get(name, 0),
+        high_watermark=log_dir.high_watermarks.get(name, 0),
+        cleaner_offset=log_dir.cleaner_offsets.get(name),
+    )
+
+
+def _list(path: Path) -> tuple[list[Segment], list[int], list[str]]:
+    stats: dict[int, os.stat_result] = {}
+    companions: dict[int, set[str]] = {}
+    unfinished: list[str] = []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                parsed = parse_file_name(entry.name)
+                if parsed is None:
+                    continue
+                base, suffix = parsed
+                if suffix.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
+                    unfinished.append(entry.name)
+                elif suffix == SEGMENT_SUFFIX:
+                    if not entry.is_file(follow_symlinks=False):
+                        raise CorruptionError("is not a plain file", where=entry.path)
+                    stats[base] = entry.stat(follow_symlinks=False)
+                elif suffix in COMPANION_SUFFIXES:
+                    companions.setdefault(base, set()).add(suffix)
+    except OSError as error:
+        raise CleanerdError(f"cannot be listed: {error.strerror}", where=str(path)) from error
+    segments = [
+        Segment.from_stat(base, stat, frozenset(companions.get(base, ()))) for base, stat in sorted(stats.items())
+    ]
+    snapshots = sorted(base for base, suffixes in companions.items() if SNAPSHOT_SUFFIX in suffixes)
+    return segments, snapshots, sorted(unfinished)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error

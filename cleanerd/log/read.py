@@ -1,0 +1,150 @@
+"""Reading segments chunk by chunk through the kernel.
+
+A chunk is whole batches, read into one reused buffer by ``preadv``. Segments are never mapped: a file that is cut while it is
+mapped kills the process, a short read is an error that can be told.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    from cleanerd.log.segment import Segment
+
+DEFAULT_CHUNK_BYTES = 4 * 1024 * 1024
+
+
+class Consumed(Protocol):
+    """What every chunk call of the kernel returns at least."""
+
+    @property
+    def consumed(self) -> int:
+        """Bytes of whole batches that were used."""
+
+    @property
+    def needed(self) -> int:
+        """Size of the batch that did not fit, 0 when unknown."""
+
+
+T = TypeVar("T", bound=Consumed)
+
+
+class SegmentReader:
+    """Reads the segments of one partition through its directory descriptor.
+
+    Not for two threads at once: the buffer is reused, and the arrays a kernel call got are gone with the next read.
+    """
+
+    def __init__(self, path: str, *, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> None:
+        self.path = path
+        self._chunk_bytes = chunk_bytes
+        self._buffer = np.empty(chunk_bytes, dtype=np.uint8)
+        try:
+            self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise CleanerdError(f"cannot be opened: {error.strerror}", where=path) from error
+
+    def __enter__(self) -> SegmentReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the directory descriptor; reading on is an error."""
+        if self._directory >= 0:
+            os.close(self._directory)
+            self._directory = -1
+
+    def headers(self, segment: Segment, *, start: int = 0) -> Iterator[_kernel.Batches]:
+        """The batch headers of a segment from file position ``start`` on, a chunk at a time.
+
+        Raises:
+            CorruptionError: see ``scan_headers``; also a segment that ends inside a batch (C-57).
+        """
+        return self.chunks(segment, _kernel.scan_headers, start=start)
+
+    def chunks(self, segment: Segment, call: Callable[[NDArray[np.uint8], int], T], *, start: int = 0) -> Iterator[T]:
+        """Feed the segment to ``call(data, position)`` until its end; yields what the call returns.
+
+        The bytes are those of ``segment.size_bytes`` as it was listed: what came later is not looked at.
+
+        Raises:
+            CorruptionError: the call found damage, or the segment ends inside a batch.
+            CleanerdError: the file is gone or cannot be read, or has become shorter.
+        """
+        name = file_name(segment.base, SEGMENT_SUFFIX)
+        where = f"{self.path}/{name}"
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
+        except OSError as error:
+            raise CleanerdError(f"cannot be opened: {error.strerror}", where=where) from error
+        try:
+            yield from self._chunks(descriptor, where, segment.size_bytes, call, start)
+        finally:
+            os.close(descriptor)
+            if len(self._buffer) > self._chunk_bytes:
+                self._buffer = np.empty(self._chunk_bytes, dtype=np.uint8)
+
+    def _chunks(
+        self, descriptor: int, where: str, size: int, call: Callable[[NDArray[np.uint8], int], T], start: int
+    ) -> Iterator[T]:
+        position = start
+        while position < size:
+            data = self._fill(descriptor, where, position, size)
+            try:
+                result = call(data, position)
+            except _kernel.CorruptLogError as error:
+                raise corruption(error, where) from error
+            if result.consumed == 0:
+                if len(data) == size - position or result.needed > size - position:
+                    raise CorruptionError(
+                        f"ends inside a batch: {size - position} bytes are left"
+                        + (f" of a batch of {result.needed}" if result.needed else ""),
+                        where=where,
+                        position=position,
+                    )
+                self._buffer = np.empty(max(result.needed, 2 * len(self._buffer)), dtype=np.uint8)
+                continue
+            position += result.consumed
+            yield result
+
+    def _fill(self, descriptor: int, where: str, position: int, size: int) -> NDArray[np.uint8]:
+        wanted = min(len(self._buffer), size - position)
+        data = self._buffer[:wanted]
+        done = 0
+        while done < wanted:
+            try:
+                count = os.preadv(descriptor, [memoryview(data)[done:]], position + done)
+            except OSError as error:
+                raise CleanerdError(f"cannot be read: {error.strerror}", where=where) from error
+            if count == 0:
+                raise CleanerdError(
+                    f"became shorter while it was read: {size} bytes were listed, it ends at {position + done}",
+                    where=where,
+                )
+            done += count
+        return data
+
+
+def corruption(error: _kernel.CorruptLogError, where: str) -> CorruptionError:
+    """The kernel's finding as an error of ours, with the file it is about."""
+    place = [f"batch at offset {error.base_offset}"] if error.base_offset >= 0 else []
+    if error.record >= 0:
+        place.append(f"record {error.record}")
+    reason = f"{error.reason} ({', '.join(place)})" if place else error.reason
+    return CorruptionError(reason, where=where, position=error.position)
