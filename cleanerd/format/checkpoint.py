@@ -1,0 +1,138 @@
+"""Checkpoint text files: offsets per partition and leader epochs (F-9, F-11).
+
+::
+
+    0                        version
+    <number of entries>
+    <topic> <partition> <offset>      or, leader-epoch-checkpoint:  <epoch> <start offset>
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import CorruptionError
+from cleanerd.format.names import MAX_INT32, MAX_OFFSET, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+VERSION = 0
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+# Java's \s: no Unicode spaces.
+_SPACE = re.compile(r"[ \t\n\x0b\f\r]+")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EpochStart:
+    """The first offset that was written in a leader epoch."""
+
+    epoch: int
+    start_offset: int
+
+
+def read_offset_checkpoint(data: bytes, where: str) -> dict[TopicPartition, int]:
+    """Offsets by partition, read as strictly as the broker does (F-11); an empty file has none.
+
+    A partition that is listed twice has the later offset, as in Kafka.
+
+    Raises:
+        CorruptionError: another version, a line with other than three fields, a bad number, a wrong count. The message
+            names the line, ``position`` is where it starts.
+    """
+    offsets = {}
+    for line in _entry_lines(data, where, fields=3):
+        topic, partition, offset = line.fields
+        place = TopicPartition(topic, line.number(partition, 0, MAX_INT32))
+        offsets[place] = line.number(offset, -MAX_OFFSET - 1, MAX_OFFSET)
+    return offsets
+
+
+def write_offset_checkpoint(entries: Mapping[TopicPartition, int]) -> bytes:
+    """The file for ``entries``, sorted by partition, a line feed after every line."""
+    lines = [str(VERSION), str(len(entries))]
+    lines += [f"{place.topic} {place.partition} {offset}" for place, offset in sorted(entries.items())]
+    return "".join(f"{line}\n" for line in lines).encode("utf-8")
+
+
+def read_epoch_checkpoint(data: bytes, where: str) -> list[EpochStart]:
+    """Leader epochs in the order of the file (F-9); an empty file has none.
+
+    Raises:
+        CorruptionError: as :func:`read_offset_checkpoint`, with two fields a line.
+    """
+    return [
+        EpochStart(line.number(line.fields[0], 0, MAX_INT32), line.number(line.fields[1], 0, MAX_OFFSET))
+        for line in _entry_lines(data, where, fields=2)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line of a checkpoint, which knows how to say what is wrong with it."""
+
+    where: str
+    line_number: int
+    position: int
+    fields: tuple[str, ...]
+
+    def number(self, text: str, smallest: int, largest: int) -> int:
+        if _NUMBER.fullmatch(text) is None or not smallest <= int(text) <= largest:
+            raise self.error(f"{text[:40]!r} is not a number between {smallest} and {largest}")
+        return int(text)
+
+    def error(self, message: str) -> CorruptionError:
+        return CorruptionError(f"line {self.line_number}: {message}", where=self.where, position=self.position)
+
+
+def _entry_lines(data: bytes, where: str, *, fields: int) -> Iterator[_Line]:
+    """The entries of a checkpoint, each with exactly ``fields`` fields; checks version and count.
+
+    The count is checked after the last entry, so consume the iterator before you use what it gave.
+    """
+    lines = list(_split_lines(data, where))
+    if not lines:
+        return
+    version = lines[0].number(lines[0].fields[0], -MAX_INT32 - 1, MAX_INT32)
+    if version != VERSION:
+        raise lines[0].error(f"checkpoint version {version} is unknown, only {VERSION} is")
+    if len(lines) < 2:
+        raise CorruptionError("line 2: the number of entries is missing", where=where, position=len(data))
+    expected = lines[1].number(lines[1].fields[0], -MAX_INT32 - 1, MAX_INT32)
+    for line in lines[2:]:
+        parts = _fields(line.fields[0])
+        if len(parts) != fields:
+            raise line.error(f"{len(parts)} fields instead of {fields}")
+        yield _Line(where, line.line_number, line.position, parts)
+    if expected != len(lines) - 2:
+        raise lines[1].error(f"{expected} entries announced, {len(lines) - 2} found")
+
+
+def _split_lines(data: bytes, where: str) -> Iterator[_Line]:
+    """Lines as Java's readers end them: at LF, CR or both; the last one may lack its end. One field, the whole line."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptionError("not UTF-8 text", where=where, position=error.start) from None
+    start = 0
+    position = 0
+    number = 1
+    while start < len(text):
+        end = _LINE_END.search(text, start)
+        stop, following = (end.start(), end.end()) if end else (len(text), len(text))
+        yield _Line(where, number, position, (text[start:stop],))
+        position += len(text[start:following].encode("utf-8"))
+        start = following
+        number += 1
+
+
+def _fields(line: str) -> tuple[str, ...]:
+    """Split on runs of white space; a leading run gives an empty first field, a trailing one gives none, as in Java."""
+    parts = _SPACE.split(line)
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return tuple(parts)

@@ -1,0 +1,105 @@
+"""Names on disk: segment files, partition directories, KRaft snapshots, and Kafka's way to write a UUID (F-5, F-12)."""
+
+from __future__ import annotations
+
+import base64
+import re
+import uuid
+from dataclasses import dataclass
+
+SEGMENT_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIMEINDEX_SUFFIX = ".timeindex"
+TXNINDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+
+DELETED_SUFFIX = ".deleted"
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+MAX_OFFSET = 2**63 - 1
+MAX_INT32 = 2**31 - 1
+
+_FILE_NAME = re.compile(
+    r"([0-9]{20})(\.(?:log|index|timeindex|txnindex|snapshot)(?:\.(?:deleted|cleaned|swap))?)", re.ASCII
+)
+_CHECKPOINT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII)
+# One digit form per number, so that str() of the result is the directory name again.
+_PARTITION_DIR = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})", re.ASCII)
+_UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}(?:==)?", re.ASCII)
+
+
+def file_name(base: int, suffix: str) -> str:
+    """Name of a file of the segment ``base``: 20 digits and ``suffix``.
+
+    Raises:
+        ValueError: ``base`` is no offset.
+    """
+    if not 0 <= base <= MAX_OFFSET:
+        raise ValueError(f"{base} is no base offset")
+    return f"{base:020d}{suffix}"
+
+
+def parse_file_name(name: str) -> tuple[int, str] | None:
+    """``(base offset, suffix)`` of a segment's file; the suffix is the whole of it, e.g. ``.log`` or ``.log.swap``.
+
+    None for any other name: checkpoints, temporary files, somebody's copy.
+    """
+    match = _FILE_NAME.fullmatch(name)
+    if match is None:
+        return None
+    base = int(match[1])
+    return (base, match[2]) if base <= MAX_OFFSET else None
+
+
+def parse_checkpoint_name(name: str) -> tuple[int, int] | None:
+    """``(end offset, leader epoch)`` of a complete KRaft snapshot ``<20 digits>-<10 digits>.checkpoint``, else None.
+
+    The snapshot holds what the metadata log says below the end offset. ``.checkpoint.part`` and
+    ``.checkpoint.deleted`` give None.
+    """
+    match = _CHECKPOINT_NAME.fullmatch(name)
+    if match is None:
+        return None
+    end, epoch = int(match[1]), int(match[2])
+    return (end, epoch) if end <= MAX_OFFSET and epoch <= MAX_INT32 else None
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A partition of a topic; ``str()`` gives the directory name ``topic-3``."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def parse_topic_partition_dir(name: str) -> TopicPartition | None:
+    """The partition whose current log the directory ``name`` holds: what follows the last dash is the number (F-5).
+
+    None for ``-future``, ``-delete`` and ``-stray`` directories and for everything that is no partition directory.
+    A number with leading zeros gives None too, because the partition would be looked for under another name.
+    """
+    match = _PARTITION_DIR.fullmatch(name)
+    if match is None or match[1] in {".", ".."}:
+        return None
+    partition = int(match[2])
+    return TopicPartition(match[1], partition) if partition <= MAX_INT32 else None
+
+
+def uuid_from_base64(text: str) -> uuid.UUID:
+    """A UUID as Kafka writes it: URL-safe base64, 22 characters (padding is accepted).
+
+    Raises:
+        ValueError: ``text`` is no such thing.
+    """
+    if _UUID_TEXT.fullmatch(text) is None:
+        raise ValueError(f"{text[:40]!r} is no base64 UUID of 22 characters")
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text[:22] + "=="))
+
+
+def uuid_to_base64(value: uuid.UUID) -> str:
+    """The 22 characters by which Kafka shows ``value``."""
+    return base64.urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")
