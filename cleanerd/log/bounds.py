@@ -1,0 +1,115 @@
+"""From where to where a partition may be cleaned, read from what the broker left on disk (S-01, S-02, C-02..C-11)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import CleanerdError
+from cleanerd.format.index import read_offset_index, read_time_index
+from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX, file_name
+from cleanerd.policy.cleanable import Bound, Dirtiness, bound, dirtiness, overdue_ms, segment_range, too_young
+
+if TYPE_CHECKING:
+    from cleanerd.log.partition import PartitionLog
+    from cleanerd.log.read import SegmentReader
+    from cleanerd.log.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What may be cleaned and how much of it there is."""
+
+    first_dirty_offset: int
+    bound: Bound
+    dirtiness: Dirtiness
+    overdue_ms: int
+
+
+def read_bounds(
+    log: PartitionLog,
+    reader: SegmentReader,
+    *,
+    first_dirty_offset: int,
+    now_ms: int,
+    min_lag_ms: int,
+    max_lag_ms: int,
+) -> Bounds:
+    """Put the limits of S-01 together.
+
+    The last stable offset is the high watermark here: partitions with transactional data below the bound are refused by this
+    version, and an open transaction that begins above the bound does not limit it.
+
+    Raises:
+        CorruptionError: a time index or a first batch that has to be read is damaged.
+        CleanerdError: a file cannot be read.
+    """
+    bases = [segment.base for segment in log.segments]
+    sealed = log.segments[:-1]
+    limits = {
+        "the active segment": log.active.base,
+        "the high watermark": log.high_watermark,
+        "the recovery point": log.recovery_point,
+    }
+    dirty_rows = segment_range(bases[:-1], first_dirty_offset, log.active.base)
+    if min_lag_ms > 0:
+        ages = [(sealed[row].base, _largest_timestamp_ms(log, sealed[row])) for row in dirty_rows]
+        young = too_young(ages, now_ms, min_lag_ms)
+        if young is not None:
+            limits["min.compaction.lag.ms"] = young
+    limit = bound(limits, bases, first_dirty_offset)
+    dirt = dirtiness(bases[:-1], [segment.size_bytes for segment in sealed], first_dirty_offset, limit.offset)
+    late_ms = 0
+    if max_lag_ms < 2**63 - 1:
+        firsts = [_first_timestamp_ms(reader, sealed[row]) for row in dirty_rows]
+        late_ms = overdue_ms(firsts, now_ms, max_lag_ms)
+    return Bounds(first_dirty_offset, limit, dirt, late_ms)
+
+
+def log_end_offset(log: PartitionLog, reader: SegmentReader) -> int:
+    """One past the last offset of the log, from the active segment's batches (C-86).
+
+    Raises:
+        CorruptionError: the active segment is damaged after its last index entry.
+    """
+    end = log.active.base
+    for batches in reader.headers(log.active, start=_last_indexed_position(log, log.active)):
+        if len(batches):
+            end = max(end, int(batches.last_offset[-1]) + 1)
+    return end
+
+
+def _last_indexed_position(log: PartitionLog, segment: Segment) -> int:
+    data = _read(log, segment, INDEX_SUFFIX)
+    if data is None:
+        return 0
+    entries = read_offset_index(data, str(log.path / file_name(segment.base, INDEX_SUFFIX)))
+    position = int(entries["position"][-1]) if len(entries) else 0
+    return position if 0 <= position < segment.size_bytes else 0
+
+
+def _largest_timestamp_ms(log: PartitionLog, segment: Segment) -> int:
+    """The last time index entry's timestamp, else the file's modification time (C-05)."""
+    data = _read(log, segment, TIMEINDEX_SUFFIX)
+    if data is not None:
+        entries = read_time_index(data, str(log.path / file_name(segment.base, TIMEINDEX_SUFFIX)))
+        if len(entries) and int(entries["timestamp"][-1]) >= 0:
+            return int(entries["timestamp"][-1])
+    return segment.mtime_ns // 1_000_000
+
+
+def _first_timestamp_ms(reader: SegmentReader, segment: Segment) -> int:
+    """The largest timestamp of the segment's first batch (C-10), -1 when it is empty."""
+    for batches in reader.headers(segment):
+        return int(batches.max_timestamp[0]) if len(batches) else -1
+    return -1
+
+
+def _read(log: PartitionLog, segment: Segment, suffix: str) -> bytes | None:
+    path = log.path / file_name(segment.base, suffix)
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error

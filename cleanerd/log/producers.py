@@ -1,0 +1,135 @@
+"""Which producers are alive, and the offset of the last data batch of each (C-85, R192-2).
+
+Kafka keeps this state in memory and writes it to ``<offset>.snapshot`` when a segment rolls and when it stops. Newest snapshot
+plus the batches after it, to the end of the log, gives the same state again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd.errors import CorruptionError
+from cleanerd.format.batch import CONTROL
+from cleanerd.format.names import SNAPSHOT_SUFFIX, file_name
+from cleanerd.format.snapshot import read_snapshot
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd import _kernel
+    from cleanerd.log.partition import PartitionLog
+    from cleanerd.log.read import SegmentReader
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    last_data_offset: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Producers:
+    """The active producers of a partition, as far as cleaning needs them.
+
+    ``last_data_offsets`` are the last offsets of the batches that hold each one's last sequence, ascending. ``snapshot_offset``
+    is where the replay began: -1 when there was no usable snapshot and the whole log was read.
+    """
+
+    last_data_offsets: tuple[int, ...]
+    snapshot_offset: int
+    end_offset: int
+    damaged_snapshots: tuple[str, ...]
+
+
+def read_producers(
+    log: PartitionLog, reader: SegmentReader, *, now_ms: int, expiration_ms: int, snapshots_from: int = 0
+) -> Producers:
+    """Rebuild the producer state at the end of the log.
+
+    A producer is expired when ``now_ms - last timestamp >= expiration_ms``; an open transaction would keep it alive, but
+    partitions with transactions are not cleaned by this version. A damaged snapshot is passed over for the next older one,
+    as the broker does (F-10). ``snapshots_from`` leaves older snapshots aside (tests).
+
+    Raises:
+        CorruptionError: the log itself is damaged after the snapshot.
+    """
+    state, snapshot_offset, damaged = _newest_snapshot(log, snapshots_from)
+    end = _replay(log, reader, state, snapshot_offset)
+    offsets = sorted(
+        producer.last_data_offset
+        for producer in state.values()
+        if producer.last_data_offset >= 0 and now_ms - producer.timestamp_ms < expiration_ms
+    )
+    return Producers(tuple(offsets), snapshot_offset, end, tuple(damaged))
+
+
+def _newest_snapshot(log: PartitionLog, lowest: int) -> tuple[dict[int, _Producer], int, list[str]]:
+    damaged: list[str] = []
+    for offset in sorted(log.snapshots, reverse=True):
+        if offset < max(lowest, log.segments[0].base):
+            break
+        path = log.path / file_name(offset, SNAPSHOT_SUFFIX)
+        try:
+            return _load(path), offset, damaged
+        except CorruptionError as error:
+            damaged.append(str(error))
+    return {}, -1, damaged
+
+
+def _load(path: Path) -> dict[int, _Producer]:
+    entries = read_snapshot(path.read_bytes(), str(path))
+    return {
+        int(entry["producer_id"]): _Producer(
+            epoch=int(entry["producer_epoch"]),
+            last_data_offset=int(entry["last_offset"]),
+            timestamp_ms=int(entry["timestamp"]),
+        )
+        for entry in entries
+    }
+
+
+def _replay(log: PartitionLog, reader: SegmentReader, state: dict[int, _Producer], since: int) -> int:
+    """Bring ``state`` forward from offset ``since`` to the end of the log; returns the log end offset."""
+    end = log.active.base
+    for index, segment in enumerate(log.segments):
+        if index + 1 < len(log.segments) and log.end_of(index) <= since:
+            continue
+        for batches in reader.headers(segment):
+            if len(batches):
+                end = max(end, int(batches.last_offset[-1]) + 1)
+                _apply(batches, state, since)
+    return end
+
+
+def _apply(batches: _kernel.Batches, state: dict[int, _Producer], since: int) -> None:
+    """Take the batches of one chunk into the state: of each producer only its last batch in the chunk matters."""
+    rows = np.flatnonzero((batches.producer_id >= 0) & (batches.base_offset >= since))
+    if len(rows) == 0:
+        return
+    control = (batches.attributes[rows] & CONTROL) != 0
+    for is_control in (False, True):
+        chosen = rows[control == is_control]
+        # The last row of each producer: first of the reversed rows.
+        ids, first = np.unique(batches.producer_id[chosen][::-1], return_index=True)
+        for producer_id, row in zip(ids.tolist(), chosen[::-1][first].tolist(), strict=True):
+            _take(state, producer_id, batches, row, is_control=is_control)
+
+
+def _take(
+    state: dict[int, _Producer], producer_id: int, batches: _kernel.Batches, row: int, *, is_control: bool
+) -> None:
+    known = state.get(producer_id)
+    offset = int(batches.last_offset[row])
+    timestamp_ms = int(batches.max_timestamp[row])
+    if is_control:
+        # A marker keeps the producer alive. Its data history stays protected, which is a superset of Kafka's and so safe (C-85).
+        if known is not None:
+            known.timestamp_ms = max(known.timestamp_ms, timestamp_ms)
+        return
+    if known is not None and offset <= known.last_data_offset:
+        return
+    state[producer_id] = _Producer(int(batches.producer_epoch[row]), offset, timestamp_ms)

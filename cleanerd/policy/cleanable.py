@@ -1,0 +1,118 @@
+"""Is it worth cleaning, and how far may it go: Kafka's own bounds and ratio (C-03, C-05..C-11)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class FirstDirty:
+    """Where the dirty part begins, and what had to be repaired to say so (C-03; empty when nothing)."""
+
+    offset: int
+    repair: str
+
+
+def first_dirty(checkpoint: int | None, log_start_offset: int, log_end_offset: int) -> FirstDirty:
+    """The first dirty offset from a checkpoint that may be missing or wrong (C-02, C-03). Equal to either bound is valid."""
+    if checkpoint is None:
+        return FirstDirty(log_start_offset, "")
+    if checkpoint < log_start_offset:
+        return FirstDirty(
+            log_start_offset, f"the checkpoint says {checkpoint}, below the log start offset {log_start_offset}"
+        )
+    if checkpoint > log_end_offset:
+        return FirstDirty(
+            log_start_offset,
+            f"the checkpoint says {checkpoint}, beyond the log end offset {log_end_offset}: all of the log counts as dirty",
+        )
+    return FirstDirty(checkpoint, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The first offset that may not be cleaned.
+
+    ``limits`` are the offsets that were compared, by what sets each; ``limited_by`` names the lowest; ``offset`` is that one
+    rounded down to the start of a segment (C-07), because a segment is cleaned whole or not at all at the upper end.
+    """
+
+    offset: int
+    raw_offset: int
+    limited_by: str
+    limits: Mapping[str, int]
+
+
+def bound(limits: Mapping[str, int], bases: Sequence[int], first_dirty_offset: int) -> Bound:
+    """Round the lowest limit down to a segment start; never below the first dirty offset's own round-down (C-05..C-07).
+
+    Args:
+        limits: what limits cleaning -> offset. Contains the active segment's base.
+        bases: base offsets of all segments, ascending; the last is the active one.
+        first_dirty_offset: the raw bound is raised to it (C-06).
+    """
+    limited_by = min(limits, key=lambda name: limits[name])
+    raw = max(limits[limited_by], first_dirty_offset)
+    if raw >= bases[-1]:
+        return Bound(bases[-1], raw, limited_by, dict(limits))
+    rounded = max((base for base in bases if base <= raw), default=bases[0])
+    return Bound(rounded, raw, limited_by, dict(limits))
+
+
+@dataclass(frozen=True, slots=True)
+class Dirtiness:
+    """Sizes and ratio of one partition (C-08, C-09); sizes are those of the ``.log`` files."""
+
+    clean_bytes: int
+    cleanable_bytes: int
+
+    @property
+    def ratio(self) -> float:
+        """Share of the cleanable bytes; 0.0 when there is nothing below the bound."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+
+def dirtiness(bases: Sequence[int], sizes: Sequence[int], first_dirty_offset: int, bound_offset: int) -> Dirtiness:
+    """How dirty a log is; a segment with the first dirty offset in its middle counts on both sides (C-08)."""
+    clean = sum(size for base, size in zip(bases, sizes, strict=True) if base < first_dirty_offset)
+    rows = segment_range(bases, min(first_dirty_offset, bound_offset), bound_offset)
+    return Dirtiness(clean, sum(sizes[row] for row in rows))
+
+
+def segment_range(bases: Sequence[int], start: int, end: int) -> range:
+    """Rows of the segments from the one that contains ``start`` up to those with a base below ``end``; none if equal."""
+    if start >= end:
+        return range(0)
+    first = max((row for row, base in enumerate(bases) if base <= start), default=0)
+    return range(first, sum(base < end for base in bases))
+
+
+def too_young(largest_timestamps_ms: Sequence[tuple[int, int]], now_ms: int, min_lag_ms: int) -> int | None:
+    """The base of the first segment that is still inside the minimum compaction lag (C-05), or None.
+
+    Args:
+        largest_timestamps_ms: (base offset, largest timestamp) of the non-active segments from the first dirty one on.
+        now_ms: the time of this cleaning.
+        min_lag_ms: ``min.compaction.lag.ms``; 0 switches the rule off.
+    """
+    if min_lag_ms <= 0:
+        return None
+    return next((base for base, timestamp in largest_timestamps_ms if timestamp > now_ms - min_lag_ms), None)
+
+
+def overdue_ms(first_timestamps_ms: Sequence[int], now_ms: int, max_lag_ms: int) -> int:
+    """How long compaction is overdue by ``max.compaction.lag.ms`` (C-10); 0 when it is not."""
+    earliest = min((timestamp for timestamp in first_timestamps_ms if timestamp > 0), default=None)
+    if earliest is None:
+        return 0
+    return max(0, now_ms - max_lag_ms - earliest)
+
+
+def is_eligible(dirty: Dirtiness, overdue: int, min_ratio: float) -> bool:
+    """C-11: overdue with something to clean, or a ratio strictly above the setting."""
+    return (overdue > 0 and dirty.cleanable_bytes > 0) or dirty.ratio > min_ratio

@@ -1,0 +1,165 @@
+"""Which neighbouring segments become one (U-17 over C-63; D-02, D-03).
+
+Limits first, in the order of U-17: relative offsets, output bytes and index entries, no record-less output when a neighbour can
+take it. An unchanged segment is written again only to join a group that is written anyway, and only if it is small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_RELATIVE_OFFSET = 2**31 - 1
+MAX_SEGMENT_BYTES = 2**31 - 1
+OFFSET_ENTRY_BYTES = 8
+TIME_ENTRY_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One source segment after the decision: what grouping has to know of it.
+
+    ``output_bytes`` is an estimate where batches are rebuilt; ``last_offset`` is -1 and the timestamps are -1 when there are
+    no batches. ``changed`` says that the segment would be written differently if it stood alone.
+    """
+
+    base: int
+    last_offset: int
+    output_bytes: int
+    output_batches: int
+    has_records: bool
+    changed: bool
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one output segment may hold. ``max_span_ms`` keeps retention by time effective (U-17); None: no limit."""
+
+    segment_bytes: int
+    index_bytes: int
+    index_interval_bytes: int
+    max_span_ms: int | None
+
+
+Group = range
+"""Rows of the sources: neighbours, ascending."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A run of neighbours and what they are together."""
+
+    rows: Group
+    base: int
+    last_offset: int
+    output_bytes: int
+    output_batches: int
+    has_records: bool
+    changed: bool
+    joinable: bool
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+
+    @classmethod
+    def of(cls, row: int, outcome: Outcome, limits: Limits) -> _Span:
+        return cls(
+            rows=range(row, row + 1),
+            base=outcome.base,
+            last_offset=outcome.last_offset,
+            output_bytes=outcome.output_bytes,
+            output_batches=outcome.output_batches,
+            has_records=outcome.has_records,
+            changed=outcome.changed,
+            joinable=outcome.changed or outcome.output_bytes < limits.segment_bytes // 4,
+            min_timestamp_ms=outcome.min_timestamp_ms,
+            max_timestamp_ms=outcome.max_timestamp_ms,
+        )
+
+    def plus(self, right: _Span) -> _Span:
+        lows = [low for low in (self.min_timestamp_ms, right.min_timestamp_ms) if low >= 0]
+        return _Span(
+            rows=range(self.rows.start, right.rows.stop),
+            base=self.base,
+            last_offset=max(self.last_offset, right.last_offset),
+            output_bytes=self.output_bytes + right.output_bytes,
+            output_batches=self.output_batches + right.output_batches,
+            has_records=self.has_records or right.has_records,
+            changed=self.changed or right.changed,
+            joinable=self.joinable and right.joinable,
+            min_timestamp_ms=min(lows, default=-1),
+            max_timestamp_ms=max(self.max_timestamp_ms, right.max_timestamp_ms),
+        )
+
+    @property
+    def is_written(self) -> bool:
+        return len(self.rows) > 1 or self.changed
+
+    def fits(self, limits: Limits) -> bool:
+        """Whether one segment can hold it all (the first two limits of U-17, and the time span)."""
+        if self.last_offset - self.base > MAX_RELATIVE_OFFSET:
+            return False
+        if self.output_bytes > min(limits.segment_bytes, MAX_SEGMENT_BYTES):
+            return False
+        entries = min(self.output_batches, self.output_bytes // max(limits.index_interval_bytes, 1))
+        if entries * OFFSET_ENTRY_BYTES > limits.index_bytes or (entries + 1) * TIME_ENTRY_BYTES > limits.index_bytes:
+            return False
+        if limits.max_span_ms is None or self.min_timestamp_ms < 0:
+            return True
+        return self.max_timestamp_ms - self.min_timestamp_ms <= limits.max_span_ms
+
+
+def group(outcomes: Sequence[Outcome], limits: Limits) -> list[Group]:
+    """All groups of two or more sources, and single sources that change; ascending. Rows in no group stay as they are."""
+    spans: list[_Span] = []
+    for row, outcome in enumerate(outcomes):
+        span = _Span.of(row, outcome, limits)
+        joined = spans[-1].plus(span) if spans else span
+        if spans and joined.joinable and joined.fits(limits):
+            spans[-1] = joined
+        else:
+            spans.append(span)
+    spans = _give_away_recordless(_release_idle(spans, outcomes, limits), limits)
+    return [span.rows for span in spans if span.is_written and span.last_offset >= 0]
+
+
+def split(rows: Group, before: int) -> tuple[Group, Group]:
+    """A group whose output grew past the limits, cut at a source edge: ``before`` begins the second part (U-17)."""
+    return range(rows.start, before), range(before, rows.stop)
+
+
+def _release_idle(spans: list[_Span], outcomes: Sequence[Outcome], limits: Limits) -> list[_Span]:
+    """Take spans apart again in which nothing changes: joining alone is no reason to write."""
+    released: list[_Span] = []
+    for span in spans:
+        if span.changed:
+            released.append(span)
+        else:
+            released.extend(_Span.of(row, outcomes[row], limits) for row in span.rows)
+    return released
+
+
+def _give_away_recordless(spans: list[_Span], limits: Limits) -> list[_Span]:
+    """Give spans whose output would hold no record to a neighbour that can take them (D-02).
+
+    Only where something is written anyway, or where two record-less ones meet: a run of them makes librdkafka report
+    messages that are too large to fetch.
+    """
+    merged: list[_Span] = []
+    for span in spans:
+        if merged and _absorbs(merged[-1], span, limits):
+            merged[-1] = merged[-1].plus(span)
+        else:
+            merged.append(span)
+    return merged
+
+
+def _absorbs(left: _Span, right: _Span, limits: Limits) -> bool:
+    if left.has_records and right.has_records:
+        return False
+    both_empty = not left.has_records and not right.has_records
+    return (both_empty or left.is_written or right.is_written) and left.plus(right).fits(limits)

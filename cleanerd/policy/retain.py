@@ -1,0 +1,129 @@
+"""THE decision: what of a segment stays.
+
+Everything before it collects evidence, everything after it carries out. Records first (C-45), then batches (C-39, C-41, C-48,
+C-51), then the end of a group (U-13).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd._kernel import (
+    ACTION_COPY,
+    ACTION_DROP,
+    ACTION_EMPTY,
+    ACTION_REBUILD,
+    ACTION_SET_HORIZON,
+    fill_by_batch,
+    popcount_by_batch,
+)
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BATCH_HAS_HORIZON = 1
+BATCH_EXPIRED = 2
+BATCH_PROTECTED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEvidence:
+    """Per record of one segment, as bitmaps of ``ceil(n / 64)`` words: what retention depends on.
+
+    ``newest`` is set where no record of the cleaned range has the same key and a higher offset; it means nothing where
+    ``keyed`` is clear. Records from ``cleaned_records`` on lie past the end of the cleaned range.
+    """
+
+    keyed: NDArray[np.uint64]
+    tombstone: NDArray[np.uint64]
+    newest: NDArray[np.uint64]
+    cleaned_records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What stays of one segment: a keep bit per record, an action per batch, and how many records went for which reason."""
+
+    keep: NDArray[np.uint64]
+    actions: NDArray[np.uint8]
+    kept_by_batch: NDArray[np.uint32]
+    superseded: int
+    keyless: int
+    expired_tombstones: int
+
+
+def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flags: NDArray[np.uint8]) -> Retention:
+    """Decide one segment of non-transactional v2 batches under the ``offset`` strategy.
+
+    Args:
+        records: bitmaps over the segment's ``n = first_record[b]`` records.
+        first_record: [b + 1] uint32, where each batch's records begin.
+        batch_flags: [b] uint8 of ``BATCH_*``.
+    """
+    total = int(first_record[-1])
+    beyond = bits_from(records.cleaned_records, total)
+    expired = records.tombstone & fill_by_batch((batch_flags & BATCH_EXPIRED) != 0, first_record)
+    current = records.keyed & records.newest
+    # C-45: past the cleaned range everything stays, key or not; below it only the newest of a key, and no expired tombstone.
+    keep = beyond | (current & ~expired)
+    cleaned = ~beyond & bits_from(0, total)
+    kept = popcount_by_batch(keep, first_record)
+    return Retention(
+        keep=keep,
+        actions=_actions(kept, first_record, batch_flags, popcount_by_batch(keep & records.tombstone, first_record)),
+        kept_by_batch=kept,
+        superseded=_count(cleaned & records.keyed & ~records.newest),
+        keyless=_count(cleaned & ~records.keyed),
+        expired_tombstones=_count(cleaned & current & expired),
+    )
+
+
+def _actions(
+    kept: NDArray[np.uint32],
+    first_record: NDArray[np.uint32],
+    batch_flags: NDArray[np.uint8],
+    kept_tombstones: NDArray[np.uint32],
+) -> NDArray[np.uint8]:
+    count = np.diff(first_record)
+    actions = np.full(len(kept), ACTION_REBUILD, dtype=np.uint8)
+    actions[kept == count] = ACTION_COPY
+    actions[kept == 0] = ACTION_DROP
+    retained = (kept == 0) & ((batch_flags & BATCH_PROTECTED) != 0)
+    actions[retained] = emptied(count[retained])
+    starts_horizon = (kept_tombstones > 0) & ((batch_flags & BATCH_HAS_HORIZON) == 0)
+    actions[starts_horizon] = ACTION_REBUILD | ACTION_SET_HORIZON
+    return actions
+
+
+def emptied(record_count: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """[k] uint8: how batches stay without their records. One that is empty already is copied (F-2.5)."""
+    return np.where(record_count == 0, np.uint8(ACTION_COPY), np.uint8(ACTION_EMPTY))
+
+
+def end_of_group(actions: NDArray[np.uint8], last_batch_records: int) -> NDArray[np.uint8]:
+    """``actions`` [b] of a group's last non-empty source: its last batch stays, emptied if nothing of it does (U-13, S-09)."""
+    if actions[-1] != ACTION_DROP:
+        return actions
+    result = actions.copy()
+    result[-1] = emptied(np.array([last_batch_records], dtype=np.uint32))[0]
+    return result
+
+
+def bits_from(first: int, total: int) -> NDArray[np.uint64]:
+    """A bitmap of ``ceil(total / 64)`` words with bits ``first .. total`` set."""
+    words = np.zeros((total + 63) // 64, dtype=np.uint64)
+    if first >= total:
+        return words
+    word, bit = divmod(first, 64)
+    words[word:] = ~np.uint64(0)
+    words[word] = ~np.uint64(0) << np.uint64(bit)
+    if total % 64:
+        words[-1] &= (np.uint64(1) << np.uint64(total % 64)) - np.uint64(1)
+    return words
+
+
+def _count(words: NDArray[np.uint64]) -> int:
+    return int(np.bitwise_count(words).sum())
