@@ -1,0 +1,320 @@
+"""The effective configuration of one topic, as its broker would see it, and where each value came from.
+
+Plain values in, a frozen value out: who read them (KRaft metadata, server.properties, cleanerd's own settings) is not
+known here.
+
+Precedence (U-24, OP-7), highest first:
+
+1. cleanerd's own topic key (``[topics."x"]`` or ``--set topics.x.KEY``): the operator said it, for this topic;
+2. the topic's configuration;
+3. the broker's own dynamic configuration, 4. the cluster-wide dynamic default, 5. ``server.properties``;
+6. cleanerd's own broker-level settings, where set explicitly;
+7. Kafka's default.
+
+Layers 3 to 5 are merged first and a key's broker synonyms are looked up in the result, as the broker does it: a
+``log.retention.ms`` in ``server.properties`` beats a dynamic ``log.retention.hours``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
+
+from cleanerd.errors import ConfigError, RefusedError
+from cleanerd.log.config_values import INT_MAX, LONG_MAX, Boolean, Choice, Number, Policy, Ratio
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleanerd.log.config_values import ValueRule
+
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""Cleaned by ``offset`` whatever is configured (U-11, R280-12)."""
+
+NEVER_CLEANED: Final = frozenset({"__cluster_metadata"})
+"""The controllers' own log: nobody may compact it (U-11)."""
+
+STRATEGIES: Final = ("offset",)
+"""The compaction strategies of this release."""
+
+LATER_STRATEGIES: Final = ("timestamp", "header")
+"""KIP-280's other strategies: known, and refused rather than cleaned by ``offset``."""
+
+DEFAULT_ORIGIN: Final = "Kafka default"
+TOPIC_ORIGIN: Final = "topic configuration"
+BROKER_ORIGIN: Final = "broker configuration"
+CLUSTER_ORIGIN: Final = "cluster-wide default"
+PROPERTIES_ORIGIN: Final = "server.properties"
+INTERNAL_ORIGIN: Final = "internal topic"
+
+_INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
+_STRATEGY: Final = "compaction.strategy"
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A broker key that stands in for a topic key; ``factor`` turns its unit into the topic key's."""
+
+    name: str
+    value: ValueRule
+    factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """One topic key: how its text is read, Kafka's default, and the broker keys that count when the topic is silent."""
+
+    value: ValueRule
+    default: object
+    synonyms: tuple[Synonym, ...]
+
+
+def _rule(value: ValueRule, default: object, *names: str) -> KeyRule:
+    return KeyRule(value, default, tuple(Synonym(name, value) for name in names))
+
+
+def _in_other_units(rule: KeyRule, least: int, names: Mapping[str, int]) -> KeyRule:
+    # Kafka's types for minutes and hours are INT: a number that only fits a long is refused there too.
+    others = tuple(Synonym(name, Number(least, INT_MAX), factor) for name, factor in names.items())
+    return KeyRule(rule.value, rule.default, rule.synonyms + others)
+
+
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 3_600_000
+_WEEK_MS: Final = 604_800_000
+
+TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
+    "cleanup.policy": _rule(Policy(), frozenset({"delete"}), "log.cleanup.policy"),
+    _STRATEGY: _rule(Choice(STRATEGIES, LATER_STRATEGIES, empty="offset"), "offset", "log.cleaner.compaction.strategy"),
+    "min.cleanable.dirty.ratio": _rule(Ratio(), 0.5, "log.cleaner.min.cleanable.ratio"),
+    "min.compaction.lag.ms": _rule(Number(0, LONG_MAX), 0, "log.cleaner.min.compaction.lag.ms"),
+    "max.compaction.lag.ms": _rule(Number(1, LONG_MAX), LONG_MAX, "log.cleaner.max.compaction.lag.ms"),
+    "delete.retention.ms": _rule(Number(0, LONG_MAX), 86_400_000, "log.cleaner.delete.retention.ms"),
+    "segment.bytes": _rule(Number(14, INT_MAX), 1_073_741_824, "log.segment.bytes"),
+    "segment.index.bytes": _rule(Number(4, INT_MAX), 10_485_760, "log.index.size.max.bytes"),
+    "index.interval.bytes": _rule(Number(0, INT_MAX), 4096, "log.index.interval.bytes"),
+    "max.message.bytes": _rule(Number(0, INT_MAX), 1_048_588, "message.max.bytes"),
+    "file.delete.delay.ms": _rule(Number(0, LONG_MAX), 60_000, "log.segment.delete.delay.ms"),
+    "segment.ms": _in_other_units(
+        _rule(Number(1, LONG_MAX), _WEEK_MS, "log.roll.ms"), 1, {"log.roll.hours": _HOUR_MS}
+    ),
+    "retention.ms": _in_other_units(
+        _rule(Number(-1, LONG_MAX), _WEEK_MS, "log.retention.ms"),
+        -1,
+        {"log.retention.minutes": _MINUTE_MS, "log.retention.hours": _HOUR_MS},
+    ),
+    "preallocate": _rule(Boolean(), False, "log.preallocate"),
+    "remote.storage.enable": _rule(Boolean(), False),
+})  # fmt: skip
+
+_PRODUCER_EXPIRATION: Final = "producer.id.expiration.ms"
+_BROKER_ONLY_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
+    _PRODUCER_EXPIRATION: _rule(Number(1, LONG_MAX), 86_400_000, _PRODUCER_EXPIRATION),
+})  # fmt: skip
+
+TOPIC_KEYS: Final = frozenset(TOPIC_RULES) | {_INTERNAL_SEGMENT_BYTES}
+"""Every topic key that is looked at: the allow-list of U-24 for topics."""
+
+BROKER_KEYS: Final = frozenset(
+    synonym.name for rule in (*TOPIC_RULES.values(), *_BROKER_ONLY_RULES.values()) for synonym in rule.synonyms
+)
+"""Every broker key that is looked at: the allow-list of U-24 for brokers and ``server.properties``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The values that decide how a topic's partitions are cleaned.
+
+    ``policy_known`` is False when nothing told about this topic and ``cleanup_policy`` is only a default: such a topic
+    is not cleaned (cli.md; :func:`require_known_policy`). ``origins`` says for every topic key where its value is from.
+    """
+
+    topic: str
+    cleanup_policy: frozenset[str]
+    policy_known: bool
+    compaction_strategy: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    max_message_bytes: int
+    file_delete_delay_ms: int
+    segment_ms: int
+    retention_ms: int
+    preallocate: bool
+    remote_storage_enable: bool
+    origins: Mapping[str, str]
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether the topic is known to be compacted, with or without deletion by retention."""
+        return self.policy_known and "compact" in self.cleanup_policy
+
+
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """What was given about the broker, in the order of precedence, each with its name."""
+
+    broker: tuple[tuple[str, Mapping[str, str]], ...]
+    settings: Mapping[str, tuple[str, str]]
+
+    def text(self, key: str) -> tuple[str, str] | None:
+        """Text and origin of a broker key in the merged broker layers."""
+        for origin, values in self.broker:
+            if key in values:
+                return values[key], f"{origin} {key}"
+        return None
+
+    def first(self, synonyms: tuple[Synonym, ...]) -> tuple[object, str] | None:
+        """The value of the first synonym that the broker sets; else of the first that cleanerd's settings set."""
+        for look_up in (self.text, self.settings.get):
+            for synonym in synonyms:
+                found = look_up(synonym.name)
+                if found is not None:
+                    text, origin = found
+                    return _read(synonym, text, origin), origin
+        return None
+
+
+def resolve_topic_config(
+    topic: str,
+    *,
+    overrides: Mapping[str, tuple[str, str]],
+    topic_configs: Mapping[str, str] | None,
+    broker_configs: Mapping[str, str] | None = None,
+    broker_defaults: Mapping[str, str] | None = None,
+    server_properties: Mapping[str, str] | None = None,
+    settings_defaults: Mapping[str, tuple[str, str]] | None = None,
+) -> TopicConfig:
+    """The effective configuration of ``topic``.
+
+    Args:
+        topic: the topic's name.
+        overrides: cleanerd's own topic keys for this topic: key -> (text, origin).
+        topic_configs: the topic's configuration from KRaft metadata (empty when it sets nothing), None when the topic
+            is unknown there or there is no metadata.
+        broker_configs: dynamic configuration of the broker that owns the log directory.
+        broker_defaults: cluster-wide dynamic defaults.
+        server_properties: the broker's file.
+        settings_defaults: cleanerd's broker-level keys that were set explicitly: key -> (text, origin).
+
+    Raises:
+        ConfigError: a value that Kafka would not take, lags that cross, or a strategy that this release does not have;
+            names the key, the value and its origin.
+        RefusedError: the topic is never cleaned (U-11).
+    """
+    if topic in NEVER_CLEANED:
+        raise RefusedError("the controllers' metadata log is never cleaned", where=topic)
+    layers = _layers(broker_configs, broker_defaults, server_properties, settings_defaults)
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for key in TOPIC_RULES:
+        values[key], origins[key] = _resolve_key(topic, key, overrides, topic_configs or {}, layers)
+    _check_lags(topic, values, origins)
+    return TopicConfig(
+        topic=topic,
+        policy_known=topic_configs is not None or "cleanup.policy" in overrides,
+        origins=MappingProxyType(origins),
+        **{key.replace(".", "_"): value for key, value in values.items()},
+    )
+
+
+def resolve_producer_id_expiration_ms(
+    *,
+    broker_configs: Mapping[str, str] | None = None,
+    broker_defaults: Mapping[str, str] | None = None,
+    server_properties: Mapping[str, str] | None = None,
+    settings_defaults: Mapping[str, tuple[str, str]] | None = None,
+) -> tuple[int, str]:
+    """``producer.id.expiration.ms`` (R192-2), a key that topics do not have, and its origin.
+
+    Raises:
+        ConfigError: a value that Kafka would not take.
+    """
+    layers = _layers(broker_configs, broker_defaults, server_properties, settings_defaults)
+    rule = _BROKER_ONLY_RULES[_PRODUCER_EXPIRATION]
+    value, origin = layers.first(rule.synonyms) or (rule.default, DEFAULT_ORIGIN)
+    return cast("int", value), origin
+
+
+def require_known_policy(config: TopicConfig) -> None:
+    """Refuse to guess: a topic named on the command line must have a policy that somebody stated (cli.md).
+
+    Raises:
+        ConfigError: ``config.policy_known`` is False; names the three ways to say it.
+    """
+    if config.policy_known:
+        return
+    raise ConfigError(
+        "cleanup.policy of this topic is unknown",
+        where=config.topic,
+        hint="say it in one of three ways: point cleanerd.metadata.log.dir at the directory with __cluster_metadata-0; "
+        f'or put "cleanup.policy" = "compact" under [topics."{config.topic}"] in a --config file; '
+        f"or give --set topics.{config.topic}.cleanup.policy=compact",
+    )
+
+
+def _layers(
+    broker_configs: Mapping[str, str] | None,
+    broker_defaults: Mapping[str, str] | None,
+    server_properties: Mapping[str, str] | None,
+    settings_defaults: Mapping[str, tuple[str, str]] | None,
+) -> _Layers:
+    broker = (
+        (BROKER_ORIGIN, broker_configs or {}),
+        (CLUSTER_ORIGIN, broker_defaults or {}),
+        (PROPERTIES_ORIGIN, server_properties or {}),
+    )
+    return _Layers(broker, settings_defaults or {})
+
+
+def _resolve_key(
+    topic: str,
+    key: str,
+    overrides: Mapping[str, tuple[str, str]],
+    topic_configs: Mapping[str, str],
+    layers: _Layers,
+) -> tuple[object, str]:
+    rule = TOPIC_RULES[key]
+    if key == _STRATEGY and topic in INTERNAL_TOPICS:
+        return rule.default, INTERNAL_ORIGIN
+    own = Synonym(key, rule.value)
+    if key in overrides:
+        text, origin = overrides[key]
+        return _read(own, text, origin, topic), origin
+    if key == "segment.bytes" and _INTERNAL_SEGMENT_BYTES in topic_configs:
+        # 4.x: the topic's internal key wins over both segment.bytes and the broker; it has no synonym and no minimum.
+        own = Synonym(_INTERNAL_SEGMENT_BYTES, Number(1, INT_MAX))
+    if own.name in topic_configs:
+        origin = TOPIC_ORIGIN if own.name == key else f"{TOPIC_ORIGIN} {own.name}"
+        return _read(own, topic_configs[own.name], TOPIC_ORIGIN, topic), origin
+    return layers.first(rule.synonyms) or (rule.default, DEFAULT_ORIGIN)
+
+
+def _read(synonym: Synonym, text: str, origin: str, topic: str | None = None) -> object:
+    try:
+        value = synonym.value.read(text)
+    except ValueError as error:
+        about = f" of topic {topic}" if topic else ""
+        _reject(f"{synonym.name}{about} is {text!r}, must be {error}", origin)
+    if synonym.factor != 1 and isinstance(value, int):
+        # As in KafkaConfig: any negative retention means for ever, whatever the unit.
+        value = value * synonym.factor if value >= 0 else -1
+    return value
+
+
+def _check_lags(topic: str, values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+    least, most = "min.compaction.lag.ms", "max.compaction.lag.ms"
+    if values[least] > values[most]:
+        _reject(
+            f"{least} of topic {topic} is {values[least]}, above {most} {values[most]} ({origins[most]})",
+            origins[least],
+        )
+
+
+def _reject(message: str, origin: str) -> NoReturn:
+    raise ConfigError(message, where=origin)
