@@ -1,0 +1,148 @@
+"""``cleanerd``: finds the verb, runs it, and turns whatever happens into one line and an exit code (cli.md).
+
+Verbs are imported when they are called: ``cleanerd --help`` loads neither NumPy nor pydantic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Final, NoReturn, cast
+
+import click
+
+from cleanerd import __version__
+from cleanerd.cli.output import print_error, print_traceback
+from cleanerd.errors import CleanerdError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import FrameType
+
+VERBS: Final[Mapping[str, tuple[str, str]]] = {
+    "plan": ("cleanerd.cli.plan:plan", "What cleaning would do, partition by partition, and why not."),
+    "clean": ("cleanerd.cli.clean:clean", "Clean the partitions of a stopped broker's log directories."),
+    "inspect": ("cleanerd.cli.inspect:inspect", "Decode any file that a broker keeps."),
+    "config": ("cleanerd.cli.config:config", "Show, check or generate settings."),
+    "demo": ("cleanerd.cli.demo:demo", "A real broker, real traffic, cleanerd at work."),
+    "bench": ("cleanerd.cli.bench:bench", "Measure this machine: kernel stages and a whole clean."),
+}
+"""Verb -> where its click command is, and one line for ``--help``."""
+
+_FAILED: Final = 1
+
+
+class Verbs(click.Group):
+    """A group whose commands are imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """The verbs in the order of ``--help``."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the verb's module; None for an unknown verb."""
+        if cmd_name not in VERBS:
+            return None
+        module, name = VERBS[cmd_name][0].split(":")
+        return cast("click.Command", getattr(importlib.import_module(module), name))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the verbs without importing any."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, with the nearest verb in the message."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], VERBS, n=1)
+            ctx.fail(f"no verb {args[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="cleanerd")
+def cli() -> None:
+    """Clean Apache Kafka's compacted logs, strategy by strategy, on the files of an unmodified broker."""
+
+
+class _StoppedBySignal(BaseException):
+    """SIGINT or SIGTERM. Not an Exception: code that isolates one bad partition must not swallow it."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal_number)
+        self.signal_number = signal_number
+
+
+def main() -> NoReturn:
+    """Entry point of ``cleanerd`` and ``python -m cleanerd``."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; the result is the exit code. Never raises."""
+    try:
+        with _signals_as_exceptions():
+            # A verb's exit code is what it returns (an int) or gives to ctx.exit().
+            result = cli.main(args=list(arguments), prog_name="cleanerd", standalone_mode=False)
+            sys.stdout.flush()
+        code = result if isinstance(result, int) else 0
+    except _StoppedBySignal as stop:
+        print_error(f"stopped by {signal.Signals(stop.signal_number).name}")
+        code = 128 + stop.signal_number
+    except KeyboardInterrupt:
+        code = 128 + signal.SIGINT
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except click.Abort:
+        print_error("aborted")
+        code = _FAILED
+    except CleanerdError as error:
+        print_error(str(error))
+        code = error.exit_code
+    except BrokenPipeError:
+        code = _reader_went_away()
+    except OSError as error:
+        code = _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error), error, arguments)
+    except Exception as error:  # noqa: BLE001 - the outermost frame: whatever it was, it becomes one line
+        text = f"unexpected error: {type(error).__name__}: {error}"
+        code = _failed(f"{text} (-v shows where; please report it)", error, arguments)
+    return code
+
+
+def _failed(text: str, error: Exception, arguments: Sequence[str]) -> int:
+    print_error(text)
+    if "-v" in arguments or "--verbose" in arguments:
+        print_traceback(error)
+    return _FAILED
+
+
+def _reader_went_away() -> int:
+    # `cleanerd inspect ... | head`: not our error. The interpreter's own flush at exit must not complain either.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 128 + signal.SIGPIPE
+
+
+@contextlib.contextmanager
+def _signals_as_exceptions() -> Iterator[None]:
+    """While the block runs SIGINT and SIGTERM raise; one that was ignored from the start (``nohup``) stays ignored."""
+
+    def stop(signal_number: int, _frame: FrameType | None) -> NoReturn:
+        raise _StoppedBySignal(signal_number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

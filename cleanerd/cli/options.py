@@ -1,0 +1,93 @@
+"""The options that every verb has (cli.md), in one decorator."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cleanerd.cli.output import Output, configure_logging
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cleanerd.settings import Settings
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Common:
+    """What the common options say; the first argument of every verb."""
+
+    output: Output
+    config_paths: tuple[Path, ...]
+    assignments: tuple[str, ...]
+    verbose: bool
+
+    def load_settings(self) -> Settings:
+        """The effective settings: files, environment and ``--set``.
+
+        Raises:
+            ConfigError: an unknown key or an invalid value, with its origin.
+        """
+        from cleanerd.settings import load_settings  # noqa: PLC0415 - pydantic takes its time
+
+        return load_settings(self.config_paths, self.assignments)
+
+
+def common_options(function: Callable[..., R]) -> Callable[..., R]:
+    """Give a verb ``--json --config --set -v --quiet`` and, as its first argument, a :class:`Common`."""
+
+    @functools.wraps(function)
+    def verb(
+        *,
+        as_json: bool,
+        config_paths: tuple[Path, ...],
+        assignments: tuple[str, ...],
+        verbose: bool,
+        quiet: bool,
+        **options: object,
+    ) -> R:
+        if verbose and quiet:
+            raise click.UsageError("-v and --quiet exclude each other")
+        configure_logging(verbose=verbose, quiet=quiet)
+        common = Common(Output(as_json=as_json, quiet=quiet), config_paths, assignments, verbose)
+        return function(common, **options)
+
+    for option in reversed(_OPTIONS):
+        option(verb)
+    return verb
+
+
+def _assignment(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if "=" not in value:
+            raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE")
+    return values
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--json", "as_json", is_flag=True, help='Print the result as JSON ("schema": 1).'),
+    click.option(
+        "--config",
+        "config_paths",
+        multiple=True,
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Settings file (TOML), or a directory of them, read in sorted order. Repeatable; later ones win.",
+    ),
+    click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_assignment,
+        help="One setting, stronger than files and environment. Repeatable.",
+    ),
+    click.option("-v", "--verbose", "verbose", is_flag=True, help="More log lines; tracebacks of unexpected errors."),
+    click.option("--quiet", is_flag=True, help="Errors and the result only: no progress, no notes."),
+)

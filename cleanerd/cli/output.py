@@ -1,0 +1,223 @@
+"""The only module that prints: results to stdout; logs, notes and progress to stderr (cli.md).
+
+A verb gets an :class:`Output` and says *what* there is to tell; colours, terminals, ``NO_COLOR`` and JSON are dealt with
+here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import sys
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+JSON_SCHEMA: Final = 1
+"""``"schema"`` of every ``--json`` object: fields may be added, none removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table. Numbers read better with ``right``."""
+
+    title: str
+    right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where a verb's result goes. ``as_json``: the verb calls :meth:`json` once and none of the text methods."""
+
+    as_json: bool = False
+    quiet: bool = False
+
+    def line(self, text: str = "") -> None:
+        """One line of the result."""
+        _write(sys.stdout, printable(text) + "\n")
+
+    def raw(self, text: str) -> None:
+        """A result that is a document of its own (a generated file): written as it is."""
+        _write(sys.stdout, text)
+
+    def json(self, result: Mapping[str, object]) -> None:
+        """The result as one JSON object; ``schema`` comes first."""
+        document = {"schema": JSON_SCHEMA, **result}
+        _write(sys.stdout, json.dumps(document, indent=2, default=_plain) + "\n")
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+        """Rows under their titles. Nothing is cut: a path that one cannot copy is of no use."""
+        cells = [[printable(cell) for cell in row] for row in rows]
+        widths = [max(len(line[at]) for line in ([c.title for c in columns], *cells)) for at in range(len(columns))]
+        titles = _aligned([column.title for column in columns], columns, widths)
+        _write(sys.stdout, (_bold(titles) if colours(sys.stdout) else titles) + "\n")
+        for row in cells:
+            _write(sys.stdout, _aligned(row, columns, widths) + "\n")
+
+    def note(self, text: str) -> None:
+        """Something worth knowing that is not the result; silent with ``--quiet``."""
+        if not self.quiet:
+            _write(sys.stderr, printable(text) + "\n")
+
+    def warning(self, text: str) -> None:
+        """Something to look at; also with ``--quiet``."""
+        _write(sys.stderr, f"warning: {printable(text)}\n")
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+        """A bar on stderr while the block runs; yields ``advance(steps)``, which any thread may call.
+
+        Without a terminal on stderr, or with ``--quiet``, there is no bar and ``advance`` does nothing.
+        """
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda _steps: None
+            return
+        from rich.console import Console  # noqa: PLC0415 - 60 ms that plain output need not pay
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+        # transient: when the work is done the table tells, not the bar.
+        with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(printable(what), total=total)
+            yield lambda steps: bar.advance(task, steps)
+
+    def confirm(self, question: str, *, yes: bool) -> bool:
+        """Ask before something that cannot be taken back; ``yes`` is the verb's ``--yes``.
+
+        Raises:
+            RefusedError: there is nobody to ask.
+        """
+        if yes:
+            return True
+        if not sys.stdin.isatty():
+            raise RefusedError("nobody to ask: standard input is not a terminal", hint="give --yes")
+        _write(sys.stderr, f"{printable(question)} [y/N] ")
+        return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def print_error(text: str) -> None:
+    """The one line that says what went wrong."""
+    _write(sys.stderr, f"cleanerd: {printable(text)}\n")
+
+
+def print_traceback(error: BaseException) -> None:
+    """For ``-v``: where it went wrong."""
+    _write(sys.stderr, "".join(traceback.format_exception(error)))
+
+
+def configure_logging(*, verbose: bool, quiet: bool) -> None:
+    """Structlog to stderr: readable on a terminal, ``key=value`` lines elsewhere.
+
+    Levels: from info; with ``verbose`` from debug; with ``quiet`` errors only.
+    """
+    import structlog  # noqa: PLC0415 - not needed for --help
+
+    level = 10 if verbose else 40 if quiet else 20
+    # The console renderer shows tracebacks itself; a log line gets them as one field.
+    renderers: list[Any] = (
+        [structlog.dev.ConsoleRenderer(colors=colours(sys.stderr))]
+        if sys.stderr.isatty()
+        else [
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=("timestamp", "level", "event")),
+        ]
+    )
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *renderers,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(file=_Stderr()),  # type: ignore[arg-type]
+        cache_logger_on_first_use=False,
+    )
+
+
+class _Stderr:
+    """Whatever ``sys.stderr`` is at the time: a progress bar puts itself there, and log lines must go above it."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+def colours(stream: Any) -> bool:
+    """Colours only on a terminal, and never when ``NO_COLOR`` has a value."""
+    return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def human_bytes(count: int) -> str:
+    """``1.5 GiB``; below 1 KiB the exact number."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        # 1023.95 would print as 1024.0 of the smaller unit
+        if abs(value) < 1023.95:
+            break
+        value, unit = value / 1024, larger
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def human_ms(duration_ms: float) -> str:
+    """``250 ms``, ``1.5 s``, ``2 min 5 s``, ``3 h 20 min``, ``7 d 1 h``: the two largest units."""
+    if abs(duration_ms) < 999.5:
+        return f"{duration_ms:.0f} ms"
+    if abs(duration_ms) < 59_950:
+        return f"{duration_ms / 1000:.1f} s"
+    sign, seconds = ("-" if duration_ms < 0 else ""), round(abs(duration_ms) / 1000)
+    for unit_s, unit, part_s, part in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= unit_s:
+            rest = seconds % unit_s // part_s
+            return f"{sign}{seconds // unit_s} {unit}" + (f" {rest} {part}" if rest else "")
+    return f"{sign}{seconds} s"
+
+
+def human_count(count: int) -> str:
+    """``1,234,567``."""
+    return f"{count:,}"
+
+
+def printable(text: str) -> str:
+    """``text`` without anything that a terminal would obey: log directories hold bytes that others chose."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _aligned(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    padded = (
+        cell.rjust(width) if column.right else cell.ljust(width)
+        for cell, column, width in zip(cells, columns, widths, strict=True)
+    )
+    return "  ".join(padded).rstrip()
+
+
+def _bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m"
+
+
+def _plain(value: object) -> object:
+    """What ``json`` does not know: sets in order, dataclasses as objects, NumPy scalars as numbers, else text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    if hasattr(value, "item"):
+        return value.item()
+    return str(value)
+
+
+def _write(stream: Any, text: str) -> None:
+    # A file name that is no UTF-8 arrives as lone surrogates; print it escaped rather than die of it.
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
