@@ -1,0 +1,83 @@
+"""Which configuration keys of a cluster may be read, shown or logged (U-24).
+
+The metadata log holds every dynamic setting, credentials among them. Only keys that say something about logs and their
+cleaning get through; a key that is not listed here is hidden, whatever it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+TOPIC_KEYS: Final = frozenset(
+    {
+        "cleanup.policy",
+        "compaction.strategy",
+        "compaction.strategy.header",
+        "compaction.strategy.header.encoding",
+        "compression.type",
+        "delete.retention.ms",
+        "file.delete.delay.ms",
+        "index.interval.bytes",
+        "internal.segment.bytes",
+        "max.compaction.lag.ms",
+        "max.message.bytes",
+        "message.timestamp.type",
+        "min.cleanable.dirty.ratio",
+        "min.compaction.lag.ms",
+        "preallocate",
+        "remote.storage.enable",
+        "retention.bytes",
+        "retention.ms",
+        "segment.bytes",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "segment.ms",
+        "tombstone.guard",
+        "tombstone.header",
+        "tombstone.mode",
+    }
+)
+
+BROKER_KEYS: Final = frozenset(
+    {
+        "compression.type",
+        "internal.log.segment.bytes",
+        "log.cleaner.backoff.ms",
+        "log.cleaner.compaction.strategy",
+        "log.cleaner.compaction.strategy.header",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.delete.retention.ms",
+        "log.cleaner.enable",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.max.compaction.lag.ms",
+        "log.cleaner.min.cleanable.ratio",
+        "log.cleaner.min.compaction.lag.ms",
+        "log.cleaner.threads",
+        "log.cleanup.policy",
+        "log.index.interval.bytes",
+        "log.index.size.max.bytes",
+        "log.message.timestamp.type",
+        "log.preallocate",
+        "log.retention.bytes",
+        "log.retention.check.interval.ms",
+        "log.retention.hours",
+        "log.retention.minutes",
+        "log.retention.ms",
+        "log.roll.hours",
+        "log.roll.jitter.hours",
+        "log.roll.jitter.ms",
+        "log.roll.ms",
+        "log.segment.bytes",
+        "log.segment.delete.delay.ms",
+        "message.max.bytes",
+        "producer.id.expiration.ms",
+    }
+)
+
+ALLOWED_KEYS: Final = TOPIC_KEYS | BROKER_KEYS
+"""Everything else is hidden."""
+
+HIDDEN: Final = "<hidden>"
+"""Stands for a value that is not shown."""

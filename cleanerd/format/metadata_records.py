@@ -1,0 +1,263 @@
+"""The records of the KRaft metadata log that matter to a cleaner, and how each is laid out.
+
+All are flexible messages: compact strings and arrays (length + 1 as an unsigned varint, 0 is null), tagged fields at the
+end of every structure. The layouts were checked against records that 3.9.2 and 4.3.1 wrote.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.format.config_keys import ALLOWED_KEYS, HIDDEN
+from cleanerd.format.control import skip_tagged_fields
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable, Mapping
+
+    from cleanerd.format.reader import ByteReader
+
+
+class ResourceType(enum.IntEnum):
+    """What a ConfigRecord is about."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic was created."""
+
+    name: str
+    topic_id: uuid.UUID
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopicRecord:
+    """A topic was deleted, its configuration with it."""
+
+    topic_id: uuid.UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRecord:
+    """A dynamic setting. ``value`` None takes it back; one outside the allow-list was replaced by ``<hidden>`` (U-24).
+
+    ``resource_type`` is a ResourceType or a number that this version does not know. The name of a broker is its id, or
+    empty for the default of all brokers.
+    """
+
+    resource_type: int
+    resource_name: str
+    key: str
+    value: str | None
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the key is outside the allow-list."""
+        return self.key not in ALLOWED_KEYS
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureLevelRecord:
+    """A feature of the cluster, such as ``metadata.version``, has this level now; 0 removes it."""
+
+    name: str
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBrokerRecord:
+    """A broker process came up. ``features``: (lowest, highest) level that it supports, by name."""
+
+    broker_id: int
+    incarnation_id: uuid.UUID
+    broker_epoch: int
+    features: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class UnregisterBrokerRecord:
+    """A broker was removed from the cluster."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginTransactionRecord:
+    """What follows counts only once the transaction has ended (KIP-868)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactionRecord:
+    """What came since the beginning of the transaction counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortTransactionRecord:
+    """What came since the beginning of the transaction never happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRecord:
+    """A record that says nothing about logs, was passed over unread, and may hold secrets."""
+
+    api_key: int
+    version: int
+
+
+MetadataRecord = (
+    TopicRecord
+    | RemoveTopicRecord
+    | ConfigRecord
+    | FeatureLevelRecord
+    | RegisterBrokerRecord
+    | UnregisterBrokerRecord
+    | BeginTransactionRecord
+    | EndTransactionRecord
+    | AbortTransactionRecord
+    | OtherRecord
+)
+
+RECORD_NAMES: Final = {
+    0: "RegisterBrokerRecord",
+    1: "UnregisterBrokerRecord",
+    2: "TopicRecord",
+    3: "PartitionRecord",
+    4: "ConfigRecord",
+    5: "PartitionChangeRecord",
+    7: "FenceBrokerRecord",
+    8: "UnfenceBrokerRecord",
+    9: "RemoveTopicRecord",
+    10: "DelegationTokenRecord",
+    11: "UserScramCredentialRecord",
+    12: "FeatureLevelRecord",
+    14: "ClientQuotaRecord",
+    15: "ProducerIdsRecord",
+    17: "BrokerRegistrationChangeRecord",
+    18: "AccessControlEntryRecord",
+    19: "RemoveAccessControlEntryRecord",
+    20: "NoOpRecord",
+    21: "ZkMigrationStateRecord",
+    22: "RemoveUserScramCredentialRecord",
+    23: "BeginTransactionRecord",
+    24: "EndTransactionRecord",
+    25: "AbortTransactionRecord",
+    26: "RemoveDelegationTokenRecord",
+    27: "RegisterControllerRecord",
+    28: "ClearElrRecord",
+}
+"""Names by api key, for people."""
+
+
+def record_name(record: MetadataRecord) -> str:
+    """Kafka's name of the record's type, or ``api key 99``."""
+    if isinstance(record, OtherRecord):
+        return RECORD_NAMES.get(record.api_key, f"api key {record.api_key}")
+    return type(record).__name__
+
+
+def _topic(reader: ByteReader, _version: int) -> TopicRecord:
+    return TopicRecord(_string(reader), reader.uuid())
+
+
+def _remove_topic(reader: ByteReader, _version: int) -> RemoveTopicRecord:
+    return RemoveTopicRecord(reader.uuid())
+
+
+def _config(reader: ByteReader, _version: int) -> ConfigRecord:
+    resource_type = reader.int8()
+    resource_name, key = _string(reader), _string(reader)
+    value = _nullable_string(reader)
+    if value is not None and key not in ALLOWED_KEYS:
+        value = HIDDEN
+    return ConfigRecord(resource_type, resource_name, key, value)
+
+
+def _feature_level(reader: ByteReader, _version: int) -> FeatureLevelRecord:
+    return FeatureLevelRecord(_string(reader), reader.int16())
+
+
+def _register_broker(reader: ByteReader, version: int) -> RegisterBrokerRecord:
+    broker_id = reader.int32()
+    if version >= 2:
+        reader.int8()  # is migrating from ZooKeeper
+    incarnation_id = reader.uuid()
+    broker_epoch = reader.int64()
+    for _ in range(_count(reader)):  # end points
+        _string(reader)
+        _string(reader)
+        reader.raw(4)  # port, security protocol
+        skip_tagged_fields(reader)
+    features = {}
+    for _ in range(_count(reader)):
+        name = _string(reader)
+        features[name] = (reader.int16(), reader.int16())
+        skip_tagged_fields(reader)
+    _nullable_string(reader)  # rack
+    reader.int8()  # fenced
+    if version >= 1:
+        reader.int8()  # in controlled shutdown
+    return RegisterBrokerRecord(broker_id, incarnation_id, broker_epoch, features)
+
+
+def _unregister_broker(reader: ByteReader, _version: int) -> UnregisterBrokerRecord:
+    return UnregisterBrokerRecord(reader.int32(), reader.int64())
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLayout:
+    """How to read a record type, and up to which version that was checked."""
+
+    read: Callable[[ByteReader, int], MetadataRecord]
+    highest_version: int
+    essential: bool = True
+    """Whether a newer version must be refused; otherwise it is passed over: the record is only for information."""
+
+
+LAYOUTS: Final = {
+    0: RecordLayout(_register_broker, 4, essential=False),
+    1: RecordLayout(_unregister_broker, 0, essential=False),
+    2: RecordLayout(_topic, 0),
+    4: RecordLayout(_config, 0),
+    9: RecordLayout(_remove_topic, 0),
+    12: RecordLayout(_feature_level, 0),
+    # The names and reasons of transactions are tagged fields, which are passed over.
+    23: RecordLayout(lambda _reader, _version: BeginTransactionRecord(), 0),
+    24: RecordLayout(lambda _reader, _version: EndTransactionRecord(), 0),
+    25: RecordLayout(lambda _reader, _version: AbortTransactionRecord(), 0),
+}
+"""By api key."""
+
+
+def _count(reader: ByteReader) -> int:
+    """Length of a compact array or string that cannot be null."""
+    start = reader.at
+    count = reader.unsigned_varint() - 1
+    if not 0 <= count <= reader.left:
+        reader.fail(f"length {count} with {reader.left} bytes left", at=start)
+    return count
+
+
+def _string(reader: ByteReader) -> str:
+    return _text(reader, _count(reader))
+
+
+def _nullable_string(reader: ByteReader) -> str | None:
+    size = reader.unsigned_varint() - 1
+    return None if size < 0 else _text(reader, size)
+
+
+def _text(reader: ByteReader, size: int) -> str:
+    start = reader.at
+    try:
+        return reader.raw(size).decode("utf-8")
+    except UnicodeDecodeError:
+        reader.fail("a string is not UTF-8", at=start)
