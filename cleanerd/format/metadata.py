@@ -37,7 +37,7 @@ def read_metadata_record(value: bytes | None, *, where: str | None = None, posit
         if not layout.essential:
             return OtherRecord(api_key, version)
         raise UnsupportedLogError(
-            f"{RECORD_NAMES[api_key]} version {version} is unknown, {layout.highest_version} is the newest that is known",
+            f"{RECORD_NAMES[api_key]} version {version} is not known, only up to {layout.highest_version}",
             where=where,
             hint="update cleanerd, or give the topic's settings with --set",
         )

@@ -1,7 +1,7 @@
 """The records of the KRaft metadata log that matter to a cleaner, and how each is laid out.
 
-All are flexible messages: compact strings and arrays (length + 1 as an unsigned varint, 0 is null), tagged fields at the
-end of every structure. The layouts were checked against records that 3.9.2 and 4.3.1 wrote.
+All are flexible messages: compact strings and arrays (length + 1 as an unsigned varint, 0 is null), tagged fields at
+the end of every structure. The layouts were checked against records that 3.9.2 and 4.3.1 wrote.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class ClusterMetadata:
     """The cluster's topics and log settings at one offset of the metadata log.
 
     Only settings on the allow-list are here (U-24). ``topic_configs`` and ``broker_configs`` lack whoever has set
-    nothing. ``as_of`` is the first offset that is not in it, ``as_of_ms`` the time of the last batch that is (-1: none).
+    nothing. ``as_of``: the first offset that is not in it; ``as_of_ms``: the time of the last batch that is (-1: none).
     """
 
     topics: Mapping[str, uuid.UUID]
