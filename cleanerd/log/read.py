@@ -47,14 +47,33 @@ class SegmentReader:
     Not for two threads at once: the buffer is reused, and the arrays a kernel call got are gone with the next read.
     """
 
-    def __init__(self, path: str, *, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> None:
+    def __init__(self, path: str, directory: int, buffer: NDArray[np.uint8]) -> None:
         self.path = path
-        self._chunk_bytes = chunk_bytes
-        self._buffer = np.empty(chunk_bytes, dtype=np.uint8)
+        self._directory = directory
+        self._buffer = buffer
+        self._chunk_bytes = len(buffer)
+
+    @classmethod
+    def open(cls, path: str, *, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> SegmentReader:
+        """A reader of the partition directory ``path``.
+
+        Raises:
+            CleanerdError: it cannot be opened.
+        """
         try:
-            self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise CleanerdError(f"cannot be opened: {error.strerror}", where=path) from error
+        return cls(path, directory, np.empty(chunk_bytes, dtype=np.uint8))
+
+    def beside(self, path: str, directory: int) -> SegmentReader:
+        """A reader of another directory, open as ``directory`` (duplicated), that shares this one's buffer."""
+        return SegmentReader(path, os.dup(directory), self._buffer)
+
+    @property
+    def directory(self) -> int:
+        """The partition directory's descriptor."""
+        return self._directory
 
     def __enter__(self) -> SegmentReader:
         return self

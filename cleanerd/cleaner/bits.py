@@ -1,0 +1,41 @@
+"""A bitmap that grows at its end: one bit per record of a segment, filled chunk by chunk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd._kernel import store_bits
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class BitColumn:
+    """Bits of the records of one segment, in file order."""
+
+    def __init__(self) -> None:
+        self._words = np.zeros(1024, dtype=np.uint64)
+        self.count = 0
+
+    def append(self, values: NDArray[np.bool_]) -> None:
+        """Add one bit per row of ``values`` [n]."""
+        end = self.count + len(values)
+        if end > 64 * len(self._words):
+            grown = np.zeros(max(2 * len(self._words), (end + 63) // 64), dtype=np.uint64)
+            grown[: len(self._words)] = self._words
+            self._words = grown
+        store_bits(self._words, self.count, values)
+        self.count = end
+
+    def merge(self, other: BitColumn) -> None:
+        """Set the bits that are set in ``other`` too; this one grows to its length."""
+        if other.count > self.count:
+            self.append(np.zeros(other.count - self.count, dtype=np.bool_))
+        words = other.words()
+        self._words[: len(words)] |= words
+
+    def words(self) -> NDArray[np.uint64]:
+        """The bitmap, ``ceil(count / 64)`` words; bits past the end are clear."""
+        return self._words[: (self.count + 63) // 64]

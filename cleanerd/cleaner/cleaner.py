@@ -1,0 +1,118 @@
+"""One cleaning, told on one page.
+
+::
+
+    index     dirty segments            -> offset map        which ordinal won each key
+    decide    all segments + the map    -> keep bits         one bit per record, one action per batch
+    group     outcomes                  -> groups            neighbours that become one segment
+    rewrite   a group + its bits        -> a staged segment  fsynced, read back and verified
+
+Whoever iterates over :meth:`Cleaning.staged_groups` puts each group in before asking for the next (U-16), so that no more than
+one group of extra disk space is needed. Nothing here touches a file that a broker may read.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
+from cleanerd.cleaner.index import Decoder
+from cleanerd.cleaner.rewrite import GroupTooLargeError, WrittenSegment, rewrite_group
+from cleanerd.cleaner.verify import verify_staged
+from cleanerd.policy.grouping import Group, group, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cleanerd.cleaner.manifest import StagedGroup
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.stage import Staging
+    from cleanerd.log.read import SegmentReader
+
+
+class Progress(Protocol):
+    """Told while a cleaning goes on; for a progress bar."""
+
+    def phase(self, name: str, total_bytes: int) -> None:
+        """A phase of about ``total_bytes`` begins."""
+
+    def advance(self, done_bytes: int) -> None:
+        """So many bytes more were read."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a cleaning wrote and how long its phases took."""
+
+    groups: int = 0
+    sources: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: {"index_decide": 0.0, "rewrite": 0.0})
+
+
+class Cleaning:
+    """One plan being carried out up to staged files."""
+
+    def __init__(self, plan: CleaningPlan, reader: SegmentReader, progress: Progress) -> None:
+        self.plan = plan
+        self.totals = Totals()
+        self._reader = reader
+        self._progress = progress
+        self._decision: Decision | None = None
+
+    @property
+    def decision(self) -> Decision:
+        """The keep bits, made at the first call.
+
+        Raises:
+            UnsupportedLogError, CorruptionError, CleanerdError: see ``decide``.
+        """
+        if self._decision is None:
+            started = time.monotonic()
+            self._progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
+            self._decision = decide(self.plan, Decoder(self.plan, self._reader, self._progress.advance))
+            self.totals.seconds["index_decide"] = time.monotonic() - started
+        return self._decision
+
+    def groups(self) -> list[Group]:
+        """Which sources become one segment; sources in no group stay as they are."""
+        return group([segment.outcome for segment in self.decision.segments], self.plan.limits)
+
+    def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
+        """Stage and verify group after group, ascending.
+
+        Raises:
+            UnsupportedLogError, CorruptionError, CleanerdError: the groups given out before stand.
+        """
+        waiting = self.groups()
+        segments = self.decision.segments
+        self._progress.phase("rewrite", sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows))
+        while waiting:
+            rows = waiting.pop(0)
+            members = [segments[row] for row in rows]
+            started = time.monotonic()
+            try:
+                written = self._write(staging, members)
+            except GroupTooLargeError as error:
+                parts = split(rows, rows[error.source])
+                waiting[:0] = [part for part in parts if len(part) > 1 or segments[part[0]].outcome.changed]
+                continue
+            with self._reader.beside(staging.path, staging.directory) as reader:
+                verify_staged(reader, staging.staged_segment(written.base), written, members)
+            staged = staging.finish(members, written)
+            self._count(written, members, time.monotonic() - started)
+            yield staged, members
+
+    def _write(self, staging: Staging, members: Sequence[SegmentDecision]) -> WrittenSegment:
+        with staging.log_file(members) as output:
+            return rewrite_group(self.plan, self._reader, members, output, self._progress.advance)
+
+    def _count(self, written: WrittenSegment, members: Sequence[SegmentDecision], seconds: float) -> None:
+        self.totals.groups += 1
+        self.totals.sources += len(members)
+        self.totals.bytes_read += sum(member.source.segment.size_bytes for member in members)
+        self.totals.bytes_written += written.log_bytes
+        self.totals.seconds["rewrite"] += seconds

@@ -1,0 +1,199 @@
+"""Phase 2: every record's fate as a bit, every batch's as an action (KeepBitmaps)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, OffsetMap
+from cleanerd.cleaner.bits import BitColumn
+from cleanerd.cleaner.evidence import SegmentEvidence
+from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, dirty_sources, keyed_rows
+from cleanerd.errors import CleanerdError
+from cleanerd.format.batch import HEADER_BYTES
+from cleanerd.policy.grouping import Outcome
+from cleanerd.policy.retain import RecordEvidence, Retention, emptied, end_of_group, retain
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.plan import CleaningPlan, Source
+    from cleanerd.log.segment import Witness
+
+MAX_SHARDS = 4096
+MIN_MAP_BYTES = 48 * 1024
+MAP_LOAD = 0.85
+MAP_ENTRY_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDecision:
+    """What stays of one source segment; all that the rewrite needs of the decision.
+
+    ``actions`` treats the segment as one in the middle of a group; :meth:`actions_at` knows about ends (U-13).
+    """
+
+    source: Source
+    witness: Witness
+    keep: NDArray[np.uint64]
+    actions: NDArray[np.uint8]
+    records: int
+    kept: int
+    superseded: int
+    keyless: int
+    expired_tombstones: int
+    last_batch_records: int
+    outcome: Outcome
+
+    def actions_at(self, *, ends_group: bool) -> NDArray[np.uint8]:
+        """[b] uint8: the batch actions for a rewrite; ``ends_group``: this is the group's last non-empty source."""
+        if ends_group and len(self.actions):
+            return end_of_group(self.actions, self.last_batch_records)
+        return self.actions
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The KeepBitmaps of a plan: one entry per source, in order, and into how many shards the keys were cut."""
+
+    segments: tuple[SegmentDecision, ...]
+    shards: int
+    map_entries: int
+
+
+def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
+    """Phases 1 and 2, in as many shards as the map's size asks for; the result does not depend on their number (OP-2).
+
+    Raises:
+        UnsupportedLogError, CorruptionError: see ``SegmentEvidence.add``.
+        CleanerdError: the distinct keys do not fit even the largest number of shards.
+    """
+    offset_map = OffsetMap(map_bytes(plan))
+    shards = 1
+    while shards <= MAX_SHARDS:
+        try:
+            return _decide(plan, decoder, offset_map, shards)
+        except MapFullError:
+            shards *= 2
+    raise CleanerdError(
+        f"the keys of {plan.name} do not fit {MAX_SHARDS} shards of a map of {offset_map.memory_bytes} bytes",
+        where=plan.path,
+        hint="raise log.cleaner.dedupe.buffer.size",
+    )
+
+
+def map_bytes(plan: CleaningPlan) -> int:
+    """What the map takes: no more than the dirty range could need, as every key there has an offset of its own."""
+    offsets = max(plan.end_offset - plan.first_dirty_offset, 0)
+    return max(MIN_MAP_BYTES, min(plan.map_bytes, int(offsets * MAP_ENTRY_BYTES / MAP_LOAD) + MIN_MAP_BYTES))
+
+
+def _decide(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards: int) -> Decision:
+    index = DirtyIndex(plan)
+    clean = [SegmentEvidence(plan, source) for source in plan.sources if source.end <= plan.first_dirty_offset]
+    entries = 0
+    for shard in range(shards):
+        index.build(decoder, offset_map, shard, shards)
+        entries += len(offset_map)
+        for evidence in clean:
+            _look_up(decoder, offset_map, evidence, shard, shards)
+        for evidence in index.evidence:
+            if evidence.dirty_from > 0:
+                _look_up_head(decoder, offset_map, evidence, shard, shards)
+    decided = [_decide_segment(evidence, None) for evidence in clean]
+    decided += [_decide_segment(evidence, index.winners(row)) for row, evidence in enumerate(index.evidence)]
+    return Decision(tuple(decided), shards, entries)
+
+
+def _look_up(decoder: Decoder, offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int) -> None:
+    """Which records of a clean segment have a newer one in the dirty range (C-45.3): all whose key is in the map."""
+    superseded = BitColumn()
+    for chunk in decoder.chunks(evidence.source):
+        if shard == 0:
+            evidence.add(chunk)
+        mask = keyed_rows(chunk.records, (0, len(chunk.records)))
+        superseded.append(offset_map.contains(chunk.records.key_hash, mask, shard=shard, shards=shards))
+    evidence.superseded.merge(superseded)
+
+
+def _look_up_head(
+    decoder: Decoder, offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int
+) -> None:
+    """The same for the records before the first dirty offset in the segment that contains it."""
+    superseded = BitColumn()
+    for chunk in decoder.chunks(evidence.source):
+        clean = min(evidence.dirty_from - superseded.count, len(chunk.records))
+        mask = keyed_rows(chunk.records, (0, clean))
+        superseded.append(offset_map.contains(chunk.records.key_hash, mask, shard=shard, shards=shards))
+        if superseded.count >= evidence.dirty_from:
+            break
+    evidence.superseded.merge(superseded)
+
+
+def _decide_segment(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> SegmentDecision:
+    first_record = evidence.first_record()
+    retention = retain(
+        RecordEvidence(
+            keyed=evidence.keyed.words(),
+            tombstone=evidence.tombstone.words(),
+            newest=_newest(evidence, winners),
+            cleaned_records=evidence.records if winners is None else evidence.dirty_to,
+        ),
+        first_record,
+        evidence.batch_flags(),
+    )
+    counts = np.diff(first_record)
+    last_batch_records = int(counts[-1]) if len(counts) else 0
+    segment = evidence.source.segment
+    return SegmentDecision(
+        source=evidence.source,
+        witness=segment.witness(evidence.first_batch, evidence.last_batch),
+        keep=retention.keep,
+        actions=retention.actions,
+        records=evidence.records,
+        kept=int(retention.kept_by_batch.sum()),
+        superseded=retention.superseded,
+        keyless=retention.keyless,
+        expired_tombstones=retention.expired_tombstones,
+        last_batch_records=last_batch_records,
+        outcome=_outcome(evidence, retention, counts),
+    )
+
+
+def _newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> NDArray[np.uint64]:
+    """No newer record of the key: in the dirty range the winners, before it what the map does not hold."""
+    if winners is None:
+        return ~evidence.superseded.words()
+    newest = winners.copy()
+    if evidence.dirty_from:
+        head = ~evidence.superseded.words()
+        word, bit = divmod(evidence.dirty_from, 64)
+        newest[:word] = head[:word]
+        if bit:
+            # Winners begin at dirty_from, so the head's bits of the shared word are clear in them.
+            newest[word] |= head[word] & ((np.uint64(1) << np.uint64(bit)) - np.uint64(1))
+    return newest
+
+
+def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32]) -> Outcome:
+    """What grouping has to know; the size of rebuilt batches is their size times the share of records kept."""
+    actions = retention.actions
+    if len(actions):
+        actions = end_of_group(actions, int(counts[-1]))
+    sizes = evidence.sizes().astype(np.float64)
+    share = np.divide(retention.kept_by_batch, counts, out=np.ones(len(counts)), where=counts > 0)
+    written = np.where(actions == ACTION_COPY, sizes, HEADER_BYTES + (sizes - HEADER_BYTES) * share)
+    written[actions == ACTION_EMPTY] = HEADER_BYTES
+    written[actions == ACTION_DROP] = 0
+    return Outcome(
+        base=evidence.source.base,
+        last_offset=evidence.last_offset,
+        output_bytes=int(written.sum()),
+        output_batches=int(np.count_nonzero(actions != ACTION_DROP)),
+        has_records=bool(retention.kept_by_batch.any()),
+        changed=bool((actions != ACTION_COPY).any()),
+        min_timestamp_ms=evidence.min_timestamp_ms,
+        max_timestamp_ms=evidence.max_timestamp_ms,
+    )

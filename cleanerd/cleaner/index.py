@@ -1,0 +1,133 @@
+"""Phase 1: the dirty part of the log into the offset map (C-17..C-24).
+
+A record's ordinal is its segment's first ordinal plus its number in the segment. First ordinals ascend and are multiples of 64,
+so that a segment's winners are whole words of the bitmap that the map gives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.cleaner.evidence import SegmentEvidence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.plan import CleaningPlan, Source
+    from cleanerd.log.read import SegmentReader
+
+FIRST_DIRTY_ORDINAL = 2**38
+"""Below it are the ordinals of the clean part, whatever its size (kernel.md section 1)."""
+
+
+class MapFullError(Exception):
+    """The distinct keys of this shard do not fit the map; the caller takes more shards (U-20)."""
+
+
+class Decoder:
+    """``decode_chunk`` with the plan's parameters, counting the bytes read."""
+
+    def __init__(self, plan: CleaningPlan, reader: SegmentReader, progress: Callable[[int], None]) -> None:
+        self._plan = plan
+        self._reader = reader
+        self._progress = progress
+
+    def chunks(self, source: Source) -> Iterator[_kernel.Chunk]:
+        """The decoded chunks of a segment, hashed with the plan's key."""
+        for chunk in self._reader.chunks(source.segment, self._decode):
+            yield chunk
+            self._progress(chunk.consumed)
+
+    def _decode(self, data: NDArray[np.uint8], position: int) -> _kernel.Chunk:
+        return _kernel.decode_chunk(
+            data, position, hash_key=self._plan.hash_key, max_unpacked=self._plan.max_unpacked_bytes
+        )
+
+
+class DirtyIndex:
+    """The dirty segments of a plan: their evidence, their ordinals, and who won so far."""
+
+    def __init__(self, plan: CleaningPlan) -> None:
+        self._plan = plan
+        self.evidence: list[SegmentEvidence] = []
+        self.first_ordinals: list[int] = []
+        self._end_ordinal = FIRST_DIRTY_ORDINAL
+        self._winners: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
+
+    def build(self, decoder: Decoder, offset_map: _kernel.OffsetMap, shard: int, shards: int) -> None:
+        """Put every record of the dirty range with a key of this shard; remember the evidence at the first shard.
+
+        Raises:
+            MapFullError: the keys of this shard do not fit.
+            UnsupportedLogError, CorruptionError: see ``SegmentEvidence.add``.
+        """
+        offset_map.clear()
+        for row, source in enumerate(dirty_sources(self._plan)):
+            if shard == 0:
+                self.evidence.append(SegmentEvidence(self._plan, source))
+                self.first_ordinals.append(self._end_ordinal)
+                self._put_segment(decoder, offset_map, row, shards)
+                self._end_ordinal += (self.evidence[row].records + 63) // 64 * 64
+            else:
+                self._put_again(decoder, offset_map, row, shard, shards)
+        winners = offset_map.winners(FIRST_DIRTY_ORDINAL, self._end_ordinal - FIRST_DIRTY_ORDINAL)
+        self._winners = winners if shard == 0 else self._winners | winners
+
+    def winners(self, row: int) -> NDArray[np.uint64]:
+        """Bitmap over the records of dirty segment ``row``: the newest of their key."""
+        first = (self.first_ordinals[row] - FIRST_DIRTY_ORDINAL) // 64
+        return self._winners[first : first + (self.evidence[row].records + 63) // 64]
+
+    def _put_segment(self, decoder: Decoder, offset_map: _kernel.OffsetMap, row: int, shards: int) -> None:
+        evidence = self.evidence[row]
+        for chunk in decoder.chunks(evidence.source):
+            ordinal = self.first_ordinals[row] + evidence.records
+            first, last = evidence.add(chunk)
+            put(offset_map, chunk.records, ordinal, (first, last), 0, shards)
+
+    def _put_again(
+        self, decoder: Decoder, offset_map: _kernel.OffsetMap, row: int, shard: int, shards: int
+    ) -> None:
+        evidence = self.evidence[row]
+        seen = 0
+        for chunk in decoder.chunks(evidence.source):
+            count = len(chunk.records)
+            rows = (min(max(evidence.dirty_from - seen, 0), count), min(max(evidence.dirty_to - seen, 0), count))
+            put(offset_map, chunk.records, self.first_ordinals[row] + seen, rows, shard, shards)
+            seen += count
+
+
+def dirty_sources(plan: CleaningPlan) -> list[Source]:
+    """The segments that reach into the dirty range."""
+    return [source for source in plan.sources if source.end > plan.first_dirty_offset]
+
+
+def put(
+    offset_map: _kernel.OffsetMap,
+    records: _kernel.Records,
+    first_ordinal: int,
+    rows: tuple[int, int],
+    shard: int,
+    shards: int,
+) -> None:
+    """Put the keyed records of ``rows`` (from, to) into the map (C-20: tombstones too, null keys never).
+
+    Raises:
+        MapFullError: not all of them fit.
+    """
+    mask = keyed_rows(records, rows)
+    if offset_map.put_max(records.key_hash, first_ordinal, mask, shard=shard, shards=shards) < len(records):
+        raise MapFullError
+
+
+def keyed_rows(records: _kernel.Records, rows: tuple[int, int]) -> NDArray[np.bool_]:
+    """[n] bool: the record has a key and its row is in ``rows`` (from, to)."""
+    mask: NDArray[np.bool_] = (records.flags & _kernel.FLAG_HAS_KEY) != 0
+    mask[: rows[0]] = False
+    mask[rows[1] :] = False
+    return mask

@@ -1,0 +1,97 @@
+"""The frozen plan of one cleaning: everything a decision depends on, and nothing else.
+
+Same plan, same bytes out. It is written to the staging directory as ``plan.json`` before the first output.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from cleanerd import __version__
+from cleanerd.policy.grouping import Limits
+
+if TYPE_CHECKING:
+    import uuid
+
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.segment import Segment
+
+PLAN_FORMAT = 1
+HASH_KEY_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source segment; ``end`` is the base offset of the segment after it."""
+
+    segment: Segment
+    end: int
+
+    @property
+    def base(self) -> int:
+        """The segment's base offset."""
+        return self.segment.base
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningPlan:
+    """What is to be cleaned and by which rules.
+
+    ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31). Records from
+    ``first_dirty_offset`` up to ``end_offset`` are indexed; those from ``end_offset`` on stay whatever they are (C-45.1).
+    ``protected_offsets`` are the last offsets of the batches with active producers' last sequences, ascending.
+    ``hash_key`` makes the key hash of this plan unpredictable for producers.
+    """
+
+    plan_id: str
+    name: TopicPartition
+    path: str
+    topic_id: uuid.UUID | None
+    directory_id: uuid.UUID | None
+    sources: tuple[Source, ...]
+    log_start_offset: int
+    first_dirty_offset: int
+    end_offset: int
+    bound_offset: int
+    strategy: str
+    fingerprint: str
+    now_ms: int
+    delete_retention_ms: int
+    protected_offsets: tuple[int, ...]
+    limits: Limits
+    hash_key: bytes
+    map_bytes: int
+    chunk_bytes: int
+    max_unpacked_bytes: int
+    origins: tuple[tuple[str, str], ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of ``plan.json``."""
+        document = asdict(self)
+        document["name"] = str(self.name)
+        document["topic_id"] = None if self.topic_id is None else str(self.topic_id)
+        document["directory_id"] = None if self.directory_id is None else str(self.directory_id)
+        document["hash_key"] = self.hash_key.hex()
+        document["origins"] = dict(self.origins)
+        for source in document["sources"]:
+            source["segment"]["suffixes"] = sorted(source["segment"]["suffixes"])
+        return {"format": PLAN_FORMAT, "cleanerd": __version__, **document}
+
+
+def new_plan_id() -> str:
+    """``YYYYMMDDThhmmss-`` in UTC and 8 random hex digits, lower case (formats.md section 2)."""
+    return f"{time.strftime('%Y%m%dt%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+
+
+def new_hash_key() -> bytes:
+    """A random key for the key hash of one plan."""
+    return os.urandom(HASH_KEY_BYTES)
+
+
+def fingerprint(strategy: str) -> str:
+    """What of the topic's settings decides who wins (U-6); stored with the clean point."""
+    return f"strategy={strategy};tombstone.mode=null"

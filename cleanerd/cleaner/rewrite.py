@@ -1,0 +1,156 @@
+"""Phase 3: one group of sources into one segment. No policy: keep bits and actions say it all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.errors import UnsupportedLogError
+from cleanerd.policy.grouping import MAX_SEGMENT_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from cleanerd.policy.tombstone import new_horizon_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.log.read import SegmentReader
+
+
+class GroupTooLargeError(Exception):
+    """The output would pass a limit although the estimate did not; ``source`` is the row in the group where it did (U-17)."""
+
+    def __init__(self, source: int) -> None:
+        super().__init__(source)
+        self.source = source
+
+
+class Output(Protocol):
+    """Where the bytes of the new ``.log`` go."""
+
+    def write(self, data: NDArray[np.uint8]) -> None:
+        """Append ``data``."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSegment:
+    """What was written: the index contents and the facts that verification compares with what it reads back.
+
+    ``time_entries_max`` is how many entries the time index may hold: a full one can lack the closing entry (T-36).
+    """
+
+    base: int
+    log_bytes: int
+    log_crc32c: int
+    offset_index: bytes
+    time_index: bytes
+    time_entries_max: int
+    batches: int
+    records: int
+    last_offset: int
+
+
+class _Target:
+    """The new segment while it grows."""
+
+    def __init__(self, plan: CleaningPlan, base: int, output: Output) -> None:
+        limits = plan.limits
+        self._time_entries_max = limits.index_bytes // TIME_ENTRY_BYTES
+        self._output = output
+        self.index = _kernel.IndexBuilder(
+            base,
+            limits.index_interval_bytes,
+            max_offset_entries=limits.index_bytes // OFFSET_ENTRY_BYTES,
+            max_time_entries=self._time_entries_max,
+        )
+        self.base = base
+        self.crc = 0
+        self.batches = 0
+        self.records = 0
+        self.last_offset = -1
+
+    def append(self, written: _kernel.Written) -> None:
+        if len(written) == 0:
+            return
+        self._output.write(written.data)
+        self.crc = _kernel.crc32c(written.data, self.crc)
+        self.index.append(written)
+        self.batches += len(written)
+        self.records += int(written.record_count.sum())
+        self.last_offset = int(written.last_offset[-1])
+
+    def finish(self) -> WrittenSegment:
+        offset_index, time_index = self.index.finish()
+        return WrittenSegment(
+            base=self.base,
+            log_bytes=self.index.position,
+            log_crc32c=self.crc,
+            offset_index=offset_index,
+            time_index=time_index,
+            time_entries_max=self._time_entries_max,
+            batches=self.batches,
+            records=self.records,
+            last_offset=self.last_offset,
+        )
+
+
+def rewrite_group(
+    plan: CleaningPlan,
+    reader: SegmentReader,
+    group: Sequence[SegmentDecision],
+    output: Output,
+    progress: Callable[[int], None],
+) -> WrittenSegment:
+    """Write what stays of the group's sources, in order, as one segment.
+
+    Raises:
+        GroupTooLargeError: more than one source, and the output passes ``segment_bytes``.
+        UnsupportedLogError: one source alone gives more than a segment can hold (2^31 - 1 bytes).
+        CorruptionError: a batch that stays is damaged.
+    """
+    target = _Target(plan, group[0].source.base, output)
+    last = max((row for row, member in enumerate(group) if len(member.actions)), default=-1)
+    limit = plan.limits.segment_bytes if len(group) > 1 else MAX_SEGMENT_BYTES
+    for row, member in enumerate(group):
+        for written in _rewritten(plan, reader, member, member.actions_at(ends_group=row == last)):
+            if target.index.position + len(written.data) > min(limit, MAX_SEGMENT_BYTES):
+                if row > 0:
+                    raise GroupTooLargeError(row)
+                if len(group) == 1:
+                    raise UnsupportedLogError(
+                        f"segment {member.source.base} grows past {MAX_SEGMENT_BYTES} bytes when it is cleaned",
+                        where=plan.path,
+                    )
+            target.append(written)
+            progress(written.consumed)
+    return target.finish()
+
+
+def _rewritten(
+    plan: CleaningPlan, reader: SegmentReader, member: SegmentDecision, actions: NDArray[np.uint8]
+) -> Iterator[_kernel.Written]:
+    """The chunks of one source through ``rewrite_chunk``."""
+    horizon_ms = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
+    batch = 0
+    record = 0
+
+    def call(data: NDArray[np.uint8], position: int) -> _kernel.Written:
+        return _kernel.rewrite_chunk(
+            data,
+            position,
+            member.keep,
+            record,
+            actions[batch:],
+            delete_horizon=horizon_ms,
+            max_unpacked=plan.max_unpacked_bytes,
+        )
+
+    for written in reader.chunks(member.source.segment, call):
+        batch += written.batches_read
+        record += written.records_read
+        yield written

@@ -1,0 +1,99 @@
+"""Does the staged segment say what was decided? Read back from disk, before anything is swapped in.
+
+Independent of the rewrite: it walks headers and checksums of the file as it lies there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.errors import CleanerdError
+from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.rewrite import WrittenSegment
+    from cleanerd.log.read import SegmentReader
+    from cleanerd.log.segment import Segment
+
+
+def verify_staged(
+    reader: SegmentReader, staged: Segment, written: WrittenSegment, group: Sequence[SegmentDecision]
+) -> None:
+    """Check a staged ``.log`` and its indexes against the decision.
+
+    Every batch's CRC and the file's; ascending offsets inside the group's range; as many records as keep bits; the last offset
+    of the group's last batch (U-13); each index entry points at a batch that holds its offset.
+
+    Raises:
+        CleanerdError: they differ; nothing of the group may be used.
+        CorruptionError: the staged bytes do not parse.
+    """
+    seen = _Seen(f"{reader.path}/{staged.base:020d}.log")
+    for batches in reader.chunks(staged, seen.scan):
+        seen.take(batches)
+    last_offset = max(member.outcome.last_offset for member in group)
+    expectations = (
+        ("bytes", seen.position, written.log_bytes),
+        ("CRC-32C of the file", seen.crc, written.log_crc32c),
+        ("records", seen.records, sum(member.kept for member in group)),
+        ("last offset", seen.last_offset, last_offset),
+    )
+    for what, found, expected in expectations:
+        if found != expected:
+            raise CleanerdError(f"staged segment is wrong: {what} {found}, expected {expected}", where=seen.where)
+    seen.check_indexes(staged.base, written)
+
+
+class _Seen:
+    """What the walk over the staged file found."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.crc = 0
+        self.records = 0
+        self.last_offset = -1
+        self.position = 0
+        self._positions = [np.zeros(0, np.uint32)]
+        self._last_offsets = [np.zeros(0, np.int64)]
+        self._max_timestamps = [np.zeros(0, np.int64)]
+
+    def scan(self, data: NDArray[np.uint8], position: int) -> _kernel.Batches:
+        batches = _kernel.scan_headers(data, position, verify_crc=True)
+        self.crc = _kernel.crc32c(data[: batches.consumed], self.crc)
+        return batches
+
+    def take(self, batches: _kernel.Batches) -> None:
+        previous = np.concatenate([[self.last_offset], batches.last_offset[:-1]])
+        if (batches.base_offset <= previous).any():
+            raise CleanerdError("staged segment is wrong: offsets do not ascend", where=self.where)
+        self.records += int(batches.first_record[-1])
+        self.last_offset = int(batches.last_offset[-1])
+        self.position += batches.consumed
+        self._positions.append(batches.position)
+        self._last_offsets.append(batches.last_offset)
+        self._max_timestamps.append(batches.max_timestamp)
+
+    def check_indexes(self, base: int, written: WrittenSegment) -> None:
+        positions = np.concatenate(self._positions)
+        last_offsets = np.concatenate(self._last_offsets)
+        offset_entries = np.frombuffer(written.offset_index, dtype=OFFSET_ENTRY)
+        rows = np.searchsorted(last_offsets, offset_entries["relative_offset"].astype(np.int64) + base)
+        if (rows >= len(positions)).any() or (positions[rows] != offset_entries["position"]).any():
+            raise CleanerdError("staged segment is wrong: an offset index entry points at no batch", where=self.where)
+        time_entries = np.frombuffer(written.time_index, dtype=TIME_ENTRY)
+        largest = np.maximum.accumulate(np.concatenate(self._max_timestamps))
+        rows = np.searchsorted(last_offsets, time_entries["relative_offset"].astype(np.int64) + base)
+        if (rows >= len(largest)).any() or (largest[rows] != time_entries["timestamp"]).any():
+            raise CleanerdError("staged segment is wrong: a time index entry is not the largest so far", where=self.where)
+        highest = int(largest[-1]) if len(largest) else -1
+        room = written.time_entries_max > len(time_entries)
+        if highest >= 0 and room and (len(time_entries) == 0 or int(time_entries["timestamp"][-1]) != highest):
+            raise CleanerdError("staged segment is wrong: the time index lacks the largest timestamp", where=self.where)

@@ -1,0 +1,156 @@
+"""cleanerd's own record of a partition: how far it is clean, and what would show that this is no longer so (U-10).
+
+One JSON file a partition under ``cleanerd.state.dir`` (formats.md section 3). It is advisory: a missing, damaged or outdated
+file costs work, never data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cleanerd import __version__
+from cleanerd.format.names import uuid_to_base64
+
+if TYPE_CHECKING:
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.partition import PartitionLog
+    from cleanerd.log.segment import Segment
+
+STATE_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LastSegment:
+    """The segment that ended the last cleaning; any other file in its place means that the log went its own way."""
+
+    base: int
+    dev: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, segment: Segment) -> LastSegment:
+        """What identifies ``segment`` as it lies there now."""
+        return cls(segment.base, segment.dev, segment.inode, segment.size_bytes, segment.mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPoint:
+    """Everything below ``offset`` is clean under the rules that ``fingerprint`` stands for."""
+
+    offset: int
+    leader_epoch: int
+    fingerprint: str
+    last_segment: LastSegment
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """What is remembered of a partition between runs. ``quarantine`` is the reason why it was not cleaned, or None."""
+
+    clean_point: CleanPoint | None
+    quarantine: str | None
+    last_result: dict[str, Any] | None
+
+
+class StateStore:
+    """The state directory. Reading never fails; what cannot be used is told by ``warnings`` and counts as absent."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.warnings: list[str] = []
+
+    def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
+        """Where the partition's file is: by directory id and topic id, so that a re-created topic starts anew (S-51)."""
+        if log_dir.meta.directory_id is not None:
+            directory = uuid_to_base64(log_dir.meta.directory_id)
+        else:
+            directory = "path-" + hashlib.sha256(os.fsencode(log_dir.path.resolve())).hexdigest()[:16]
+        topic = f"name-{log.name.topic}" if log.topic_id is None else uuid_to_base64(log.topic_id)
+        return self.root / "partitions" / directory / f"{topic}-{log.name.partition}.json"
+
+    def load(self, log_dir: LogDir, log: PartitionLog) -> PartitionState | None:
+        """The partition's state, or None. A damaged file is set aside as ``<name>.damaged``."""
+        path = self.path(log_dir, log)
+        try:
+            document = json.loads(path.read_bytes())
+            return _from_json(document)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.warnings.append(f"{path}: cannot be read ({error.strerror}); counts as absent")
+        except (ValueError, KeyError, TypeError) as error:
+            self.warnings.append(f"{path}: damaged ({error}); set aside, counts as absent")
+            try:
+                path.replace(path.with_suffix(".damaged"))
+            except OSError as problem:
+                self.warnings.append(f"{path}: cannot be set aside ({problem.strerror})")
+        return None
+
+    def save(self, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
+        """Replace the partition's state: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""
+        path = self.path(log_dir, log)
+        document = {
+            "format": STATE_FORMAT,
+            "cleanerd": __version__,
+            "topic": log.name.topic,
+            "partition": log.name.partition,
+            **asdict(state),
+        }
+        temporary = path.with_suffix(".tmp")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+            with temporary.open("wb") as file:
+                file.write(json.dumps(document, indent=1).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+            _fsync_directory(path.parent)
+        except OSError as error:
+            self.warnings.append(
+                f"{path}: cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
+            )
+
+
+def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> str | None:
+    """Why ``point`` no longer describes this log, or None when it does (U-10)."""
+    if not log.log_start_offset <= point.offset <= log_end_offset:
+        return f"offset {point.offset} lies outside the log {log.log_start_offset}..{log_end_offset}"
+    if log.leader_epoch_at(point.offset - 1) != point.leader_epoch:
+        return f"the leader epoch at offset {point.offset} is no longer {point.leader_epoch}"
+    found = next((segment for segment in log.segments if segment.base == point.last_segment.base), None)
+    if found is None or LastSegment.of(found) != point.last_segment:
+        return f"segment {point.last_segment.base} is another file than the one that was cleaned"
+    return None
+
+
+def _from_json(document: dict[str, Any]) -> PartitionState:
+    if document["format"] != STATE_FORMAT:
+        raise ValueError(f"format {document['format']} is not {STATE_FORMAT}")
+    point = document["clean_point"]
+    return PartitionState(
+        clean_point=None
+        if point is None
+        else CleanPoint(
+            offset=int(point["offset"]),
+            leader_epoch=int(point["leader_epoch"]),
+            fingerprint=str(point["fingerprint"]),
+            last_segment=LastSegment(**{name: int(value) for name, value in point["last_segment"].items()}),
+        ),
+        quarantine=document["quarantine"],
+        last_result=document["last_result"],
+    )
+
+
+def _fsync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
