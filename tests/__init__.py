@@ -1,0 +1,1 @@
+"""Tests of cleanerd; the folders mirror the package."""

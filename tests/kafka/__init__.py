@@ -1,0 +1,1 @@
+"""The judges: real Kafka, and what asks it."""

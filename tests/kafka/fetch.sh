@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# The Kafka jars and the judges compiled against them: fetch.sh [3.9] [4.3]   (both when none is named).
+#
+# Prints one line a release when all is there:  <profile> <version> <jars directory> <judge classes directory>
+# Jars: ${KAFKA_LIBS:-.cache/kafka}/libs-X.Y.Z/. Judges: .cache/kafka/judge-X.Y.Z/, compiled again when a source changed.
+# Both are made beside their place and renamed, so an interrupted run leaves nothing half done. KAFKA_MVN: another mvn.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+top=$(cd "$here/../.." && pwd)
+cache=$top/.cache/kafka
+libs_root=${KAFKA_LIBS:-$cache}
+mkdir -p "$cache" "$libs_root"
+libs_root=$(cd "$libs_root" && pwd)
+
+die() {
+  echo "fetch.sh: $*" >&2
+  exit 1
+}
+
+# version_of 4.3 -> 4.3.1, read from the profile in the pom
+version_of() {
+  sed -n "/<id>kafka-$1<\/id>/,/<\/profile>/s/.*<kafka.version>\(.*\)<\/kafka.version>.*/\1/p" "$here/pom.xml"
+}
+
+fetch_jars() { # profile, target
+  local profile=$1 target=$2 new
+  [ -f "$target/.complete" ] && cmp -s "$target/.complete" "$here/pom.xml" && return 0
+  command -v "${KAFKA_MVN:-mvn}" >/dev/null || die "mvn is missing: install the Debian package maven"
+  new=$(mktemp -d "$target.XXXXXX")
+  "${KAFKA_MVN:-mvn}" -q -B -C -f "$here/pom.xml" -P "kafka-$profile" dependency:copy-dependencies \
+    -DoutputDirectory="$new" >&2 || { rm -rf "$new"; die "mvn could not fetch the jars of Kafka $profile"; }
+  cp "$here/pom.xml" "$new/.complete"
+  chmod 755 "$new"
+  rm -rf "$target"
+  mv "$new" "$target"
+}
+
+sources_of() { # profile -> what the compiled judges were made from
+  cat "$here"/java/*.java "$here/java-$1"/*.java "$here/pom.xml" | cksum
+}
+
+compile_judges() { # profile, jars, target
+  local profile=$1 libs=$2 target=$3 stamp new
+  stamp=$(sources_of "$profile")
+  [ -f "$target/.complete" ] && [ "$(cat "$target/.complete")" = "$stamp" ] && return 0
+  command -v javac >/dev/null || die "javac is missing: install the Debian package openjdk-17-jdk-headless"
+  new=$(mktemp -d "$target.XXXXXX")
+  mkdir "$new/source"
+  cp "$here"/java/*.java "$here/java-$profile"/*.java "$new/source/"
+  # Before 4.2 the record classes lived one package higher; nothing else differs in what the shared sources use.
+  if [ "$profile" = 3.9 ]; then
+    sed -i 's/\.common\.record\.internal\./.common.record./' "$new"/source/*.java
+  fi
+  javac -J-Xmx256m -nowarn -proc:none -Xlint:none --release 17 -d "$new/classes" -cp "$libs/*" "$new"/source/*.java >&2 ||
+    { rm -rf "$new"; die "the judges do not compile against Kafka $profile"; }
+  rm -rf "$new/source"
+  mv "$new"/classes/* "$new/"
+  rmdir "$new/classes"
+  echo "$stamp" >"$new/.complete"
+  chmod 755 "$new"
+  rm -rf "$target"
+  mv "$new" "$target"
+}
+
+exec 9>"$cache/.lock"
+flock 9
+[ $# -gt 0 ] || set -- 3.9 4.3
+for profile in "$@"; do
+  version=$(version_of "$profile")
+  [ -n "$version" ] || die "no profile kafka-$profile in pom.xml"
+  libs=$libs_root/libs-$version
+  judge=$cache/judge-$version
+  fetch_jars "$profile" "$libs"
+  compile_judges "$profile" "$libs" "$judge"
+  echo "$profile $version $libs $judge"
+done

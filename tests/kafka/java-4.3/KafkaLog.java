@@ -1,0 +1,159 @@
+package cleanerd.judge;
+
+import java.io.File;
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.kafka.common.record.internal.MemoryRecords;
+import org.apache.kafka.server.util.Scheduler;
+import org.apache.kafka.storage.internals.log.BatchMetadata;
+import org.apache.kafka.storage.internals.log.Cleaner;
+import org.apache.kafka.storage.internals.log.CleanerStats;
+import org.apache.kafka.storage.internals.log.LogConfig;
+import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
+import org.apache.kafka.storage.internals.log.LogOffsetsListener;
+import org.apache.kafka.storage.internals.log.LogToClean;
+import org.apache.kafka.storage.internals.log.ProducerStateEntry;
+import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
+import org.apache.kafka.storage.internals.log.SkimpyOffsetMap;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
+import org.apache.kafka.storage.internals.utils.Throttler;
+import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
+
+/** The real UnifiedLog and Cleaner of Kafka 4.x behind the few calls that the judges need. */
+final class KafkaLog {
+    private static final Scheduler SCHEDULER = new InlineScheduler();
+    private static final BrokerTopicStats STATS = new BrokerTopicStats();
+
+    private final UnifiedLog log;
+
+    private KafkaLog(UnifiedLog log) {
+        this.log = log;
+    }
+
+    /** Loads the directory as a starting broker does. */
+    static KafkaLog open(OpenOptions options) throws IOException {
+        Map<String, String> config = new HashMap<>(options.config());
+        // 4.x refuses a topic with segment.bytes below 1 MiB; the internal setting has no such limit
+        config.put("internal.segment.bytes", config.remove("segment.bytes"));
+        return new KafkaLog(UnifiedLog.create(
+                options.directory(),
+                new LogConfig(config),
+                options.logStartOffset(),
+                options.recoveryPoint(),
+                SCHEDULER,
+                STATS,
+                new FixedTime(options.nowMs()),
+                Integer.MAX_VALUE,
+                new ProducerStateManagerConfig(options.producerExpirationMs(), false),
+                600_000,
+                new LogDirFailureChannel(1),
+                options.cleanShutdown(),
+                options.topicId(),
+                new ConcurrentHashMap<>(),
+                false,
+                LogOffsetsListener.NO_OP_OFFSETS_LISTENER));
+    }
+
+    void append(MemoryRecords records) {
+        log.appendAsFollower(records, Integer.MAX_VALUE);
+    }
+
+    void roll(long baseOffset) throws IOException {
+        log.roll(Optional.of(baseOffset));
+    }
+
+    long logStartOffset() {
+        return log.logStartOffset();
+    }
+
+    long logEndOffset() {
+        return log.logEndOffset();
+    }
+
+    /** Base of the active segment: no cleaner goes further. */
+    long activeBaseOffset() {
+        return log.activeSegment().baseOffset();
+    }
+
+    void setHighWatermark(long offset) throws IOException {
+        log.updateHighWatermark(offset);
+    }
+
+    Map<Long, ProducerStateEntry> producers() {
+        return log.producerStateManager().activeProducers();
+    }
+
+    static int lastSequence(ProducerStateEntry entry) {
+        BatchMetadata last = last(entry);
+        return last == null ? -1 : last.lastSeq();
+    }
+
+    static int lastOffsetDelta(ProducerStateEntry entry) {
+        BatchMetadata last = last(entry);
+        return last == null ? 0 : last.offsetDelta();
+    }
+
+    private static BatchMetadata last(ProducerStateEntry entry) {
+        BatchMetadata last = null;
+        for (BatchMetadata batch : entry.batchMetadata()) {
+            last = batch;
+        }
+        return last;
+    }
+
+    CleanAnswer clean(CleanRequest request, long nowMs) throws Exception {
+        FixedTime time = new FixedTime(nowMs);
+        Throttler unthrottled = new Throttler(Double.MAX_VALUE, Long.MAX_VALUE, "judge", "bytes", time);
+        Cleaner cleaner = new Cleaner(
+                0,
+                new SkimpyOffsetMap(request.mapBytes(), "MD5"),
+                request.ioBufferBytes(),
+                request.maxIoBufferBytes(),
+                request.loadFactor(),
+                unthrottled,
+                time,
+                partition -> {});
+        LogToClean toClean = new LogToClean(log, request.dirty(), request.bound(), true);
+        ThreadMXBean threads = ManagementFactory.getThreadMXBean();
+        long cpu = threads.getCurrentThreadCpuTime();
+        long wall = System.nanoTime();
+        Map.Entry<Long, CleanerStats> result = cleaner.clean(toClean);
+        wall = System.nanoTime() - wall;
+        cpu = threads.getCurrentThreadCpuTime() - cpu;
+        CleanerStats stats = result.getValue();
+        return new CleanAnswer(
+                result.getKey(),
+                stats.bytesRead(),
+                stats.bytesWritten(),
+                stats.mapMessagesRead(),
+                stats.messagesRead(),
+                stats.invalidMessagesRead(),
+                stats.messagesWritten(),
+                stats.bufferUtilization(),
+                cpu,
+                wall);
+    }
+
+    /** A clean shutdown: flushed, indexes trimmed, producer snapshot written. */
+    void close() {
+        log.flush(true);
+        log.close();
+        forget();
+    }
+
+    /** Lets go of the files without touching them, as a crash would. */
+    void abandon() {
+        log.closeHandlers();
+        forget();
+    }
+
+    /** Gauges of a log stay registered for the life of a process; a judge opens thousands of logs. */
+    private void forget() {
+        log.removeLogMetrics();
+    }
+}

@@ -1,0 +1,64 @@
+package cleanerd.judge;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.File;
+import java.io.IOException;
+import java.util.Map;
+
+/** {@code make}: a partition directory as a broker leaves it after a clean shutdown. */
+final class LogMaker {
+    private LogMaker() {}
+
+    static void run(JsonNode command, ObjectNode answer) throws IOException {
+        File directory = new File(command.get("dir").asText());
+        JsonNode segments = command.get("segments");
+        long first = segments.get(0).get("base").asLong();
+        if (!directory.isDirectory() && !directory.mkdirs()) {
+            throw new IOException("cannot make " + directory);
+        }
+        KafkaLog log = KafkaLog.open(OpenOptions.from(command, directory, command.get("now_ms").asLong(), first));
+        try {
+            for (JsonNode segment : segments) {
+                long base = segment.get("base").asLong();
+                if (base != first) {
+                    log.roll(base);
+                }
+                for (JsonNode batch : segment.path("batches")) {
+                    log.append(BatchMaker.make(batch));
+                }
+            }
+            answer.put("log_end_offset", log.logEndOffset());
+        } finally {
+            log.close();
+        }
+        setTimes(directory, segments);
+        Files2Json.list(directory, answer.putObject("files"));
+        expectSegments(directory, segments);
+    }
+
+    private static void setTimes(File directory, JsonNode segments) throws IOException {
+        Map<Long, File> files = Directories.segments(directory);
+        for (JsonNode segment : segments) {
+            File log = files.get(segment.get("base").asLong());
+            if (log == null || !segment.hasNonNull("last_modified_ms")) {
+                continue;
+            }
+            for (String suffix : new String[] {".log", ".index", ".timeindex"}) {
+                File file = Directories.sibling(log, suffix);
+                if (file.exists() && !file.setLastModified(segment.get("last_modified_ms").asLong())) {
+                    throw new IOException("cannot set the time of " + file);
+                }
+            }
+        }
+    }
+
+    /** A log that rolled where nobody asked for it is not what the test means. */
+    private static void expectSegments(File directory, JsonNode segments) throws IOException {
+        Map<Long, File> files = Directories.segments(directory);
+        if (files.size() != segments.size()) {
+            throw new IllegalArgumentException(
+                    segments.size() + " segments were asked for, Kafka made " + files.keySet());
+        }
+    }
+}

@@ -1,0 +1,290 @@
+"""Real Kafka as a judge: one JVM a release that makes, cleans, reads, compares and loads partition directories.
+
+    with Judge("4.3") as judge:
+        judge.make(path, [Segment(0, (Batch((Record(0, 1000, b"k", b"v"),)),)), Segment(1)], now_ms=2000)
+        judge.clean(path, [Round(now_ms=3000)], source=None)
+        judge.dump(path).records
+
+A partition directory must be named like one (``topic-0``): Kafka takes the topic from the name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from tests.kafka.answers import (
+    Cleaned,
+    Comparison,
+    Dump,
+    Json,
+    Loaded,
+    LookupCheck,
+    Producer,
+    ReadBatch,
+    ReadRecord,
+    ReadSegment,
+)
+from tests.kafka.log_spec import Batch, Marker, Record, Round, Segment, ToLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = [
+    "Batch",
+    "Cleaned",
+    "Comparison",
+    "Dump",
+    "Judge",
+    "JudgeError",
+    "KafkaJars",
+    "Loaded",
+    "LookupCheck",
+    "Marker",
+    "Producer",
+    "ReadBatch",
+    "ReadRecord",
+    "ReadSegment",
+    "Record",
+    "Round",
+    "Segment",
+    "ToLoad",
+    "fetch",
+]
+
+HERE = Path(__file__).parent
+ANSWER_SECONDS = 240
+
+Place: TypeAlias = "str | os.PathLike[str]"
+
+
+class JudgeError(Exception):
+    """Kafka threw. ``kind`` is the full name of the exception class, ``trace`` the stack trace."""
+
+    def __init__(self, kind: str, message: str, trace: str) -> None:
+        super().__init__(f"{kind}: {message}\n{trace}")
+        self.kind = kind
+        self.trace = trace
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaJars:
+    """Where a release lies: ``profile`` 4.3, ``version`` 4.3.1, its jars and the judges compiled against them."""
+
+    profile: str
+    version: str
+    libs: Path
+    judges: Path
+
+
+def fetch(profile: str) -> KafkaJars:
+    """The jars of a release, fetched and the judges compiled where that is not done yet (tests/kafka/fetch.sh)."""
+    done = subprocess.run([str(HERE / "fetch.sh"), profile], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"fetch.sh {profile} failed:\n{done.stderr}")
+    name, version, libs, judges = done.stdout.splitlines()[-1].split(maxsplit=3)
+    return KafkaJars(name, version, Path(libs), Path(judges))
+
+
+class Judge:
+    """A JVM with the Kafka release ``profile`` (``4.3``, ``3.9``). Not for use by several threads.
+
+    ``benchmark``: with the optimizing compiler, and 2 GiB of heap, for measuring; otherwise small and quick to start.
+    """
+
+    def __init__(self, profile: str, *, benchmark: bool = False) -> None:
+        self.jars = fetch(profile)
+        self._log = tempfile.NamedTemporaryFile(prefix=f"judge-{profile}-", suffix=".log")  # noqa: SIM115 closed by close()
+        heap = ["-Xmx2g"] if benchmark else ["-Xmx512m", "-XX:TieredStopAtLevel=1"]
+        self._java = subprocess.Popen(
+            [
+                "java",
+                *heap,
+                "-Xshare:auto",
+                "-XX:+UseSerialGC",
+                "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+                "-cp",
+                f"{self.jars.judges}:{self.jars.libs}/*",
+                "cleanerd.judge.Judge",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the JVM. Twice does no harm."""
+        if self._java.stdin is not None and not self._java.stdin.closed:
+            self._java.stdin.close()
+        try:
+            self._java.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._java.kill()
+            self._java.wait()
+        if self._java.stdout is not None:
+            self._java.stdout.close()
+        self._log.close()
+
+    @property
+    def pid(self) -> int:
+        return self._java.pid
+
+    def version(self) -> str:
+        """The version that the running classes give as theirs."""
+        answer: str = self._ask({"op": "version"})["version"]
+        return answer
+
+    def make(
+        self,
+        directory: Place,
+        segments: Sequence[Segment],
+        *,
+        now_ms: int,
+        config: Mapping[str, str] | None = None,
+        topic_id: str | None = None,
+        producer_expiration_ms: int = 86_400_000,
+    ) -> int:
+        """Writes a partition directory as after a clean shutdown (indexes, epochs, snapshots too). Returns the log end offset.
+
+        Batches go through ``UnifiedLog.appendAsFollower``, so offsets are as given; the last segment is the active one. Topic
+        ``config`` matters for ``index.interval.bytes`` and the like. ``topic_id`` (22 characters) writes partition.metadata.
+        """
+        command: Json = {
+            "op": "make",
+            "dir": os.fspath(directory),
+            "segments": [segment.to_json() for segment in segments],
+            "now_ms": now_ms,
+            "config": dict(config or {}),
+            "topic_id": topic_id,
+            "producer_expiration_ms": producer_expiration_ms,
+        }
+        end: int = self._ask(command)["log_end_offset"]
+        return end
+
+    def clean(
+        self,
+        directory: Place,
+        rounds: Sequence[Round],
+        *,
+        source: Place | None = None,
+        config: Mapping[str, str] | None = None,
+        map_bytes: int = 4 << 20,
+        load_factor: float = 0.9,
+        io_buffer_bytes: int = 256 << 10,
+        max_io_buffer_bytes: int = 1_048_588,
+        log_start_offset: int = 0,
+        producer_expiration_ms: int = 86_400_000,
+        clean_shutdown: bool = True,
+        repeat: int = 1,
+    ) -> list[Cleaned]:
+        """Kafka's own cleaner on ``directory``, which is first copied from ``source`` (anew for each of ``repeat``) if given.
+
+        Each round loads the log with its clock, cleans, and shuts it down cleanly. ``config`` are topic settings (``segment.bytes`` may be
+        as small as you like). 24 bytes of ``map_bytes`` hold one key, ``load_factor`` of them are used: small ones force partial rounds.
+        """
+        command: Json = {
+            "op": "clean",
+            "dir": os.fspath(directory),
+            "rounds": [each.to_json() for each in rounds],
+            "config": dict(config or {}),
+            "map_bytes": map_bytes,
+            "load_factor": load_factor,
+            "io_buffer_bytes": io_buffer_bytes,
+            "max_io_buffer_bytes": max_io_buffer_bytes,
+            "log_start_offset": log_start_offset,
+            "producer_expiration_ms": producer_expiration_ms,
+            "clean_shutdown": clean_shutdown,
+            "repeat": repeat,
+        }
+        if source is not None:
+            command["source"] = os.fspath(source)
+        return [Cleaned(**answer) for answer in self._ask(command)["rounds"]]
+
+    def dump(self, directory: Place, *, records: bool = True, out: Place | None = None) -> Dump:
+        """All that Kafka's decoders read there. ``out``: batches go to that file as JSON lines instead (large logs)."""
+        command: Json = {"op": "dump", "dir": os.fspath(directory), "records": records}
+        if out is not None:
+            command["out"] = os.fspath(out)
+        return Dump.from_json(self._ask(command))
+
+    def compare(self, theirs: Place, ours: Place, *, source: Place | None = None, limit: int = 20) -> Comparison:
+        """What differs between Kafka's result and ours, batch by batch, record by record; the first ``limit`` differences.
+
+        Not compared: segment borders, sizes, checksums, compressed bytes, record attributes (U-14). Ours may have empty batches more,
+        each the last of one of its segments (U-13) and, when ``source`` is given, the last batch of a source segment too.
+        """
+        command: Json = {"op": "compare", "theirs": os.fspath(theirs), "ours": os.fspath(ours), "limit": limit}
+        if source is not None:
+            command["source"] = os.fspath(source)
+        answer = self._ask(command)
+        return Comparison(
+            differences=tuple(answer["differences"]),
+            additions=tuple((base, last) for base, last in answer["additions"]),
+            batches=answer["batches"],
+            records=answer["records"],
+        )
+
+    def lookups(self, directory: Place, *, limit: int = 20) -> LookupCheck:
+        """Asks Kafka's index classes for every offset and time that can make a difference, against a full scan."""
+        answer = self._ask({"op": "lookups", "dir": os.fspath(directory), "limit": limit})
+        return LookupCheck(tuple(answer["problems"]), answer["asked"], answer["entries"])
+
+    def load(
+        self,
+        logs: Sequence[ToLoad],
+        *,
+        now_ms: int,
+        config: Mapping[str, str] | None = None,
+        producer_expiration_ms: int = 86_400_000,
+        batches: bool = False,
+        shut_down: bool = False,
+    ) -> list[Loaded]:
+        """Starts Kafka's loader on each directory, in place. Afterwards the files are let go as they are, or ``shut_down``."""
+        command: Json = {
+            "op": "load",
+            "logs": [log.to_json() for log in logs],
+            "now_ms": now_ms,
+            # small indexes: the loader preallocates those of the active segment, and a crash test loads thousands of logs
+            "config": {"segment.index.bytes": "65536", **(config or {})},
+            "producer_expiration_ms": producer_expiration_ms,
+            "batches": batches,
+            "shut_down": shut_down,
+        }
+        return [Loaded.from_json(answer) for answer in self._ask(command)["logs"]]
+
+    def _ask(self, command: Json) -> Json:
+        stdin, stdout = self._java.stdin, self._java.stdout
+        if stdin is None or stdout is None:
+            raise RuntimeError("the judge was started without pipes")
+        watchdog = threading.Timer(ANSWER_SECONDS, self._java.kill)
+        watchdog.start()
+        try:
+            stdin.write(json.dumps(command, separators=(",", ":")).encode() + b"\n")
+            stdin.flush()
+            line = stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        finally:
+            watchdog.cancel()
+        if not line:
+            raise RuntimeError(f"the judge ended while at {command['op']!r}:\n{self.log_text()[-4000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise JudgeError(answer["error"], answer["message"], answer["trace"])
+        return answer
+
+    def log_text(self) -> str:
+        """What Kafka logged (warnings and errors) so far."""
+        return Path(self._log.name).read_text(errors="replace")
