@@ -1,0 +1,78 @@
+"""How far a swap got: ``.kstage/<plan id>/journal``, lines that are only ever appended (S-32, S-38).
+
+::
+
+    begin <plan id> <base> <end> <crc>
+    done <plan id> <base> <end> <crc>
+
+The files in the partition directory say by themselves whether a group is old or new; the journal says that its
+``.deleted`` files are ours, and which groups need no look any more. A line counts only if its CRC-32 is right, so the
+torn tail of a crash is no line; the next append starts on a line of its own.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.cleaner.manifest import staging_path
+
+if TYPE_CHECKING:
+    from cleanerd.apply.files import PartitionFiles
+    from cleanerd.cleaner.manifest import ManifestGroup
+
+JOURNAL: Final = "journal"
+
+
+@dataclass(slots=True)
+class JournalEntries:
+    """What the journal of one plan says: base offsets of groups that began and of groups that are done."""
+
+    begun: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
+
+
+class Journal:
+    """The journal of one plan. Every method raises CleanerdError when the file cannot be read or written."""
+
+    def __init__(self, files: PartitionFiles, plan_id: str) -> None:
+        """Nothing is read or written yet."""
+        self._files = files
+        self._plan_id = plan_id
+        self._directory = staging_path(plan_id)
+        self._name = f"{self._directory}/{JOURNAL}"
+
+    def begin(self, group: ManifestGroup) -> None:
+        """S-32: before the commit point of ``group``. On the disk when this returns."""
+        self._append(f"begin {self._plan_id} {group.base} {group.end}")
+        self._files.fsync_directory(self._directory)
+
+    def done(self, group: ManifestGroup) -> None:
+        """S-38: nothing is left to do for ``group``. On the disk when this returns."""
+        self._append(f"done {self._plan_id} {group.base} {group.end}")
+
+    def entries(self) -> JournalEntries:
+        """All whole lines of this plan."""
+        entries = JournalEntries()
+        for line in (self._files.read(self._name) or b"").split(b"\n"):
+            match _words(line):
+                case ["begin", plan, base, _] if plan == self._plan_id:
+                    entries.begun.add(int(base))
+                case ["done", plan, base, _] if plan == self._plan_id:
+                    entries.done.add(int(base))
+        return entries
+
+    def _append(self, line: str) -> None:
+        text = line.encode("ascii")
+        torn = not (self._files.read(self._name) or b"\n").endswith(b"\n")
+        self._files.append(self._name, (b"\n" if torn else b"") + text + b" %08x\n" % zlib.crc32(text))
+        self._files.fsync(self._name)
+
+
+def _words(line: bytes) -> list[str]:
+    """The words of a line without its CRC; none when the CRC is wrong."""
+    text, _, crc = line.rpartition(b" ")
+    if not text or crc != b"%08x" % zlib.crc32(text):
+        return []
+    return text.decode("ascii", "replace").split(" ")

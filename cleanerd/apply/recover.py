@@ -1,0 +1,207 @@
+"""What an interrupted swap left behind: finished or undone, before anything else is done (S-28, S-21, 8.6).
+
+For every group of ours that the journal does not call done, the names in the directory say where it stands, exactly as
+Kafka's loader would read them (see :mod:`cleanerd.apply.swap`):
+
+* a ``.cleaned`` file is there: before the commit point, *undo*;
+* ``.swap`` files alone: after it, *complete*;
+* neither, but the segment in place is our output: swapped, remove the ``.deleted`` files that are left.
+
+Files are ours when a manifest of ours describes them, size and checksum included. Anything else that ends in ``.swap``
+or ``.cleaned`` is reported and nothing at all is touched: only a broker's start may resolve it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.apply.files import HERE
+from cleanerd.apply.journal import Journal
+from cleanerd.apply.swap import cleaned_name, complete_group, final_name, finish_plan, remove_tree, swap_name
+from cleanerd.apply.validate import has_fact
+from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, STAGING, Manifest, staging_path
+from cleanerd.errors import CorruptionError, UnsupportedLogError
+from cleanerd.format.names import CLEANED_SUFFIX, SWAP_SUFFIX
+
+if TYPE_CHECKING:
+    from cleanerd.apply.files import PartitionFiles
+    from cleanerd.cleaner.manifest import ManifestGroup
+
+SWEEP_AGE_MS: Final = 24 * 60 * 60 * 1000
+"""Unknown things under ``.kstage`` are left alone for a day (formats.md section 2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What was found and done. Bases are those of groups.
+
+    ``foreign`` names what is not ours to resolve; when it is not empty, nothing was touched and the partition must be
+    refused (S-21).
+    """
+
+    completed: tuple[int, ...] = ()
+    rolled_back: tuple[int, ...] = ()
+    dropped_plans: tuple[str, ...] = ()
+    swept: tuple[str, ...] = ()
+    foreign: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Leftovers:
+    """The plans of ours under ``.kstage``, and what belongs to nobody we know."""
+
+    plans: list[str] = field(default_factory=list)
+    manifests: list[Manifest] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    foreign: list[str] = field(default_factory=list)
+
+
+def recover(files: PartitionFiles, *, now_ms: int | None = None) -> RecoveryReport:
+    """Bring the partition to exactly old or exactly new for every group, and remove all plans of ours.
+
+    Call it with the log directory locked, before anything else and after every swap that raised (unless the lock is
+    gone). It can be interrupted and called again at any time. ``now_ms`` is the wall clock, for the sweep.
+
+    Raises:
+        CleanerdError: the system refused a step; the directory is in a state of the crash matrix still.
+    """
+    names = files.names()
+    unfinished = {name for name in names if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX))}
+    if not unfinished and STAGING not in names:
+        return RecoveryReport()
+    found = _look(files)
+    groups = [(manifest, group) for manifest in found.manifests for group in manifest.groups]
+    ours = {name for _, group in groups for name in _names_of_ours(files, group, unfinished)}
+    foreign = sorted((unfinished - ours) | set(found.foreign))
+    if foreign:
+        return RecoveryReport(foreign=tuple(foreign))
+
+    # A killed process leaves names that are in memory only. What follows must not reach the disk before them.
+    files.fsync_directory()
+    completed: list[int] = []
+    rolled_back: list[int] = []
+    for manifest in found.manifests:
+        journal = Journal(files, manifest.plan).entries()
+        for group in manifest.groups:
+            if group.base in journal.done:
+                continue
+            _settle(files, group, begun=group.base in journal.begun, completed=completed, rolled_back=rolled_back)
+    for plan_id in found.plans:
+        finish_plan(files, plan_id)
+    swept = _sweep(files, found.unknown, int(time.time() * 1000) if now_ms is None else now_ms)
+    return RecoveryReport(
+        completed=tuple(completed),
+        rolled_back=tuple(rolled_back),
+        dropped_plans=tuple(found.plans),
+        swept=tuple(swept),
+    )
+
+
+def _look(files: PartitionFiles) -> _Leftovers:
+    """Sort what lies under ``.kstage``. A plan without a readable manifest has put nothing in the log's way."""
+    found = _Leftovers()
+    if files.stat(STAGING) is not None and not files.is_directory(STAGING):
+        found.foreign.append(STAGING)
+        return found
+    for name in sorted(files.names(STAGING)):
+        path = f"{STAGING}/{name}"
+        if PLAN_ID.fullmatch(name) is None or not files.is_directory(path):
+            found.unknown.append(path)
+            continue
+        place = f"{staging_path(name)}/{MANIFEST}"
+        data = files.read(place)
+        try:
+            manifest = None if data is None else Manifest.from_json(data, files.where(place))
+        except CorruptionError:
+            manifest = None
+        except UnsupportedLogError:  # a newer cleanerd knows what this is
+            found.foreign.append(path)
+            continue
+        found.plans.append(name)
+        if manifest is not None and manifest.plan == name:
+            found.manifests.append(manifest)
+    return found
+
+
+def _names_of_ours(files: PartitionFiles, group: ManifestGroup, unfinished: set[str]) -> set[str]:
+    """Those of the ``unfinished`` files that hold what was staged for ``group``."""
+    candidates = [
+        (name(group.base, kind), fact) for kind, fact in group.files.items() for name in (cleaned_name, swap_name)
+    ]
+    return {name for name, fact in candidates if name in unfinished and has_fact(files, name, fact)}
+
+
+def _settle(
+    files: PartitionFiles, group: ManifestGroup, *, begun: bool, completed: list[int], rolled_back: list[int]
+) -> None:
+    """Make one group old or new."""
+    names = files.names()
+    kinds = group.kinds()
+    has_cleaned = any(cleaned_name(group.base, kind) in names for kind in kinds)
+    has_swap = any(swap_name(group.base, kind) in names for kind in kinds)
+    if has_cleaned or (has_swap and not _is_committed(files, group, names)):
+        _roll_back(files, group)
+        rolled_back.append(group.base)
+    elif has_swap or (begun and has_fact(files, final_name(group.base, "log"), group.files["log"])):
+        _force_rebuild_if_torn(files, group, names)
+        complete_group(files, group)
+        completed.append(group.base)
+
+
+def _is_committed(files: PartitionFiles, group: ManifestGroup, names: frozenset[str]) -> bool:
+    """Whether ``.swap`` files without a ``.cleaned`` one mean that the group is past its commit point.
+
+    Usually yes. But a loader that was undoing and lost its power can have removed ``.cleaned`` files and not yet
+    ``.swap`` ones. As long as every source is in place nothing was committed that could not be staged again.
+    """
+    if swap_name(group.base, "log") not in names:
+        return has_fact(files, final_name(group.base, "log"), group.files["log"])
+    is_whole = all(swap_name(group.base, kind) in names for kind in group.kinds())
+    return is_whole or not all(final_name(source, "log") in names for source in group.sources)
+
+
+def _force_rebuild_if_torn(files: PartitionFiles, group: ManifestGroup, names: frozenset[str]) -> None:
+    """An output index was lost to a loader that was cut short twice (C-19): then drop the offset index as well.
+
+    The broker rebuilds all three indexes of a segment that has no ``.index``; of one that only lacks its ``.txnindex``
+    it would show aborted records.
+    """
+    lost = [kind for kind in group.kinds() if not names & {swap_name(group.base, kind), final_name(group.base, kind)}]
+    if not lost or swap_name(group.base, "log") not in names:
+        return
+    for name in (swap_name(group.base, "index"), final_name(group.base, "index")):
+        if name in names:
+            files.unlink(name)
+    files.fsync_directory()
+
+
+def _roll_back(files: PartitionFiles, group: ManifestGroup) -> None:
+    """Undo. A lone index ``.swap`` must never meet the old log (C-16), so the order is: indexes, log, ``.cleaned``."""
+    names = files.names()
+    kinds = group.kinds()
+    for step in (
+        [swap_name(group.base, kind) for kind in kinds if kind != "log"],
+        [swap_name(group.base, "log")],
+        [cleaned_name(group.base, kind) for kind in kinds],
+    ):
+        present = [name for name in step if name in names]
+        for name in present:
+            files.unlink(name)
+        if present:
+            files.fsync_directory()
+
+
+def _sweep(files: PartitionFiles, unknown: list[str], now_ms: int) -> list[str]:
+    """Remove unknown things that have not changed for a day; also ``.kstage`` when it is empty."""
+    swept = []
+    for path in unknown:
+        status = files.stat(path)
+        if status is not None and now_ms - status.st_mtime_ns // 10**6 > SWEEP_AGE_MS:
+            remove_tree(files, path)
+            swept.append(path)
+    if files.is_directory(STAGING) and not files.names(STAGING):
+        files.rmdir(STAGING)
+        files.fsync_directory(HERE)
+    return swept

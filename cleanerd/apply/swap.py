@@ -1,0 +1,208 @@
+"""The swap of one group: a crash between any two steps leaves exactly the old or exactly the new (S-31 .. S-39).
+
+Kafka's loader is the judge of every state between the steps, and it is also the one who finishes them if the broker
+starts first. It knows three suffixes:
+
+* while one ``.cleaned`` file of a base offset is there, it throws that base's ``.cleaned`` and ``.swap`` files away:
+  *old*;
+* with ``.swap`` files alone it removes everything in their range of offsets and gives them their names: *new*;
+* ``.deleted`` files it removes.
+
+So the last rename from ``.cleaned`` to ``.swap`` is the commit point. Between two barriers the disk may hold any subset
+of the renames; the order of the steps is such that every subset reads as one of the two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from cleanerd.apply.files import HERE
+from cleanerd.cleaner.manifest import MANIFEST, STAGING, FileKind, staged_name, staging_path
+from cleanerd.errors import StalePlanError
+from cleanerd.format.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIMEINDEX_SUFFIX,
+    TXNINDEX_SUFFIX,
+    file_name,
+    parse_file_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from cleanerd.apply.files import PartitionFiles
+    from cleanerd.apply.journal import Journal
+    from cleanerd.cleaner.manifest import ManifestGroup
+
+SOURCE_SUFFIXES: Final = frozenset({SEGMENT_SUFFIX, INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX})
+
+# S-31: the log comes last, so that a directory in between never shows a whole segment.
+_MOVE_ORDER: Final[tuple[FileKind, ...]] = ("timeindex", "index", "txnindex", "log")
+
+
+class CommitGuard(Protocol):
+    """What says, just before the commit point, that the directory is still ours (S-33): a held `LogDirLock`."""
+
+    def check(self) -> None:
+        """Raise LogDirBusyError when it is not."""
+
+
+def swap_group(
+    files: PartitionFiles,
+    plan_id: str,
+    group: ManifestGroup,
+    journal: Journal,
+    lock: CommitGuard,
+    *,
+    source_files: Mapping[int, Collection[str]],
+) -> None:
+    """Put the staged ``group`` in the place of its sources. Groups are swapped in ascending order only (S-30).
+
+    ``source_files``: for every source base the names that were found for it when the plan was made.
+
+    Raises:
+        StalePlanError: other source files are there now. Nothing was touched.
+        LogDirBusyError: the lock is gone. Touch nothing any more, not even to tidy up.
+        CleanerdError: the system refused a step. The directory is in a state of the crash matrix: :func:`recover` makes
+            it old or new, and so does the next start of the broker.
+    """
+    _check_sources(files, group, source_files)
+    for kind in _MOVE_ORDER:  # S-31
+        if kind in group.files:
+            files.rename(staged_name(plan_id, group.base, kind), cleaned_name(group.base, kind))
+    files.fsync_directory()
+    journal.begin(group)  # S-32
+    lock.check()  # S-33
+    for kind in group.kinds():  # S-34, the log first
+        files.rename(cleaned_name(group.base, kind), swap_name(group.base, kind))
+    files.fsync_directory()
+    complete_group(files, group)
+    journal.done(group)
+
+
+def complete_group(files: PartitionFiles, group: ManifestGroup) -> None:
+    """S-35 .. S-38 from wherever a committed group stands; the names up to here must be on the disk.
+
+    Raises:
+        CleanerdError: the system refused a step; call again.
+    """
+    names = files.names()
+    log_swap = swap_name(group.base, "log")
+    if log_swap in names:
+        for name in retired_names(group, names):  # S-35
+            files.rename(name, name + DELETED_SUFFIX)
+        files.fsync_directory()
+        files.rename(log_swap, final_name(group.base, "log"))  # S-36
+        files.fsync_directory()
+    for kind in group.kinds():  # S-37
+        if kind != "log" and swap_name(group.base, kind) in names:
+            files.rename(swap_name(group.base, kind), final_name(group.base, kind))
+    files.fsync_directory()
+    for name in _deleted_names(group, files.names()):  # S-38
+        files.unlink(name)
+    files.fsync_directory()
+
+
+def retired_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
+    """Files of the sources that S-35 takes out of the log, given the ``names`` in the directory.
+
+    A file of the output that already has its final name is no source's: a loader that was cut short can have renamed
+    an index before its log (C-19). Snapshots go with the segments that go, never the newest of the log (S-45).
+    """
+    arrived = {final_name(group.base, kind) for kind in group.files if swap_name(group.base, kind) not in names}
+    parsed = {name: place for name in names if (place := parse_file_name(name)) is not None}
+    newest_snapshot = max((base for base, suffix in parsed.values() if suffix == SNAPSHOT_SUFFIX), default=-1)
+    return sorted(
+        name
+        for name, (base, suffix) in parsed.items()
+        if base in group.sources
+        and (
+            (suffix in SOURCE_SUFFIXES and name not in arrived)
+            or (suffix == SNAPSHOT_SUFFIX and base not in {group.base, newest_snapshot})
+        )
+    )
+
+
+def finish_plan(files: PartitionFiles, plan_id: str) -> None:
+    """S-39: remove what lies staged under ``plan_id``, the manifest first; also ``.kstage`` when nothing else is in it.
+
+    Call it when every group that was begun is old or new on the disk. A plan that is gone already is no error.
+
+    Raises:
+        CleanerdError: the system refused a step; call again.
+    """
+    directory = staging_path(plan_id)
+    names = files.names(directory)
+    if MANIFEST in names:
+        files.unlink(f"{directory}/{MANIFEST}")
+        files.fsync_directory(directory)
+    remove_tree(files, directory)
+    if files.names(STAGING) or files.stat(STAGING) is None:
+        return
+    files.rmdir(STAGING)
+    files.fsync_directory(HERE)
+
+
+def remove_tree(files: PartitionFiles, name: str) -> None:
+    """Remove ``name`` and what is under it, following no link; nothing there is no error.
+
+    Raises:
+        CleanerdError: the system refused a step.
+    """
+    if files.stat(name) is None:
+        return
+    if not files.is_directory(name):
+        files.unlink(name)
+        return
+    for inner in sorted(files.names(name)):
+        remove_tree(files, f"{name}/{inner}")
+    files.rmdir(name)
+
+
+def cleaned_name(base: int, kind: FileKind) -> str:
+    """Name of an output before the commit point."""
+    return file_name(base, f".{kind}{CLEANED_SUFFIX}")
+
+
+def swap_name(base: int, kind: FileKind) -> str:
+    """Name of an output after the commit point."""
+    return file_name(base, f".{kind}{SWAP_SUFFIX}")
+
+
+def final_name(base: int, kind: FileKind) -> str:
+    """Name of an output in the log."""
+    return file_name(base, f".{kind}")
+
+
+def _check_sources(files: PartitionFiles, group: ManifestGroup, source_files: Mapping[int, Collection[str]]) -> None:
+    """Refuse a group whose source files are not those that were planned with (S-29)."""
+    planned = {name for source in group.sources for name in source_files[source] if _is_segment_file(name)}
+    found = {
+        name
+        for name in files.names()
+        if _is_segment_file(name) and (place := parse_file_name(name)) is not None and place[0] in group.sources
+    }
+    if planned != found:
+        changed = ", ".join(sorted(planned ^ found))
+        raise StalePlanError(
+            f"files of the sources appeared or vanished: {changed}", where=str(files.path), hint="plan again"
+        )
+
+
+def _is_segment_file(name: str) -> bool:
+    place = parse_file_name(name)
+    return place is not None and place[1] in SOURCE_SUFFIXES
+
+
+def _deleted_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
+    """Files of the sources that S-35 renamed: ``.deleted`` files of others are the broker's to remove."""
+    ours = {suffix + DELETED_SUFFIX for suffix in (*SOURCE_SUFFIXES, SNAPSHOT_SUFFIX)}
+    places = ((name, parse_file_name(name)) for name in names)
+    return sorted(
+        name for name, place in places if place is not None and place[0] in group.sources and place[1] in ours
+    )

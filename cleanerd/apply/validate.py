@@ -1,0 +1,238 @@
+"""Whether the log still fits the plan, and the staged files are what was written (S-29, S-60, U-3, U-15)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd._kernel import crc32c
+from cleanerd.cleaner.manifest import FileFact, staged_name
+from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
+from cleanerd.format.index import OFFSET_ENTRY
+from cleanerd.format.names import CLEANED_SUFFIX, INDEX_SUFFIX, SEGMENT_SUFFIX, SWAP_SUFFIX, file_name, parse_file_name
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Collection, Iterable
+
+    from cleanerd.apply.files import PartitionFiles
+    from cleanerd.cleaner.manifest import Manifest, ManifestGroup
+    from cleanerd.log.segment import BatchWitness, Witness
+
+_CHUNK_BYTES: Final = 1 << 20
+# Enough of a batch for its offset, size, magic and, with magic 2, CRC (F-1, F-2).
+_FRAME_BYTES: Final = 21
+_MAGIC: Final = 16
+_CRC: Final = slice(17, 21)
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentFacts:
+    """What holds at this moment; the plan's own values of these stand in the manifest.
+
+    ``bound``: B as recomputed now (S-01). ``now_ms``: wall clock.
+    """
+
+    topic_id: uuid.UUID | None
+    directory_id: uuid.UUID | None
+    log_start_offset: int
+    bound: int
+    strategy_fingerprint: str
+    now_ms: int
+
+
+def validate_plan(
+    files: PartitionFiles,
+    manifest: Manifest,
+    facts: CurrentFacts,
+    *,
+    done: Collection[int] = (),
+    checksums: bool = True,
+) -> None:
+    """Refuse the plan unless everything that its decisions rest on still holds. Reads only.
+
+    ``done``: bases of this plan's groups that were swapped already; their outputs stand for their sources (C-12).
+    ``checksums``: read the staged files and compare CRC-32C too, not only their sizes.
+
+    Raises:
+        StalePlanError: the log, its identity, its settings or the staged files changed, or the plan is too old (U-15).
+        RefusedError: somebody else's replacement is unfinished in the directory (S-21).
+        CleanerdError: a file cannot be read.
+    """
+    _check_facts(files, manifest, facts)
+    names = files.names()
+    refuse_unfinished(files, names)
+    swapped = [group for group in manifest.groups if group.base in done]
+    _check_bases(files, manifest, swapped, names)
+    gone = {source for group in swapped for source in group.sources}
+    for witness in manifest.witnesses:
+        if witness.base not in gone:
+            _check_witness(files, witness)
+    for group in swapped:
+        _check_swapped(files, group)
+    for group in manifest.groups:
+        if group.base not in done:
+            _check_staged(files, manifest.plan, group, checksums=checksums)
+
+
+def refuse_unfinished(files: PartitionFiles, names: Iterable[str]) -> None:
+    """S-21: a ``.swap`` or ``.cleaned`` file that is not ours to finish keeps us out.
+
+    Raises:
+        RefusedError: there is one among ``names``.
+    """
+    unfinished = sorted(name for name in names if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)))
+    if unfinished:
+        raise RefusedError(
+            f"an unfinished replacement is in the way: {', '.join(unfinished[:4])}",
+            where=str(files.path),
+            hint="start the broker once, it resolves them while it loads the log",
+        )
+
+
+def file_fact(files: PartitionFiles, name: str) -> FileFact:
+    """Size and CRC-32C of ``name``, as they are on the disk.
+
+    Raises:
+        CleanerdError: the file cannot be read.
+    """
+    descriptor = files.open(name)
+    with open(descriptor, "rb", buffering=0) as file:
+        size = 0
+        crc = 0
+        try:
+            while chunk := file.read(_CHUNK_BYTES):
+                crc = crc32c(np.frombuffer(chunk, np.uint8), crc)
+                size += len(chunk)
+        except OSError as error:
+            raise CleanerdError(f"cannot be read: {error.strerror}", where=files.where(name)) from error
+    return FileFact(bytes=size, crc32c=crc)
+
+
+def has_fact(files: PartitionFiles, name: str, fact: FileFact) -> bool:
+    """Whether ``name`` is there and is the file that ``fact`` describes; reads it only when the size fits."""
+    status = files.stat(name)
+    return status is not None and status.st_size == fact.bytes and file_fact(files, name) == fact
+
+
+def _check_facts(files: PartitionFiles, manifest: Manifest, facts: CurrentFacts) -> None:
+    age_ms = facts.now_ms - manifest.created_ms
+    last_end = manifest.groups[-1].end if manifest.groups else 0
+    reasons = {
+        "the topic was created again": facts.topic_id != manifest.topic_id,
+        "the log directory is another one": facts.directory_id != manifest.directory_id,
+        "the log start offset moved": facts.log_start_offset != manifest.log_start_offset,
+        "the strategy changed": facts.strategy_fingerprint != manifest.strategy_fingerprint,
+        f"the bound fell to {facts.bound}, below {last_end}": facts.bound < last_end,
+        f"the plan is {age_ms} ms old, the limit is {manifest.max_age_ms} ms": age_ms > manifest.max_age_ms,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise _stale(files, reason)
+
+
+def _check_bases(
+    files: PartitionFiles, manifest: Manifest, swapped: Collection[ManifestGroup], names: Iterable[str]
+) -> None:
+    """No segment appeared or vanished between the first and the last witness."""
+    if not manifest.witnesses:
+        return
+    expected = {witness.base for witness in manifest.witnesses}
+    for group in swapped:
+        expected = expected.difference(group.sources) | {group.base}
+    first, last = manifest.witnesses[0].base, manifest.witnesses[-1].base
+    places = (parse_file_name(name) for name in names)
+    found = {place[0] for place in places if place is not None and place[1] == SEGMENT_SUFFIX}
+    changed = sorted({base for base in found if first <= base <= last} ^ expected)
+    if changed:
+        raise _stale(files, f"segment {changed[0]} appeared or vanished")
+
+
+def _check_witness(files: PartitionFiles, witness: Witness) -> None:
+    name = file_name(witness.base, SEGMENT_SUFFIX)
+    status = files.stat(name)
+    if status is None:
+        raise _stale(files, f"{name} vanished")
+    found = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    if found != (witness.dev, witness.inode, witness.size, witness.mtime_ns, witness.ctime_ns):
+        raise _stale(files, f"{name} changed")
+    descriptor = files.open(name)
+    try:
+        same = _is_batch(descriptor, 0, witness.first_batch) and _is_batch(
+            descriptor, _last_position(files, descriptor, witness), witness.last_batch
+        )
+    except OSError as error:
+        raise CleanerdError(f"cannot be read: {error.strerror}", where=files.where(name)) from error
+    finally:
+        os.close(descriptor)
+    if not same:
+        raise _stale(files, f"the batches of {name} changed")
+
+
+def _check_swapped(files: PartitionFiles, group: ManifestGroup) -> None:
+    name = file_name(group.base, SEGMENT_SUFFIX)
+    status = files.stat(name)
+    if status is None or status.st_size != group.files["log"].bytes:
+        raise _stale(files, f"{name} is no longer what this plan put in")
+
+
+def _check_staged(files: PartitionFiles, plan_id: str, group: ManifestGroup, *, checksums: bool) -> None:
+    """Size, checksum, owner and mode (S-60) and modification time (S-59) of the staged files of ``group``."""
+    sources = [files.stat(file_name(source, SEGMENT_SUFFIX)) for source in group.sources]
+    owners = {(status.st_uid, status.st_gid, status.st_mode) for status in sources if status is not None}
+    last = sources[-1]
+    for kind, fact in group.files.items():
+        name = staged_name(plan_id, group.base, kind)
+        status = files.stat(name)
+        if status is None or status.st_size != fact.bytes:
+            raise _stale(files, f"{name} is missing or has another size")
+        if (status.st_uid, status.st_gid, status.st_mode) not in owners:
+            raise _stale(files, f"{name} has another owner or mode than the segments it replaces")
+        # Java reads and sets whole milliseconds.
+        if kind != "txnindex" and last is not None and status.st_mtime_ns // 10**6 != last.st_mtime_ns // 10**6:
+            raise _stale(files, f"{name} has another modification time than the last segment it replaces")
+        if checksums and file_fact(files, name) != fact:
+            raise _stale(files, f"{name} has another checksum")
+
+
+def _last_position(files: PartitionFiles, descriptor: int, witness: Witness) -> int:
+    """Where the last batch begins, looked for from the last index entry on; -1 when the file ends with no batch."""
+    position = _last_indexed_position(files, witness.base)
+    last = -1
+    while position < witness.size:
+        size = _batch_bytes(descriptor, position)
+        if size == 0:
+            return -1
+        last, position = position, position + size
+    return last if position == witness.size else -1
+
+
+def _last_indexed_position(files: PartitionFiles, base: int) -> int:
+    """Position of the last entry of the offset index; 0 when it has none, or is padded."""
+    index = files.read(file_name(base, INDEX_SUFFIX)) or b""
+    entries = np.frombuffer(index[: len(index) // OFFSET_ENTRY.itemsize * OFFSET_ENTRY.itemsize], OFFSET_ENTRY)
+    return max(int(entries["position"][-1]), 0) if len(entries) else 0
+
+
+def _batch_bytes(descriptor: int, position: int) -> int:
+    """Bytes of the batch at ``position``, its frame included; 0 when there is none."""
+    frame = os.pread(descriptor, _FRAME_BYTES, position)
+    size = int.from_bytes(frame[8:12], "big", signed=True) + 12 if len(frame) == _FRAME_BYTES else 0
+    return max(size, 0)
+
+
+def _is_batch(descriptor: int, position: int, expected: BatchWitness | None) -> bool:
+    """Whether the batch at ``position`` is the witnessed one; the CRC is compared for magic 2 only."""
+    if expected is None:
+        return True
+    frame = os.pread(descriptor, _FRAME_BYTES, max(position, 0))
+    if position < 0 or len(frame) < _FRAME_BYTES or int.from_bytes(frame[:8], "big", signed=True) != expected.offset:
+        return False
+    return frame[_MAGIC] < 2 or int.from_bytes(frame[_CRC], "big") == expected.crc
+
+
+def _stale(files: PartitionFiles, reason: str) -> StalePlanError:
+    return StalePlanError(f"the plan no longer fits: {reason}", where=str(files.path), hint="plan again")

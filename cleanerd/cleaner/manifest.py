@@ -1,0 +1,214 @@
+"""What lies staged for a partition: ``.kstage/<plan id>/manifest.json`` (formats.md section 2).
+
+The manifest is the only sign that staged files are whole: it is written after they are on the disk, a group at a time,
+and it carries what must still be true when somebody puts them in (segment-swap 8.4 step 5; S-29; U-3).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+
+from cleanerd import __version__
+from cleanerd.errors import CleanerdError, CorruptionError, UnsupportedLogError
+from cleanerd.format.names import MAX_OFFSET, file_name, uuid_from_base64, uuid_to_base64
+from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
+
+FORMAT: Final = 1
+MANIFEST: Final = "manifest.json"
+STAGING: Final = ".kstage"
+PLAN_ID: Final = re.compile(r"[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
+"""``YYYYMMDDThhmmss-`` and 8 hex digits, in lower case."""
+
+FileKind = Literal["log", "index", "timeindex", "txnindex"]
+KINDS: Final[tuple[FileKind, ...]] = ("log", "index", "timeindex", "txnindex")
+
+_Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
+
+
+def _uuid(value: object) -> uuid.UUID:
+    """Kafka's base64 form, or a UUID as it is; raises ValueError."""
+    return value if isinstance(value, uuid.UUID) else uuid_from_base64(str(value))
+
+
+_KafkaUuid = Annotated[uuid.UUID, PlainValidator(_uuid), PlainSerializer(uuid_to_base64)]
+_STRICT = ConfigDict(strict=True, extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class FileFact:
+    """Size and CRC-32C of one staged file."""
+
+    bytes: Annotated[int, Field(ge=0, le=2**31 - 1)]
+    crc32c: Annotated[int, Field(ge=0, le=2**32 - 1)]
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestGroup:
+    """One output and the neighbouring segments it replaces.
+
+    ``base`` is the base offset of the output and of its first source (S-07), ``end`` the base offset of the segment
+    that follows the last source, ``sources`` the base offsets of the sources, ascending. ``files`` always has ``log``,
+    ``index`` and ``timeindex`` (S-58), and ``txnindex`` when aborted transactions remain (S-56).
+    """
+
+    base: _Offset
+    end: _Offset
+    sources: tuple[_Offset, ...]
+    files: dict[FileKind, FileFact]
+
+    __pydantic_config__ = _STRICT
+
+    def kinds(self) -> tuple[FileKind, ...]:
+        """The kinds of file this group has, in the order of ``KINDS``."""
+        return tuple(kind for kind in KINDS if kind in self.files)
+
+
+StagedGroup = ManifestGroup
+"""What staging returns: the group, its files written, fsynced and named ``<base>.<kind>`` in the plan's directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The finished groups of a plan, ascending, and the evidence they rest on.
+
+    ``witnesses`` are those of every segment the decision rests on, from log start to ``bound`` (U-3), ascending.
+    ``topic_id`` and ``directory_id`` are None where the log directory has none (written by an old broker).
+    """
+
+    plan: str
+    topic: str
+    topic_id: _KafkaUuid | None
+    partition: _Offset
+    directory_id: _KafkaUuid | None
+    log_start_offset: _Offset
+    bound: _Offset
+    strategy_fingerprint: str
+    created_ms: _Offset
+    max_age_ms: _Offset
+    witnesses: tuple[Witness, ...]
+    groups: tuple[ManifestGroup, ...]
+
+    __pydantic_config__ = _STRICT
+
+    def to_json(self) -> bytes:
+        """The file's bytes: indented JSON, UTF-8."""
+        body = _ADAPTER.dump_python(self, mode="json")
+        return json.dumps({"format": FORMAT, "cleanerd": __version__, **body}, indent=1).encode("utf-8") + b"\n"
+
+    @classmethod
+    def from_json(cls, data: bytes, where: str) -> Manifest:
+        """The manifest in ``data``, checked so far that its numbers can be used as names of files.
+
+        Raises:
+            UnsupportedLogError: a newer cleanerd wrote it.
+            CorruptionError: anything else that is no manifest.
+        """
+        try:
+            body = json.loads(data)
+        except (ValueError, RecursionError):
+            raise CorruptionError("not JSON", where=where) from None
+        version = body.pop("format", None) if isinstance(body, dict) else None
+        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+            raise CorruptionError("no manifest: it names no format", where=where)
+        if version > FORMAT:
+            raise UnsupportedLogError(
+                f"manifest format {version} is unknown, only {FORMAT} is",
+                where=where,
+                hint="a newer cleanerd staged this; use that one, or delete the staging directory",
+            )
+        body.pop("cleanerd", None)
+        try:
+            manifest = _ADAPTER.validate_json(json.dumps(body))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            raise CorruptionError(f"{place or 'manifest'}: {first['msg']}", where=where) from None
+        _check(manifest, where)
+        return manifest
+
+
+_ADAPTER: Final = TypeAdapter(Manifest)
+
+
+def _check(manifest: Manifest, where: str) -> None:
+    """What ties the parts together; raises CorruptionError."""
+    if PLAN_ID.fullmatch(manifest.plan) is None:
+        raise CorruptionError(f"{manifest.plan[:60]!r} is no plan id", where=where)
+    bases = [witness.base for witness in manifest.witnesses]
+    if any(left >= right for left, right in pairwise(bases)):
+        raise CorruptionError("the witnesses do not ascend", where=where)
+    known = set(bases)
+    previous_end = 0
+    for group in manifest.groups:
+        edges = (*group.sources, group.end)
+        if not group.sources or group.sources[0] != group.base or group.base < previous_end:
+            raise CorruptionError(f"group {group.base} does not begin with its first source", where=where)
+        if any(left >= right for left, right in pairwise(edges)) or group.end > manifest.bound:
+            raise CorruptionError(f"the sources of group {group.base} do not ascend to its end", where=where)
+        if not known.issuperset(group.sources):
+            raise CorruptionError(f"a source of group {group.base} has no witness", where=where)
+        if not {"log", "index", "timeindex"} <= group.files.keys():
+            raise CorruptionError(f"group {group.base} lacks a log, index or timeindex", where=where)
+        previous_end = group.end
+
+
+def staging_path(plan_id: str) -> str:
+    """The plan's directory, relative to the partition's.
+
+    Raises:
+        ValueError: no plan id.
+    """
+    if PLAN_ID.fullmatch(plan_id) is None:
+        raise ValueError(f"{plan_id[:60]!r} is no plan id")
+    return f"{STAGING}/{plan_id}"
+
+
+def staged_name(plan_id: str, base: int, kind: FileKind) -> str:
+    """A staged file, relative to the partition directory."""
+    return f"{staging_path(plan_id)}/{file_name(base, '.' + kind)}"
+
+
+def write_manifest(directory: int, manifest: Manifest, *, where: str = MANIFEST) -> None:
+    """Replace the manifest in the staging directory ``directory`` (a descriptor): all of the new one, or the old one.
+
+    Raises:
+        CleanerdError: it cannot be written.
+    """
+    temporary = f"{MANIFEST}.tmp"
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        with open(os.open(temporary, flags, 0o644, dir_fd=directory), "wb") as file:
+            file.write(manifest.to_json())
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, MANIFEST, src_dir_fd=directory, dst_dir_fd=directory)
+        os.fsync(directory)
+    except OSError as error:
+        raise CleanerdError(f"cannot be written: {error.strerror}", where=where) from error
+
+
+def read_manifest(directory: int, *, where: str = MANIFEST) -> Manifest | None:
+    """The manifest in the staging directory ``directory`` (a descriptor); None when there is none.
+
+    Raises:
+        UnsupportedLogError, CorruptionError: as :meth:`Manifest.from_json`.
+        CleanerdError: it cannot be read.
+    """
+    try:
+        with open(os.open(MANIFEST, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory), "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CleanerdError(f"cannot be read: {error.strerror}", where=where) from error
+    return Manifest.from_json(data, where)
