@@ -27,7 +27,7 @@ class ReadRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """A batch as Kafka decodes it. ``base_timestamp`` is the stored field; ``problem`` what Kafka objects to, or None."""
+    """A batch as Kafka decodes it. ``base_timestamp``: the stored field; ``problem``: what Kafka objects to or None."""
 
     segment: int
     position: int
@@ -61,7 +61,7 @@ class ReadBatch:
 
 @dataclass(frozen=True, slots=True)
 class ReadSegment:
-    """A segment's files; index entries as (offset, position), (timestamp, offset), (producer, first, last, stable offset)."""
+    """A segment's files, entries as (offset, position), (timestamp, offset), (producer, first, last, stable offset)."""
 
     base: int
     size: int
@@ -129,8 +129,8 @@ class Dump:
 class Cleaned:
     """One round of Kafka's cleaner: its answer, its statistics, and what it cost.
 
-    ``end_offset`` is the new cleaner checkpoint (0 and nothing touched when first dirty = bound). ``cpu_ns`` is the cleaning thread
-    alone; collector and compiler threads of the JVM are not in it.
+    ``end_offset`` is the new cleaner checkpoint (0 and nothing touched when first dirty = bound). ``cpu_ns`` is the
+    cleaning thread alone, ``process_cpu_ns`` the whole JVM with its collector and compiler threads (U-30).
     """
 
     end_offset: int
@@ -142,6 +142,7 @@ class Cleaned:
     messages_written: int
     buffer_utilization: float
     cpu_ns: int
+    process_cpu_ns: int
     wall_ns: int
     log_start_offset: int
     log_end_offset: int
@@ -159,7 +160,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class LookupCheck:
-    """``problems`` is empty when every lookup led to the right batch; ``asked`` lookups, over ``entries`` index entries."""
+    """``problems`` is empty when every one of the ``asked`` lookups, over ``entries`` index entries, led right."""
 
     problems: tuple[str, ...]
     asked: int
@@ -170,8 +171,8 @@ class LookupCheck:
 class Loaded:
     """A directory after Kafka's loader. ``digest`` covers names and bytes of all .log files.
 
-    ``error`` is the exception when Kafka could not load it; the rest is then empty. ``batches`` (when asked for): (segment, base,
-    last, crc).
+    ``error`` is the exception when Kafka could not load it; the rest is then empty. ``batches`` (when asked for):
+    (segment, base, last, crc).
     """
 
     error: str | None

@@ -84,7 +84,7 @@ class KafkaJars:
 
 
 def fetch(profile: str) -> KafkaJars:
-    """The jars of a release, fetched and the judges compiled where that is not done yet (tests/kafka/fetch.sh)."""
+    """Fetch the jars of a release and compile the judges where that is not done yet (tests/kafka/fetch.sh)."""
     done = subprocess.run([str(HERE / "fetch.sh"), profile], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"fetch.sh {profile} failed:\n{done.stderr}")
@@ -125,7 +125,7 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """Ends the JVM. Twice does no harm."""
+        """End the JVM. Twice does no harm."""
         if self._java.stdin is not None and not self._java.stdin.closed:
             self._java.stdin.close()
         try:
@@ -142,7 +142,7 @@ class Judge:
         return self._java.pid
 
     def version(self) -> str:
-        """The version that the running classes give as theirs."""
+        """Return the version that the running classes give as theirs."""
         answer: str = self._ask({"op": "version"})["version"]
         return answer
 
@@ -156,10 +156,11 @@ class Judge:
         topic_id: str | None = None,
         producer_expiration_ms: int = 86_400_000,
     ) -> int:
-        """Writes a partition directory as after a clean shutdown (indexes, epochs, snapshots too). Returns the log end offset.
+        """Write a partition directory as a clean shutdown leaves it, snapshots included; return the log end offset.
 
-        Batches go through ``UnifiedLog.appendAsFollower``, so offsets are as given; the last segment is the active one. Topic
-        ``config`` matters for ``index.interval.bytes`` and the like. ``topic_id`` (22 characters) writes partition.metadata.
+        Batches go through ``UnifiedLog.appendAsFollower``, so offsets are as given; the last segment is the active one.
+        Topic ``config`` matters for ``index.interval.bytes`` and the like. ``topic_id`` (22 characters) writes
+        partition.metadata.
         """
         command: Json = {
             "op": "make",
@@ -189,10 +190,11 @@ class Judge:
         clean_shutdown: bool = True,
         repeat: int = 1,
     ) -> list[Cleaned]:
-        """Kafka's own cleaner on ``directory``, which is first copied from ``source`` (anew for each of ``repeat``) if given.
+        """Run Kafka's own cleaner on ``directory``, first copied from ``source`` (anew for each ``repeat``) if given.
 
-        Each round loads the log with its clock, cleans, and shuts it down cleanly. ``config`` are topic settings (``segment.bytes`` may be
-        as small as you like). 24 bytes of ``map_bytes`` hold one key, ``load_factor`` of them are used: small ones force partial rounds.
+        Each round loads the log with its clock, cleans, and shuts it down cleanly. ``config`` are topic settings
+        (``segment.bytes`` may be as small as you like). 24 bytes of ``map_bytes`` hold one key, ``load_factor`` of them
+        are used: a small map forces partial rounds.
         """
         command: Json = {
             "op": "clean",
@@ -213,17 +215,18 @@ class Judge:
         return [Cleaned(**answer) for answer in self._ask(command)["rounds"]]
 
     def dump(self, directory: Place, *, records: bool = True, out: Place | None = None) -> Dump:
-        """All that Kafka's decoders read there. ``out``: batches go to that file as JSON lines instead (large logs)."""
+        """Read all with Kafka's decoders. ``out``: batches go to that file as JSON lines instead (large logs)."""
         command: Json = {"op": "dump", "dir": os.fspath(directory), "records": records}
         if out is not None:
             command["out"] = os.fspath(out)
         return Dump.from_json(self._ask(command))
 
     def compare(self, theirs: Place, ours: Place, *, source: Place | None = None, limit: int = 20) -> Comparison:
-        """What differs between Kafka's result and ours, batch by batch, record by record; the first ``limit`` differences.
+        """Compare Kafka's result with ours by batch and record; return the first ``limit`` differences.
 
-        Not compared: segment borders, sizes, checksums, compressed bytes, record attributes (U-14). Ours may have empty batches more,
-        each the last of one of its segments (U-13) and, when ``source`` is given, the last batch of a source segment too.
+        Not compared: segment borders, sizes, checksums, compressed bytes, record attributes (U-14). Ours may have empty
+        batches more, each the last of one of its segments (U-13) and, when ``source`` is given, with the last offset of
+        a segment of the source.
         """
         command: Json = {"op": "compare", "theirs": os.fspath(theirs), "ours": os.fspath(ours), "limit": limit}
         if source is not None:
@@ -237,7 +240,7 @@ class Judge:
         )
 
     def lookups(self, directory: Place, *, limit: int = 20) -> LookupCheck:
-        """Asks Kafka's index classes for every offset and time that can make a difference, against a full scan."""
+        """Ask Kafka's index classes for every offset and time that can make a difference, against a full scan."""
         answer = self._ask({"op": "lookups", "dir": os.fspath(directory), "limit": limit})
         return LookupCheck(tuple(answer["problems"]), answer["asked"], answer["entries"])
 
@@ -251,12 +254,12 @@ class Judge:
         batches: bool = False,
         shut_down: bool = False,
     ) -> list[Loaded]:
-        """Starts Kafka's loader on each directory, in place. Afterwards the files are let go as they are, or ``shut_down``."""
+        """Start Kafka's loader on each directory, in place; then let the files go as they are, or ``shut_down``."""
         command: Json = {
             "op": "load",
             "logs": [log.to_json() for log in logs],
             "now_ms": now_ms,
-            # small indexes: the loader preallocates those of the active segment, and a crash test loads thousands of logs
+            # small: the loader preallocates the indexes of the active segment, and a crash test loads thousands
             "config": {"segment.index.bytes": "65536", **(config or {})},
             "producer_expiration_ms": producer_expiration_ms,
             "batches": batches,
@@ -286,5 +289,5 @@ class Judge:
         return answer
 
     def log_text(self) -> str:
-        """What Kafka logged (warnings and errors) so far."""
+        """Return what Kafka logged (warnings and errors) so far."""
         return Path(self._log.name).read_text(errors="replace")

@@ -37,9 +37,9 @@ class Marker:
 class Batch:
     """One batch; v0 and v1 without a codec become one batch a record, as always.
 
-    ``base`` (default: the first record's offset) and ``last`` (default: the last record's) may leave room for records that a
-    cleaning took. No records and no marker: an empty batch, which needs ``base``. ``append_time``: LogAppendTime, patched into the
-    header as a leader does it. ``raw`` is appended as it is.
+    ``base`` (default: the first record's offset) and ``last`` (default: the last record's) may leave room for records
+    that a cleaning took. No records and no marker: an empty batch, which needs ``base``. ``append_time``:
+    LogAppendTime, patched into the header as a leader does it. ``raw`` is appended as it is.
     """
 
     records: tuple[Record, ...] = ()
@@ -89,7 +89,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Batches of one ``.log`` file. ``last_modified_ms`` sets the mtime of it and its indexes (legacy tombstones go by it)."""
+    """Batches of one ``.log``. ``last_modified_ms``: the mtime of it and its indexes (legacy tombstones go by it)."""
 
     base: int
     batches: tuple[Batch, ...] = ()
@@ -107,8 +107,8 @@ class Segment:
 class Round:
     """One round of Kafka's cleaner.
 
-    ``first_dirty_offset`` defaults to the log start, ``first_uncleanable_offset`` (the bound) to the active segment's base, the
-    high watermark to the log end.
+    ``first_dirty_offset`` defaults to the log start, ``first_uncleanable_offset`` (the bound) to the active segment's
+    base, the high watermark to the log end.
     """
 
     now_ms: int
@@ -128,7 +128,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class ToLoad:
-    """A directory for ``Judge.load``; with ``source`` it is first copied from there. Defaults: a clean start, no checkpoints."""
+    """A directory for ``Judge.load``, first copied from ``source`` if given. Defaults: clean start, no checkpoints."""
 
     directory: str
     source: str | None = None

@@ -2,8 +2,6 @@ package cleanerd.judge;
 
 import java.io.File;
 import java.io.IOException;
-import java.lang.management.ManagementFactory;
-import java.lang.management.ThreadMXBean;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Optional;
@@ -119,12 +117,9 @@ final class KafkaLog {
                 time,
                 partition -> {});
         LogToClean toClean = new LogToClean(log, request.dirty(), request.bound(), true);
-        ThreadMXBean threads = ManagementFactory.getThreadMXBean();
-        long cpu = threads.getCurrentThreadCpuTime();
-        long wall = System.nanoTime();
+        Stopwatch watch = new Stopwatch();
         Map.Entry<Long, CleanerStats> result = cleaner.clean(toClean);
-        wall = System.nanoTime() - wall;
-        cpu = threads.getCurrentThreadCpuTime() - cpu;
+        Stopwatch.Reading cost = watch.read();
         CleanerStats stats = result.getValue();
         return new CleanAnswer(
                 result.getKey(),
@@ -135,8 +130,7 @@ final class KafkaLog {
                 stats.invalidMessagesRead(),
                 stats.messagesWritten(),
                 stats.bufferUtilization(),
-                cpu,
-                wall);
+                cost);
     }
 
     /** A clean shutdown: flushed, indexes trimmed, producer snapshot written. */

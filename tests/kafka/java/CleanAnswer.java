@@ -12,8 +12,7 @@ record CleanAnswer(
         long invalidMessagesRead,
         long messagesWritten,
         double bufferUtilization,
-        long cpuNanos,
-        long wallNanos) {
+        Stopwatch.Reading cost) {
 
     void writeTo(ObjectNode node) {
         node.put("end_offset", endOffset);
@@ -24,7 +23,8 @@ record CleanAnswer(
         node.put("invalid_messages_read", invalidMessagesRead);
         node.put("messages_written", messagesWritten);
         node.put("buffer_utilization", bufferUtilization);
-        node.put("cpu_ns", cpuNanos);
-        node.put("wall_ns", wallNanos);
+        node.put("cpu_ns", cost.threadCpuNanos());
+        node.put("process_cpu_ns", cost.processCpuNanos());
+        node.put("wall_ns", cost.wallNanos());
     }
 }
