@@ -1,7 +1,7 @@
 """The only module that prints: results to stdout; logs, notes and progress to stderr (cli.md).
 
-A verb gets an :class:`Output` and says *what* there is to tell; colours, terminals, ``NO_COLOR`` and JSON are dealt with
-here.
+A verb gets an :class:`Output` and says *what* there is to tell; colours, terminals, ``NO_COLOR`` and JSON are dealt
+with here.
 """
 
 from __future__ import annotations

@@ -1,0 +1,129 @@
+"""``cleanerd config``: the effective settings and where each came from, a check, and a commented file."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.output import Column
+from cleanerd.errors import ConfigError
+from cleanerd.settings.generate import generate as generate_file
+from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS, kafka_text, kind_of
+from cleanerd.settings.load import read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pydantic.fields import FieldInfo
+
+    from cleanerd.settings import Settings
+
+_PATHS = ("cleanerd.broker.properties", "cleanerd.metadata.log.dir")
+
+
+@click.group()
+def config() -> None:
+    """Show, check or generate settings."""
+
+
+@config.command()
+@click.option("--topic", "topic", metavar="NAME", help="Only what was set for this topic, globs included.")
+@common_options
+def show(common: Common, topic: str | None) -> None:
+    """Print every effective setting and where it came from.
+
+    These are cleanerd's own settings; a topic's configuration in the cluster is not looked at.
+    """
+    settings = common.load_settings()
+    if topic is not None:
+        _show_topic(common, settings, topic)
+        return
+    if common.output.as_json:
+        common.output.json({
+            "settings": [
+                {"key": key, "value": _json_value(settings.value(key)), "origin": origin}
+                for key, origin in settings.origins.items()
+            ],
+            "topics": [
+                {"topic": table.name, "key": key, "value": _json_value(value), "origin": origin}
+                for table in settings.tables
+                for key, (value, origin) in table.values.items()
+            ],
+        })  # fmt: skip
+        return
+    common.output.table([Column("KEY"), Column("VALUE"), Column("ORIGIN")], list(_rows(settings)))
+
+
+@config.command()
+@common_options
+def check(common: Common) -> int:
+    """Look for mistakes: unknown keys, invalid values, files that are not there. Exit code 3 when there are any."""
+    settings, problems = read_settings(common.config_paths, common.assignments)
+    if settings is not None:
+        problems = list(_missing_paths(settings))
+    if common.output.as_json:
+        common.output.json({
+            "ok": not problems,
+            "problems": [{"where": p.where, "message": p.message, "hint": p.hint} for p in problems],
+        })  # fmt: skip
+    elif problems:
+        for problem in problems:
+            common.output.line(str(problem))
+    elif settings is not None:
+        explicit = sum(origin != "default" for origin in settings.origins.values())
+        explicit += sum(len(table.values) for table in settings.tables)
+        common.output.line(f"ok: {explicit} {'setting' if explicit == 1 else 'settings'}, the rest are defaults")
+    return ConfigError.exit_code if problems else 0
+
+
+@config.command()
+@common_options
+def generate(common: Common) -> None:
+    """Print a settings file (TOML) that has every key, explained and commented out."""
+    text = generate_file()
+    if common.output.as_json:
+        common.output.json({"toml": text})
+    else:
+        common.output.raw(text)
+
+
+def _rows(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    for key, origin in settings.origins.items():
+        value = settings.value(key)
+        yield key, _text(DAEMON_KEYS[key], value), origin
+    for table in settings.tables:
+        for key, (value, origin) in table.values.items():
+            yield f'topics."{table.name}".{key}', _text(TOPIC_KEYS[key], value), origin
+
+
+def _show_topic(common: Common, settings: Settings, topic: str) -> None:
+    overrides = settings.topic_overrides(topic)
+    if common.output.as_json:
+        rows = [{"key": key, "value": text, "origin": origin} for key, (text, origin) in overrides.items()]
+        common.output.json({"topic": topic, "settings": rows})
+    elif overrides:
+        columns = [Column("KEY"), Column("VALUE"), Column("ORIGIN")]
+        common.output.table(columns, [(key, text, origin) for key, (text, origin) in overrides.items()])
+    else:
+        common.output.note(f"nothing is set for {topic}: its configuration in the cluster decides")
+
+
+def _missing_paths(settings: Settings) -> Iterator[ConfigError]:
+    for key in _PATHS:
+        path = settings.value(key)
+        if path is not None and not os.path.exists(path):
+            yield ConfigError(f"{key}: {path} does not exist", where=settings.origins[key])
+
+
+def _text(field: FieldInfo, value: object) -> str:
+    # Of the keys without a value only cleanerd.disk.reserve has a word for it; the others show nothing.
+    kind = kind_of(field)
+    return "" if value is None and not kind.writes_none else str(kind.write(value))
+
+
+def _json_value(value: object) -> object:
+    """Numbers and truths as they are, in Kafka's units; everything else as Kafka's text."""
+    return value if value is None or isinstance(value, (bool, int, float)) else kafka_text(value)

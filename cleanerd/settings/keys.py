@@ -1,0 +1,283 @@
+"""Every key that this release honours, with its default, its range and what it does.
+
+Two models: :class:`DaemonSettings` for broker-level keys (Kafka's names) and cleanerd's own (``cleanerd.``),
+:class:`TopicSettings` for what can be set for one topic. A field's key is its name with dots. Values come as text (see
+``sources``); the models turn them into what the code uses and check the ranges of cleaner-semantics.md section 1.
+
+A key of a later release is not here, so that setting it is an error and not a wish.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
+
+from annotated_types import Ge, Le
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from cleanerd.log.config_values import INT_MAX, LONG_MAX, Boolean, Choice, Policy, Ratio
+from cleanerd.log.topic_config import LATER_STRATEGIES, STRATEGIES
+from cleanerd.settings.units import SIZE_HINT, format_size, format_time, parse_size, parse_time, time_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pydantic.fields import FieldInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What sort of value a key has: how to say it to people, and how to write it so that it reads back the same.
+
+    ``writes_none``: there is a word for "no value" that can be written and read.
+    """
+
+    valid: str
+    write: Callable[[Any], str] = str
+    writes_none: bool = False
+
+
+def _path(text: str) -> Path:
+    if not text.strip() or "\0" in text:
+        raise ValueError("a path")
+    return Path(os.path.expanduser(text.strip()))
+
+
+def _reserve(text: str) -> int | None:
+    return None if text.strip() == "auto" else parse_size(text)
+
+
+def _write_bool(value: bool) -> str:  # noqa: FBT001 - one of several writers, all with one argument
+    return "true" if value else "false"
+
+
+def _write_policy(value: frozenset[str]) -> str:
+    return ",".join(sorted(value))
+
+
+def _write_reserve(value: int | None) -> str:
+    return "auto" if value is None else format_size(value)
+
+
+def _time_kind(unit_ms: int) -> Kind:
+    return Kind(time_hint(unit_ms), partial(format_time, unit_ms=unit_ms))
+
+
+_STRATEGY: Final = Choice(STRATEGIES, LATER_STRATEGIES, empty="offset")
+
+Size = Annotated[int, BeforeValidator(parse_size), Kind(SIZE_HINT, format_size)]
+Milliseconds = Annotated[int, BeforeValidator(parse_time), _time_kind(1)]
+Minutes = Annotated[int, BeforeValidator(partial(parse_time, unit_ms=60_000)), _time_kind(60_000)]
+Hours = Annotated[int, BeforeValidator(partial(parse_time, unit_ms=3_600_000)), _time_kind(3_600_000)]
+Fraction = Annotated[float, BeforeValidator(Ratio().read), Kind(Ratio().valid)]
+YesNo = Annotated[bool, BeforeValidator(Boolean().read), Kind(Boolean().valid, _write_bool)]
+CleanupPolicy = Annotated[frozenset[str], BeforeValidator(Policy().read), Kind(Policy().valid, _write_policy)]
+Strategy = Annotated[str, BeforeValidator(_STRATEGY.read), Kind(_STRATEGY.valid)]
+PathValue = Annotated[Path, BeforeValidator(_path), Kind("a path")]
+Reserve = Annotated[
+    int | None, BeforeValidator(_reserve), Kind(f"auto, or {SIZE_HINT}", _write_reserve, writes_none=True)
+]
+
+
+def key_of(field_name: str) -> str:
+    """The key of a model's field: the same words with dots."""
+    return field_name.replace("_", ".")
+
+
+class _Keys(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=key_of)
+
+
+class DaemonSettings(_Keys):
+    """Broker-level keys. Those of Kafka stand in where neither the topic nor the broker says anything (U-24)."""
+
+    log_cleaner_dedupe_buffer_size: Size = Field(
+        134_217_728,
+        ge=1_048_577,
+        le=LONG_MAX,
+        description="Memory for the offset map, in all. When the keys do not fit, the index and decide phases run "
+        "once per key-hash shard; the result is the same.",
+    )
+    log_cleaner_io_buffer_load_factor: Fraction = Field(
+        0.85,
+        ge=0.1,
+        le=0.95,
+        description="How full the offset map may get (Kafka's name is historical; Kafka's own map defaults to 0.9).",
+    )
+    log_cleaner_compaction_strategy: Strategy = Field(
+        "offset",
+        description="Which record of a key wins where a topic does not say: offset keeps the highest offset. Internal "
+        "topics always use offset.",
+    )
+    log_cleaner_min_cleanable_ratio: Fraction = Field(
+        0.5, description="A log is cleaned when more than this part of what can be cleaned is dirty."
+    )
+    log_cleaner_min_compaction_lag_ms: Milliseconds = Field(
+        0, ge=0, le=LONG_MAX, description="Records younger than this are left alone."
+    )
+    log_cleaner_max_compaction_lag_ms: Milliseconds = Field(
+        LONG_MAX,
+        ge=1,
+        le=LONG_MAX,
+        description="A log with a dirty record older than this is cleaned whatever its dirty ratio.",
+    )
+    log_cleaner_delete_retention_ms: Milliseconds = Field(
+        86_400_000, ge=0, le=LONG_MAX, description="How long a tombstone stays after the first cleaning that met it."
+    )
+    log_cleanup_policy: CleanupPolicy = Field(
+        frozenset({"delete"}),
+        description="Policy of topics that set none themselves. It does not make a topic known that nothing else tells "
+        "about: such a topic is cleaned only with its own cleanup.policy.",
+    )
+    log_segment_bytes: Size = Field(
+        1_073_741_824, ge=14, le=INT_MAX, description="Neighbouring segments are merged up to this size."
+    )
+    log_index_size_max_bytes: Size = Field(
+        10_485_760, ge=4, le=INT_MAX, description="Largest offset and time index of a segment; also limits merging."
+    )
+    log_index_interval_bytes: Size = Field(
+        4096, ge=0, le=INT_MAX, description="Bytes of log between two entries of the indexes that are written."
+    )
+    message_max_bytes: Size = Field(
+        1_048_588,
+        ge=0,
+        le=INT_MAX,
+        description="A rewritten batch above this size is still written, counted and logged.",
+    )
+    producer_id_expiration_ms: Milliseconds = Field(
+        86_400_000,
+        ge=1,
+        le=LONG_MAX,
+        description="A producer that wrote nothing for this long is no longer protected: its last batch may go.",
+    )
+    log_retention_ms: Milliseconds | None = Field(
+        None,
+        ge=-1,
+        le=LONG_MAX,
+        description="Retention of topics with cleanup.policy compact,delete: merged segments span at most a tenth of "
+        "it. Deleting by age stays the broker's work. Stronger than minutes and hours. Not set by default.",
+        examples=["7d"],
+    )
+    log_retention_minutes: Minutes | None = Field(
+        None,
+        ge=-1,
+        le=INT_MAX,
+        description="The same in minutes; stronger than hours. Not set by default.",
+        examples=["7d"],
+    )
+    log_retention_hours: Hours = Field(168, ge=-1, le=INT_MAX, description="The same in hours.")
+    log_preallocate: YesNo = Field(
+        False,
+        description="Reserve a segment's space before it is written; it is cut to its real size afterwards.",
+    )
+    cleanerd_state_dir: PathValue = Field(
+        Path("/var/lib/cleanerd"),
+        description="Where cleanerd keeps its clean points and quarantines. Default: $STATE_DIRECTORY (systemd), "
+        "else $XDG_STATE_HOME/cleanerd, else ~/.local/state/cleanerd.",
+    )
+    cleanerd_broker_properties: PathValue | None = Field(
+        None,
+        description="The broker's server.properties, read for log and cleaner keys only. Default: not read.",
+        examples=["/etc/kafka/server.properties"],
+    )
+    cleanerd_metadata_log_dir: PathValue | None = Field(
+        None,
+        description="The directory that holds __cluster_metadata-0, where topic configurations are. Default: the log "
+        "directories that are cleaned.",
+        examples=["/var/lib/kafka/metadata"],
+    )
+    cleanerd_disk_reserve: Reserve = Field(
+        None,
+        ge=0,
+        le=LONG_MAX,
+        description="Free space that cleaning leaves on the log directory's disk. auto: the larger of 10 % of the disk "
+        "and two segments.",
+    )
+    cleanerd_max_unpacked_bytes: Size = Field(
+        1_073_741_824,
+        ge=1_048_576,
+        le=LONG_MAX,
+        description="One batch may unpack to this much. A partition with a larger one is not cleaned: a small batch "
+        "can be made to unpack to any size.",
+    )
+    cleanerd_read_buffer_bytes: Size = Field(
+        4_194_304,
+        ge=65_536,
+        le=INT_MAX,
+        description="How much of a segment is read and decoded at once; a larger batch is still read whole.",
+    )
+    cleanerd_lease_probe: Annotated[Literal["auto", "required"], Kind("one of: auto, required")] = Field(
+        "auto",
+        description="Before a swap the kernel is asked whether any process has a segment open. required: do not go on "
+        "where the file system cannot tell; auto: go on with the log directory's lock alone.",
+    )
+
+    @model_validator(mode="after")
+    def _lags_do_not_cross(self) -> Self:
+        if self.log_cleaner_min_compaction_lag_ms > self.log_cleaner_max_compaction_lag_ms:
+            raise ValueError("log.cleaner.min.compaction.lag.ms is above log.cleaner.max.compaction.lag.ms")
+        return self
+
+
+class TopicSettings(_Keys):
+    """Keys of ``[topics."name"]``: stronger than the topic's configuration in the cluster (U-24)."""
+
+    cleanup_policy: CleanupPolicy | None = Field(
+        None,
+        description="Compacted topics are cleaned. For topics whose configuration is not at hand, this is the way.",
+    )
+    compaction_strategy: Strategy | None = Field(None, description="Which record of a key wins.")
+    min_cleanable_dirty_ratio: Fraction | None = Field(None, description="Cleaned when more than this part is dirty.")
+    min_compaction_lag_ms: Milliseconds | None = Field(
+        None, ge=0, le=LONG_MAX, description="Records younger than this are left alone."
+    )
+    max_compaction_lag_ms: Milliseconds | None = Field(
+        None, ge=1, le=LONG_MAX, description="Cleaned when a dirty record is older than this, whatever the ratio."
+    )
+    delete_retention_ms: Milliseconds | None = Field(
+        None, ge=0, le=LONG_MAX, description="How long a tombstone stays after the first cleaning that met it."
+    )
+    segment_bytes: Size | None = Field(None, ge=14, le=INT_MAX, description="Segments are merged up to this size.")
+    segment_index_bytes: Size | None = Field(None, ge=4, le=INT_MAX, description="Largest index of a segment.")
+    index_interval_bytes: Size | None = Field(
+        None, ge=0, le=INT_MAX, description="Bytes of log between two index entries."
+    )
+    max_message_bytes: Size | None = Field(
+        None, ge=0, le=INT_MAX, description="A rewritten batch above this size is counted and logged."
+    )
+    retention_ms: Milliseconds | None = Field(
+        None, ge=-1, le=LONG_MAX, description="With compact,delete: merged segments span at most a tenth of it."
+    )
+    preallocate: YesNo | None = Field(None, description="Reserve a segment's space before it is written.")
+
+
+DAEMON_KEYS: Final = {key_of(name): field for name, field in DaemonSettings.model_fields.items()}
+TOPIC_KEYS: Final = {key_of(name): field for name, field in TopicSettings.model_fields.items()}
+
+
+def kind_of(field: FieldInfo) -> Kind:
+    """The sort of value of a key; of an optional key that of the value it may have."""
+    inner = (mark for option in get_args(field.annotation) for mark in getattr(option, "__metadata__", ()))
+    return next(mark for mark in (*field.metadata, *inner) if isinstance(mark, Kind))
+
+
+def valid_values(field: FieldInfo) -> str:
+    """What a key takes, for people; the ends of Java's types are left out."""
+    least = [mark.ge for mark in field.metadata if isinstance(mark, Ge)]
+    most = [mark.le for mark in field.metadata if isinstance(mark, Le)]
+    text = kind_of(field).valid
+    if least:
+        text += f"; at least {least[0]}"
+    if most and most[0] != LONG_MAX:
+        text += f"; at most {'2^31-1' if most[0] == INT_MAX else most[0]}"
+    return text
+
+
+def kafka_text(value: object) -> str:
+    """A value as Kafka's own parser reads it: plain numbers in the key's unit."""
+    if isinstance(value, bool):
+        return _write_bool(value)
+    return _write_policy(value) if isinstance(value, frozenset) else str(value)
