@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kafka.judge import Judge
+from cleanerd.demo.broker import Broker
+from tests.kafka.judge import Judge, fetch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
 
 @pytest.fixture(scope="session")
@@ -24,3 +28,54 @@ def judge_39() -> Iterator[Judge]:
     """Kafka 3.9 as a judge, one JVM for the whole session."""
     with Judge("3.9") as judge:
         yield judge
+
+
+@pytest.fixture
+def broker_43() -> Iterator[StartBroker]:
+    """Starts brokers of Kafka 4.3; see StartBroker."""
+    yield from _brokers("4.3")
+
+
+@pytest.fixture
+def broker_39() -> Iterator[StartBroker]:
+    """Starts brokers of Kafka 3.9; see StartBroker."""
+    yield from _brokers("3.9")
+
+
+class StartBroker:
+    """Call it with the keywords of ``Broker`` to get a started one. All are killed, and their files removed, afterwards."""
+
+    def __init__(self, profile: str, work_dir: Path) -> None:
+        self.jars = fetch(profile)
+        self.brokers: list[Broker] = []
+        self._work_dir = work_dir
+
+    def __call__(
+        self,
+        *,
+        log_dirs: int = 1,
+        properties: Mapping[str, str] | None = None,
+        jvm_args: Sequence[str] = (),
+    ) -> Broker:
+        broker = Broker(
+            self.jars.libs,
+            self._work_dir / f"broker{len(self.brokers)}",
+            version=self.jars.version,
+            log_dirs=log_dirs,
+            properties=properties,
+            jvm_args=jvm_args,
+        )
+        self.brokers.append(broker)
+        broker.start()
+        return broker
+
+
+def _brokers(profile: str) -> Iterator[StartBroker]:
+    work_dir = Path(tempfile.mkdtemp(prefix=f"broker-{profile}-"))
+    start = StartBroker(profile, work_dir)
+    try:
+        yield start
+    finally:
+        for broker in start.brokers:
+            broker.kill()
+        shutil.rmtree(work_dir)

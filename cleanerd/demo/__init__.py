@@ -1,0 +1,1 @@
+"""``cleanerd demo``: a real broker, real data, and a cleaning to watch."""
