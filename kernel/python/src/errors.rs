@@ -1,0 +1,42 @@
+//! The kernel's errors as Python exceptions.
+
+use cleanerd_kernel::{Corrupt, Error, guard};
+use pyo3::exceptions::{PyException, PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+pyo3::create_exception!(
+    cleanerd._kernel,
+    CorruptLogError,
+    PyException,
+    "Bytes that are not what the format says. Never raised for the caller's mistakes."
+);
+pyo3::create_exception!(
+    cleanerd._kernel,
+    KernelBugError,
+    PyException,
+    "A panic inside the kernel, caught at the boundary. Always a bug of ours."
+);
+
+/// Runs `body` without the GIL; errors and panics become exceptions.
+pub fn run<T: Send>(py: Python<'_>, body: impl FnOnce() -> Result<T, Error> + Send) -> PyResult<T> {
+    py.detach(|| guard(body)).map_err(|error| exception(py, error))
+}
+
+pub fn exception(py: Python<'_>, error: Error) -> PyErr {
+    match error {
+        Error::Corrupt(corrupt) => corrupt_log(py, &corrupt).unwrap_or_else(|error| error),
+        Error::Invalid(text) => PyValueError::new_err(text),
+        Error::Memory(error) => PyOSError::new_err((error.raw_os_error(), error.to_string())),
+        Error::Bug(text) => KernelBugError::new_err(text),
+    }
+}
+
+fn corrupt_log(py: Python<'_>, corrupt: &Corrupt) -> PyResult<PyErr> {
+    let error = CorruptLogError::new_err(corrupt.to_string());
+    let value = error.value(py);
+    value.setattr("reason", &corrupt.reason)?;
+    value.setattr("position", corrupt.position)?;
+    value.setattr("base_offset", corrupt.base_offset)?;
+    value.setattr("record", corrupt.record)?;
+    Ok(error)
+}

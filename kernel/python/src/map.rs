@@ -1,0 +1,123 @@
+//! `OffsetMap` and `IndexBuilder`: the two objects with a memory.
+
+use cleanerd_kernel::offset_map::{self, Shard};
+use cleanerd_kernel::segment_index;
+use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::errors::{exception, run};
+use crate::tables::{Written, read_only};
+
+#[pyclass(module = "cleanerd._kernel")]
+pub struct OffsetMap(offset_map::OffsetMap);
+
+#[pymethods]
+impl OffsetMap {
+    #[new]
+    #[pyo3(signature = (memory_bytes, *, load=0.85, huge_pages=true))]
+    fn new(py: Python<'_>, memory_bytes: i64, load: f64, huge_pages: bool) -> PyResult<Self> {
+        run(py, || offset_map::OffsetMap::new(memory_bytes, load, huge_pages)).map(Self)
+    }
+
+    #[pyo3(signature = (key_hash, first_ordinal, mask, *, shard=0, shards=1))]
+    fn put_max(
+        &mut self,
+        py: Python<'_>,
+        key_hash: PyReadonlyArray1<'_, u64>,
+        first_ordinal: i64,
+        mask: PyReadonlyArray1<'_, bool>,
+        shard: i64,
+        shards: i64,
+    ) -> PyResult<usize> {
+        let (key_hash, mask) = (key_hash.as_slice()?, mask.as_slice()?);
+        let map = &mut self.0;
+        run(py, || map.put_max(key_hash, first_ordinal, mask, Shard::new(shard, shards)?))
+    }
+
+    #[pyo3(signature = (key_hash, mask, *, shard=0, shards=1))]
+    fn contains(
+        &self,
+        py: Python<'_>,
+        key_hash: PyReadonlyArray1<'_, u64>,
+        mask: PyReadonlyArray1<'_, bool>,
+        shard: i64,
+        shards: i64,
+    ) -> PyResult<Py<PyArray1<bool>>> {
+        let (key_hash, mask) = (key_hash.as_slice()?, mask.as_slice()?);
+        let found = run(py, || self.0.contains(key_hash, mask, Shard::new(shard, shards)?))?;
+        Ok(read_only(py, found))
+    }
+
+    fn winners(&self, py: Python<'_>, first_ordinal: i64, count: i64) -> PyResult<Py<PyArray1<u64>>> {
+        Ok(PyArray1::from_vec(py, run(py, || self.0.winners(first_ordinal, count))?).unbind())
+    }
+
+    fn clear(&mut self, py: Python<'_>) -> PyResult<()> {
+        let map = &mut self.0;
+        run(py, || {
+            map.clear();
+            Ok(())
+        })
+    }
+
+    #[getter]
+    fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    #[getter]
+    fn memory_bytes(&self) -> usize {
+        self.0.memory_bytes()
+    }
+
+    #[getter]
+    fn identity_bits(&self) -> f64 {
+        self.0.identity_bits()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[pyclass(module = "cleanerd._kernel")]
+pub struct IndexBuilder(segment_index::IndexBuilder);
+
+#[pymethods]
+impl IndexBuilder {
+    #[new]
+    #[pyo3(signature = (base_offset, interval_bytes, *, max_offset_entries, max_time_entries))]
+    fn new(
+        py: Python<'_>,
+        base_offset: i64,
+        interval_bytes: i64,
+        max_offset_entries: i64,
+        max_time_entries: i64,
+    ) -> PyResult<Self> {
+        segment_index::IndexBuilder::new(base_offset, interval_bytes, max_offset_entries, max_time_entries)
+            .map(Self)
+            .map_err(|error| exception(py, error))
+    }
+
+    fn append(&mut self, py: Python<'_>, written: Bound<'_, Written>) -> PyResult<()> {
+        let rows = &written.get().rows;
+        let builder = &mut self.0;
+        run(py, || builder.append(rows))
+    }
+
+    fn finish(&self, py: Python<'_>) -> (Py<PyBytes>, Py<PyBytes>) {
+        let (offset_index, time_index) = self.0.finish();
+        (PyBytes::new(py, &offset_index).unbind(), PyBytes::new(py, &time_index).unbind())
+    }
+
+    #[getter]
+    fn position(&self) -> u64 {
+        self.0.position()
+    }
+
+    #[getter]
+    fn max_timestamp(&self) -> i64 {
+        self.0.max_timestamp()
+    }
+}

@@ -1,0 +1,198 @@
+//! Results as objects whose columns are read-only arrays over the kernel's own vectors.
+
+use cleanerd_kernel::{batch_table, decode, rewrite};
+use numpy::{Element, PyArray1, PyArrayMethods};
+use pyo3::prelude::*;
+
+/// Hands `column` to NumPy without copying it.
+pub fn read_only<T: Element>(py: Python<'_>, column: Vec<T>) -> Py<PyArray1<T>> {
+    let array = PyArray1::from_vec(py, column);
+    array.readwrite().make_nonwriteable();
+    array.unbind()
+}
+
+/// A class of read-only columns with a getter each.
+macro_rules! columns {
+    ($class:ident { $($column:ident: $element:ty),* $(,)? } plain { $($field:ident),* $(,)? }) => {
+        #[pyclass(frozen, module = "cleanerd._kernel")]
+        pub struct $class {
+            $($column: Py<PyArray1<$element>>,)*
+            $($field: usize,)*
+            rows: usize,
+        }
+
+        #[pymethods]
+        impl $class {
+            $(#[getter]
+            fn $column(&self, py: Python<'_>) -> Py<PyArray1<$element>> {
+                self.$column.clone_ref(py)
+            })*
+
+            $(#[getter]
+            fn $field(&self) -> usize {
+                self.$field
+            })*
+
+            fn __len__(&self) -> usize {
+                self.rows
+            }
+        }
+    };
+}
+
+columns!(Batches {
+    position: u32, size: u32, base_offset: i64, last_offset: i64, base_timestamp: i64, max_timestamp: i64,
+    producer_id: i64, producer_epoch: i16, base_sequence: i32, leader_epoch: i32, attributes: i16, magic: u8,
+    crc: u32, first_record: u32,
+} plain { consumed, needed });
+
+columns!(Records { offset: i64, timestamp: i64, key_hash: u64, flags: u8 } plain {});
+
+impl Batches {
+    pub fn new(py: Python<'_>, table: batch_table::Batches) -> Self {
+        Self {
+            rows: table.len(),
+            position: read_only(py, table.position),
+            size: read_only(py, table.size),
+            base_offset: read_only(py, table.base_offset),
+            last_offset: read_only(py, table.last_offset),
+            base_timestamp: read_only(py, table.base_timestamp),
+            max_timestamp: read_only(py, table.max_timestamp),
+            producer_id: read_only(py, table.producer_id),
+            producer_epoch: read_only(py, table.producer_epoch),
+            base_sequence: read_only(py, table.base_sequence),
+            leader_epoch: read_only(py, table.leader_epoch),
+            attributes: read_only(py, table.attributes),
+            magic: read_only(py, table.magic),
+            crc: read_only(py, table.crc),
+            first_record: read_only(py, table.first_record),
+            consumed: table.consumed,
+            needed: table.needed,
+        }
+    }
+}
+
+impl Records {
+    fn new(py: Python<'_>, table: decode::Records) -> Self {
+        Self {
+            rows: table.len(),
+            offset: read_only(py, table.offset),
+            timestamp: read_only(py, table.timestamp),
+            key_hash: read_only(py, table.key_hash),
+            flags: read_only(py, table.flags),
+        }
+    }
+}
+
+#[pyclass(frozen, module = "cleanerd._kernel")]
+pub struct Chunk {
+    batches: Py<Batches>,
+    records: Py<Records>,
+    consumed: usize,
+    needed: usize,
+}
+
+impl Chunk {
+    pub fn new(py: Python<'_>, chunk: decode::Chunk) -> PyResult<Self> {
+        let (consumed, needed) = (chunk.batches.consumed, chunk.batches.needed);
+        Ok(Self {
+            batches: Py::new(py, Batches::new(py, chunk.batches))?,
+            records: Py::new(py, Records::new(py, chunk.records))?,
+            consumed,
+            needed,
+        })
+    }
+}
+
+#[pymethods]
+impl Chunk {
+    #[getter]
+    fn batches(&self, py: Python<'_>) -> Py<Batches> {
+        self.batches.clone_ref(py)
+    }
+
+    #[getter]
+    fn records(&self, py: Python<'_>) -> Py<Records> {
+        self.records.clone_ref(py)
+    }
+
+    #[getter]
+    fn consumed(&self) -> usize {
+        self.consumed
+    }
+
+    #[getter]
+    fn needed(&self) -> usize {
+        self.needed
+    }
+}
+
+/// The columns that the index builder needs stay on the Rust side and are copied out when asked for: they are short.
+#[pyclass(frozen, module = "cleanerd._kernel")]
+pub struct Written {
+    data: Py<PyArray1<u8>>,
+    pub rows: rewrite::Written,
+}
+
+impl Written {
+    pub fn new(py: Python<'_>, mut written: rewrite::Written) -> Self {
+        Self { data: read_only(py, std::mem::take(&mut written.data)), rows: written }
+    }
+}
+
+#[pymethods]
+impl Written {
+    #[getter]
+    fn data(&self, py: Python<'_>) -> Py<PyArray1<u8>> {
+        self.data.clone_ref(py)
+    }
+
+    #[getter]
+    fn position(&self, py: Python<'_>) -> Py<PyArray1<u32>> {
+        read_only(py, self.rows.position.clone())
+    }
+
+    #[getter]
+    fn size(&self, py: Python<'_>) -> Py<PyArray1<u32>> {
+        read_only(py, self.rows.size.clone())
+    }
+
+    #[getter]
+    fn last_offset(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
+        read_only(py, self.rows.last_offset.clone())
+    }
+
+    #[getter]
+    fn max_timestamp(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
+        read_only(py, self.rows.max_timestamp.clone())
+    }
+
+    #[getter]
+    fn record_count(&self, py: Python<'_>) -> Py<PyArray1<u32>> {
+        read_only(py, self.rows.record_count.clone())
+    }
+
+    #[getter]
+    fn consumed(&self) -> usize {
+        self.rows.consumed
+    }
+
+    #[getter]
+    fn needed(&self) -> usize {
+        self.rows.needed
+    }
+
+    #[getter]
+    fn batches_read(&self) -> usize {
+        self.rows.batches_read
+    }
+
+    #[getter]
+    fn records_read(&self) -> usize {
+        self.rows.records_read
+    }
+
+    fn __len__(&self) -> usize {
+        self.rows.size.len()
+    }
+}

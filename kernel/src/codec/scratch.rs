@@ -1,0 +1,88 @@
+//! A growing output buffer with a hard limit, used again for one batch after the other.
+
+use crate::error::Reason;
+
+const FIRST_ROOM: usize = 16 << 10;
+
+/// Bytes `0..len` are filled; the rest of `bytes` is old output, kept so that it need not be zeroed again.
+#[derive(Default)]
+pub struct Scratch {
+    bytes: Vec<u8>,
+    len: usize,
+    limit: usize,
+}
+
+impl Scratch {
+    pub fn start(&mut self, limit: usize) {
+        self.len = 0;
+        self.limit = limit;
+    }
+
+    pub fn filled(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Bytes that may still come.
+    pub fn left(&self) -> usize {
+        self.limit - self.len
+    }
+
+    /// Room for exactly `wanted` bytes.
+    pub fn exactly(&mut self, wanted: usize) -> Result<&mut [u8], Reason> {
+        if wanted > self.left() {
+            return Err(self.too_much());
+        }
+        let end = self.len + wanted;
+        if self.bytes.len() < end {
+            self.bytes.resize(end, 0);
+        }
+        Ok(self.bytes.get_mut(self.len..end).unwrap_or_default())
+    }
+
+    /// Room for at least one byte, at best `hint`; one byte beyond the limit, so that a stream that ends at the limit can be
+    /// told from one that goes on.
+    pub fn some(&mut self, hint: usize) -> &mut [u8] {
+        let most = self.limit.saturating_add(1);
+        if self.bytes.len() <= self.len {
+            let wanted = self.len.saturating_add(hint.max(self.len).max(FIRST_ROOM)).min(most);
+            if self.bytes.len() < wanted {
+                self.bytes.resize(wanted, 0);
+            }
+        }
+        let end = self.bytes.len().min(most);
+        self.bytes.get_mut(self.len..end).unwrap_or_default()
+    }
+
+    /// `count` bytes of the room were filled.
+    pub fn advance(&mut self, count: usize) -> Result<(), Reason> {
+        if count > self.left() {
+            return Err(self.too_much());
+        }
+        self.len += count;
+        Ok(())
+    }
+
+    pub fn push(&mut self, data: &[u8]) -> Result<(), Reason> {
+        self.exactly(data.len())?.copy_from_slice(data);
+        self.advance(data.len())
+    }
+
+    pub fn shrink_to(&mut self, most: usize) {
+        if self.bytes.capacity() > most {
+            *self = Self::default();
+        }
+    }
+
+    #[cold]
+    pub fn too_much(&self) -> Reason {
+        Reason::batch(format!("unpacks to more than {} bytes", self.limit))
+    }
+}

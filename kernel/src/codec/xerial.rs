@@ -1,0 +1,119 @@
+//! snappy in the framing of the xerial library, which is what Kafka writes, or one bare block, which other clients write.
+
+use super::Scratch;
+use crate::error::Reason;
+
+const MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];
+/// Version 1, readable from version 1 on.
+const VERSIONS: [u8; 8] = [0, 0, 0, 1, 0, 0, 0, 1];
+const BLOCK_BYTES: usize = 32 << 10;
+/// The best that snappy can do is 64 bytes out of 3.
+const MOST_OUT_PER_BYTE: usize = 22;
+
+#[derive(Default)]
+pub struct Xerial {
+    writer: Option<snap::raw::Encoder>,
+    packed: Vec<u8>,
+}
+
+impl Xerial {
+    /// Framed streams, one behind the other; or, without the magic, one bare block.
+    pub fn decompress(&mut self, mut input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
+        if !input.starts_with(&MAGIC) {
+            return block(input, output);
+        }
+        while !input.is_empty() {
+            if let Some(rest) = input.strip_prefix(&MAGIC) {
+                input = rest.get(VERSIONS.len()..).ok_or_else(cut)?;
+                continue;
+            }
+            let (length, rest) = input.split_first_chunk::<4>().ok_or_else(cut)?;
+            let length = usize::try_from(i32::from_be_bytes(*length)).map_err(|_| damaged())?;
+            let (packed, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
+            block(packed, output)?;
+            input = rest;
+        }
+        Ok(())
+    }
+
+    pub fn compress(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
+        output.extend_from_slice(&MAGIC);
+        output.extend_from_slice(&VERSIONS);
+        let writer = self.writer.get_or_insert_with(snap::raw::Encoder::new);
+        self.packed.resize(snap::raw::max_compress_len(BLOCK_BYTES), 0);
+        for chunk in input.chunks(BLOCK_BYTES) {
+            let refused = || Reason::batch("snappy did not compress");
+            let length = writer.compress(chunk, &mut self.packed).map_err(|_| refused())?;
+            let packed = self.packed.get(..length).ok_or_else(refused)?;
+            output.extend_from_slice(&(length as u32).to_be_bytes()); // below 2^16
+            output.extend_from_slice(packed);
+        }
+        Ok(())
+    }
+}
+
+fn block(packed: &[u8], output: &mut Scratch) -> Result<(), Reason> {
+    let length = snap::raw::decompress_len(packed).map_err(|_| damaged())?;
+    if packed.is_empty() || length / MOST_OUT_PER_BYTE > packed.len() {
+        return Err(damaged());
+    }
+    let count = snap::raw::Decoder::new().decompress(packed, output.exactly(length)?).map_err(|_| damaged())?;
+    output.advance(count)
+}
+
+#[cold]
+fn damaged() -> Reason {
+    Reason::batch("damaged snappy data")
+}
+
+#[cold]
+fn cut() -> Reason {
+    Reason::batch("snappy data is cut")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unpack(input: &[u8]) -> Result<Vec<u8>, Reason> {
+        let mut output = Scratch::default();
+        output.start(1 << 20);
+        Xerial::default().decompress(input, &mut output)?;
+        Ok(output.filled().to_vec())
+    }
+
+    fn pack(input: &[u8]) -> Vec<u8> {
+        let mut output = Vec::new();
+        Xerial::default().compress(input, &mut output).unwrap();
+        output
+    }
+
+    #[test]
+    fn a_bare_block_is_read() {
+        let bare = snap::raw::Encoder::new().compress_vec(b"hello hello hello").unwrap();
+        assert_eq!(unpack(&bare).unwrap(), b"hello hello hello");
+    }
+
+    #[test]
+    fn framed_streams_follow_each_other() {
+        assert_eq!(unpack(&[pack(b"one "), pack(b"two")].concat()).unwrap(), b"one two");
+    }
+
+    #[test]
+    fn blocks_are_32_kib() {
+        let data: Vec<u8> = (0..100_000u32).flat_map(|i| i.wrapping_mul(2_654_435_761).to_be_bytes()).collect();
+        let packed = pack(&data);
+        let first = u32::from_be_bytes(packed[16..20].try_into().unwrap()) as usize;
+        assert_eq!(snap::raw::decompress_len(&packed[20..20 + first]).unwrap(), 32768);
+        assert_eq!(unpack(&packed).unwrap(), data);
+    }
+
+    #[test]
+    fn a_length_that_the_bytes_do_not_bear_out_is_refused_before_memory_is_taken() {
+        let mut output = Scratch::default();
+        output.start(1 << 30);
+        let claims_512_mib = [0x80, 0x80, 0x80, 0x80, 0x02, 0, 0];
+        assert!(Xerial::default().decompress(&claims_512_mib, &mut output).is_err());
+        assert_eq!(output.capacity(), 0);
+    }
+}

@@ -1,0 +1,73 @@
+//! zstd frames through one reused context for each direction.
+
+use zstd::zstd_safe::{CCtx, CParameter, DCtx, InBuffer, OutBuffer, ResetDirective, compress_bound};
+
+use super::Scratch;
+use crate::error::Reason;
+
+const DEFAULT_LEVEL: i32 = 3;
+
+#[derive(Default)]
+pub struct Zstd {
+    reader: Option<DCtx<'static>>,
+    writer: Option<CCtx<'static>>,
+}
+
+impl Zstd {
+    /// One frame or several. Kafka's frames carry no content size, so the output grows as it comes.
+    pub fn decompress(&mut self, input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
+        let context = match &mut self.reader {
+            Some(context) => context,
+            None => self.reader.insert(DCtx::try_create().ok_or_else(|| Reason::batch("zstd has no memory"))?),
+        };
+        context.reset(ResetDirective::SessionOnly).map_err(|_| damaged())?;
+        let hint = input.len().saturating_mul(4);
+        let mut source = InBuffer::around(input);
+        loop {
+            let before = source.pos();
+            let room = output.some(hint);
+            let room_bytes = room.len();
+            let mut target = OutBuffer::around(room);
+            let to_come = context.decompress_stream(&mut target, &mut source).map_err(|_| damaged())?;
+            let count = target.pos();
+            output.advance(count)?;
+            if source.pos() == input.len() {
+                if to_come == 0 {
+                    return Ok(());
+                }
+                if count < room_bytes {
+                    return Err(Reason::batch("zstd data is cut"));
+                }
+            }
+            if count == 0 && source.pos() == before {
+                return Err(damaged());
+            }
+        }
+    }
+
+    pub fn compress(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
+        let context = match &mut self.writer {
+            Some(context) => context,
+            None => {
+                let mut context = CCtx::try_create().ok_or_else(|| Reason::batch("zstd has no memory"))?;
+                context.set_parameter(CParameter::CompressionLevel(DEFAULT_LEVEL)).map_err(|_| refused())?;
+                self.writer.insert(context)
+            }
+        };
+        let start = output.len();
+        output.resize(start + compress_bound(input.len()), 0);
+        let count = context.compress2(output.get_mut(start..).unwrap_or_default(), input).map_err(|_| refused())?;
+        output.truncate(start + count);
+        Ok(())
+    }
+}
+
+#[cold]
+fn damaged() -> Reason {
+    Reason::batch("damaged zstd data")
+}
+
+#[cold]
+fn refused() -> Reason {
+    Reason::batch("zstd did not compress")
+}

@@ -1,0 +1,142 @@
+//! Whole batches to columns. Unpacked bytes live no longer than their batch.
+
+use siphasher::sip128::SipHasher13;
+
+use crate::batch_table::Batches;
+use crate::codec::{Codecs, Scratch, with_workbench};
+use crate::error::{Error, Reason};
+use crate::header::{Header, check_crc};
+use crate::walk::{Walk, for_each_record, unpack};
+
+pub const FLAG_HAS_KEY: u8 = 1;
+pub const FLAG_HAS_VALUE: u8 = 2;
+
+/// After a batch that brings the record table to this size the chunk ends.
+pub const MANY_RECORDS: usize = 1 << 20;
+/// The same for unpacked bytes.
+pub const MANY_UNPACKED_BYTES: usize = 64 << 20;
+
+pub const DEFAULT_MAX_UNPACKED: usize = 1 << 30;
+
+/// One row per record, in file order; `key_hash` has two words per row, or none at all.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Records {
+    pub offset: Vec<i64>,
+    pub timestamp: Vec<i64>,
+    pub key_hash: Vec<u64>,
+    pub flags: Vec<u8>,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    pub batches: Batches,
+    pub records: Records,
+}
+
+/// How to decode.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Key of SipHash-1-3-128 for the record keys; without it there are no hashes.
+    pub hash_key: Option<[u8; 16]>,
+    pub verify_crc: bool,
+    /// Bytes that one batch may unpack to.
+    pub max_unpacked: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { hash_key: None, verify_crc: true, max_unpacked: DEFAULT_MAX_UNPACKED }
+    }
+}
+
+impl Records {
+    /// Room for the records of one more batch. The caller has checked the count against the bytes.
+    fn reserve(&mut self, count: usize, hashed: bool) {
+        self.offset.reserve(count);
+        self.timestamp.reserve(count);
+        self.flags.reserve(count);
+        if hashed {
+            self.key_hash.reserve(2 * count);
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.flags.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.flags.is_empty()
+    }
+}
+
+/// The batches of `data`, which lies at file position `position`, and their records.
+pub fn decode_chunk(data: &[u8], position: i64, options: &Options) -> Result<Chunk, Error> {
+    with_workbench(|bench| {
+        let mut walk = Walk::new(data, position)?;
+        let mut chunk = Chunk { batches: Batches::new(), records: Records::default() };
+        let hasher = options.hash_key.as_ref().map(SipHasher13::new_with_key);
+        let mut unpacked = 0;
+        while chunk.records.len() < MANY_RECORDS && unpacked <= MANY_UNPACKED_BYTES {
+            let Some((header, batch)) = walk.peek()? else {
+                break;
+            };
+            if header.is_v2() {
+                let task = Task { header: &header, batch, options, hasher: hasher.as_ref() };
+                unpacked += task
+                    .decode(&mut bench.codecs, &mut bench.unpacked, &mut chunk.records)
+                    .map_err(|reason| walk.corrupt(reason))?;
+            }
+            // One batch has below 2^31 records, and there were fewer than MANY_RECORDS before it.
+            chunk.batches.push(&header, walk.position(), chunk.records.len() as u32);
+            walk.advance(batch);
+        }
+        chunk.batches.consumed = walk.consumed;
+        chunk.batches.needed = walk.needed;
+        Ok(chunk)
+    })
+}
+
+struct Task<'a> {
+    header: &'a Header,
+    batch: &'a [u8],
+    options: &'a Options,
+    hasher: Option<&'a SipHasher13>,
+}
+
+impl Task<'_> {
+    /// Appends the batch's records to `records`; returns the bytes that it unpacked to.
+    fn decode(&self, codecs: &mut Codecs, scratch: &mut Scratch, records: &mut Records) -> Result<usize, Reason> {
+        if self.options.verify_crc {
+            check_crc(self.header, self.batch)?;
+        }
+        let payload = unpack(self.header, self.batch, self.options.max_unpacked, codecs, scratch)?;
+        match self.hasher {
+            Some(hasher) => self.columns(payload, records, |key, hashes| {
+                let hash = key.map_or((0, 0), |key| hasher.hash(key).as_u64());
+                hashes.extend_from_slice(&[hash.0, hash.1]);
+            })?,
+            None => self.columns(payload, records, |_, _| ())?,
+        }
+        Ok(payload.len())
+    }
+
+    #[inline(always)]
+    fn columns(
+        &self,
+        payload: &[u8],
+        records: &mut Records,
+        mut hash: impl FnMut(Option<&[u8]>, &mut Vec<u64>),
+    ) -> Result<(), Reason> {
+        let header = self.header;
+        records.reserve(header.records().min(payload.len() / crate::record::SMALLEST_RECORD), self.hasher.is_some());
+        for_each_record(header, payload, |_, record| {
+            records.offset.push(header.base_offset.wrapping_add(i64::from(record.offset_delta)));
+            records.timestamp.push(header.timestamp(record.timestamp_delta));
+            let has_key = if record.key.is_some() { FLAG_HAS_KEY } else { 0 };
+            let has_value = if record.has_value { FLAG_HAS_VALUE } else { 0 };
+            records.flags.push(has_key | has_value);
+            hash(record.key, &mut records.key_hash);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! What can go wrong, and for whom.
+
+use std::fmt;
+
+/// Bytes that are not what the format says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Corrupt {
+    pub reason: String,
+    /// File position of the bad batch, -1 when there is none (a bare payload).
+    pub position: i64,
+    /// Base offset of the bad batch, -1 when even that is unknown.
+    pub base_offset: i64,
+    /// Index of the bad record in its batch, -1 when the batch itself is bad.
+    pub record: i64,
+}
+
+#[derive(Debug)]
+pub enum Error {
+    Corrupt(Corrupt),
+    /// The caller's mistake.
+    Invalid(String),
+    /// The system refused memory.
+    Memory(std::io::Error),
+    /// A panic of ours.
+    Bug(String),
+}
+
+/// Why a batch or a record is bad, before it is known where it lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    pub text: String,
+    pub record: i64,
+}
+
+impl Reason {
+    #[cold]
+    pub fn batch(text: impl Into<String>) -> Self {
+        Self { text: text.into(), record: -1 }
+    }
+
+    #[cold]
+    pub fn record(text: impl Into<String>, record: usize) -> Self {
+        Self { text: text.into(), record: i64::try_from(record).unwrap_or(i64::MAX) }
+    }
+
+    #[cold]
+    pub fn at(self, position: u64, base_offset: i64) -> Error {
+        Error::Corrupt(Corrupt {
+            reason: self.text,
+            position: i64::try_from(position).unwrap_or(i64::MAX),
+            base_offset,
+            record: self.record,
+        })
+    }
+
+    /// For bytes that lie in no file.
+    #[cold]
+    pub fn nowhere(self) -> Error {
+        Error::Corrupt(Corrupt { reason: self.text, position: -1, base_offset: -1, record: self.record })
+    }
+}
+
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)?;
+        if self.position >= 0 {
+            write!(f, " (batch at byte {}, base offset {}", self.position, self.base_offset)?;
+            if self.record >= 0 {
+                write!(f, ", record {}", self.record)?;
+            }
+            f.write_str(")")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+            Self::Invalid(text) | Self::Bug(text) => f.write_str(text),
+            Self::Memory(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+pub fn invalid<T>(text: impl Into<String>) -> Result<T, Error> {
+    Err(Error::Invalid(text.into()))
+}
+
+/// Runs `body` and turns a panic into [`Error::Bug`]: no panic may cross into Python, where it would slip past
+/// `except Exception`.
+pub fn guard<T>(body: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)) {
+        Ok(result) => result,
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "panic without a message".to_owned());
+            Err(Error::Bug(text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_bug_with_its_message() {
+        let result: Result<(), _> = guard(|| panic!("no such {}", "thing"));
+        assert!(matches!(result, Err(Error::Bug(text)) if text == "no such thing"));
+    }
+
+    #[test]
+    fn an_error_says_where() {
+        let error = Reason::record("bad key", 3).at(100, 7);
+        assert_eq!(error.to_string(), "bad key (batch at byte 100, base offset 7, record 3)");
+        assert_eq!(Reason::batch("damaged").nowhere().to_string(), "damaged");
+    }
+}

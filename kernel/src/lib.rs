@@ -1,0 +1,34 @@
+//! Bytes, keys and bits of Kafka logs. No policy, no path, no clock, no configuration: `cleanerd/_kernel.pyi` is the contract,
+//! and the Python module in `python/` adds nothing to what is here.
+
+#![forbid(unsafe_code)]
+
+pub mod batch_table;
+pub mod bits;
+pub mod codec;
+pub mod decode;
+pub mod error;
+pub mod header;
+pub mod offset_map;
+pub mod record;
+pub mod rewrite;
+pub mod segment_index;
+pub mod varint;
+mod walk;
+
+pub use error::{Corrupt, Error, guard};
+
+/// Crate versions that the output of this kernel depends on.
+pub const CODEC_CRATES: [(&str, &str); 6] = [
+    ("crc32c", "0.6.9"),
+    ("flate2", "1.1.10"),
+    ("lz4_flex", "0.14.0"),
+    ("siphasher", "1.0.4"),
+    ("snap", "1.1.2"),
+    ("zstd", "0.14.3"),
+];
+
+/// CRC-32C; `seed` is the value of the bytes before.
+pub fn crc32c(data: &[u8], seed: u32) -> u32 {
+    ::crc32c::crc32c_append(seed, data)
+}

@@ -1,0 +1,330 @@
+//! key hash -> largest ordinal: lines of four 16-byte entries, two candidate lines a key.
+//!
+//! A line is eight words. Words 0-3 hold 64 tag bits of each entry; words 4-7 hold 24 more tag bits, one spare bit and 39 bits
+//! of ordinal + 1, where 0 means empty. A key's `home` line comes from the 40 hash bits that are not tag, its `other` line lies a
+//! step away that comes from the tag, and a new key goes to the emptier one. If both are full it goes to the next line with room
+//! behind `home`, and the spare bit of word 4 of `home` says that a search has to go on. So a miss costs about what a hit does.
+//!
+//! Nothing is ever removed, hence a line that was once full stays full, and a search that goes on ends at the first line with room.
+
+use bytemuck::{cast_slice, cast_slice_mut};
+use memmap2::MmapMut;
+
+use crate::bits::words_for;
+use crate::error::{Error, invalid};
+
+const LINE_BYTES: usize = 64;
+const SLOTS: usize = 4;
+/// Below this a key would be known by fewer than 96 bits.
+pub const SMALLEST_BYTES: usize = 48 << 10;
+
+const ORDINAL_BITS: u32 = 39;
+const ORDINAL_MASK: u64 = (1 << ORDINAL_BITS) - 1;
+const GOES_ON: u64 = 1 << ORDINAL_BITS;
+const TAG_SHIFT: u32 = ORDINAL_BITS + 1;
+const HOME_BITS: u32 = 40;
+const HOME_MASK: u64 = (1 << HOME_BITS) - 1;
+
+/// Largest ordinal that a map can hold.
+pub const MAX_ORDINAL: u64 = ORDINAL_MASK - 1;
+
+/// Keys whose lines are touched before the first of them is looked at.
+const LOOK_AHEAD: usize = 64;
+
+type Line = [u64; 8];
+
+pub struct OffsetMap {
+    memory: MmapMut,
+    lines: usize,
+    len: usize,
+    capacity: usize,
+}
+
+/// Which keys a call is about.
+#[derive(Debug, Clone, Copy)]
+pub struct Shard {
+    number: u64,
+    count: u64,
+}
+
+/// A key, and where it may lie.
+#[derive(Debug, Clone, Copy, Default)]
+struct Probe {
+    tag_low: u64,
+    tag_high: u64,
+    home: usize,
+    other: usize,
+}
+
+/// Where a key lies, or where it would go.
+enum Place {
+    Found { line: usize, slot: usize },
+    Room { line: usize, slot: usize, behind_home: bool },
+}
+
+impl Shard {
+    pub fn new(number: i64, count: i64) -> Result<Self, Error> {
+        match (u64::try_from(number), u32::try_from(count)) {
+            (Ok(number), Ok(count)) if number < u64::from(count) => Ok(Self { number, count: count.into() }),
+            _ => invalid(format!("no shard {number} of {count}")),
+        }
+    }
+
+    pub const ALL: Self = Self { number: 0, count: 1 };
+
+    /// From the upper tag bits, which decide over neither line of a key.
+    #[inline(always)]
+    fn has(self, low: u64) -> bool {
+        self.count == 1 || ((low >> 32) * self.count) >> 32 == self.number
+    }
+}
+
+/// `fraction / 2^bits` of `count`.
+#[inline(always)]
+fn scale(fraction: u64, bits: u32, count: usize) -> usize {
+    ((u128::from(fraction) * count as u128) >> bits) as usize
+}
+
+/// (index of the first match, any match, entries in use)
+#[inline(always)]
+fn look(line: &Line, probe: &Probe) -> (usize, bool, usize) {
+    let mut slot = SLOTS;
+    let mut used = 0;
+    for index in (0..SLOTS).rev() {
+        let word = line[SLOTS + index];
+        let taken = word & ORDINAL_MASK != 0;
+        used += usize::from(taken);
+        let same = taken & (line[index] == probe.tag_low) & (word >> TAG_SHIFT == probe.tag_high);
+        slot = if same { index } else { slot };
+    }
+    (slot, slot < SLOTS, used)
+}
+
+impl OffsetMap {
+    /// `memory_bytes` is rounded down to whole lines; `load` is the share of the slots that may be taken.
+    pub fn new(memory_bytes: i64, load: f64, huge_pages: bool) -> Result<Self, Error> {
+        let lines = usize::try_from(memory_bytes).unwrap_or(0) / LINE_BYTES;
+        if lines * LINE_BYTES < SMALLEST_BYTES {
+            return invalid(format!("a map needs at least {SMALLEST_BYTES} bytes, not {memory_bytes}"));
+        }
+        if !(load > 0.0 && load <= 1.0) {
+            return invalid(format!("load {load} is not in (0, 1]"));
+        }
+        let memory = MmapMut::map_anon(lines * LINE_BYTES).map_err(Error::Memory)?;
+        if huge_pages {
+            // Advice only: a kernel without huge pages refuses it, and the map works all the same.
+            let _ = memory.advise(memmap2::Advice::HugePage);
+        }
+        let slots = lines * SLOTS;
+        let capacity = ((slots as f64 * load) as usize).clamp(1, slots);
+        Ok(Self { memory, lines, len: 0, capacity })
+    }
+
+    /// Keys held.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.lines * LINE_BYTES
+    }
+
+    /// 88 tag bits, and the place: a false match needs one of about three lines.
+    pub fn identity_bits(&self) -> f64 {
+        88.0 + (self.lines as f64 / 3.0).log2()
+    }
+
+    /// Forgets all keys and keeps the memory: the first touch of fresh pages is dear.
+    pub fn clear(&mut self) {
+        if self.len > 0 {
+            self.memory.fill(0);
+            self.len = 0;
+        }
+    }
+
+    #[inline(always)]
+    fn probe(lines: usize, low: u64, high: u64) -> Probe {
+        let home = scale(high & HOME_MASK, HOME_BITS, lines);
+        let step = 1 + scale(low & u64::from(u32::MAX), 32, lines - 1);
+        let other = home + step;
+        let other = if other >= lines { other - lines } else { other };
+        Probe { tag_low: low, tag_high: high >> HOME_BITS, home, other }
+    }
+
+    #[inline(always)]
+    fn find(lines: &[Line], probe: &Probe) -> Place {
+        let (home, other) = (&lines[probe.home], &lines[probe.other]);
+        let (home_slot, in_home, home_used) = look(home, probe);
+        let (other_slot, in_other, other_used) = look(other, probe);
+        if in_home | in_other {
+            return if in_home {
+                Place::Found { line: probe.home, slot: home_slot }
+            } else {
+                Place::Found { line: probe.other, slot: other_slot }
+            };
+        }
+        if home[SLOTS] & GOES_ON != 0 {
+            return Self::find_behind(lines, probe);
+        }
+        // Lines fill from slot 0, so the number of entries is the first free slot.
+        if home_used <= other_used && home_used < SLOTS {
+            Place::Room { line: probe.home, slot: home_used, behind_home: false }
+        } else if other_used < SLOTS {
+            Place::Room { line: probe.other, slot: other_used, behind_home: false }
+        } else {
+            Self::find_behind(lines, probe)
+        }
+    }
+
+    /// Both lines are full: the key lies or goes behind home. At most once around.
+    #[cold]
+    #[inline(never)]
+    fn find_behind(lines: &[Line], probe: &Probe) -> Place {
+        let (before, from_home) = lines.split_at(probe.home);
+        let behind = from_home.iter().zip(probe.home..).skip(1).chain(before.iter().zip(0..));
+        for (line, index) in behind {
+            let (slot, found, used) = look(line, probe);
+            if found {
+                return Place::Found { line: index, slot };
+            }
+            if used < SLOTS {
+                return Place::Room { line: index, slot: used, behind_home: true };
+            }
+        }
+        // Every line is full; put_max never gets here with room to spare, contains takes it for a miss.
+        Place::Room { line: probe.home, slot: SLOTS, behind_home: true }
+    }
+
+    /// Record `i` has ordinal `first_ordinal + i`. Returns the rows dealt with: fewer than all when the map is full.
+    pub fn put_max(
+        &mut self,
+        key_hash: &[u64],
+        first_ordinal: i64,
+        mask: &[bool],
+        shard: Shard,
+    ) -> Result<usize, Error> {
+        let hashes = pairs(key_hash, mask)?;
+        let first = ordinals(first_ordinal, mask.len())?;
+        let lines: &mut [Line] = cast_slice_mut(&mut self.memory);
+        let mut probes = [Probe::default(); LOOK_AHEAD];
+        let mut rows = [0usize; LOOK_AHEAD];
+        let mut start = 0;
+        for (hashes, mask) in hashes.chunks(LOOK_AHEAD).zip(mask.chunks(LOOK_AHEAD)) {
+            let count = touch(lines, hashes, mask, shard, &mut probes, &mut rows);
+            for (probe, &row) in probes.iter().zip(&rows).take(count) {
+                let stored = first + (start + row) as u64 + 1;
+                match Self::find(lines, probe) {
+                    Place::Found { line, slot } => {
+                        let word = &mut lines[line][SLOTS + slot];
+                        if *word & ORDINAL_MASK < stored {
+                            *word = *word & !ORDINAL_MASK | stored;
+                        }
+                    }
+                    Place::Room { line, slot, behind_home } => {
+                        if self.len == self.capacity || slot == SLOTS {
+                            return Ok(start + row);
+                        }
+                        if behind_home {
+                            lines[probe.home][SLOTS] |= GOES_ON;
+                        }
+                        let target = &mut lines[line];
+                        target[slot] = probe.tag_low;
+                        target[SLOTS + slot] |= probe.tag_high << TAG_SHIFT | stored;
+                        self.len += 1;
+                    }
+                }
+            }
+            start += mask.len();
+        }
+        Ok(mask.len())
+    }
+
+    /// Which rows of `mask` and `shard` have a key that the map holds.
+    pub fn contains(&self, key_hash: &[u64], mask: &[bool], shard: Shard) -> Result<Vec<bool>, Error> {
+        let hashes = pairs(key_hash, mask)?;
+        let lines: &[Line] = cast_slice(&self.memory);
+        let mut result = vec![false; mask.len()];
+        let mut probes = [Probe::default(); LOOK_AHEAD];
+        let mut rows = [0usize; LOOK_AHEAD];
+        let blocks = hashes.chunks(LOOK_AHEAD).zip(mask.chunks(LOOK_AHEAD)).zip(result.chunks_mut(LOOK_AHEAD));
+        for ((hashes, mask), result) in blocks {
+            let count = touch(lines, hashes, mask, shard, &mut probes, &mut rows);
+            for (probe, &row) in probes.iter().zip(&rows).take(count) {
+                if let Some(result) = result.get_mut(row) {
+                    *result = matches!(Self::find(lines, probe), Place::Found { .. });
+                }
+            }
+        }
+        Ok(result)
+    }
+
+    /// Bitmap of the ordinals `first_ordinal .. first_ordinal + count` that some key holds.
+    pub fn winners(&self, first_ordinal: i64, count: i64) -> Result<Vec<u64>, Error> {
+        let (Ok(first), Ok(count)) = (u64::try_from(first_ordinal), usize::try_from(count)) else {
+            return invalid(format!("no ordinals {first_ordinal} + {count}"));
+        };
+        if first % 64 != 0 {
+            return invalid(format!("first_ordinal {first} is no multiple of 64"));
+        }
+        if first.checked_add(count as u64).is_none_or(|end| end > MAX_ORDINAL + 1) {
+            return invalid(format!("ordinals {first} + {count} pass {MAX_ORDINAL}"));
+        }
+        let mut bits = vec![0u64; words_for(count)];
+        let lines: &[Line] = cast_slice(&self.memory);
+        for word in lines.iter().flat_map(|line| &line[SLOTS..]) {
+            // An empty entry is -1 here, and every ordinal outside wraps to something not below `count`.
+            let bit = (word & ORDINAL_MASK).wrapping_sub(1).wrapping_sub(first);
+            if bit < count as u64 {
+                bits[bit as usize / 64] |= 1 << (bit % 64);
+            }
+        }
+        Ok(bits)
+    }
+}
+
+/// Computes the probes of a block's rows and reads a word of each of their lines, so that the misses of the cache overlap.
+#[inline(always)]
+fn touch(
+    lines: &[Line],
+    hashes: &[[u64; 2]],
+    mask: &[bool],
+    shard: Shard,
+    probes: &mut [Probe; LOOK_AHEAD],
+    rows: &mut [usize; LOOK_AHEAD],
+) -> usize {
+    let mut count = 0;
+    let mut seen = 0;
+    for (row, (&[low, high], &wanted)) in hashes.iter().zip(mask).enumerate() {
+        if wanted && shard.has(low) {
+            let probe = OffsetMap::probe(lines.len(), low, high);
+            seen ^= lines[probe.home][0] ^ lines[probe.other][0];
+            probes[count] = probe;
+            rows[count] = row;
+            count += 1;
+        }
+    }
+    std::hint::black_box(seen);
+    count
+}
+
+fn pairs<'a>(key_hash: &'a [u64], mask: &[bool]) -> Result<&'a [[u64; 2]], Error> {
+    match key_hash.as_chunks::<2>() {
+        (pairs, []) if pairs.len() == mask.len() => Ok(pairs),
+        _ => invalid(format!("{} hash words for {} rows", key_hash.len(), mask.len())),
+    }
+}
+
+fn ordinals(first_ordinal: i64, count: usize) -> Result<u64, Error> {
+    match u64::try_from(first_ordinal) {
+        Ok(first) if first.checked_add(count as u64).is_some_and(|end| end <= MAX_ORDINAL + 1) => Ok(first),
+        _ => invalid(format!("ordinals {first_ordinal} + {count} are not in 0..={MAX_ORDINAL}")),
+    }
+}

@@ -1,0 +1,76 @@
+//! One record of a v2 batch (F-2.3), borrowed from the unpacked payload.
+
+use crate::varint::{read_varint, read_varlong};
+
+/// Bytes of the smallest record: seven fields of one byte.
+pub const SMALLEST_RECORD: usize = 7;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Record<'a> {
+    pub attributes: u8,
+    pub timestamp_delta: i64,
+    pub offset_delta: i32,
+    pub key: Option<&'a [u8]>,
+    pub has_value: bool,
+    /// Everything from the offset delta to the end, as stored.
+    pub tail: &'a [u8],
+}
+
+/// Takes one record from the front of `payload`.
+///
+/// The error says what is wrong; the caller knows which record it was.
+#[inline(always)]
+pub fn take_record<'a>(payload: &mut &'a [u8]) -> Result<Record<'a>, &'static str> {
+    let length = read_varint(payload).ok_or("record length is cut")?;
+    let length = usize::try_from(length).map_err(|_| "negative record length")?;
+    let (body, rest) = payload.split_at_checked(length).ok_or("record is longer than the rest of the batch")?;
+    *payload = rest;
+    read_body(body)
+}
+
+#[inline(always)]
+fn read_body(body: &[u8]) -> Result<Record<'_>, &'static str> {
+    const CUT: &str = "record ends inside a field";
+    let (&attributes, mut input) = body.split_first().ok_or(CUT)?;
+    let timestamp_delta = read_varlong(&mut input).ok_or(CUT)?;
+    let tail = input;
+    let offset_delta = read_varint(&mut input).ok_or(CUT)?;
+    let key = take_field(&mut input)?;
+    let has_value = take_field(&mut input)?.is_some();
+    let headers = read_varint(&mut input).ok_or(CUT)?;
+    if headers != 0 {
+        check_headers(headers, &mut input)?;
+    }
+    if !input.is_empty() {
+        return Err("record does not use all of its length");
+    }
+    Ok(Record { attributes, timestamp_delta, offset_delta, key, has_value, tail })
+}
+
+/// A length and that many bytes; `None` for length -1.
+#[inline(always)]
+fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
+    let length = read_varint(input).ok_or("record ends inside a field")?;
+    match usize::try_from(length) {
+        Ok(length) => {
+            let (field, rest) = input.split_at_checked(length).ok_or("field is longer than its record")?;
+            *input = rest;
+            Ok(Some(field))
+        }
+        Err(_) if length == -1 => Ok(None),
+        Err(_) => Err("field length below -1"),
+    }
+}
+
+#[inline(never)]
+fn check_headers(count: i32, input: &mut &[u8]) -> Result<(), &'static str> {
+    let count = usize::try_from(count).map_err(|_| "negative header count")?;
+    if count > input.len() {
+        return Err("more headers than the record has bytes for");
+    }
+    for _ in 0..count {
+        take_field(input)?.ok_or("header key is null")?;
+        take_field(input)?;
+    }
+    Ok(())
+}

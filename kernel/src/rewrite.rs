@@ -1,0 +1,297 @@
+//! What is to become of each batch: dropped, copied, rebuilt with fewer records, or emptied. No policy: the actions say it all.
+
+use crate::bits::is_set;
+use crate::codec::{self, Workbench, with_workbench};
+use crate::error::{Error, Reason, invalid};
+use crate::header::{
+    self, CODEC_MASK, CONTROL, HAS_DELETE_HORIZON, HEADER_BYTES, Header, LOG_APPEND_TIME, TRANSACTIONAL, check_crc,
+};
+use crate::record::Record;
+use crate::varint::{varlong_len, write_varlong};
+use crate::walk::{Walk, for_each_record, unpack};
+
+pub const ACTION_DROP: u8 = 0;
+pub const ACTION_COPY: u8 = 1;
+pub const ACTION_REBUILD: u8 = 2;
+pub const ACTION_EMPTY: u8 = 3;
+pub const ACTION_SET_HORIZON: u8 = 0x10;
+const ACTION_REBUILD_SET_HORIZON: u8 = ACTION_REBUILD | ACTION_SET_HORIZON;
+
+/// After a batch that brings the output to this size the call ends.
+pub const MUCH_OUTPUT_BYTES: usize = 64 << 20;
+
+/// The output bytes, and one row per written batch.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub data: Vec<u8>,
+    pub position: Vec<u32>,
+    pub size: Vec<u32>,
+    pub last_offset: Vec<i64>,
+    pub max_timestamp: Vec<i64>,
+    pub record_count: Vec<u32>,
+    pub consumed: usize,
+    pub needed: usize,
+    pub batches_read: usize,
+    pub records_read: usize,
+}
+
+/// What to do with a chunk.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    pub data: &'a [u8],
+    /// File position of `data[0]`.
+    pub position: i64,
+    pub keep_bits: &'a [u64],
+    /// Bit of the first record in `data`.
+    pub first_bit: i64,
+    /// One per batch, the first for the first in `data`; more than enough is fine.
+    pub actions: &'a [u8],
+    pub delete_horizon: i64,
+    pub verify_crc: bool,
+    pub max_unpacked: usize,
+}
+
+impl Written {
+    fn row(&mut self, position: usize, header: &Header) {
+        // Output is below 2^32: at most MUCH_OUTPUT_BYTES and one batch, and `seal` keeps a batch below 2^31.
+        self.position.push(position as u32);
+        self.size.push(header.size as u32);
+        self.last_offset.push(header.last_offset());
+        self.max_timestamp.push(header.max_timestamp);
+        self.record_count.push(header.record_count as u32);
+    }
+}
+
+pub fn rewrite_chunk(request: &Request<'_>) -> Result<Written, Error> {
+    let Ok(first_bit) = usize::try_from(request.first_bit) else {
+        return invalid(format!("first_bit {} is negative", request.first_bit));
+    };
+    with_workbench(|bench| Rewrite { request, first_bit, bench, written: Written::default(), copy_from: None }.run())
+}
+
+struct Rewrite<'a> {
+    request: &'a Request<'a>,
+    first_bit: usize,
+    bench: &'a mut Workbench,
+    written: Written,
+    /// Where the run of copied batches begins that is not in the output yet.
+    copy_from: Option<usize>,
+}
+
+impl Rewrite<'_> {
+    fn run(mut self) -> Result<Written, Error> {
+        let mut walk = Walk::new(self.request.data, self.request.position)?;
+        while self.output_bytes(walk.consumed) < MUCH_OUTPUT_BYTES {
+            let Some((header, batch)) = walk.peek()? else {
+                break;
+            };
+            let first_bit = self.check_bits(&header)?;
+            let action = self.check_action(&header)?;
+            match action {
+                ACTION_DROP => self.flush(walk.consumed),
+                ACTION_COPY => self.copy(&header, batch, walk.consumed).map_err(|reason| walk.corrupt(reason))?,
+                ACTION_EMPTY => {
+                    self.flush(walk.consumed);
+                    self.empty(&header, batch).map_err(|reason| walk.corrupt(reason))?;
+                }
+                _ => {
+                    self.flush(walk.consumed);
+                    let set_horizon = action & ACTION_SET_HORIZON != 0;
+                    let kept =
+                        self.rebuild(&header, batch, first_bit, set_horizon).map_err(|reason| walk.corrupt(reason))?;
+                    if kept == 0 {
+                        return invalid(format!(
+                            "REBUILD keeps no record of the batch at base offset {}",
+                            header.base_offset
+                        ));
+                    }
+                }
+            }
+            self.written.batches_read += 1;
+            self.written.records_read += header.records();
+            walk.advance(batch);
+        }
+        self.flush(walk.consumed);
+        self.written.consumed = walk.consumed;
+        self.written.needed = walk.needed;
+        Ok(self.written)
+    }
+
+    /// The keep bit of the batch's first record, having checked that there are bits for all.
+    fn check_bits(&self, header: &Header) -> Result<usize, Error> {
+        let first = self.first_bit.checked_add(self.written.records_read);
+        match first.and_then(|first| Some((first, first.checked_add(header.records())?))) {
+            Some((first, end)) if end.div_ceil(64) <= self.request.keep_bits.len() => Ok(first),
+            _ => invalid(format!("{} words hold no keep bits for all records", self.request.keep_bits.len())),
+        }
+    }
+
+    fn check_action(&self, header: &Header) -> Result<u8, Error> {
+        let Some(&action) = self.request.actions.get(self.written.batches_read) else {
+            return invalid(format!("{} actions are fewer than the batches", self.request.actions.len()));
+        };
+        match action {
+            ACTION_DROP | ACTION_COPY => Ok(action),
+            ACTION_EMPTY | ACTION_REBUILD | ACTION_REBUILD_SET_HORIZON if header.is_v2() => Ok(action),
+            ACTION_EMPTY | ACTION_REBUILD | ACTION_REBUILD_SET_HORIZON => {
+                invalid(format!("action {action:#x} for a batch of magic {}", header.magic))
+            }
+            _ => invalid(format!("unknown action {action:#x}")),
+        }
+    }
+
+    fn output_bytes(&self, consumed: usize) -> usize {
+        self.written.data.len() + self.copy_from.map_or(0, |from| consumed - from)
+    }
+
+    /// Copied batches lie side by side in the input: one move for all of them.
+    fn flush(&mut self, consumed: usize) {
+        if let Some(from) = self.copy_from.take() {
+            self.written.data.extend_from_slice(self.request.data.get(from..consumed).unwrap_or_default());
+        }
+    }
+
+    fn verify(&self, header: &Header, batch: &[u8]) -> Result<(), Reason> {
+        if self.request.verify_crc && header.is_v2() { check_crc(header, batch) } else { Ok(()) }
+    }
+
+    fn copy(&mut self, header: &Header, batch: &[u8], consumed: usize) -> Result<(), Reason> {
+        self.verify(header, batch)?;
+        let position = self.output_bytes(consumed);
+        self.copy_from.get_or_insert(consumed);
+        self.written.row(position, header);
+        Ok(())
+    }
+
+    /// The header alone (F-2.5): it keeps the place of the batch in offsets, sequences and transactions.
+    fn empty(&mut self, header: &Header, batch: &[u8]) -> Result<(), Reason> {
+        self.verify(header, batch)?;
+        let start = self.begin_batch();
+        let emptied = Header {
+            attributes: header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL),
+            base_timestamp: header::NONE,
+            record_count: 0,
+            ..header.clone()
+        };
+        self.end_batch(emptied, start)
+    }
+
+    fn begin_batch(&mut self) -> usize {
+        let start = self.written.data.len();
+        self.written.data.extend_from_slice(&[0; HEADER_BYTES]);
+        start
+    }
+
+    fn end_batch(&mut self, mut header: Header, start: usize) -> Result<(), Reason> {
+        let size = header::seal(&header, &mut self.written.data, start);
+        header.size = size.ok_or_else(|| Reason::batch("rebuilt batch passes 2^31-1 bytes"))?;
+        self.written.row(start, &header);
+        Ok(())
+    }
+
+    /// The kept records under a new header (C-52). Returns their number.
+    fn rebuild(&mut self, header: &Header, batch: &[u8], first_bit: usize, set: bool) -> Result<usize, Reason> {
+        self.verify(header, batch)?;
+        check_producer(header)?;
+        let start = self.begin_batch();
+        let Workbench { codecs, unpacked, rebuilt } = &mut *self.bench;
+        let payload = unpack(header, batch, self.request.max_unpacked, codecs, unpacked)?;
+        let horizon = if set { self.request.delete_horizon } else { header::NONE };
+        let mut survivors = Survivors::new(header, header.delete_horizon().unwrap_or(horizon));
+        let keep = self.request.keep_bits;
+        let codec = header.codec();
+        if codec == codec::NONE {
+            survivors.collect(payload, keep, first_bit, &mut self.written.data)?;
+        } else {
+            rebuilt.clear();
+            survivors.collect(payload, keep, first_bit, rebuilt)?;
+            codecs.compress(codec, rebuilt, &mut self.written.data)?;
+        }
+        let kept = survivors.count;
+        self.end_batch(survivors.header(), start)?;
+        Ok(kept)
+    }
+}
+
+/// What Kafka's builder refuses (C-54); a log that holds such a batch needs a look by a person.
+fn check_producer(header: &Header) -> Result<(), Reason> {
+    if header.producer_id == header::NONE {
+        if header.has(TRANSACTIONAL) {
+            return Err(Reason::batch("transactional batch without producer id"));
+        }
+    } else if header.producer_epoch == -1 {
+        return Err(Reason::batch("producer id without producer epoch"));
+    } else if header.base_sequence < 0 && !header.has(CONTROL) {
+        return Err(Reason::batch("producer id without base sequence"));
+    }
+    Ok(())
+}
+
+/// Takes the kept records of one batch.
+struct Survivors<'a> {
+    source: &'a Header,
+    horizon: Option<i64>,
+    base_timestamp: i64,
+    max_timestamp: i64,
+    count: usize,
+}
+
+impl<'a> Survivors<'a> {
+    /// A negative horizon is none (C-50).
+    fn new(source: &'a Header, horizon: i64) -> Self {
+        let horizon = (horizon >= 0).then_some(horizon);
+        Self {
+            source,
+            horizon,
+            base_timestamp: horizon.unwrap_or(source.max_timestamp),
+            max_timestamp: header::NONE,
+            count: 0,
+        }
+    }
+
+    fn collect(&mut self, payload: &[u8], keep: &[u64], first_bit: usize, output: &mut Vec<u8>) -> Result<(), Reason> {
+        for_each_record(self.source, payload, |index, record| {
+            if is_set(keep, first_bit + index) {
+                self.write(index, record, output)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Everything from the offset delta on is kept as it is: the base offset does not move.
+    #[inline(always)]
+    fn write(&mut self, index: usize, record: &Record<'_>, output: &mut Vec<u8>) -> Result<(), Reason> {
+        let timestamp = self.source.timestamp(record.timestamp_delta);
+        if timestamp < header::NONE {
+            return Err(Reason::record(format!("negative timestamp {timestamp}"), index));
+        }
+        if self.count == 0 && self.horizon.is_none() {
+            self.base_timestamp = timestamp;
+        }
+        self.count += 1;
+        self.max_timestamp = self.max_timestamp.max(timestamp);
+        let delta = timestamp.wrapping_sub(self.base_timestamp);
+        let length = 1 + varlong_len(delta) + record.tail.len();
+        if i32::try_from(length).is_err() {
+            return Err(Reason::record("rebuilt record passes 2^31-1 bytes", index));
+        }
+        write_varlong(output, length as i64);
+        output.push(record.attributes);
+        write_varlong(output, delta);
+        output.extend_from_slice(record.tail);
+        Ok(())
+    }
+
+    fn header(&self) -> Header {
+        let kept = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL;
+        let horizon = if self.horizon.is_some() { HAS_DELETE_HORIZON } else { 0 };
+        let append_time = self.source.has(LOG_APPEND_TIME);
+        Header {
+            attributes: self.source.attributes & kept | horizon,
+            base_timestamp: self.base_timestamp,
+            max_timestamp: if append_time { self.source.max_timestamp } else { self.max_timestamp },
+            record_count: i32::try_from(self.count).unwrap_or(i32::MAX), // no more than there were
+            ..self.source.clone()
+        }
+    }
+}

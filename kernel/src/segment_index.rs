@@ -1,0 +1,138 @@
+//! The two indexes of a segment that is being written (F-6, F-7), entry by entry as brokers decide per batch (F-6/7.1).
+
+use crate::error::{Error, invalid};
+use crate::rewrite::Written;
+
+const MAX_RELATIVE: i64 = i32::MAX as i64;
+
+#[derive(Debug, Clone)]
+pub struct IndexBuilder {
+    base_offset: i64,
+    interval_bytes: u64,
+    max_offset_entries: usize,
+    max_time_entries: usize,
+    offset_index: Vec<u8>,
+    time_index: TimeIndex,
+    bytes_since_last_entry: u64,
+    position: u64,
+    max_timestamp: i64,
+    /// Last offset of the earliest batch that has `max_timestamp`.
+    offset_of_max_timestamp: i64,
+    last_offset: Option<i64>,
+}
+
+#[derive(Debug, Clone)]
+struct TimeIndex {
+    bytes: Vec<u8>,
+    entries: usize,
+    last_timestamp: i64,
+}
+
+impl TimeIndex {
+    /// An entry must rise in timestamp; so -1 never makes one, and an equal timestamp is passed over in silence.
+    fn push(&mut self, timestamp: i64, relative_offset: i32) {
+        if timestamp > self.last_timestamp {
+            self.bytes.extend_from_slice(&timestamp.to_be_bytes());
+            self.bytes.extend_from_slice(&relative_offset.to_be_bytes());
+            self.entries += 1;
+            self.last_timestamp = timestamp;
+        }
+    }
+}
+
+fn not_negative<T: TryFrom<i64>>(name: &str, value: i64) -> Result<T, Error> {
+    T::try_from(value).or_else(|_| invalid(format!("{name} {value} is negative")))
+}
+
+impl IndexBuilder {
+    pub fn new(
+        base_offset: i64,
+        interval_bytes: i64,
+        max_offset_entries: i64,
+        max_time_entries: i64,
+    ) -> Result<Self, Error> {
+        not_negative::<u64>("base_offset", base_offset)?;
+        Ok(Self {
+            base_offset,
+            interval_bytes: not_negative("interval_bytes", interval_bytes)?,
+            max_offset_entries: not_negative("max_offset_entries", max_offset_entries)?,
+            max_time_entries: not_negative("max_time_entries", max_time_entries)?,
+            offset_index: Vec::new(),
+            time_index: TimeIndex { bytes: Vec::new(), entries: 0, last_timestamp: -1 },
+            bytes_since_last_entry: 0,
+            position: 0,
+            max_timestamp: -1,
+            offset_of_max_timestamp: base_offset,
+            last_offset: None,
+        })
+    }
+
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    pub fn max_timestamp(&self) -> i64 {
+        self.max_timestamp
+    }
+
+    /// The batches of `written` follow in the segment. Nothing is changed when they are refused.
+    pub fn append(&mut self, written: &Written) -> Result<(), Error> {
+        self.check(written)?;
+        let rows = written.size.iter().zip(&written.last_offset).zip(&written.max_timestamp);
+        for ((&size, &last_offset), &max_timestamp) in rows {
+            self.append_batch(size, last_offset, max_timestamp);
+        }
+        Ok(())
+    }
+
+    fn check(&self, written: &Written) -> Result<(), Error> {
+        let mut previous = self.last_offset;
+        for &last_offset in &written.last_offset {
+            if !(0..=MAX_RELATIVE).contains(&last_offset.wrapping_sub(self.base_offset)) {
+                return invalid(format!("offset {last_offset} is out of reach of base offset {}", self.base_offset));
+            }
+            if previous.is_some_and(|previous| previous >= last_offset) {
+                return invalid(format!("offset {last_offset} does not come after the batch before it"));
+            }
+            previous = Some(last_offset);
+        }
+        let bytes: u64 = written.size.iter().copied().map(u64::from).sum();
+        if self.position + bytes > MAX_RELATIVE as u64 {
+            return invalid("the segment passes 2^31-1 bytes");
+        }
+        Ok(())
+    }
+
+    fn append_batch(&mut self, size: u32, last_offset: i64, max_timestamp: i64) {
+        if max_timestamp > self.max_timestamp {
+            self.max_timestamp = max_timestamp;
+            self.offset_of_max_timestamp = last_offset;
+        }
+        if self.bytes_since_last_entry > self.interval_bytes {
+            if self.offset_index.len() / 8 < self.max_offset_entries {
+                self.offset_index.extend_from_slice(&self.relative(last_offset).to_be_bytes());
+                self.offset_index.extend_from_slice(&(self.position as i32).to_be_bytes()); // checked in `check`
+            }
+            // Full one entry early: the last place is for the closing entry.
+            if self.time_index.entries + 1 < self.max_time_entries {
+                self.time_index.push(self.max_timestamp, self.relative(self.offset_of_max_timestamp));
+            }
+            self.bytes_since_last_entry = 0;
+        }
+        self.bytes_since_last_entry += u64::from(size);
+        self.position += u64::from(size);
+        self.last_offset = Some(last_offset);
+    }
+
+    /// `check` has seen every offset that comes here.
+    fn relative(&self, offset: i64) -> i32 {
+        offset.wrapping_sub(self.base_offset) as i32
+    }
+
+    /// Contents of `.index` and `.timeindex`, the closing time entry included.
+    pub fn finish(&self) -> (Vec<u8>, Vec<u8>) {
+        let mut time_index = self.time_index.clone();
+        time_index.push(self.max_timestamp, self.relative(self.offset_of_max_timestamp));
+        (self.offset_index.clone(), time_index.bytes)
+    }
+}

@@ -1,0 +1,113 @@
+//! From batch to batch through a chunk, and from record to record through a batch.
+
+use crate::codec::{self, Codecs, Scratch};
+use crate::error::{Error, Reason, invalid};
+use crate::header::{self, Front, Header};
+use crate::record::{Record, SMALLEST_RECORD, take_record};
+
+/// A chunk of a log and how far it has been read.
+pub struct Walk<'a> {
+    data: &'a [u8],
+    position: u64,
+    pub consumed: usize,
+    pub needed: usize,
+}
+
+impl<'a> Walk<'a> {
+    /// File positions are 32 bits wide in the columns; Kafka's own segments end at 2^31-1.
+    pub fn new(data: &'a [u8], position: i64) -> Result<Self, Error> {
+        let Ok(position) = u64::try_from(position) else {
+            return invalid(format!("position {position} is negative"));
+        };
+        match position.checked_add(data.len() as u64) {
+            Some(end) if end <= u64::from(u32::MAX) => Ok(Self { data, position, consumed: 0, needed: 0 }),
+            _ => invalid("the chunk ends beyond file position 2^32-1"),
+        }
+    }
+
+    /// The batch at the current place. `None` at the end of the data or in front of a batch that is not whole.
+    pub fn peek(&mut self) -> Result<Option<(Header, &'a [u8])>, Error> {
+        let rest = self.data.get(self.consumed..).unwrap_or_default();
+        match header::read_front(rest).map_err(|reason| self.locate(reason, rest))? {
+            Front::End => Ok(None),
+            Front::Cut(size) => {
+                self.needed = size;
+                Ok(None)
+            }
+            Front::Batch(header, batch) => Ok(Some((header, batch))),
+        }
+    }
+
+    pub fn advance(&mut self, batch: &[u8]) {
+        self.consumed += batch.len();
+    }
+
+    /// File position of the current batch; `new` has checked that it fits.
+    pub fn position(&self) -> u32 {
+        (self.position + self.consumed as u64) as u32
+    }
+
+    /// The error for the current batch.
+    #[cold]
+    pub fn corrupt(&self, reason: Reason) -> Error {
+        let rest = self.data.get(self.consumed..).unwrap_or_default();
+        self.locate(reason, rest)
+    }
+
+    #[cold]
+    fn locate(&self, reason: Reason, rest: &[u8]) -> Error {
+        let base_offset = header::read_frame(rest).map_or(-1, |(base_offset, _)| base_offset);
+        reason.at(self.position + self.consumed as u64, base_offset)
+    }
+}
+
+/// The records of a v2 batch, unpacked: from the batch itself or from `scratch`.
+pub fn unpack<'a>(
+    header: &Header,
+    batch: &'a [u8],
+    max_unpacked: usize,
+    codecs: &mut Codecs,
+    scratch: &'a mut Scratch,
+) -> Result<&'a [u8], Reason> {
+    let payload = batch.get(header::HEADER_BYTES..).unwrap_or_default();
+    match header.codec() {
+        codec::NONE => Ok(payload),
+        codec if codec > codec::ZSTD => Err(codec::unknown(codec)),
+        // The header that is left of an emptied batch.
+        _ if payload.is_empty() && header.record_count == 0 => Ok(payload),
+        codec => {
+            codecs.decompress(codec, payload, max_unpacked, scratch)?;
+            Ok(scratch.filled())
+        }
+    }
+}
+
+/// Calls `visit` with each record of a batch, having checked what F-2.3 demands.
+#[inline(always)]
+pub fn for_each_record<'a>(
+    header: &Header,
+    mut payload: &'a [u8],
+    mut visit: impl FnMut(usize, &Record<'a>) -> Result<(), Reason>,
+) -> Result<(), Reason> {
+    let count = header.records();
+    if count > payload.len() / SMALLEST_RECORD {
+        return Err(Reason::batch(format!("{count} records in {} bytes", payload.len())));
+    }
+    let mut previous = -1;
+    for index in 0..count {
+        let record = take_record(&mut payload).map_err(|text| Reason::record(text, index))?;
+        if record.offset_delta <= previous {
+            return Err(Reason::record("offsets do not rise", index));
+        }
+        if record.offset_delta > header.last_offset_delta {
+            return Err(Reason::record("offset passes the last offset of the batch", index));
+        }
+        previous = record.offset_delta;
+        visit(index, &record)?;
+    }
+    if payload.is_empty() {
+        Ok(())
+    } else {
+        Err(Reason::batch(format!("{} bytes behind the last record", payload.len())))
+    }
+}
