@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cleanerd import _kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "CONTROL",
@@ -67,7 +70,7 @@ def _field(content: bytes | None) -> bytes:
 
 
 def encode_record(record: Record, *, offset_delta: int, timestamp_delta: int) -> bytes:
-    """A record with its length in front (F-2.3)."""
+    """Encode a record with its length in front (F-2.3)."""
     body = bytearray((record.attributes & 0xFF,))
     body += varint(timestamp_delta) + varint(offset_delta) + _field(record.key) + _field(record.value)
     body += varint(len(record.headers))
@@ -77,7 +80,7 @@ def encode_record(record: Record, *, offset_delta: int, timestamp_delta: int) ->
 
 
 def seal(batch: bytes) -> bytes:
-    """The v2 batch with its length and CRC put right: for tests that damage what is behind them."""
+    """Put the length and the CRC of a v2 batch right: for tests that damage what lies behind them."""
     sealed = bytearray(batch)
     sealed[8:12] = struct.pack(">i", len(sealed) - 12)
     sealed[17:21] = struct.pack(">I", _kernel.crc32c(np.frombuffer(bytes(sealed[21:]), np.uint8)))
@@ -104,11 +107,11 @@ def encode_batch(
     attributes: int | None = None,
     payload: bytes | None = None,
 ) -> bytes:
-    """A v2 batch with right length and CRC.
+    """Encode a v2 batch with right length and CRC.
 
-    ``log_append_time``: the append time in ms, sets the timestamp type too. ``delete_horizon``: sets bit 6. ``attributes``
-    replaces all bits, ``payload`` the (packed) records. Everything that is not given follows from the records, as a producer
-    would write it; an empty batch gets base and maximum timestamp -1.
+    ``log_append_time``: the append time in ms, sets the timestamp type too. ``delete_horizon``: sets bit 6.
+    ``attributes`` replaces all bits, ``payload`` the (packed) records. Everything that is not given follows from the
+    records, as a producer would write it; an empty batch gets base and maximum timestamp -1.
     """
     deltas: list[int] = []
     for record in records:
@@ -156,7 +159,7 @@ def keyed_batch(
     timestamp: int = BASE_TIMESTAMP_MS,
     codec: int = 0,
 ) -> bytes:
-    """The short form: ``[("k1", "v1"), ("k2", None)]`` at consecutive offsets, all with one timestamp."""
+    """Encode ``[("k1", "v1"), ("k2", None)]`` at consecutive offsets, all with one timestamp."""
     records = [
         Record(
             key=None if key is None else key.encode(),
@@ -179,7 +182,7 @@ def encode_marker(
     leader_epoch: int = 0,
     delete_horizon: int | None = None,
 ) -> bytes:
-    """The control batch that ends a transaction (F-2.7): 78 bytes without a horizon."""
+    """Encode the control batch that ends a transaction (F-2.7): 78 bytes without a horizon."""
     record = Record(
         key=struct.pack(">hh", 0, int(commit)), value=struct.pack(">hi", 0, coordinator_epoch), timestamp=timestamp
     )
@@ -198,7 +201,7 @@ def encode_marker(
 def encode_legacy(
     offset: int, key: bytes | None, value: bytes | None, *, magic: int = 1, timestamp: int = -1, attributes: int = 0
 ) -> bytes:
-    """One v0 or v1 message (F-3) with its CRC-32."""
+    """Encode one v0 or v1 message (F-3) with its CRC-32."""
     body = struct.pack(">bb", magic, attributes)
     if magic == 1:
         body += struct.pack(">q", timestamp)
