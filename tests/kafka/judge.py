@@ -58,7 +58,7 @@ __all__ = [
     "fetch",
 ]
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 ANSWER_SECONDS = 240
 
 Place: TypeAlias = "str | os.PathLike[str]"
@@ -109,6 +109,7 @@ class Judge:
                 "-Xshare:auto",
                 "-XX:+UseSerialGC",
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+                f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}",
                 "-cp",
                 f"{self.jars.judges}:{self.jars.libs}/*",
                 "cleanerd.judge.Judge",

@@ -1,4 +1,4 @@
-"""Sessions of the judges. Missing jars are fetched, never a reason to skip."""
+"""Fixtures for all tests: the judges and brokers. Missing jars are fetched, never a reason to skip."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def judge_39() -> Iterator[Judge]:
 
 @pytest.fixture
 def broker_43() -> Iterator[StartBroker]:
-    """Starts brokers of Kafka 4.3; see StartBroker."""
+    """Brokers of Kafka 4.3 on demand; see StartBroker."""
     yield from _brokers("4.3")
 
 
 @pytest.fixture
 def broker_39() -> Iterator[StartBroker]:
-    """Starts brokers of Kafka 3.9; see StartBroker."""
+    """Brokers of Kafka 3.9 on demand; see StartBroker."""
     yield from _brokers("3.9")
 
 
 class StartBroker:
-    """Call it with the keywords of ``Broker`` to get a started one. All are killed, and their files removed, afterwards."""
+    """Call it with the keywords of ``Broker`` for a started one. All are killed, and their files removed, afterwards."""
 
     def __init__(self, profile: str, work_dir: Path) -> None:
         self.jars = fetch(profile)

@@ -1,0 +1,3 @@
+"""Fixtures that every room may use."""
+
+pytest_plugins = ["tests.kafka.fixtures"]
