@@ -14,7 +14,7 @@ one group of extra disk space is needed. Nothing here touches a file that a brok
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
@@ -44,13 +44,14 @@ class Progress(Protocol):
 
 @dataclass(slots=True)
 class Totals:
-    """What a cleaning wrote and how long its phases took."""
+    """What a cleaning wrote, and how long that took with verification."""
 
     groups: int = 0
     sources: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
-    seconds: dict[str, float] = field(default_factory=lambda: {"index_decide": 0.0, "rewrite": 0.0})
+    oversized: int = 0
+    rewrite_seconds: float = 0.0
 
 
 class Cleaning:
@@ -59,7 +60,7 @@ class Cleaning:
     def __init__(self, plan: CleaningPlan, reader: SegmentReader, progress: Progress) -> None:
         self.plan = plan
         self.totals = Totals()
-        self._reader = reader
+        self.reader = reader
         self._progress = progress
         self._decision: Decision | None = None
 
@@ -69,12 +70,11 @@ class Cleaning:
 
         Raises:
             UnsupportedLogError, CorruptionError, CleanerdError: see ``decide``.
+
         """
         if self._decision is None:
-            started = time.monotonic()
             self._progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
-            self._decision = decide(self.plan, Decoder(self.plan, self._reader, self._progress.advance))
-            self.totals.seconds["index_decide"] = time.monotonic() - started
+            self._decision = decide(self.plan, Decoder(self.plan, self.reader, self._progress.advance))
         return self._decision
 
     def groups(self) -> list[Group]:
@@ -86,10 +86,13 @@ class Cleaning:
 
         Raises:
             UnsupportedLogError, CorruptionError, CleanerdError: the groups given out before stand.
+
         """
         waiting = self.groups()
         segments = self.decision.segments
-        self._progress.phase("rewrite", sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows))
+        self._progress.phase(
+            "rewrite", sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows)
+        )
         while waiting:
             rows = waiting.pop(0)
             members = [segments[row] for row in rows]
@@ -100,7 +103,7 @@ class Cleaning:
                 parts = split(rows, rows[error.source])
                 waiting[:0] = [part for part in parts if len(part) > 1 or segments[part[0]].outcome.changed]
                 continue
-            with self._reader.beside(staging.path, staging.directory) as reader:
+            with self.reader.beside(staging.path, staging.directory) as reader:
                 verify_staged(reader, staging.staged_segment(written.base), written, members)
             staged = staging.finish(members, written)
             self._count(written, members, time.monotonic() - started)
@@ -108,11 +111,12 @@ class Cleaning:
 
     def _write(self, staging: Staging, members: Sequence[SegmentDecision]) -> WrittenSegment:
         with staging.log_file(members) as output:
-            return rewrite_group(self.plan, self._reader, members, output, self._progress.advance)
+            return rewrite_group(self.plan, self.reader, members, output, self._progress.advance)
 
     def _count(self, written: WrittenSegment, members: Sequence[SegmentDecision], seconds: float) -> None:
         self.totals.groups += 1
         self.totals.sources += len(members)
         self.totals.bytes_read += sum(member.source.segment.size_bytes for member in members)
         self.totals.bytes_written += written.log_bytes
-        self.totals.seconds["rewrite"] += seconds
+        self.totals.oversized += written.oversized
+        self.totals.rewrite_seconds += seconds

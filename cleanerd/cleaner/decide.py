@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,11 @@ import numpy as np
 from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, OffsetMap
 from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.evidence import SegmentEvidence
-from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, dirty_sources, keyed_rows
+from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
-from cleanerd.policy.retain import RecordEvidence, Retention, emptied, end_of_group, retain
+from cleanerd.policy.retain import RecordEvidence, Retention, end_of_group, retain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 MAX_SHARDS = 4096
 MIN_MAP_BYTES = 48 * 1024
-MAP_LOAD = 0.85
 MAP_ENTRY_BYTES = 16
 
 
@@ -56,11 +56,16 @@ class SegmentDecision:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The KeepBitmaps of a plan: one entry per source, in order, and into how many shards the keys were cut."""
+    """The KeepBitmaps of a plan: one entry per source, in order, and into how many shards the keys were cut.
+
+    ``index_seconds`` and ``decide_seconds`` are what the two phases took, all shards together.
+    """
 
     segments: tuple[SegmentDecision, ...]
     shards: int
     map_entries: int
+    index_seconds: float
+    decide_seconds: float
 
 
 def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
@@ -69,8 +74,9 @@ def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
     Raises:
         UnsupportedLogError, CorruptionError: see ``SegmentEvidence.add``.
         CleanerdError: the distinct keys do not fit even the largest number of shards.
+
     """
-    offset_map = OffsetMap(map_bytes(plan))
+    offset_map = OffsetMap(map_bytes(plan), load=plan.map_load)
     shards = 1
     while shards <= MAX_SHARDS:
         try:
@@ -87,15 +93,19 @@ def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
 def map_bytes(plan: CleaningPlan) -> int:
     """What the map takes: no more than the dirty range could need, as every key there has an offset of its own."""
     offsets = max(plan.end_offset - plan.first_dirty_offset, 0)
-    return max(MIN_MAP_BYTES, min(plan.map_bytes, int(offsets * MAP_ENTRY_BYTES / MAP_LOAD) + MIN_MAP_BYTES))
+    return max(MIN_MAP_BYTES, min(plan.map_bytes, int(offsets * MAP_ENTRY_BYTES / plan.map_load) + MIN_MAP_BYTES))
 
 
 def _decide(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards: int) -> Decision:
     index = DirtyIndex(plan)
     clean = [SegmentEvidence(plan, source) for source in plan.sources if source.end <= plan.first_dirty_offset]
     entries = 0
+    index_seconds = 0.0
+    started = time.monotonic()
     for shard in range(shards):
+        shard_started = time.monotonic()
         index.build(decoder, offset_map, shard, shards)
+        index_seconds += time.monotonic() - shard_started
         entries += len(offset_map)
         for evidence in clean:
             _look_up(decoder, offset_map, evidence, shard, shards)
@@ -104,7 +114,7 @@ def _decide(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards:
                 _look_up_head(decoder, offset_map, evidence, shard, shards)
     decided = [_decide_segment(evidence, None) for evidence in clean]
     decided += [_decide_segment(evidence, index.winners(row)) for row, evidence in enumerate(index.evidence)]
-    return Decision(tuple(decided), shards, entries)
+    return Decision(tuple(decided), shards, entries, index_seconds, time.monotonic() - started - index_seconds)
 
 
 def _look_up(decoder: Decoder, offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int) -> None:
@@ -118,9 +128,7 @@ def _look_up(decoder: Decoder, offset_map: OffsetMap, evidence: SegmentEvidence,
     evidence.superseded.merge(superseded)
 
 
-def _look_up_head(
-    decoder: Decoder, offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int
-) -> None:
+def _look_up_head(decoder: Decoder, offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int) -> None:
     """The same for the records before the first dirty offset in the segment that contains it."""
     superseded = BitColumn()
     for chunk in decoder.chunks(evidence.source):

@@ -60,6 +60,7 @@ class SegmentEvidence:
         Raises:
             UnsupportedLogError: batches that this version does not clean.
             CorruptionError: offsets that do not ascend or leave the segment's range.
+
         """
         batches, records = chunk.batches, chunk.records
         self._check(batches)
@@ -118,4 +119,3 @@ class SegmentEvidence:
             low, high = int(known.min()), int(known.max())
             self.min_timestamp_ms = low if self.min_timestamp_ms < 0 else min(self.min_timestamp_ms, low)
             self.max_timestamp_ms = max(self.max_timestamp_ms, high)
-

@@ -65,6 +65,7 @@ class DirtyIndex:
         Raises:
             MapFullError: the keys of this shard do not fit.
             UnsupportedLogError, CorruptionError: see ``SegmentEvidence.add``.
+
         """
         offset_map.clear()
         for row, source in enumerate(dirty_sources(self._plan)):
@@ -90,9 +91,7 @@ class DirtyIndex:
             first, last = evidence.add(chunk)
             put(offset_map, chunk.records, ordinal, (first, last), 0, shards)
 
-    def _put_again(
-        self, decoder: Decoder, offset_map: _kernel.OffsetMap, row: int, shard: int, shards: int
-    ) -> None:
+    def _put_again(self, decoder: Decoder, offset_map: _kernel.OffsetMap, row: int, shard: int, shards: int) -> None:
         evidence = self.evidence[row]
         seen = 0
         for chunk in decoder.chunks(evidence.source):
@@ -119,6 +118,7 @@ def put(
 
     Raises:
         MapFullError: not all of them fit.
+
     """
     mask = keyed_rows(records, rows)
     if offset_map.put_max(records.key_hash, first_ordinal, mask, shard=shard, shards=shards) < len(records):

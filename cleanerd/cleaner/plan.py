@@ -12,13 +12,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleanerd import __version__
-from cleanerd.policy.grouping import Limits
 
 if TYPE_CHECKING:
     import uuid
 
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.segment import Segment
+    from cleanerd.policy.grouping import Limits
 
 PLAN_FORMAT = 1
 HASH_KEY_BYTES = 16
@@ -62,9 +62,11 @@ class CleaningPlan:
     now_ms: int
     delete_retention_ms: int
     protected_offsets: tuple[int, ...]
+    max_message_bytes: int
     limits: Limits
     hash_key: bytes
     map_bytes: int
+    map_load: float
     chunk_bytes: int
     max_unpacked_bytes: int
     origins: tuple[tuple[str, str], ...]

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from cleanerd.log.read import SegmentReader
 
 
+ACTION_MASK = np.uint8(0x0F)
+"""What to do with the batch, without the flags."""
+
+
 class GroupTooLargeError(Exception):
     """The output would pass a limit although the estimate did not; ``source`` is the row in the group where it did (U-17)."""
 
@@ -41,6 +45,7 @@ class Output(Protocol):
 class WrittenSegment:
     """What was written: the index contents and the facts that verification compares with what it reads back.
 
+    ``oversized`` counts rebuilt batches larger than ``max.message.bytes``: they are written all the same (C-55, R534-5).
     ``time_entries_max`` is how many entries the time index may hold: a full one can lack the closing entry (T-36).
     """
 
@@ -52,6 +57,7 @@ class WrittenSegment:
     time_entries_max: int
     batches: int
     records: int
+    oversized: int
     last_offset: int
 
 
@@ -61,6 +67,7 @@ class _Target:
     def __init__(self, plan: CleaningPlan, base: int, output: Output) -> None:
         limits = plan.limits
         self._time_entries_max = limits.index_bytes // TIME_ENTRY_BYTES
+        self._max_message_bytes = plan.max_message_bytes
         self._output = output
         self.index = _kernel.IndexBuilder(
             base,
@@ -72,11 +79,14 @@ class _Target:
         self.crc = 0
         self.batches = 0
         self.records = 0
+        self.oversized = 0
         self.last_offset = -1
 
-    def append(self, written: _kernel.Written) -> None:
+    def append(self, written: _kernel.Written, rebuilt: NDArray[np.bool_]) -> None:
+        """``rebuilt`` [w]: which of the written batches are not copies."""
         if len(written) == 0:
             return
+        self.oversized += int(np.count_nonzero(written.size[rebuilt] > self._max_message_bytes))
         self._output.write(written.data)
         self.crc = _kernel.crc32c(written.data, self.crc)
         self.index.append(written)
@@ -95,6 +105,7 @@ class _Target:
             time_entries_max=self._time_entries_max,
             batches=self.batches,
             records=self.records,
+            oversized=self.oversized,
             last_offset=self.last_offset,
         )
 
@@ -112,12 +123,15 @@ def rewrite_group(
         GroupTooLargeError: more than one source, and the output passes ``segment_bytes``.
         UnsupportedLogError: one source alone gives more than a segment can hold (2^31 - 1 bytes).
         CorruptionError: a batch that stays is damaged.
+
     """
     target = _Target(plan, group[0].source.base, output)
     last = max((row for row, member in enumerate(group) if len(member.actions)), default=-1)
     limit = plan.limits.segment_bytes if len(group) > 1 else MAX_SEGMENT_BYTES
     for row, member in enumerate(group):
-        for written in _rewritten(plan, reader, member, member.actions_at(ends_group=row == last)):
+        actions = member.actions_at(ends_group=row == last)
+        batch = 0
+        for written in _rewritten(plan, reader, member, actions):
             if target.index.position + len(written.data) > min(limit, MAX_SEGMENT_BYTES):
                 if row > 0:
                     raise GroupTooLargeError(row)
@@ -126,7 +140,9 @@ def rewrite_group(
                         f"segment {member.source.base} grows past {MAX_SEGMENT_BYTES} bytes when it is cleaned",
                         where=plan.path,
                     )
-            target.append(written)
+            done = actions[batch : batch + written.batches_read]
+            target.append(written, (done[done != _kernel.ACTION_DROP] & ACTION_MASK) == _kernel.ACTION_REBUILD)
+            batch += written.batches_read
             progress(written.consumed)
     return target.finish()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class Staging:
         self.path = f"{plan.path}/{STAGING}/{plan.plan_id}"
         self.directory = -1
 
-    def __enter__(self) -> Staging:
+    def __enter__(self) -> Self:
         with self._told("cannot be made"):
             with suppress(FileExistsError):
                 os.mkdir(STAGING, 0o755, dir_fd=self._partition)
@@ -66,6 +66,7 @@ class Staging:
 
         Raises:
             CleanerdError: it cannot be written, or the disk reserve would be touched.
+
         """
         base = group[0].source.base
         name = file_name(base, ".log")
@@ -87,6 +88,7 @@ class Staging:
 
         Raises:
             CleanerdError: they cannot be written.
+
         """
         base = written.base
         files: dict[FileKind, FileFact] = {"log": FileFact(written.log_bytes, written.log_crc32c)}
@@ -187,9 +189,10 @@ class LogFile:
 
         Raises:
             CleanerdError: no space, or the disk failed.
+
         """
         try:
-            write_all(self._descriptor, memoryview(data))
+            write_all(self._descriptor, data.data)
         except OSError as error:
             raise CleanerdError(f"cannot be written: {error.strerror}", where=self._where) from error
 

@@ -35,6 +35,7 @@ def verify_staged(
     Raises:
         CleanerdError: they differ; nothing of the group may be used.
         CorruptionError: the staged bytes do not parse.
+
     """
     seen = _Seen(f"{reader.path}/{staged.base:020d}.log")
     for batches in reader.chunks(staged, seen.scan):
@@ -92,7 +93,9 @@ class _Seen:
         largest = np.maximum.accumulate(np.concatenate(self._max_timestamps))
         rows = np.searchsorted(last_offsets, time_entries["relative_offset"].astype(np.int64) + base)
         if (rows >= len(largest)).any() or (largest[rows] != time_entries["timestamp"]).any():
-            raise CleanerdError("staged segment is wrong: a time index entry is not the largest so far", where=self.where)
+            raise CleanerdError(
+                "staged segment is wrong: a time index entry is not the largest so far", where=self.where
+            )
         highest = int(largest[-1]) if len(largest) else -1
         room = written.time_entries_max > len(time_entries)
         if highest >= 0 and room and (len(time_entries) == 0 or int(time_entries["timestamp"][-1]) != highest):

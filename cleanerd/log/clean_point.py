@@ -10,13 +10,14 @@ import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanerd import __version__
 from cleanerd.format.names import uuid_to_base64
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.partition import PartitionLog
     from cleanerd.log.segment import Segment

@@ -20,6 +20,11 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?", re.ASCII)
 
 
+def shown(text: str) -> str:
+    """A value in quotes for a message, cut to a length that fits into one."""
+    return repr(text if len(text) <= 80 else f"{text[:77]}...")
+
+
 class ValueRule(Protocol):
     """Text of one key to its value."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleanerd.errors import CleanerdError, ConfigError
@@ -14,6 +13,7 @@ from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
@@ -57,6 +57,7 @@ def read_log_dir(path: Path) -> LogDir:
         ConfigError: not a log directory of a broker.
         CorruptionError: a checkpoint or ``meta.properties`` does not parse.
         CleanerdError: a file cannot be read.
+
     """
     if not path.is_dir():
         what = "is not a directory" if path.exists() else "does not exist"

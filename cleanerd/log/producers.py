@@ -56,6 +56,7 @@ def read_producers(
 
     Raises:
         CorruptionError: the log itself is damaged after the snapshot.
+
     """
     state, snapshot_offset, damaged = _newest_snapshot(log, snapshots_from)
     end = _replay(log, reader, state, snapshot_offset)

@@ -7,7 +7,7 @@ mapped kills the process, a short read is an error that can be told.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -59,6 +59,7 @@ class SegmentReader:
 
         Raises:
             CleanerdError: it cannot be opened.
+
         """
         try:
             directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -75,7 +76,7 @@ class SegmentReader:
         """The partition directory's descriptor."""
         return self._directory
 
-    def __enter__(self) -> SegmentReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -94,6 +95,7 @@ class SegmentReader:
 
         Raises:
             CorruptionError: see ``scan_headers``; also a segment that ends inside a batch (C-57).
+
         """
         return self.chunks(segment, _kernel.scan_headers, start=start)
 
@@ -105,6 +107,7 @@ class SegmentReader:
         Raises:
             CorruptionError: the call found damage, or the segment ends inside a batch.
             CleanerdError: the file is gone or cannot be read, or has become shorter.
+
         """
         name = file_name(segment.base, SEGMENT_SUFFIX)
         where = f"{self.path}/{name}"
@@ -148,7 +151,7 @@ class SegmentReader:
         done = 0
         while done < wanted:
             try:
-                count = os.preadv(descriptor, [memoryview(data)[done:]], position + done)
+                count = os.preadv(descriptor, [data.data[done:]], position + done)
             except OSError as error:
                 raise CleanerdError(f"cannot be read: {error.strerror}", where=where) from error
             if count == 0:

@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from cleanerd.errors import ConfigError, RefusedError
-from cleanerd.log.config_values import INT_MAX, LONG_MAX, Boolean, Choice, Number, Policy, Ratio
+from cleanerd.log.config_values import INT_MAX, LONG_MAX, Boolean, Choice, Number, Policy, Ratio, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -206,6 +206,7 @@ def resolve_topic_config(
         ConfigError: a value that Kafka would not take, lags that cross, or a strategy that this release does not have;
             names the key, the value and its origin.
         RefusedError: the topic is never cleaned (U-11).
+
     """
     if topic in NEVER_CLEANED:
         raise RefusedError("the controllers' metadata log is never cleaned", where=topic)
@@ -234,6 +235,7 @@ def resolve_producer_id_expiration_ms(
 
     Raises:
         ConfigError: a value that Kafka would not take.
+
     """
     layers = _layers(broker_configs, broker_defaults, server_properties, settings_defaults)
     rule = _BROKER_ONLY_RULES[_PRODUCER_EXPIRATION]
@@ -246,6 +248,7 @@ def require_known_policy(config: TopicConfig) -> None:
 
     Raises:
         ConfigError: ``config.policy_known`` is False; names the three ways to say it.
+
     """
     if config.policy_known:
         return
@@ -300,7 +303,7 @@ def _read(synonym: Synonym, text: str, origin: str, topic: str | None = None) ->
         value = synonym.value.read(text)
     except ValueError as error:
         about = f" of topic {topic}" if topic else ""
-        _reject(f"{synonym.name}{about} is {text!r}, must be {error}", origin)
+        _reject(f"{synonym.name}{about} is {shown(text)}, must be {error}", origin)
     if synonym.factor != 1 and isinstance(value, int):
         # As in KafkaConfig: any negative retention means for ever, whatever the unit.
         value = value * synonym.factor if value >= 0 else -1

@@ -54,6 +54,7 @@ def bound(limits: Mapping[str, int], bases: Sequence[int], first_dirty_offset: i
         limits: what limits cleaning -> offset. Contains the active segment's base.
         bases: base offsets of all segments, ascending; the last is the active one.
         first_dirty_offset: the raw bound is raised to it (C-06).
+
     """
     limited_by = min(limits, key=lambda name: limits[name])
     raw = max(limits[limited_by], first_dirty_offset)
@@ -99,6 +100,7 @@ def too_young(largest_timestamps_ms: Sequence[tuple[int, int]], now_ms: int, min
         largest_timestamps_ms: (base offset, largest timestamp) of the non-active segments from the first dirty one on.
         now_ms: the time of this cleaning.
         min_lag_ms: ``min.compaction.lag.ms``; 0 switches the rule off.
+
     """
     if min_lag_ms <= 0:
         return None

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from cleanerd._kernel import FLAG_HAS_KEY, FLAG_HAS_VALUE
 from cleanerd.format.batch import HAS_DELETE_HORIZON
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 LONG_MAX = 2**63 - 1

@@ -1,0 +1,80 @@
+# cleanerd: everything a developer or CI does. `make help` lists it.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+KAFKA_LIBS ?= .cache/kafka
+export KAFKA_LIBS
+KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/dev/null) Cargo.toml Cargo.lock $(wildcard kernel/*/Cargo.toml) kernel/Cargo.toml
+
+.PHONY: help setup demo test test-all check bench fuzz format clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+# ---- set-up -----------------------------------------------------------------------------------------------------------
+
+setup: $(VENV)/.kernel .cache/kafka/.fetched ## everything from a clean clone: tools, .venv, kernel, Kafka's jars; idempotent
+
+.cache/.tools: tools/install-tools.sh
+	@mkdir -p .cache
+	bash tools/install-tools.sh
+	@touch $@
+
+$(VENV)/.packages: constraints.txt pyproject.toml .cache/.tools
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python tools/requirements.py | $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r /dev/stdin
+	@touch $@
+
+$(VENV)/.kernel: $(VENV)/.packages $(KERNEL_SOURCES)
+	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release --locked
+	@touch $@
+
+.cache/kafka/.fetched: .cache/.tools tests/kafka/pom.xml tests/kafka/fetch.sh $(wildcard tests/kafka/java*/*.java)
+	bash tests/kafka/fetch.sh
+	@touch $@
+
+# ---- the main job -----------------------------------------------------------------------------------------------------
+
+demo: setup ## a real broker with real traffic, cleaned: what went, what stayed, how long it took
+	$(BIN)/cleanerd demo
+
+# ---- tests ------------------------------------------------------------------------------------------------------------
+
+test: setup ## what a developer runs before every commit
+	cargo test --quiet --release -p cleanerd-kernel
+	$(BIN)/python -m pytest -m "not long"
+
+test-all: setup ## and the long ones: crash matrix, long differential runs, hundreds of random histories
+	cargo test --quiet --release -p cleanerd-kernel
+	$(BIN)/python -m pytest
+
+bench: setup ## speed against Kafka's own cleaner and cp, in one run
+	$(BIN)/python -m pytest -q -s tests/bench -m "bench" -o addopts=
+
+fuzz: ## hostile bytes for the kernel's decoder, one minute (nightly toolchain, cargo-fuzz)
+	cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
+	cd kernel && cargo +nightly fuzz run decode -- -max_total_time=60 -max_len=4096
+
+# ---- checks -----------------------------------------------------------------------------------------------------------
+
+check: setup ## linters, types, layers, shell scripts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m mypy.stubtest cleanerd._kernel
+	$(BIN)/lint-imports --no-cache
+	cargo fmt --all --check
+	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	$(BIN)/shellcheck .ci/run tools/*.sh tests/kafka/*.sh
+
+format: setup ## put everything into the one format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	cargo fmt --all
+
+clean: ## remove what the targets made, .venv and caches included
+	rm -rf $(VENV) .cache target dist cleanerd/_kernel*.so

@@ -1,0 +1,360 @@
+"""Cleaning the log directories of a stopped broker: everything under one lock, a partition after the other.
+
+::
+
+    recover -> survey -> producers -> plan -> decide -> per group: stage, verify, validate, swap -> clean point -> checkpoint
+
+Kafka's ``cleaner-offset-checkpoint`` comes last: an entry that is too low costs work, one that is too high hides duplicates
+(S-50).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cleanerd.apply.checkpoint import write_cleaner_checkpoint
+from cleanerd.apply.files import PartitionFiles
+from cleanerd.apply.journal import Journal
+from cleanerd.apply.lease import LeaseResult, probe_lease
+from cleanerd.apply.recover import recover
+from cleanerd.apply.swap import finish_plan, swap_group
+from cleanerd.apply.validate import CurrentFacts, refuse_unfinished, validate_plan
+from cleanerd.cleaner.cleaner import Cleaning, Progress
+from cleanerd.cleaner.manifest import Manifest, StagedGroup, write_manifest
+from cleanerd.cleaner.plan import CleaningPlan, Source, fingerprint, new_hash_key, new_plan_id
+from cleanerd.cleaner.result import CleaningResult, Dropped
+from cleanerd.cleaner.stage import Staging
+from cleanerd.cleaner.survey import Survey, Wishes, quarantined, survey
+from cleanerd.errors import CleanerdError, LogDirBusyError, RefusedError
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
+from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.producers import read_producers
+from cleanerd.log.read import SegmentReader
+from cleanerd.policy.grouping import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cleanerd.apply.lock import LogDirLock
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.topic_config import TopicConfig
+
+PLAN_MAX_AGE_MS = 7 * 86_400_000
+SPAN_SHARE_OF_RETENTION = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a cleaning may use, the same for every partition; from the settings."""
+
+    map_bytes: int
+    map_load: float
+    chunk_bytes: int
+    max_unpacked_bytes: int
+    disk_reserve_bytes: int | None
+    producer_id_expiration_ms: int
+    lease_required: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LockedDir:
+    """A log directory that is ours for now."""
+
+    log_dir: LogDir
+    lock: LogDirLock
+    store: StateStore
+    means: Means
+
+
+def clean_partition(
+    locked: LockedDir, name: TopicPartition, config: TopicConfig, wishes: Wishes, progress: Progress
+) -> CleaningResult:
+    """Clean one partition and say what came of it; only a signal or a bug gets out as an exception.
+
+    Whatever goes wrong before a group's commit leaves that group as it was (OP-10).
+    """
+    where = str(locked.log_dir.path)
+    try:
+        return _clean(locked, name, config, wishes, progress)
+    except LogDirBusyError as error:
+        return CleaningResult(name, where, "quarantined", str(error), error=error)
+    except CleanerdError as error:
+        _remember_quarantine(locked, name, str(error))
+        return CleaningResult(name, where, "quarantined", str(error), error=error)
+
+
+def _clean(
+    locked: LockedDir, name: TopicPartition, config: TopicConfig, wishes: Wishes, progress: Progress
+) -> CleaningResult:
+    path = locked.log_dir.path / str(name)
+    with PartitionFiles(path) as files:
+        left = recover(files)
+        if left.foreign:
+            raise RefusedError(
+                f"not ours to resolve: {', '.join(left.foreign[:4])}",
+                where=str(path),
+                hint="start the broker once, it resolves unfinished replacements while it loads the log",
+            )
+        refuse_unfinished(files, files.names())
+        found = survey(locked.log_dir, name, config, locked.store, wishes)
+        blank = CleaningResult(
+            name,
+            str(locked.log_dir.path),
+            "skipped",
+            found.refusal,
+            strategy=config.compaction_strategy,
+            first_dirty_offset=found.bounds.first_dirty_offset,
+            end_offset=found.end_offset,
+            notes=found.notes,
+        )
+        if not found.to_clean:
+            return blank
+        with SegmentReader.open(str(path), chunk_bytes=locked.means.chunk_bytes) as reader:
+            _probe(locked, files, found.log, reader.directory)
+            plan = make_plan(locked.log_dir, found, locked.means, wishes, reader)
+            cleaning = Cleaning(plan, reader, progress)
+            return _carry_out(locked, files, found, cleaning, blank)
+
+
+def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, reader: SegmentReader) -> CleaningPlan:
+    """Pin everything that the decision depends on.
+
+    Raises:
+        CorruptionError: the producer state cannot be rebuilt from the log.
+
+    """
+    log, config = found.log, found.config
+    producers = read_producers(log, reader, now_ms=wishes.now_ms, expiration_ms=means.producer_id_expiration_ms)
+    sources = tuple(
+        Source(segment, log.end_of(row))
+        for row, segment in enumerate(log.segments[:-1])
+        if segment.base < found.end_offset
+    )
+    deletes = "delete" in config.cleanup_policy and config.retention_ms >= 0
+    return CleaningPlan(
+        plan_id=new_plan_id(),
+        name=log.name,
+        path=str(log.path),
+        topic_id=log.topic_id,
+        directory_id=log_dir.meta.directory_id,
+        sources=sources,
+        log_start_offset=log.log_start_offset,
+        first_dirty_offset=found.bounds.first_dirty_offset,
+        end_offset=found.end_offset,
+        bound_offset=found.bounds.bound.offset,
+        strategy=config.compaction_strategy,
+        fingerprint=fingerprint(config.compaction_strategy),
+        now_ms=wishes.now_ms,
+        delete_retention_ms=config.delete_retention_ms,
+        protected_offsets=producers.last_data_offsets,
+        max_message_bytes=config.max_message_bytes,
+        limits=Limits(
+            segment_bytes=config.segment_bytes,
+            index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            max_span_ms=config.retention_ms // SPAN_SHARE_OF_RETENTION if deletes else None,
+        ),
+        hash_key=new_hash_key(),
+        map_bytes=means.map_bytes,
+        map_load=means.map_load,
+        chunk_bytes=means.chunk_bytes,
+        max_unpacked_bytes=means.max_unpacked_bytes,
+        origins=tuple(sorted(config.origins.items())),
+    )
+
+
+def _carry_out(
+    locked: LockedDir, files: PartitionFiles, found: Survey, cleaning: Cleaning, blank: CleaningResult
+) -> CleaningResult:
+    plan = cleaning.plan
+    decision = cleaning.decision
+    reserve_bytes = disk_reserve_bytes(locked.means, found.config, plan.path)
+    started = time.monotonic()
+    if cleaning.groups():
+        with Staging(plan, cleaning.reader.directory, reserve_bytes=reserve_bytes) as staging:
+            try:
+                _swap_all(locked, files, cleaning, staging)
+            except LogDirBusyError:
+                raise  # the directory is no longer ours, not even to tidy up
+            except BaseException:
+                # Before the commit point of the first group nothing of the log has changed; after it, recover() tidies up.
+                _abandon(files)
+                raise
+        finish_plan(files, plan.plan_id)
+    apply_seconds = time.monotonic() - started - cleaning.totals.rewrite_seconds
+    after = read_partition(locked.log_dir, plan.name)
+    result = replace(
+        blank,
+        outcome="cleaned" if cleaning.totals.groups else "unchanged",
+        records_read=sum(segment.records for segment in decision.segments),
+        records_kept=sum(segment.kept for segment in decision.segments),
+        bytes_before=sum(segment.size_bytes for segment in found.log.segments[:-1]),
+        bytes_after=sum(segment.size_bytes for segment in after.segments[:-1]),
+        segments_before=len(found.log.segments) - 1,
+        segments_after=len(after.segments) - 1,
+        segments_rewritten=cleaning.totals.sources,
+        dropped=Dropped(
+            superseded=sum(segment.superseded for segment in decision.segments),
+            tombstone=sum(segment.expired_tombstones for segment in decision.segments),
+            keyless=sum(segment.keyless for segment in decision.segments),
+        ),
+        shards=decision.shards,
+        seconds={
+            "index": decision.index_seconds,
+            "decide": decision.decide_seconds,
+            "rewrite": cleaning.totals.rewrite_seconds,
+            "apply": apply_seconds,
+        },
+        notes=(*blank.notes, *_oversize_note(cleaning)),
+    )
+    _remember(locked, found, plan, after, result)
+    return result
+
+
+def _swap_all(locked: LockedDir, files: PartitionFiles, cleaning: Cleaning, staging: Staging) -> None:
+    """Group by group: staged and verified by the cleaning, validated and swapped here, before the next is staged (U-16)."""
+    plan = cleaning.plan
+    journal = Journal(files, plan.plan_id)
+    swapped: list[StagedGroup] = []
+    for staged, members in cleaning.staged_groups(staging):
+        manifest = _manifest(cleaning, (*swapped, staged))
+        write_manifest(staging.directory, manifest, where=staging.path)
+        if swapped:
+            # The lock keeps everybody else out: what the whole plan rests on was checked before the first swap.
+            manifest = replace(manifest, groups=(staged,), witnesses=tuple(member.witness for member in members))
+        validate_plan(files, manifest, _facts(plan), checksums=False)
+        with _signals_wait():
+            swap_group(files, plan.plan_id, staged, journal, locked.lock, source_files=_source_files(members))
+        swapped.append(staged)
+
+
+def _manifest(cleaning: Cleaning, groups: tuple[StagedGroup, ...]) -> Manifest:
+    plan = cleaning.plan
+    return Manifest(
+        plan=plan.plan_id,
+        topic=plan.name.topic,
+        topic_id=plan.topic_id,
+        partition=plan.name.partition,
+        directory_id=plan.directory_id,
+        log_start_offset=plan.log_start_offset,
+        bound=plan.bound_offset,
+        strategy_fingerprint=plan.fingerprint,
+        created_ms=time.time_ns() // 1_000_000,
+        max_age_ms=PLAN_MAX_AGE_MS,
+        witnesses=tuple(segment.witness for segment in cleaning.decision.segments),
+        groups=groups,
+    )
+
+
+def _facts(plan: CleaningPlan) -> CurrentFacts:
+    """Under the log directory's lock nothing but the files themselves can have changed since the plan was made."""
+    return CurrentFacts(
+        topic_id=plan.topic_id,
+        directory_id=plan.directory_id,
+        log_start_offset=plan.log_start_offset,
+        bound=plan.bound_offset,
+        strategy_fingerprint=plan.fingerprint,
+        now_ms=time.time_ns() // 1_000_000,
+    )
+
+
+def _source_files(members: Sequence[SegmentDecision]) -> dict[int, list[str]]:
+    return {
+        member.source.base: [
+            file_name(member.source.base, suffix)
+            for suffix in (SEGMENT_SUFFIX, *sorted(member.source.segment.suffixes))
+        ]
+        for member in members
+    }
+
+
+def _abandon(files: PartitionFiles) -> None:
+    """Tidy up after a failure; when that fails too, the next run or the broker's next start does it."""
+    try:
+        with _signals_wait():
+            recover(files)
+    except CleanerdError:
+        pass
+
+
+def _probe(locked: LockedDir, files: PartitionFiles, log: PartitionLog, directory: int) -> None:
+    """S-14: nobody has the active segment open.
+
+    Raises:
+        LogDirBusyError: somebody has, or it cannot be known and the settings ask for knowing it.
+
+    """
+    name = file_name(log.active.base, SEGMENT_SUFFIX)
+    answer = probe_lease(name, dir_fd=directory)
+    if answer is LeaseResult.OPENED:
+        raise LogDirBusyError(
+            "another process has this segment open for writing",
+            where=files.where(name),
+            hint="a broker runs on this directory although its lock is free: stop it first",
+        )
+    if answer is LeaseResult.UNAVAILABLE and locked.means.lease_required:
+        raise LogDirBusyError(
+            "whether another process has this segment open cannot be asked here",
+            where=files.where(name),
+            hint="run as the files' owner, or set cleanerd.lease.probe=auto",
+        )
+
+
+def disk_reserve_bytes(means: Means, config: TopicConfig, path: str) -> int:
+    """What stays free: the setting, else the larger of a tenth of the disk and two segments (U-16)."""
+    if means.disk_reserve_bytes is not None:
+        return means.disk_reserve_bytes
+    status = os.statvfs(path)
+    return max(status.f_blocks * status.f_frsize // 10, 2 * config.segment_bytes)
+
+
+def _oversize_note(cleaning: Cleaning) -> tuple[str, ...]:
+    count = cleaning.totals.oversized
+    if not count:
+        return ()
+    return (f"{count} rewritten batches are larger than max.message.bytes {cleaning.plan.max_message_bytes} (R534-5)",)
+
+
+def _remember(
+    locked: LockedDir, found: Survey, plan: CleaningPlan, after: PartitionLog, result: CleaningResult
+) -> None:
+    """The clean point, then Kafka's checkpoint, in this order (U-10)."""
+    if not found.moves_clean_point:
+        return
+    last = next(segment for segment in reversed(after.segments) if segment.base < plan.end_offset)
+    point = CleanPoint(
+        offset=plan.end_offset,
+        leader_epoch=after.leader_epoch_at(plan.end_offset - 1),
+        fingerprint=plan.fingerprint,
+        last_segment=LastSegment.of(last),
+    )
+    state = PartitionState(point, None, {**result.to_json(), "finished_ms": time.time_ns() // 1_000_000})
+    locked.store.save(locked.log_dir, after, state)
+    if plan.strategy == "offset":
+        write_cleaner_checkpoint(locked.log_dir.path, plan.name, plan.end_offset)
+
+
+def _remember_quarantine(locked: LockedDir, name: TopicPartition, reason: str) -> None:
+    try:
+        log = read_partition(locked.log_dir, name)
+    except CleanerdError:
+        return
+    locked.store.save(locked.log_dir, log, quarantined(reason, locked.store.load(locked.log_dir, log)))
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """SIGINT and SIGTERM are delivered when the block is through: a group is swapped whole."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

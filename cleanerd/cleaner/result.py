@@ -1,0 +1,98 @@
+"""What a cleaning did: one value that table, JSON and logs share (cli.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from cleanerd.errors import CleanerdError
+    from cleanerd.format.names import TopicPartition
+
+Outcome = Literal["cleaned", "unchanged", "skipped", "quarantined", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """How many records went, by reason. Batches of transactions and their markers are not cleaned by this version."""
+
+    superseded: int = 0
+    tombstone: int = 0
+    aborted: int = 0
+    keyless: int = 0
+    marker: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.superseded + self.tombstone + self.aborted + self.keyless + self.marker
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningResult:
+    """One partition after ``clean``.
+
+    Bytes and segments are those of the whole log below the active segment, before and after. ``error`` is set when the
+    partition failed or was quarantined; ``segments_rewritten`` counts the sources that were replaced.
+    """
+
+    name: TopicPartition
+    log_dir: str
+    outcome: Outcome
+    reason: str = ""
+    strategy: str = "offset"
+    first_dirty_offset: int = -1
+    end_offset: int = -1
+    records_read: int = 0
+    records_kept: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+    segments_rewritten: int = 0
+    dropped: Dropped = field(default_factory=Dropped)
+    shards: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    error: CleanerdError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``clean --json``."""
+        return {
+            "topic": self.name.topic,
+            "partition": self.name.partition,
+            "log_dir": self.log_dir,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "strategy": self.strategy,
+            "first_dirty_offset": self.first_dirty_offset,
+            "end_offset": self.end_offset,
+            "records_read": self.records_read,
+            "records_kept": self.records_kept,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+            "segments_before": self.segments_before,
+            "segments_after": self.segments_after,
+            "segments_rewritten": self.segments_rewritten,
+            "dropped": {
+                "superseded": self.dropped.superseded,
+                "tombstone": self.dropped.tombstone,
+                "aborted": self.dropped.aborted,
+                "keyless": self.dropped.keyless,
+                "marker": self.dropped.marker,
+            },
+            "shards": self.shards,
+            "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
+            "notes": list(self.notes),
+        }
+
+
+def exit_code(results: list[CleaningResult]) -> int:
+    """The process exit code for several partitions (formats.md section 5)."""
+    failures = [result.error for result in results if result.error is not None]
+    if not failures:
+        return 0
+    if any(result.outcome in ("cleaned", "unchanged") for result in results):
+        return 6
+    codes = {failure.exit_code for failure in failures}
+    return next(code for code in (3, 4, 5, 1) if code in codes)

@@ -1,0 +1,174 @@
+"""What would be done with a partition, and why or why not: the facts behind ``plan`` and the start of every ``clean``.
+
+Reads only; cheap (listings, small files, the end of the active segment).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleanerd.cleaner.plan import fingerprint
+from cleanerd.errors import RefusedError
+from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
+from cleanerd.log.clean_point import PartitionState, StateStore, still_valid
+from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.read import SegmentReader
+from cleanerd.policy.cleanable import first_dirty, is_eligible
+
+if TYPE_CHECKING:
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.topic_config import TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asked for on the command line; the same for every partition (cli.md)."""
+
+    now_ms: int
+    force: bool = False
+    first_dirty_offset: int | None = None
+    from_start: bool = False
+    up_to_offset: int | None = None
+    unclean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """One partition, looked at.
+
+    ``moves_clean_point`` is false when ``--first-dirty`` left out a part that nothing shows to be clean: then the log is not
+    clean up to ``end_offset`` afterwards, and nobody may be told so. ``refusal`` is why it is not cleaned now, empty when it is to be cleaned. ``notes`` are things that the operator should
+    know either way (repairs of C-03, state that was outdated).
+    """
+
+    log: PartitionLog
+    config: TopicConfig
+    bounds: Bounds
+    end_offset: int
+    first_dirty_origin: str
+    moves_clean_point: bool
+    refusal: str
+    notes: tuple[str, ...]
+
+    @property
+    def to_clean(self) -> bool:
+        """Whether it is to be cleaned."""
+        return not self.refusal
+
+
+def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: StateStore, wishes: Wishes) -> Survey:
+    """Look at one compacted partition.
+
+    Raises:
+        CorruptionError, CleanerdError: it cannot be read.
+        RefusedError: ``--first-dirty`` or ``--up-to`` lie outside of what is possible.
+
+    """
+    log = read_partition(log_dir, name)
+    with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:
+        log_end = log_end_offset(log, reader)
+        proven, origin, notes = _clean_point(log_dir, log, log_end, store, config)
+        first = proven
+        if wishes.from_start:
+            first, origin = log.log_start_offset, "--from-start"
+        elif wishes.first_dirty_offset is not None:
+            first, origin = _asked_for(wishes.first_dirty_offset, log, log_end), "--first-dirty"
+        bounds = read_bounds(
+            log,
+            reader,
+            first_dirty_offset=first,
+            now_ms=wishes.now_ms,
+            min_lag_ms=config.min_compaction_lag_ms,
+            max_lag_ms=config.max_compaction_lag_ms,
+        )
+    end = _end_offset(name, bounds, wishes)
+    return Survey(
+        log=log,
+        config=config,
+        bounds=bounds,
+        end_offset=end,
+        first_dirty_origin=origin,
+        moves_clean_point=first <= proven,
+        refusal=_refusal(log_dir, log, config, bounds, end, wishes),
+        notes=tuple(notes),
+    )
+
+
+def _asked_for(offset: int, log: PartitionLog, log_end: int) -> int:
+    if not log.log_start_offset <= offset <= log_end:
+        raise RefusedError(
+            f"--first-dirty {offset} lies outside the log {log.log_start_offset}..{log_end}", where=str(log.path)
+        )
+    return offset
+
+
+def _clean_point(
+    log_dir: LogDir, log: PartitionLog, log_end: int, store: StateStore, config: TopicConfig
+) -> tuple[int, str, list[str]]:
+    """Up to where the log is provably clean, who says so, and notes (C-02, C-03, U-10)."""
+    notes: list[str] = []
+    kafka = first_dirty(log.cleaner_offset, log.log_start_offset, log_end)
+    if kafka.repair:
+        notes.append(f"cleaner-offset-checkpoint: {kafka.repair}")
+    origin = "log start offset" if log.cleaner_offset is None or kafka.repair else "cleaner-offset-checkpoint"
+    state = store.load(log_dir, log)
+    if state is None or state.clean_point is None:
+        return kafka.offset, origin, notes
+    outdated = still_valid(state.clean_point, log, log_end)
+    if outdated is not None:
+        notes.append(f"cleanerd's own clean point is outdated: {outdated}")
+        return kafka.offset, origin, notes
+    if state.clean_point.fingerprint != fingerprint(config.compaction_strategy):
+        notes.append(f"cleaned so far with other settings ({state.clean_point.fingerprint})")
+    # Under `offset` the broker's cleaner proves as much as ours, so the further of the two is right.
+    if kafka.offset > state.clean_point.offset:
+        return kafka.offset, origin, notes
+    return state.clean_point.offset, "cleanerd's own state", notes
+
+
+def _end_offset(name: TopicPartition, bounds: Bounds, wishes: Wishes) -> int:
+    if wishes.up_to_offset is None:
+        return bounds.bound.offset
+    if wishes.up_to_offset > bounds.bound.offset:
+        raise RefusedError(
+            f"--up-to {wishes.up_to_offset} is above the bound {bounds.bound.offset} of {name}, "
+            f"which is set by {bounds.bound.limited_by}",
+        )
+    return wishes.up_to_offset
+
+
+def _refusal(
+    log_dir: LogDir, log: PartitionLog, config: TopicConfig, bounds: Bounds, end_offset: int, wishes: Wishes
+) -> str:
+    """The first rule that speaks against cleaning, with its numbers."""
+    if config.remote_storage_enable:
+        return "remote.storage.enable is set: tiered topics are not cleaned (S-49)"
+    if not log_dir.clean_shutdown and not wishes.unclean:
+        return (
+            "the broker was not stopped cleanly: start and stop it once, or give --unclean to clean what lies below the "
+            "recovery point"
+        )
+    if not log_dir.has_high_watermarks:
+        return "replication-offset-checkpoint is missing, so no high watermark is known and nothing is cleanable (C-86)"
+    if end_offset <= bounds.first_dirty_offset:
+        return (
+            f"nothing to clean: dirty from offset {bounds.first_dirty_offset}, cleanable up to {end_offset} "
+            f"(set by {bounds.bound.limited_by})"
+        )
+    if not wishes.force and not is_eligible(bounds.dirtiness, bounds.overdue_ms, config.min_cleanable_dirty_ratio):
+        return (
+            f"dirty ratio {bounds.dirtiness.ratio:.3f} is not above min.cleanable.dirty.ratio "
+            f"{config.min_cleanable_dirty_ratio:g} (--force cleans all the same)"
+        )
+    return ""
+
+
+def quarantined(reason: str, before: PartitionState | None) -> PartitionState:
+    """The state of a partition that could not be cleaned; its clean point stays what it was."""
+    return PartitionState(
+        clean_point=None if before is None else before.clean_point,
+        quarantine=reason,
+        last_result=None if before is None else before.last_result,
+    )

@@ -1,0 +1,223 @@
+"""``cleanerd clean``: make the log directories of a stopped broker small again."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.apply.offline import LockedDir, clean_partition
+from cleanerd.cleaner.result import CleaningResult, Dropped, exit_code
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.output import Column, human_bytes, human_count, human_ms
+from cleanerd.cli.plan import preview
+from cleanerd.cli.scope import (
+    broker_facts,
+    cleaning_options,
+    compacted_partitions,
+    parse_partitions,
+    require_found,
+    wishes_from,
+)
+from cleanerd.errors import CleanerdError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import LogDir, read_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cleanerd.cleaner.survey import Wishes
+    from cleanerd.cli.output import Output
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.settings import Settings
+
+LOCK_WAIT_SECONDS = 2.0
+
+_COLUMNS = (
+    Column("partition"),
+    Column("outcome"),
+    Column("before", right=True),
+    Column("after", right=True),
+    Column("kept", right=True),
+    Column("superseded", right=True),
+    Column("tombstones", right=True),
+    Column("keyless", right=True),
+    Column("time", right=True),
+)
+
+
+@click.command("clean")
+@common_options
+@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@cleaning_options
+@click.option("--dry-run", is_flag=True, help="Decide, say what would happen, write nothing: plan --exact.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def clean(common: Common, log_dirs: tuple[Path, ...], *, dry_run: bool, yes: bool, **options: Any) -> int:
+    """Clean the compacted partitions of a stopped broker's log directories.
+
+    The broker must be down: cleanerd takes the directory's lock, as a broker would. Every partition is read, cleaned into new
+    segments beside the old ones, verified, and swapped in group by group; a crash at any moment leaves old or new.
+    """
+    settings = common.load_settings()
+    wanted = parse_partitions(options.pop("partitions"))
+    wishes = wishes_from(options)
+    if dry_run:
+        return preview(common, settings, log_dirs, wanted, wishes, exact=True)
+    question = f"Clean {', '.join(str(path) for path in log_dirs)}?"
+    if not common.output.confirm(question, yes=yes):
+        raise click.Abort
+    results, failures = _clean_all(common.output, settings, log_dirs, wanted, wishes)
+    _tell(common.output, results)
+    return _exit_code(results, failures)
+
+
+def _clean_all(
+    output: Output,
+    settings: Settings,
+    paths: Sequence[Path],
+    wanted: Sequence[TopicPartition],
+    wishes: Wishes,
+) -> tuple[list[CleaningResult], list[CleanerdError]]:
+    """All directories, one after the other; a directory that cannot be used does not stop the others."""
+    results: list[CleaningResult] = []
+    failures: list[CleanerdError] = []
+    readable: list[LogDir] = []
+    for path in paths:
+        with _collected(failures, output):
+            readable.append(read_log_dir(path))
+    if not failures:
+        require_found(wanted, readable)
+    store = StateStore(settings.daemon.cleanerd_state_dir)
+    for log_dir in readable:
+        with _collected(failures, output):
+            results += _clean_dir(output, settings, log_dir.path, paths, wanted, wishes, store)
+    for warning in store.warnings:
+        output.warning(warning)
+    return results, failures
+
+
+def _clean_dir(
+    output: Output,
+    settings: Settings,
+    path: Path,
+    paths: Sequence[Path],
+    wanted: Sequence[TopicPartition],
+    wishes: Wishes,
+    store: StateStore,
+) -> list[CleaningResult]:
+    with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
+        # Read again: only what is found under the lock counts.
+        log_dir = read_log_dir(path)
+        facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
+        if facts.metadata is None:
+            output.note(f"{path}: no KRaft metadata log found; topic configurations come from settings only")
+        if facts.server_properties is None:
+            output.note(
+                f"{path}: server.properties is not read, broker-level settings are Kafka's defaults "
+                "(see cleanerd.broker.properties)"
+            )
+        locked = LockedDir(log_dir, lock, store, facts.means())
+        results = []
+        for name, config in compacted_partitions(facts, log_dir, wanted):
+            result = _clean_one(output, locked, name, config, wishes)
+            for note in result.notes:
+                output.note(f"{name}: {note}")
+            if result.error is not None:
+                output.warning(f"{name}: {result.reason}")
+            results.append(result)
+        return results
+
+
+def _clean_one(
+    output: Output, locked: LockedDir, name: TopicPartition, config: TopicConfig, wishes: Wishes
+) -> CleaningResult:
+    with _Bars(output, str(name)) as bars:
+        return clean_partition(locked, name, config, wishes, bars)
+
+
+class _Bars:
+    """A progress bar for each phase of a cleaning."""
+
+    def __init__(self, output: Output, name: str) -> None:
+        self._output = output
+        self._name = name
+        self._stack = contextlib.ExitStack()
+        self._advance: Callable[[int], None] = lambda _bytes: None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+    def phase(self, name: str, total_bytes: int) -> None:
+        """Begin the bar of the next phase."""
+        self._stack.close()
+        self._advance = self._stack.enter_context(self._output.progress(f"{self._name}: {name}", total_bytes))
+
+    def advance(self, done_bytes: int) -> None:
+        """So many bytes more."""
+        self._advance(done_bytes)
+
+
+@contextlib.contextmanager
+def _collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
+    try:
+        yield
+    except CleanerdError as error:
+        output.warning(str(error))
+        failures.append(error)
+
+
+def _tell(output: Output, results: Sequence[CleaningResult]) -> None:
+    if output.as_json:
+        output.json({"partitions": [result.to_json() for result in results]})
+        return
+    if not results:
+        output.line("No compacted partition found.")
+        return
+    output.table(_COLUMNS, [_row(result) for result in results])
+    cleaned = [result for result in results if result.outcome == "cleaned"]
+    before, after = sum(r.bytes_before for r in cleaned), sum(r.bytes_after for r in cleaned)
+    if cleaned:
+        dropped = sum((result.dropped.total for result in cleaned), 0)
+        output.line()
+        output.line(
+            f"{len(cleaned)} of {len(results)} partitions cleaned: {human_bytes(before)} -> {human_bytes(after)}, "
+            f"{human_count(dropped)} records dropped."
+        )
+    for result in results:
+        if result.outcome == "skipped":
+            output.note(f"{result.name}: {result.reason}")
+
+
+def _row(result: CleaningResult) -> list[str]:
+    if result.outcome in ("skipped", "quarantined"):
+        return [str(result.name), result.outcome, *[""] * (len(_COLUMNS) - 2)]
+    dropped: Dropped = result.dropped
+    return [
+        str(result.name),
+        result.outcome,
+        human_bytes(result.bytes_before),
+        human_bytes(result.bytes_after),
+        human_count(result.records_kept),
+        human_count(dropped.superseded),
+        human_count(dropped.tombstone),
+        human_count(dropped.keyless),
+        human_ms(1000 * sum(result.seconds.values())),
+    ]
+
+
+def _exit_code(results: list[CleaningResult], failures: Sequence[CleanerdError]) -> int:
+    """Directories that failed count like partitions that failed (formats.md section 5)."""
+    if not failures:
+        return exit_code(results)
+    failed = [result.error for result in results if result.error is not None]
+    if any(result.outcome in ("cleaned", "unchanged") for result in results):
+        return 6
+    codes = {error.exit_code for error in [*failed, *failures]}
+    return next(code for code in (3, 4, 5, 1) if code in codes)

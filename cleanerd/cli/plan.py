@@ -1,0 +1,250 @@
+"""``cleanerd plan``: what cleaning would do, partition by partition, and why not. Reads only, also beside a running broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cleanerd.apply.offline import disk_reserve_bytes, make_plan
+from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.cleaner.survey import Survey, survey
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.cli.scope import (
+    BrokerFacts,
+    broker_facts,
+    cleaning_options,
+    compacted_partitions,
+    parse_partitions,
+    require_found,
+    wishes_from,
+)
+from cleanerd.errors import CleanerdError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import LogDir, read_log_dir
+from cleanerd.log.read import SegmentReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.cleaner.survey import Wishes
+    from cleanerd.cli.output import Output
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.settings import Settings
+
+WORK_TO_DO = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What a cleaning would leave, by the decision itself; bytes of rebuilt batches are estimated until they are written."""
+
+    records: int
+    kept: int
+    bytes_after: int
+    groups: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One partition in the plan; ``error`` instead of the facts when it cannot be read."""
+
+    name: TopicPartition
+    log_dir: LogDir
+    found: Survey | None
+    saving: Saving | None
+    error: CleanerdError | None
+
+
+@click.command("plan")
+@common_options
+@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@cleaning_options
+@click.option(
+    "--exact", is_flag=True, help="Index and decide as a cleaning would, for the exact saving. Writes nothing."
+)
+@click.option("--exit-code", "tell_by_exit", is_flag=True, help="Exit with 10 when there is work to do.")
+def plan(common: Common, log_dirs: tuple[Path, ...], *, exact: bool, tell_by_exit: bool, **options: Any) -> int:
+    """Show per compacted partition how dirty it is, what would be cleaned, and if nothing, why not."""
+    settings = common.load_settings()
+    wanted = parse_partitions(options.pop("partitions"))
+    wishes = wishes_from(options)
+    return preview(common, settings, log_dirs, wanted, wishes, exact=exact, tell_by_exit=tell_by_exit)
+
+
+def preview(
+    common: Common,
+    settings: Settings,
+    paths: Sequence[Path],
+    wanted: Sequence[TopicPartition],
+    wishes: Wishes,
+    *,
+    exact: bool,
+    tell_by_exit: bool = False,
+) -> int:
+    """Print the plan; returns the exit code.
+
+    Raises:
+        CleanerdError: a log directory or the configuration cannot be read.
+
+    """
+    log_dirs = [read_log_dir(path) for path in paths]
+    require_found(wanted, log_dirs)
+    store = StateStore(settings.daemon.cleanerd_state_dir)
+    rows: list[Row] = []
+    for log_dir in log_dirs:
+        facts = broker_facts(settings, log_dir, [other for other in paths if other != log_dir.path])
+        for name, config in compacted_partitions(facts, log_dir, wanted):
+            rows.append(_row(common.output, facts, log_dir, name, config, store, wishes, exact=exact))
+    for warning in store.warnings:
+        common.output.warning(warning)
+    _tell(common.output, rows, exact=exact)
+    errors = [row.error for row in rows if row.error is not None]
+    if errors:
+        return 6 if len(errors) < len(rows) else next(c for c in (3, 4, 5, 1) if c in {e.exit_code for e in errors})
+    has_work = any(row.found is not None and row.found.to_clean for row in rows)
+    return WORK_TO_DO if tell_by_exit and has_work else 0
+
+
+def _row(
+    output: Output,
+    facts: BrokerFacts,
+    log_dir: LogDir,
+    name: TopicPartition,
+    config: TopicConfig,
+    store: StateStore,
+    wishes: Wishes,
+    *,
+    exact: bool,
+) -> Row:
+    try:
+        found = survey(log_dir, name, config, store, wishes)
+        saving = _saving(output, facts, log_dir, found, wishes) if exact and found.to_clean else None
+    except CleanerdError as error:
+        return Row(name, log_dir, None, None, error)
+    return Row(name, log_dir, found, saving, None)
+
+
+def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, wishes: Wishes) -> Saving:
+    """Index and decide, write nothing."""
+    means = facts.means()
+    size = sum(segment.size_bytes for segment in found.log.segments[:-1])
+    with (
+        SegmentReader.open(str(found.log.path), chunk_bytes=means.chunk_bytes) as reader,
+        output.progress(f"{found.log.name}: index and decide", size) as advance,
+    ):
+        cleaning = Cleaning(make_plan(log_dir, found, means, wishes, reader), reader, _Quiet(advance))
+        groups = cleaning.groups()
+        segments = cleaning.decision.segments
+    written = {row for rows in groups for row in rows}
+    sizes = [sum(segments[row].outcome.output_bytes for row in rows) for rows in groups]
+    idle = sum(s.source.segment.size_bytes for row, s in enumerate(segments) if row not in written)
+    beyond = size - sum(segment.source.segment.size_bytes for segment in segments)
+    return Saving(
+        records=sum(segment.records for segment in segments),
+        kept=sum(segment.kept for segment in segments),
+        bytes_after=sum(sizes) + idle + beyond,
+        groups=len(groups),
+        peak_bytes=max(sizes, default=0) + disk_reserve_bytes(means, found.config, str(found.log.path)),
+    )
+
+
+class _Quiet:
+    """A cleaning's progress as one bar, whatever the phase."""
+
+    def __init__(self, advance: Any) -> None:
+        self._advance = advance
+
+    def phase(self, name: str, total_bytes: int) -> None:
+        """One bar serves all phases."""
+
+    def advance(self, done_bytes: int) -> None:
+        """So many bytes more."""
+        self._advance(done_bytes)
+
+
+def _tell(output: Output, rows: Sequence[Row], *, exact: bool) -> None:
+    if output.as_json:
+        output.json({"partitions": [_json(row) for row in rows]})
+        return
+    if not rows:
+        output.line("No compacted partition found.")
+        return
+    columns = [
+        Column("partition"),
+        Column("dirty", right=True),
+        Column("dirty from", right=True),
+        Column("clean to", right=True),
+        Column("size", right=True),
+        Column("cleanable", right=True),
+    ]
+    if exact:
+        columns += [Column("records", right=True), Column("kept", right=True), Column("after", right=True)]
+    output.table([*columns, Column("what would happen")], [_cells(row, exact=exact) for row in rows])
+
+
+def _cells(row: Row, *, exact: bool) -> list[str]:
+    if row.found is None:
+        return [str(row.name), *[""] * (8 if exact else 5), f"error: {row.error}"]
+    bounds = row.found.bounds
+    cells = [
+        str(row.name),
+        f"{100 * bounds.dirtiness.ratio:.1f} %",
+        str(bounds.first_dirty_offset),
+        str(row.found.end_offset),
+        human_bytes(sum(segment.size_bytes for segment in row.found.log.segments)),
+        human_bytes(bounds.dirtiness.cleanable_bytes),
+    ]
+    if exact:
+        saving = row.saving
+        cells += (
+            ["", "", ""]
+            if saving is None
+            else [human_count(saving.records), human_count(saving.kept), human_bytes(saving.bytes_after)]
+        )
+    return [*cells, row.found.refusal or "will be cleaned"]
+
+
+def _json(row: Row) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "topic": row.name.topic,
+        "partition": row.name.partition,
+        "log_dir": str(row.log_dir.path),
+    }
+    if row.found is None:
+        return {**document, "action": "error", "reason": str(row.error)}
+    bounds = row.found.bounds
+    document |= {
+        "action": "clean" if row.found.to_clean else "none",
+        "reason": row.found.refusal,
+        "strategy": row.found.config.compaction_strategy,
+        "dirty_ratio": bounds.dirtiness.ratio,
+        "first_dirty_offset": bounds.first_dirty_offset,
+        "first_dirty_origin": row.found.first_dirty_origin,
+        "end_offset": row.found.end_offset,
+        "limited_by": bounds.bound.limited_by,
+        "limits": dict(bounds.bound.limits),
+        "log_start_offset": row.found.log.log_start_offset,
+        "high_watermark": row.found.log.high_watermark,
+        "segments": len(row.found.log.segments),
+        "bytes": sum(segment.size_bytes for segment in row.found.log.segments),
+        "clean_bytes": bounds.dirtiness.clean_bytes,
+        "cleanable_bytes": bounds.dirtiness.cleanable_bytes,
+        "overdue_ms": bounds.overdue_ms,
+        "notes": list(row.found.notes),
+        "origins": dict(row.found.config.origins),
+    }
+    if row.saving is not None:
+        document["exact"] = {
+            "records": row.saving.records,
+            "kept": row.saving.kept,
+            "bytes_after": row.saving.bytes_after,
+            "groups": row.saving.groups,
+            "peak_bytes": row.saving.peak_bytes,
+        }
+    return document

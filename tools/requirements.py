@@ -1,0 +1,9 @@
+"""Print the project's requirements, one a line: what pip has to install before the kernel is built."""
+
+import sys
+import tomllib
+from pathlib import Path
+
+project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+requirements = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+sys.stdout.write("\n".join(requirements) + "\n")
