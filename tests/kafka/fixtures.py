@@ -43,7 +43,7 @@ def broker_39() -> Iterator[StartBroker]:
 
 
 class StartBroker:
-    """Call it with the keywords of ``Broker`` for a started one. All are killed, and their files removed, afterwards."""
+    """Call it with the keywords of ``Broker`` for a started one. All are killed and their files removed afterwards."""
 
     def __init__(self, profile: str, work_dir: Path) -> None:
         self.jars = fetch(profile)

@@ -61,6 +61,9 @@ final class Lookups {
 
     private long check(File log) throws IOException {
         read(log);
+        if (positions.isEmpty()) {
+            return 0; // nothing to look up; Kafka makes the indexes of an empty active segment only when it needs them
+        }
         File indexFile = Directories.sibling(log, ".index");
         File timeFile = Directories.sibling(log, ".timeindex");
         if (!indexFile.exists() || !timeFile.exists()) {
