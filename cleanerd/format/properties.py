@@ -57,9 +57,10 @@ def _logical_lines(text: str) -> Iterator[tuple[int, int, str]]:
         continues = backslashes % 2 == 1
         if continues:
             collected = collected[:-1]
-            if match[2]:
+            if match.end() < len(text) or match[2] == "\r\n":
                 continue
-        if collected:
+        # A lone backslash at the end of the file is a key without letters.
+        if collected or part:
             yield *first, collected
         collected = ""
         continues = False

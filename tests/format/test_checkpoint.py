@@ -1,0 +1,106 @@
+"""Checkpoint files (F-9, F-11)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleanerd.errors import CorruptionError
+from cleanerd.format.checkpoint import (
+    EpochStart,
+    read_epoch_checkpoint,
+    read_offset_checkpoint,
+    write_offset_checkpoint,
+)
+from cleanerd.format.names import TopicPartition
+from tests.support.format_bytes import refusal
+
+TOPICS = st.text("abcXYZ019._-", min_size=1, max_size=20)
+ENTRIES = st.dictionaries(
+    st.builds(TopicPartition, TOPICS, st.integers(0, 2**31 - 1)), st.integers(-(2**63), 2**63 - 1), max_size=20
+)
+
+
+@given(ENTRIES)
+def test_round_trip(entries: dict[TopicPartition, int]) -> None:
+    assert read_offset_checkpoint(write_offset_checkpoint(entries), "f") == entries
+
+
+def test_what_is_written() -> None:
+    """F-11: version, count, single spaces, a line feed after every line including the last."""
+    entries = {TopicPartition("b", 0): 7, TopicPartition("a", 10): 1, TopicPartition("a", 9): 2}
+    assert write_offset_checkpoint(entries) == b"0\n3\na 9 2\na 10 1\nb 0 7\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", {}),  # the broker creates the file empty
+        (b"0\n0\n", {}),
+        (b"0\n0", {}),
+        (b"0\n1\na 0 5", {TopicPartition("a", 0): 5}),  # the last line's end may be missing
+        (b"0\r\n1\r\na 0 5\r\n", {TopicPartition("a", 0): 5}),
+        (b"0\n1\na \t\x0b 0\f5 \t\n", {TopicPartition("a", 0): 5}),  # runs of white space, some at the end
+        (b"0\n1\na 0 +5\n", {TopicPartition("a", 0): 5}),
+        (b"0\n2\na 0 5\na 0 6\n", {TopicPartition("a", 0): 6}),
+    ],
+)
+def test_what_kafka_accepts(data: bytes, expected: dict[TopicPartition, int]) -> None:
+    """F-11."""
+    assert read_offset_checkpoint(data, "f") == expected
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "position"),
+    [
+        (b"1\n0\n", 1, 0),
+        (b"\n0\n", 1, 0),
+        (b" 0\n0\n", 1, 0),
+        (b"x\n0\n", 1, 0),
+        (b"0", 2, 1),
+        (b"0\nx\n", 2, 2),
+        (b"0\n2\na 0 5\n", 2, 2),  # fewer than announced
+        (b"0\n0\na 0 5\n", 2, 2),  # more than announced
+        (b"0\n-1\n", 2, 2),
+        (b"0\n1\na 0\n", 3, 4),
+        (b"0\n1\na 0 5 6\n", 3, 4),
+        (b"0\n1\n a 0 5\n", 3, 4),  # white space in front is a field of its own
+        (b"0\n1\na\xc2\xa00 5\n", 3, 4),  # a no-break space separates nothing
+        (b"0\n2\na 0 5\n\n", 4, 10),
+        (b"0\n2\n\xc3\xa4 0 5\nb 0 x\n", 4, 11),  # positions are bytes, not characters
+        (b"0\n1\na -1 5\n", 3, 4),
+        (b"0\n1\na 2147483648 5\n", 3, 4),
+        (b"0\n1\na 0 9223372036854775808\n", 3, 4),
+        (b"0\n1\na 0 1_0\n", 3, 4),  # Python would take it
+        (b"0\n1\na 0 \xd9\xa5\n", 3, 4),
+    ],
+)
+def test_what_kafka_refuses(data: bytes, line: int, position: int) -> None:
+    """F-11: refused, and the message names file, line and byte."""
+    with pytest.raises(CorruptionError, match=rf"^the-file at byte {position}: line {line}: ") as caught:
+        read_offset_checkpoint(data, "the-file")
+    assert caught.value.position == position
+
+
+def test_not_text() -> None:
+    with pytest.raises(CorruptionError, match="at byte 5: not UTF-8"):
+        read_offset_checkpoint(b"0\n1\na\xff 0 5\n", "f")
+
+
+def test_leader_epochs() -> None:
+    """F-9: two fields, in the file's order."""
+    assert read_epoch_checkpoint(b"0\n2\n3 0\n7 120\n", "f") == [EpochStart(3, 0), EpochStart(7, 120)]
+    assert read_epoch_checkpoint(b"", "f") == []
+
+
+@pytest.mark.parametrize("data", [b"0\n1\n3\n", b"0\n1\na 0 5\n", b"0\n1\n-1 5\n", b"0\n1\n1 -5\n", b"0\n2\n1 5\n"])
+def test_bad_leader_epochs(data: bytes) -> None:
+    with pytest.raises(CorruptionError):
+        read_epoch_checkpoint(data, "f")
+
+
+@given(st.binary(max_size=100) | st.text("0123 \n\ta-", max_size=60).map(str.encode))
+def test_garbage(data: bytes) -> None:
+    """Whatever the bytes are: an answer or a CorruptionError."""
+    for read in (read_offset_checkpoint, read_epoch_checkpoint):
+        error = refusal(read, data, "f")
+        assert error is None or error.where == "f"
