@@ -79,9 +79,10 @@ def _record(reader: ByteReader, header: BatchHeader) -> Record:
     body = reader.slice(reader.varint())
     attributes = body.int8() & 0xFF
     timestamp = _int64(header.base_timestamp + body.varlong())
+    place = body.at
     offset = header.base_offset + body.varint()
     if not header.base_offset <= offset <= MAX_OFFSET:
-        body.fail(f"record offset {offset} is below the batch's base offset {header.base_offset} or too large")
+        body.fail(f"record offset {offset} is below the base offset {header.base_offset} or too large", at=place)
     key = _nullable(body)
     value = _nullable(body)
     count = body.varint()

@@ -16,7 +16,7 @@ from cleanerd.format.index import (
     read_time_index,
     read_txn_index,
 )
-from tests.support.format_bytes import refusal, unhex
+from tests.support.format_bytes import label, refusal, unhex
 
 OFFSET = unhex("00000066 00000000")
 TIME = unhex("0000018bcfe56807 00000002")
@@ -74,6 +74,7 @@ def test_zero_tail_of_a_preallocated_index() -> None:
         (offsets((-1, 100)), 0, "entry 0: a negative offset"),
         (offsets((1, -100)), 0, "entry 0: a negative position"),
     ],
+    ids=label,
 )
 def test_bad_offset_index(data: bytes, position: int, problem: str) -> None:
     """F-6: offsets strictly increase."""
@@ -90,6 +91,7 @@ def test_bad_offset_index(data: bytes, position: int, problem: str) -> None:
         (times((-1, 5)), 0, "entry 0: a negative timestamp"),
         (times((1, -5)), 0, "entry 0: a negative offset"),
     ],
+    ids=label,
 )
 def test_bad_time_index(data: bytes, position: int, problem: str) -> None:
     """F-7: timestamps strictly increase, offsets never decrease."""
@@ -121,6 +123,7 @@ def test_txn_partial_entry_at_the_end(partial: int) -> None:
         (txns((0, 0, 1, 20, 10, 30)), 0, "entry 0: the transaction ends before"),
         (txns((0, 0, 1, -5, 10, 30)), 0, "entry 0: a negative first offset"),
     ],
+    ids=label,
 )
 def test_bad_txn_index(data: bytes, position: int, problem: str) -> None:
     """F-8."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.snapshot import SNAPSHOT_ENTRY, read_snapshot, write_snapshot
-from tests.support.format_bytes import crc32c, refusal, unhex
+from tests.support.format_bytes import crc32c, label, refusal, unhex
 
 EXAMPLE = unhex("""0001 33ad049b 00000001 |
 0000000000000fa0 0001 0000000e 00000000000000cc 00000004 0000018bcfe56864 00000007 ffffffffffffffff""")
@@ -59,6 +59,7 @@ def test_round_trip(rows: list[tuple[int, ...]]) -> None:
         (sealed(struct.pack(">i", 2**31 - 1)), 6, "2147483647 producers do not fit"),
         (sealed(EXAMPLE[6:] + b"\x00"), 6, "1 producers do not fit 57 bytes"),
     ],
+    ids=label,
 )
 def test_corrupt(data: bytes, position: int, problem: str) -> None:
     """F-10: other versions, a wrong CRC, a count that does not fit."""

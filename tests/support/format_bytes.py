@@ -22,6 +22,11 @@ def refusal(call: Callable[..., object], *arguments: object) -> CorruptionError 
     return None
 
 
+def label(value: object) -> str:
+    """Test ids: what is expected, not the bytes."""
+    return "" if isinstance(value, bytes) else str(value)
+
+
 def unhex(text: str) -> bytes:
     """Hexadecimal digits with blanks, line feeds and ``|`` between them, as the specification writes them."""
     return bytes.fromhex(text.replace("|", ""))
