@@ -2,10 +2,11 @@
 
 ::
 
-    recover -> survey -> producers -> plan -> decide -> per group: stage, verify, validate, swap -> clean point -> checkpoint
+    recover -> survey -> producers -> plan -> decide -> per group: stage, verify, validate, swap -> clean point ->
+    checkpoint
 
-Kafka's ``cleaner-offset-checkpoint`` comes last: an entry that is too low costs work, one that is too high hides duplicates
-(S-50).
+Kafka's ``cleaner-offset-checkpoint`` comes last: an entry that is too low costs work, one that is too high hides
+duplicates (S-50).
 """
 
 from __future__ import annotations
@@ -185,7 +186,8 @@ def _carry_out(
             except LogDirBusyError:
                 raise  # the directory is no longer ours, not even to tidy up
             except BaseException:
-                # Before the commit point of the first group nothing of the log has changed; after it, recover() tidies up.
+                # Before the commit point of the first group nothing of the log has changed; after it, recover()
+                # tidies up.
                 _abandon(files)
                 raise
         finish_plan(files, plan.plan_id)
@@ -220,7 +222,7 @@ def _carry_out(
 
 
 def _swap_all(locked: LockedDir, files: PartitionFiles, cleaning: Cleaning, staging: Staging) -> None:
-    """Group by group: staged and verified by the cleaning, validated and swapped here, before the next is staged (U-16)."""
+    """Group by group: staged and verified by the cleaning, validated and swapped here, then the next one (U-16)."""
     plan = cleaning.plan
     journal = Journal(files, plan.plan_id)
     swapped: list[StagedGroup] = []

@@ -7,8 +7,8 @@
     group     outcomes                  -> groups            neighbours that become one segment
     rewrite   a group + its bits        -> a staged segment  fsynced, read back and verified
 
-Whoever iterates over :meth:`Cleaning.staged_groups` puts each group in before asking for the next (U-16), so that no more than
-one group of extra disk space is needed. Nothing here touches a file that a broker may read.
+Whoever iterates over :meth:`Cleaning.staged_groups` puts each group in before asking for the next (U-16), so that no
+more than one group of extra disk space is needed. Nothing here touches a file that a broker may read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Phase 1: the dirty part of the log into the offset map (C-17..C-24).
 
-A record's ordinal is its segment's first ordinal plus its number in the segment. First ordinals ascend and are multiples of 64,
-so that a segment's winners are whole words of the bitmap that the map gives.
+A record's ordinal is its segment's first ordinal plus its number in the segment. First ordinals ascend and are
+multiples of 64, so that a segment's winners are whole words of the bitmap that the map gives.
 """
 
 from __future__ import annotations

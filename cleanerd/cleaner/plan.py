@@ -41,10 +41,10 @@ class Source:
 class CleaningPlan:
     """What is to be cleaned and by which rules.
 
-    ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31). Records from
-    ``first_dirty_offset`` up to ``end_offset`` are indexed; those from ``end_offset`` on stay whatever they are (C-45.1).
-    ``protected_offsets`` are the last offsets of the batches with active producers' last sequences, ascending.
-    ``hash_key`` makes the key hash of this plan unpredictable for producers.
+    ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31).
+    Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from ``end_offset`` on stay whatever
+    they are (C-45.1). ``protected_offsets`` are the last offsets of the batches with active producers' last
+    sequences, ascending. ``hash_key`` makes the key hash of this plan unpredictable for producers.
     """
 
     plan_id: str

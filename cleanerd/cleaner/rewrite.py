@@ -27,7 +27,7 @@ ACTION_MASK = np.uint8(0x0F)
 
 
 class GroupTooLargeError(Exception):
-    """The output would pass a limit although the estimate did not; ``source`` is the row in the group where it did (U-17)."""
+    """The output would pass a limit although the estimate did not; ``source`` is the row in the group where (U-17)."""
 
     def __init__(self, source: int) -> None:
         super().__init__(source)
@@ -45,8 +45,9 @@ class Output(Protocol):
 class WrittenSegment:
     """What was written: the index contents and the facts that verification compares with what it reads back.
 
-    ``oversized`` counts rebuilt batches larger than ``max.message.bytes``: they are written all the same (C-55, R534-5).
-    ``time_entries_max`` is how many entries the time index may hold: a full one can lack the closing entry (T-36).
+    ``oversized`` counts rebuilt batches larger than ``max.message.bytes``: they are written all the same (C-55,
+    R534-5). ``time_entries_max`` is how many entries the time index may hold: a full one can lack the closing entry
+    (T-36).
     """
 
     base: int

@@ -1,4 +1,4 @@
-"""The staging directory ``<partition>/.kstage/<plan id>/`` and the files of one group in it (S-22..S-25, S-58..S-60, C-65)."""
+"""The staging directory ``<partition>/.kstage/<plan id>/`` and a group's files in it (S-22..S-25, S-58..S-60, C-65)."""
 
 from __future__ import annotations
 

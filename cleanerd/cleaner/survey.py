@@ -38,9 +38,10 @@ class Wishes:
 class Survey:
     """One partition, looked at.
 
-    ``moves_clean_point`` is false when ``--first-dirty`` left out a part that nothing shows to be clean: then the log is not
-    clean up to ``end_offset`` afterwards, and nobody may be told so. ``refusal`` is why it is not cleaned now, empty when it is to be cleaned. ``notes`` are things that the operator should
-    know either way (repairs of C-03, state that was outdated).
+    ``moves_clean_point`` is false when ``--first-dirty`` left out a part that nothing shows to be clean: then the log
+    is not clean up to ``end_offset`` afterwards, and nobody may be told so. ``refusal`` is why it is not cleaned now,
+    empty when it is to be cleaned. ``notes`` are things that the operator should know either way (repairs of C-03,
+    state that was outdated).
     """
 
     log: PartitionLog
@@ -91,7 +92,7 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
         end_offset=end,
         first_dirty_origin=origin,
         moves_clean_point=first <= proven,
-        refusal=_refusal(log_dir, log, config, bounds, end, wishes),
+        refusal=_refusal(log_dir, config, bounds, end, wishes),
         notes=tuple(notes),
     )
 
@@ -139,16 +140,14 @@ def _end_offset(name: TopicPartition, bounds: Bounds, wishes: Wishes) -> int:
     return wishes.up_to_offset
 
 
-def _refusal(
-    log_dir: LogDir, log: PartitionLog, config: TopicConfig, bounds: Bounds, end_offset: int, wishes: Wishes
-) -> str:
+def _refusal(log_dir: LogDir, config: TopicConfig, bounds: Bounds, end_offset: int, wishes: Wishes) -> str:
     """The first rule that speaks against cleaning, with its numbers."""
     if config.remote_storage_enable:
         return "remote.storage.enable is set: tiered topics are not cleaned (S-49)"
     if not log_dir.clean_shutdown and not wishes.unclean:
         return (
-            "the broker was not stopped cleanly: start and stop it once, or give --unclean to clean what lies below the "
-            "recovery point"
+            "the broker was not stopped cleanly: start and stop it once, or give --unclean to clean what lies below "
+            "the recovery point"
         )
     if not log_dir.has_high_watermarks:
         return "replication-offset-checkpoint is missing, so no high watermark is known and nothing is cleanable (C-86)"

@@ -29,8 +29,8 @@ def verify_staged(
 ) -> None:
     """Check a staged ``.log`` and its indexes against the decision.
 
-    Every batch's CRC and the file's; ascending offsets inside the group's range; as many records as keep bits; the last offset
-    of the group's last batch (U-13); each index entry points at a batch that holds its offset.
+    Every batch's CRC and the file's; ascending offsets inside the group's range; as many records as keep bits; the
+    last offset of the group's last batch (U-13); each index entry points at a batch that holds its offset.
 
     Raises:
         CleanerdError: they differ; nothing of the group may be used.

@@ -59,8 +59,9 @@ _COLUMNS = (
 def clean(common: Common, log_dirs: tuple[Path, ...], *, dry_run: bool, yes: bool, **options: Any) -> int:
     """Clean the compacted partitions of a stopped broker's log directories.
 
-    The broker must be down: cleanerd takes the directory's lock, as a broker would. Every partition is read, cleaned into new
-    segments beside the old ones, verified, and swapped in group by group; a crash at any moment leaves old or new.
+    The broker must be down: cleanerd takes the directory's lock, as a broker would. Every partition is read, cleaned
+    into new segments beside the old ones, verified, and swapped in group by group; a crash at any moment leaves old
+    or new.
     """
     settings = common.load_settings()
     wanted = parse_partitions(options.pop("partitions"))

@@ -1,4 +1,4 @@
-"""``cleanerd plan``: what cleaning would do, partition by partition, and why not. Reads only, also beside a running broker."""
+"""``cleanerd plan``: what cleaning would do, partition by partition, and why not. Reads only, also beside a broker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ WORK_TO_DO = 10
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a cleaning would leave, by the decision itself; bytes of rebuilt batches are estimated until they are written."""
+    """What a cleaning would leave, by the decision itself; bytes of rebuilt batches are estimates until written."""
 
     records: int
     kept: int

@@ -37,8 +37,8 @@ def read_bounds(
 ) -> Bounds:
     """Put the limits of S-01 together.
 
-    The last stable offset is the high watermark here: partitions with transactional data below the bound are refused by this
-    version, and an open transaction that begins above the bound does not limit it.
+    The last stable offset is the high watermark here: partitions with transactional data below the bound are refused
+    by this version, and an open transaction that begins above the bound does not limit it.
 
     Raises:
         CorruptionError: a time index or a first batch that has to be read is damaged.

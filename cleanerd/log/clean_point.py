@@ -1,7 +1,7 @@
 """cleanerd's own record of a partition: how far it is clean, and what would show that this is no longer so (U-10).
 
-One JSON file a partition under ``cleanerd.state.dir`` (formats.md section 3). It is advisory: a missing, damaged or outdated
-file costs work, never data.
+One JSON file a partition under ``cleanerd.state.dir`` (formats.md section 3). It is advisory: a missing, damaged or
+outdated file costs work, never data.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PartitionState:
 
 
 class StateStore:
-    """The state directory. Reading never fails; what cannot be used is told by ``warnings`` and counts as absent."""
+    """The state directory. Reading never fails: what cannot be used is told by ``warnings`` and counts as absent."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -29,9 +29,9 @@ METADATA_TOPIC = "__cluster_metadata"
 class LogDir:
     """A log directory at one moment.
 
-    The four mappings are Kafka's checkpoint files; a missing file reads as an empty mapping (C-86, S-02: no high watermark
-    and no recovery point means that nothing is cleanable). ``partitions`` leaves out ``__cluster_metadata`` and everything
-    that is on its way in or out (``-future``, ``-delete``, ``-stray``; S-21).
+    The four mappings are Kafka's checkpoint files; a missing file reads as an empty mapping (C-86, S-02: no high
+    watermark and no recovery point means that nothing is cleanable). ``partitions`` leaves out ``__cluster_metadata``
+    and everything that is on its way in or out (``-future``, ``-delete``, ``-stray``; S-21).
     """
 
     path: Path

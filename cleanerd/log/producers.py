@@ -1,7 +1,7 @@
 """Which producers are alive, and the offset of the last data batch of each (C-85, R192-2).
 
-Kafka keeps this state in memory and writes it to ``<offset>.snapshot`` when a segment rolls and when it stops. Newest snapshot
-plus the batches after it, to the end of the log, gives the same state again.
+Kafka keeps this state in memory and writes it to ``<offset>.snapshot`` when a segment rolls and when it stops. Newest
+snapshot plus the batches after it, to the end of the log, gives the same state again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class _Producer:
 class Producers:
     """The active producers of a partition, as far as cleaning needs them.
 
-    ``last_data_offsets`` are the last offsets of the batches that hold each one's last sequence, ascending. ``snapshot_offset``
-    is where the replay began: -1 when there was no usable snapshot and the whole log was read.
+    ``last_data_offsets`` are the last offsets of the batches that hold each one's last sequence, ascending.
+    ``snapshot_offset`` is where the replay began: -1 when there was no usable snapshot and the whole log was read.
     """
 
     last_data_offsets: tuple[int, ...]
@@ -45,20 +45,18 @@ class Producers:
     damaged_snapshots: tuple[str, ...]
 
 
-def read_producers(
-    log: PartitionLog, reader: SegmentReader, *, now_ms: int, expiration_ms: int, snapshots_from: int = 0
-) -> Producers:
+def read_producers(log: PartitionLog, reader: SegmentReader, *, now_ms: int, expiration_ms: int) -> Producers:
     """Rebuild the producer state at the end of the log.
 
-    A producer is expired when ``now_ms - last timestamp >= expiration_ms``; an open transaction would keep it alive, but
-    partitions with transactions are not cleaned by this version. A damaged snapshot is passed over for the next older one,
-    as the broker does (F-10). ``snapshots_from`` leaves older snapshots aside (tests).
+    A producer is expired when ``now_ms - last timestamp >= expiration_ms``; an open transaction would keep it alive,
+    but partitions with transactions are not cleaned by this version. A damaged snapshot is passed over for the next
+    older one, as the broker does (F-10).
 
     Raises:
         CorruptionError: the log itself is damaged after the snapshot.
 
     """
-    state, snapshot_offset, damaged = _newest_snapshot(log, snapshots_from)
+    state, snapshot_offset, damaged = _newest_snapshot(log)
     end = _replay(log, reader, state, snapshot_offset)
     offsets = sorted(
         producer.last_data_offset
@@ -68,10 +66,10 @@ def read_producers(
     return Producers(tuple(offsets), snapshot_offset, end, tuple(damaged))
 
 
-def _newest_snapshot(log: PartitionLog, lowest: int) -> tuple[dict[int, _Producer], int, list[str]]:
+def _newest_snapshot(log: PartitionLog) -> tuple[dict[int, _Producer], int, list[str]]:
     damaged: list[str] = []
     for offset in sorted(log.snapshots, reverse=True):
-        if offset < max(lowest, log.segments[0].base):
+        if offset < log.segments[0].base:
             break
         path = log.path / file_name(offset, SNAPSHOT_SUFFIX)
         try:
@@ -127,7 +125,8 @@ def _take(
     offset = int(batches.last_offset[row])
     timestamp_ms = int(batches.max_timestamp[row])
     if is_control:
-        # A marker keeps the producer alive. Its data history stays protected, which is a superset of Kafka's and so safe (C-85).
+        # A marker keeps the producer alive. Its data history stays protected, which is a superset of Kafka's and so
+        # safe (C-85).
         if known is not None:
             known.timestamp_ms = max(known.timestamp_ms, timestamp_ms)
         return

@@ -1,7 +1,7 @@
 """Reading segments chunk by chunk through the kernel.
 
-A chunk is whole batches, read into one reused buffer by ``preadv``. Segments are never mapped: a file that is cut while it is
-mapped kills the process, a short read is an error that can be told.
+A chunk is whole batches, read into one reused buffer by ``preadv``. Segments are never mapped: a file that is cut
+while it is mapped kills the process, a short read is an error that can be told.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ class FirstDirty:
 
 
 def first_dirty(checkpoint: int | None, log_start_offset: int, log_end_offset: int) -> FirstDirty:
-    """The first dirty offset from a checkpoint that may be missing or wrong (C-02, C-03). Equal to either bound is valid."""
+    """The first dirty offset by a checkpoint that may be missing or wrong (C-02, C-03); either bound itself is valid."""
     if checkpoint is None:
         return FirstDirty(log_start_offset, "")
     if checkpoint < log_start_offset:
@@ -28,7 +28,7 @@ def first_dirty(checkpoint: int | None, log_start_offset: int, log_end_offset: i
     if checkpoint > log_end_offset:
         return FirstDirty(
             log_start_offset,
-            f"the checkpoint says {checkpoint}, beyond the log end offset {log_end_offset}: all of the log counts as dirty",
+            f"the checkpoint says {checkpoint}, beyond the log end offset {log_end_offset}: all of the log is dirty",
         )
     return FirstDirty(checkpoint, "")
 
@@ -37,8 +37,9 @@ def first_dirty(checkpoint: int | None, log_start_offset: int, log_end_offset: i
 class Bound:
     """The first offset that may not be cleaned.
 
-    ``limits`` are the offsets that were compared, by what sets each; ``limited_by`` names the lowest; ``offset`` is that one
-    rounded down to the start of a segment (C-07), because a segment is cleaned whole or not at all at the upper end.
+    ``limits`` are the offsets that were compared, by what sets each; ``limited_by`` names the lowest; ``offset`` is
+    that one rounded down to the start of a segment (C-07), because a segment is cleaned whole or not at all at the
+    upper end.
     """
 
     offset: int
@@ -86,7 +87,7 @@ def dirtiness(bases: Sequence[int], sizes: Sequence[int], first_dirty_offset: in
 
 
 def segment_range(bases: Sequence[int], start: int, end: int) -> range:
-    """Rows of the segments from the one that contains ``start`` up to those with a base below ``end``; none if equal."""
+    """Rows of the segments from the one containing ``start`` up to those with a base below ``end``; none if equal."""
     if start >= end:
         return range(0)
     first = max((row for row, base in enumerate(bases) if base <= start), default=0)
@@ -97,7 +98,7 @@ def too_young(largest_timestamps_ms: Sequence[tuple[int, int]], now_ms: int, min
     """The base of the first segment that is still inside the minimum compaction lag (C-05), or None.
 
     Args:
-        largest_timestamps_ms: (base offset, largest timestamp) of the non-active segments from the first dirty one on.
+        largest_timestamps_ms: (base offset, largest timestamp) of the non-active segments from the first dirty on.
         now_ms: the time of this cleaning.
         min_lag_ms: ``min.compaction.lag.ms``; 0 switches the rule off.
 

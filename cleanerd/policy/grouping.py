@@ -1,7 +1,8 @@
 """Which neighbouring segments become one (U-17 over C-63; D-02, D-03).
 
-Limits first, in the order of U-17: relative offsets, output bytes and index entries, no record-less output when a neighbour can
-take it. An unchanged segment is written again only to join a group that is written anyway, and only if it is small.
+Limits first, in the order of U-17: relative offsets, output bytes and index entries, no record-less output when a
+neighbour can take it. An unchanged segment is written again only to join a group that is written anyway, and only if
+it is small.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ TIME_ENTRY_BYTES = 12
 class Outcome:
     """One source segment after the decision: what grouping has to know of it.
 
-    ``output_bytes`` is an estimate where batches are rebuilt; ``last_offset`` is -1 and the timestamps are -1 when there are
-    no batches. ``changed`` says that the segment would be written differently if it stood alone.
+    ``output_bytes`` is an estimate where batches are rebuilt; ``last_offset`` is -1 and the timestamps are -1 when
+    there are no batches. ``changed`` says that the segment would be written differently if it stood alone.
     """
 
     base: int
@@ -114,7 +115,7 @@ class _Span:
 
 
 def group(outcomes: Sequence[Outcome], limits: Limits) -> list[Group]:
-    """All groups of two or more sources, and single sources that change; ascending. Rows in no group stay as they are."""
+    """All groups of two or more sources, and single sources that change; ascending. Other rows stay as they are."""
     spans: list[_Span] = []
     for row, outcome in enumerate(outcomes):
         span = _Span.of(row, outcome, limits)

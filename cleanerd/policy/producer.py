@@ -15,8 +15,9 @@ def protected(
 ) -> NDArray[np.bool_]:
     """[b] bool: the batch holds an active producer's last sequence, so it stays, emptied if need be.
 
-    ``last_data_offsets`` is ascending. It is the offset that is compared and not the sequence, because a producer may use one
-    sequence many times (KAFKA-8335); an offset lies in one batch only, so the producer need not be compared as well.
+    ``last_data_offsets`` is ascending. It is the offset that is compared and not the sequence, because a producer may
+    use one sequence many times (KAFKA-8335); an offset lies in one batch only, so the producer need not be compared
+    as well.
     """
     result = np.zeros(len(last_offset), dtype=np.bool_)
     if len(last_offset) == 0 or len(last_data_offsets) == 0:

@@ -1,7 +1,7 @@
 """THE decision: what of a segment stays.
 
-Everything before it collects evidence, everything after it carries out. Records first (C-45), then batches (C-39, C-41, C-48,
-C-51), then the end of a group (U-13).
+Everything before it collects evidence, everything after it carries out. Records first (C-45), then batches (C-39,
+C-41, C-48, C-51), then the end of a group (U-13).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ BATCH_PROTECTED = 4
 class RecordEvidence:
     """Per record of one segment, as bitmaps of ``ceil(n / 64)`` words: what retention depends on.
 
-    ``newest`` is set where no record of the cleaned range has the same key and a higher offset; it means nothing where
-    ``keyed`` is clear. Records from ``cleaned_records`` on lie past the end of the cleaned range.
+    ``newest`` is set where no record of the cleaned range has the same key and a higher offset; it means nothing
+    where ``keyed`` is clear. Records from ``cleaned_records`` on lie past the end of the cleaned range.
     """
 
     keyed: NDArray[np.uint64]
@@ -45,7 +45,7 @@ class RecordEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What stays of one segment: a keep bit per record, an action per batch, and how many records went for which reason."""
+    """What stays of one segment: a keep bit per record, an action per batch, and how many records went and why."""
 
     keep: NDArray[np.uint64]
     actions: NDArray[np.uint8]
@@ -68,7 +68,8 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
     beyond = bits_from(records.cleaned_records, total)
     expired = records.tombstone & fill_by_batch((batch_flags & BATCH_EXPIRED) != 0, first_record)
     current = records.keyed & records.newest
-    # C-45: past the cleaned range everything stays, key or not; below it only the newest of a key, and no expired tombstone.
+    # C-45: past the cleaned range everything stays, key or not; below it only the newest of a key, and no expired
+    # tombstone.
     keep = beyond | (current & ~expired)
     cleaned = ~beyond & bits_from(0, total)
     kept = popcount_by_batch(keep, first_record)
@@ -105,7 +106,7 @@ def emptied(record_count: NDArray[np.uint32]) -> NDArray[np.uint8]:
 
 
 def end_of_group(actions: NDArray[np.uint8], last_batch_records: int) -> NDArray[np.uint8]:
-    """``actions`` [b] of a group's last non-empty source: its last batch stays, emptied if nothing of it does (U-13, S-09)."""
+    """``actions`` [b] of a group's last non-empty source: its last batch stays, emptied if need be (U-13, S-09)."""
     if actions[-1] != ACTION_DROP:
         return actions
     result = actions.copy()
