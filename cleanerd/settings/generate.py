@@ -1,8 +1,8 @@
 """A settings file with every key in it, commented: what it does, what it takes, its default.
 
-Lines that begin with ``# `` are prose; a line that begins with ``#"`` or ``#[`` is a setting: take the ``#`` away to use
-it. With every one of them in use the broker-level part says nothing but the defaults, except where a key has no default
-that could be written down (paths, say): there it shows an example.
+Lines that begin with ``# `` are prose; those that begin with ``#"`` or ``#[`` are settings: take the ``#`` away to use
+one. With every one of them in use the broker-level part says nothing but the defaults, except where a key has none that
+could be written down (paths, say): there it shows an example.
 """
 
 from __future__ import annotations

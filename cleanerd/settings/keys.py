@@ -40,6 +40,9 @@ class Kind:
     writes_none: bool = False
 
 
+_RESERVE_HINT: Final = f"auto, or {SIZE_HINT}"
+
+
 def _path(text: str) -> Path:
     if not text.strip() or "\0" in text:
         raise ValueError("a path")
@@ -47,7 +50,12 @@ def _path(text: str) -> Path:
 
 
 def _reserve(text: str) -> int | None:
-    return None if text.strip() == "auto" else parse_size(text)
+    if text.strip() == "auto":
+        return None
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise ValueError(_RESERVE_HINT) from None
 
 
 def _write_bool(value: bool) -> str:  # noqa: FBT001 - one of several writers, all with one argument
@@ -77,9 +85,7 @@ YesNo = Annotated[bool, BeforeValidator(Boolean().read), Kind(Boolean().valid, _
 CleanupPolicy = Annotated[frozenset[str], BeforeValidator(Policy().read), Kind(Policy().valid, _write_policy)]
 Strategy = Annotated[str, BeforeValidator(_STRATEGY.read), Kind(_STRATEGY.valid)]
 PathValue = Annotated[Path, BeforeValidator(_path), Kind("a path")]
-Reserve = Annotated[
-    int | None, BeforeValidator(_reserve), Kind(f"auto, or {SIZE_HINT}", _write_reserve, writes_none=True)
-]
+Reserve = Annotated[int | None, BeforeValidator(_reserve), Kind(_RESERVE_HINT, _write_reserve, writes_none=True)]
 
 
 def key_of(field_name: str) -> str:

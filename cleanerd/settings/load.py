@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from cleanerd.errors import ConfigError
+from cleanerd.log.config_values import shown
 from cleanerd.log.topic_config import BROKER_KEYS
 from cleanerd.settings.keys import (
     DAEMON_KEYS,
@@ -151,7 +152,7 @@ def _checked(assignment: Assignment) -> Any:
         allowed = str(reason) if isinstance(reason, ValueError) else valid_values(fields[assignment.key])
         about = f" of topic {assignment.topic}" if assignment.topic else ""
         return ConfigError(
-            f"{assignment.key}{about} is {assignment.text!r}, must be {allowed}", where=assignment.where()
+            f"{assignment.key}{about} is {shown(assignment.text)}, must be {allowed}", where=assignment.where()
         )
     return getattr(settings, assignment.key.replace(".", "_"))
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError
+from cleanerd.log.config_values import shown
 from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS
 from cleanerd.settings.names import (
     TOPICS,
@@ -117,14 +118,14 @@ def _toml_files(directory: Path) -> list[Path]:
 def _from_file(path: Path) -> Iterator[Assignment | ConfigError]:
     try:
         text = _read_text(path)
-        document = tomllib.loads(text)
+        leaves = list(_leaves(tomllib.loads(text), ()))
     except ConfigError as error:
         yield error
         return
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         yield ConfigError(f"not a TOML file: {error}", where=str(path))
         return
-    for parts, value in _leaves(document, ()):
+    for parts, value in leaves:
         yield _from_leaf(path, text, parts, value)
 
 
@@ -157,9 +158,8 @@ def _from_leaf(path: Path, document: str, parts: tuple[str, ...], value: object)
     text = _text_of(value)
     name = ".".join(parts)
     if text is None:
-        return ConfigError(
-            f"{name} is {value!r}, must be text, a number, true or false, or a list of words", where=where()
-        )
+        allowed = "text, a number, true or false, or a list of words"
+        return ConfigError(f"{name} is {shown(str(value))}, must be {allowed}", where=where())
     origin = f"file {path}"
     if parts[0] == TOPICS and len(parts) > 2:
         # A table's name ends where TOML says it ends; the cut from the end is for dotted names only.

@@ -1,0 +1,51 @@
+"""The commented settings file: complete, loadable, and the same as the one in ``config/``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cleanerd.settings import load_settings
+from cleanerd.settings.generate import generate
+from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS
+
+SHIPPED = Path(__file__).parents[2] / "config" / "cleanerd.toml"
+
+
+def in_use() -> str:
+    """The file with the comment mark taken from every setting, as its head says."""
+    return re.sub(r'^#(["\[])', r"\1", generate(), flags=re.MULTILINE)
+
+
+def test_the_shipped_file_is_the_generated_one() -> None:
+    """`cleanerd config generate > config/cleanerd.toml` after every change of a key."""
+    assert SHIPPED.read_text() == generate()
+
+
+def test_as_generated_it_sets_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "cleanerd.toml"
+    file.write_text(generate())
+    settings = load_settings([file], environ={})
+    assert set(settings.origins.values()) == {"default"}
+    assert settings.tables == ()
+    assert all(line.startswith("#") or not line for line in generate().splitlines())
+
+
+def test_in_use_it_has_every_key_and_says_the_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "cleanerd.toml"
+    file.write_text(in_use())
+    settings = load_settings([file], environ={})
+    assert set(settings.origins.values()) == {f"file {file}"}
+    assert set(settings.topic_overrides("orders.v1")) == set(TOPIC_KEYS)
+    for key, field in DAEMON_KEYS.items():
+        if not field.examples:
+            assert settings.value(key) == field.default, key
+
+
+def test_every_key_is_explained() -> None:
+    for key, field in {**DAEMON_KEYS, **TOPIC_KEYS}.items():
+        assert field.description, key
+
+
+def test_lines_fit_a_terminal() -> None:
+    assert max(map(len, generate().splitlines())) <= 120

@@ -1,0 +1,326 @@
+"""Settings: sources, their order, origins, unknown keys and bad values (cli.md, formats.md section 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.errors import ConfigError
+from cleanerd.log.topic_config import TOPIC_RULES, resolve_topic_config
+from cleanerd.settings import Settings, load_settings, read_settings
+from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS, kafka_text
+from cleanerd.settings.load import default_state_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SEGMENT = "log.segment.bytes"
+
+
+def load(*assignments: str, files: tuple[Path, ...] = (), environ: dict[str, str] | None = None) -> Settings:
+    return load_settings(files, assignments, environ or {})
+
+
+def refused(*assignments: str, files: tuple[Path, ...] = (), environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load(*assignments, files=files, environ=environ)
+    return str(raised.value)
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    return tmp_path / "c.toml"
+
+
+def test_order_of_the_sources(tmp_path: Path) -> None:
+    """Default < files in order < environment < --set; each value knows where it came from."""
+    first, second = tmp_path / "z.toml", tmp_path / "a.toml"
+    first.write_text(f'"{SEGMENT}" = 100\n"message.max.bytes" = 100\n"log.index.interval.bytes" = 1\n')
+    second.write_text(f'"{SEGMENT}" = 200\n"message.max.bytes" = 200\n')
+    assert load().origins[SEGMENT] == "default"
+    files = (first, second)  # the order given, not that of the names
+    both = load(files=files)
+    assert (both.daemon.log_segment_bytes, both.origins[SEGMENT]) == (200, f"file {second}")
+    assert (both.daemon.log_index_interval_bytes, both.origins["log.index.interval.bytes"]) == (1, f"file {first}")
+    third = load(files=files, environ={"CLEANERD_LOG_SEGMENT_BYTES": "300"})
+    assert (third.daemon.log_segment_bytes, third.origins[SEGMENT]) == (300, "environment CLEANERD_LOG_SEGMENT_BYTES")
+    assert third.daemon.message_max_bytes == 200
+    fourth = load(f"{SEGMENT}=400", files=files, environ={"CLEANERD_LOG_SEGMENT_BYTES": "300"})
+    assert (fourth.daemon.log_segment_bytes, fourth.origins[SEGMENT]) == (400, "--set")
+    assert load(f"{SEGMENT}=400", f"{SEGMENT}=500").daemon.log_segment_bytes == 500
+
+
+def test_a_directory_is_read_in_sorted_order(tmp_path: Path) -> None:
+    (tmp_path / "10-a.toml").write_text(f'"{SEGMENT}" = 100')
+    (tmp_path / "9-b.toml").write_text(f'"{SEGMENT}" = 200')
+    (tmp_path / "zz.conf").write_text("not for us")
+    (tmp_path / ".hidden.toml").write_text("not = for us")
+    settings = load(files=(tmp_path,))
+    assert settings.origins[SEGMENT] == f"file {tmp_path / '9-b.toml'}"
+
+
+def test_nested_tables_are_flattened(toml: Path) -> None:
+    toml.write_text('[log.cleaner]\n"dedupe.buffer.size" = "64MiB"\nmin.cleanable.ratio = 0.25\n')
+    daemon = load(files=(toml,)).daemon
+    assert (daemon.log_cleaner_dedupe_buffer_size, daemon.log_cleaner_min_cleanable_ratio) == (67_108_864, 0.25)
+
+
+ENVIRONMENT = [
+    ("CLEANERD_LOG_CLEANER_DEDUPE_BUFFER_SIZE", "64MiB", None, "log.cleaner.dedupe.buffer.size"),
+    ("CLEANERD_CLEANERD_LEASE_PROBE", "required", None, "cleanerd.lease.probe"),
+    ("CLEANERD_TOPICS_ORDERS_CLEANUP_POLICY", "compact", "orders", "cleanup.policy"),
+    ("CLEANERD_TOPICS_MY__ORDERS___V1_CLEANUP_POLICY", "compact", "my_orders-v1", "cleanup.policy"),
+    ("CLEANERD_TOPICS_A_B_DELETE_RETENTION_MS", "1d", "a.b", "delete.retention.ms"),
+]
+
+
+@pytest.mark.parametrize(("variable", "text", "topic", "key"), ENVIRONMENT)
+def test_environment_rule(variable: str, text: str, topic: str | None, key: str) -> None:
+    """Kafka's Docker rule: _ is '.', __ is '_', ___ is '-'."""
+    settings = load(environ={variable: text, "LOG_SEGMENT_BYTES": "1", "XCLEANERD_FOO": "1"})
+    origin = f"environment {variable}"
+    if topic is None:
+        assert settings.origins[key] == origin
+    else:
+        assert settings.topic_overrides(topic)[key][1] == origin
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("CLEANERD_LOG_SEGMENT_BYTE", ["environment CLEANERD_LOG_SEGMENT_BYTE", "did you mean log.segment.bytes?"]),
+        ("CLEANERD_LOG__SEGMENT_BYTES", ["unknown key log_segment.bytes", "did you mean log.segment.bytes?"]),
+        ("CLEANERD_TOPICS_____CONSUMER__OFFSETS_SEGMENT_BYTES", ["four or more underscores", "--set"]),
+        ("CLEANERD_", ["unknown key"]),
+    ],
+)
+def test_bad_variables(variable: str, said: list[str]) -> None:
+    message = refused(environ={variable: "100"})
+    assert all(part in message for part in said)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "topic", "key", "text"),
+    [
+        ("topics.a.b.cleanup.policy=compact", "a.b", "cleanup.policy", "compact"),
+        ("topics.orders.delete.retention.ms=1h", "orders", "delete.retention.ms", "3600000"),
+        ("topics.orders.segment.bytes=1MiB", "orders", "segment.bytes", "1048576"),
+        ("topics.orders.cleanup.policy=delete,compact", "orders", "cleanup.policy", "compact,delete"),
+        ("topics.orders.preallocate=TRUE", "orders", "preallocate", "true"),
+        ("topics.orders.compaction.strategy=", "orders", "compaction.strategy", "offset"),
+        (" topics.orders.min.cleanable.dirty.ratio =0.25", "orders", "min.cleanable.dirty.ratio", "0.25"),
+    ],
+)
+def test_set_for_a_topic(assignment: str, topic: str, key: str, text: str) -> None:
+    """What goes to resolve_topic_config is Kafka's text: plain numbers in Kafka's unit."""
+    assert load(assignment).topic_overrides(topic) == {key: (text, "--set")}
+
+
+def test_quoted_table_names_are_not_cut_again(toml: Path) -> None:
+    """[topics."orders.delete"] "retention.ms" is not delete.retention.ms of orders; as a dotted --set it is."""
+    toml.write_text('[topics."orders.delete"]\n"retention.ms" = "1h"\n[topics.payments]\ncleanup.policy = "compact"\n')
+    settings = load(files=(toml,))
+    assert set(settings.topic_overrides("orders.delete")) == {"retention.ms"}
+    assert settings.topic_overrides("orders") == {}
+    assert settings.topic_overrides("payments")["cleanup.policy"] == ("compact", f"file {toml}")
+    assert set(load("topics.orders.delete.retention.ms=1h").topic_overrides("orders")) == {"delete.retention.ms"}
+
+
+def test_longest_literal_match_wins_key_by_key(toml: Path) -> None:
+    """formats.md section 4. The order in the file says nothing, nor does --set for a weaker glob."""
+    toml.write_text(
+        '[topics."orders.v1"]\n"segment.bytes" = 1000\n'
+        '[topics."orders*"]\n"segment.bytes" = 2000\n"min.compaction.lag.ms" = 2\n'
+        '[topics."o*"]\n"segment.bytes" = 3000\n"min.compaction.lag.ms" = 3\n"index.interval.bytes" = 3\n'
+    )
+    settings = load("topics.*.segment.bytes=4000", "topics.*.max.message.bytes=4", files=(toml,))
+    values = {key: text for key, (text, _) in settings.topic_overrides("orders.v1").items()}
+    assert values == {
+        "segment.bytes": "1000",
+        "min.compaction.lag.ms": "2",
+        "index.interval.bytes": "3",
+        "max.message.bytes": "4",
+    }
+    assert settings.topic_overrides("orders.v2")["segment.bytes"] == ("2000", f'file {toml} topics."orders*"')
+    assert settings.topic_overrides("other")["segment.bytes"] == ("3000", f'file {toml} topics."o*"')
+    assert settings.topic_overrides("payments")["segment.bytes"] == ("4000", '--set topics."*"')
+
+
+def test_of_equally_long_matches_the_last_mentioned_wins() -> None:
+    settings = load("topics.a*.segment.bytes=100", "topics.*b.segment.bytes=200")
+    assert settings.topic_overrides("ab")["segment.bytes"][0] == "200"
+    again = load("topics.a*.segment.bytes=100", "topics.*b.segment.bytes=200", "topics.a*.segment.bytes=300")
+    assert again.topic_overrides("ab")["segment.bytes"][0] == "300"
+
+
+UNKNOWN = [
+    ('x = 1\n"log.segment.bytes" = 100\n', 1, "unknown key x"),
+    ('"log.segment.bytes" = 100\n\n# comment\n"log.segment.byte" = 5\n', 4, "did you mean log.segment.bytes?"),
+    ("[log.cleaner]\nmin.cleanable.ratio = 0.5\nmin.cleanable.ratios = 0.5\n", 3, "log.cleaner.min.cleanable.ratios"),
+    (
+        '[topics.orders]\n"cleanup.policy" = "compact"\n"cleanup.polici" = "compact"\n',
+        3,
+        "did you mean cleanup.policy?",
+    ),
+    ('a = """\n\n"""\n"message.max.bytes" = 5', 3, "unknown key a"),
+    ('[topics.orders.v1]\n"cleanup.policy" = "compact"\n', 2, 'in quotes: [topics."orders.v1"]'),
+    ('[topics]\n"cleanup.policy" = "compact"\n', 2, "unknown key topics.cleanup.policy"),
+    ("topics = 5\n", 1, "unknown key topics"),
+    ('[topics."a b"]\n"cleanup.policy" = "compact"\n', 2, "cannot be a topic"),
+    ('"log.segment.bytes" = 1979-05-27\n', 1, "must be text, a number"),
+    ('\n"log.segment.bytes" = "13"\n', 2, "log.segment.bytes is '13', must be a size"),
+    ('"cleanerd.http.listen" = "127.0.0.1:10280"\n', 1, "no such key"),
+    ('"compaction.strategy.header" = "v"\n', 1, "unknown key compaction.strategy.header"),
+]
+
+
+@pytest.mark.parametrize(("document", "line", "said"), UNKNOWN)
+def test_mistakes_in_a_file_name_the_line(toml: Path, document: str, line: int, said: str) -> None:
+    """cli.md: an unknown key is an error with the nearest match."""
+    toml.write_text(document)
+    message = refused(files=(toml,))
+    assert message.startswith(f"{toml}:{line}: ")
+    assert said in message
+
+
+def test_files_that_are_none(tmp_path: Path, toml: Path) -> None:
+    assert "No such file" in refused(files=(tmp_path / "missing.toml",))
+    toml.write_text("a = \n")
+    assert "not a TOML file" in refused(files=(toml,))
+    assert "line 1" in refused(files=(toml,))
+    toml.write_bytes(b"a = '\xff'")
+    assert "no UTF-8 at byte 5" in refused(files=(toml,))
+    toml.write_text("# " + "x" * (1 << 20))
+    assert "larger than 1 MiB" in refused(files=(toml,))
+    toml.write_text("a" + ".a" * 5000 + " = 1")
+    assert str(toml) in refused(files=(toml,))
+
+
+BAD_VALUES = [
+    ("log.cleaner.dedupe.buffer.size=1MiB", "at least 1048577"),
+    ("log.cleaner.dedupe.buffer.size=128MB", "is '128MB', must be a size such as 128MiB"),
+    ("log.cleaner.min.cleanable.ratio=1.5", "a number from 0 to 1"),
+    ("log.cleaner.io.buffer.load.factor=0.99", "at most 0.95"),
+    ("log.cleaner.max.compaction.lag.ms=0", "at least 1"),
+    ("log.segment.bytes=2GiB", "at most 2^31-1"),
+    ("log.retention.hours=90m", "not a whole number of them"),
+    ("log.retention.ms=-2", "at least -1"),
+    ("log.preallocate=1", "true or false"),
+    ("cleanerd.lease.probe=never", "one of: auto, required"),
+    ("cleanerd.state.dir= ", "must be a path"),
+    ("cleanerd.disk.reserve=10%", "auto, or a size"),
+    ("log.cleaner.compaction.strategy=timestamp", "one of: offset; timestamp is not in this release"),
+    (
+        "topics.orders.compaction.strategy=header",
+        "of topic orders is 'header', must be one of: offset; header is not in",
+    ),
+    ("topics.orders.compaction.strategy=newest", "must be one of: offset"),
+    ("topics.orders.cleanup.policy=compact;delete", "a list of compact, delete"),
+    ("log.segment.bytes", "not of the form KEY=VALUE"),
+]
+
+
+@pytest.mark.parametrize(("assignment", "said"), BAD_VALUES)
+def test_bad_values_name_key_value_range_and_origin(assignment: str, said: str) -> None:
+    message = refused(assignment)
+    assert message.startswith(f"--set {assignment.partition('=')[0]}: ")
+    assert said in message
+
+
+def test_every_mistake_is_found_and_the_first_one_says_how_many(toml: Path) -> None:
+    """A bad value counts even where a stronger source sets the key: it will hit whoever removes that."""
+    toml.write_text(f'"{SEGMENT}" = 3\nnonsense = 1\n')
+    settings, problems = read_settings([toml], [f"{SEGMENT}=100", "more=1"], {})
+    assert settings is None
+    assert len(problems) == 3
+    assert "and 2 more" in refused(f"{SEGMENT}=100", "more=1", files=(toml,))
+
+
+def test_lags_that_cross_name_both_origins() -> None:
+    message = refused(
+        "log.cleaner.min.compaction.lag.ms=10", environ={"CLEANERD_LOG_CLEANER_MAX_COMPACTION_LAG_MS": "9"}
+    )
+    assert "log.cleaner.min.compaction.lag.ms from --set" in message
+    assert "from environment CLEANERD_LOG_CLEANER_MAX_COMPACTION_LAG_MS" in message
+
+
+def test_only_explicit_broker_level_keys_stand_in_for_the_brokers() -> None:
+    """U-24: our own defaults must not look like something that was said."""
+    assert load("cleanerd.state.dir=/x", "log.cleaner.dedupe.buffer.size=2MiB").broker_defaults() == {}
+    assert load("log.retention.hours=7d", "message.max.bytes=1MiB").broker_defaults() == {
+        "log.retention.hours": ("168", "--set log.retention.hours"),
+        "message.max.bytes": ("1048576", "--set message.max.bytes"),
+    }
+
+
+def test_settings_and_topic_config_fit_together() -> None:
+    settings = load(
+        "topics.orders.segment.bytes=1MiB", "log.retention.hours=1d", "log.cleaner.min.cleanable.ratio=0.25"
+    )
+    config = resolve_topic_config(
+        "orders",
+        overrides=settings.topic_overrides("orders"),
+        topic_configs={"segment.bytes": "5000"},
+        settings_defaults=settings.broker_defaults(),
+    )
+    assert (config.segment_bytes, config.retention_ms, config.min_cleanable_dirty_ratio) == (1048576, 86_400_000, 0.25)
+    assert config.origins["retention.ms"] == "--set log.retention.hours"
+
+
+EDGES = ["", "x", "-2", "-1", "0", "1", "3", "4", "13", "14", "0.5", "1.1", "true", "compact", "offset", "header"]
+EDGES += [str(2**31 - 1), str(2**31), str(2**63 - 1), str(2**63)]
+
+
+@pytest.mark.parametrize("key", sorted(TOPIC_KEYS))
+def test_both_sides_agree_on_what_a_topic_key_takes(key: str) -> None:
+    """The ranges of the settings models and of the topic configuration are the same table, written twice."""
+    rule = TOPIC_RULES[key]
+    same_unit = [synonym.name for synonym in rule.synonyms if synonym.name in DAEMON_KEYS and synonym.factor == 1]
+    for text in EDGES:
+        try:
+            rule.value.read(text)
+        except ValueError:
+            valid = False
+        else:
+            valid = True
+        for name in (f"topics.orders.{key}", *same_unit):
+            _, problems = read_settings([], [f"{name}={text}"], {})
+            wrong = [problem for problem in problems if "must be" in problem.message]
+            assert bool(wrong) != valid, (name, text)
+
+
+def test_kafka_defaults_of_the_settings_are_those_of_the_topic_config() -> None:
+    daemon = load()
+    for rule in TOPIC_RULES.values():
+        for synonym in rule.synonyms:
+            value = daemon.value(synonym.name) if synonym.name in DAEMON_KEYS else None
+            if value is not None:
+                assert (
+                    rule.value.read(kafka_text(value * synonym.factor if synonym.factor > 1 else value)) == rule.default
+                )
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({"STATE_DIRECTORY": "/var/lib/a", "XDG_STATE_HOME": "/x", "HOME": "/h"}, "/var/lib/a"),
+        ({"STATE_DIRECTORY": "/var/lib/a:/var/lib/b"}, "/var/lib/a"),
+        ({"XDG_STATE_HOME": "/x", "HOME": "/h"}, "/x/cleanerd"),
+        ({"XDG_STATE_HOME": "relative", "HOME": "/h"}, "/h/.local/state/cleanerd"),
+        ({"STATE_DIRECTORY": "", "XDG_STATE_HOME": "", "HOME": "/h"}, "/h/.local/state/cleanerd"),
+    ],
+)
+def test_state_directory(environ: dict[str, str], path: str) -> None:
+    """formats.md section 3."""
+    assert str(default_state_dir(environ)) == path
+    assert str(load(environ=environ).daemon.cleanerd_state_dir) == path
+    assert load(environ=environ).origins["cleanerd.state.dir"] == "default"
+
+
+def test_optional_values() -> None:
+    daemon = load("cleanerd.disk.reserve=5GiB", "cleanerd.broker.properties=~/server.properties").daemon
+    assert daemon.cleanerd_disk_reserve == 5 * 2**30
+    assert "~" not in str(daemon.cleanerd_broker_properties)
+    assert load("cleanerd.disk.reserve=auto").daemon.cleanerd_disk_reserve is None
+    assert load().daemon.cleanerd_metadata_log_dir is None
