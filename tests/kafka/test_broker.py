@@ -1,0 +1,85 @@
+"""The broker that tests and demo start is a real one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from cleanerd.demo.broker import STARTED, Broker, BrokerError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+
+@pytest.fixture(params=["broker_43", "broker_39"])
+def start_broker(request: pytest.FixtureRequest) -> StartBroker:
+    found: StartBroker = request.getfixturevalue(request.param)
+    return found
+
+
+def produce(broker: Broker, values: list[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    for value in values:
+        producer.produce("t", key=b"k", value=value, partition=0)
+    assert producer.flush(30) == 0
+
+
+def consume(broker: Broker, count: int) -> list[bytes]:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.auto.commit": False})
+    consumer.assign([TopicPartition("t", 0, 0)])
+    values: list[bytes] = []
+    while len(values) < count:
+        message = consumer.poll(30)
+        assert message is not None, f"only {values} came"
+        if message.error() is None:
+            values.append(message.value() or b"")
+    consumer.close()
+    return values
+
+
+def test_start_produce_stop_restart_kill(start_broker: StartBroker) -> None:
+    """Data survives a clean restart and a kill; each start logs ``Kafka Server started`` (U-27)."""
+    broker = start_broker(log_dirs=2, properties={"log.segment.bytes": "1048576"})
+    assert STARTED in broker.log_text()
+    assert "log.segment.bytes=1048576\n" in broker.properties_file.read_text()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
+    produce(broker, [b"1", b"2"])
+    pid = broker.pid
+
+    broker.stop()
+    assert not broker.running
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert all((log_dir / ".kafka_cleanshutdown").exists() for log_dir in broker.log_dirs)
+    assert sum((log_dir / "t-0").is_dir() for log_dir in broker.log_dirs) == 1
+
+    broker.start()
+    assert consume(broker, 2) == [b"1", b"2"]
+    produce(broker, [b"3"])
+
+    broker.kill()
+    assert not any((log_dir / ".kafka_cleanshutdown").exists() for log_dir in broker.log_dirs)
+    broker.start()
+    assert STARTED in broker.log_text()
+    assert consume(broker, 3) == [b"1", b"2", b"3"]
+
+
+def test_a_broker_that_cannot_start_says_why(broker_43: StartBroker) -> None:
+    """The end of its log is in the message, and no process is left."""
+    with pytest.raises(BrokerError, match=r"num\.io\.threads"):
+        broker_43(properties={"num.io.threads": "0"})
+    assert not broker_43.brokers[0].running
+
+
+def test_jars_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BrokerError, match="cannot be formatted"):
+        Broker(tmp_path / "nothing", tmp_path / "work", version="4.3.1").start()
