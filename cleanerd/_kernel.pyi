@@ -1,8 +1,8 @@
 """The contract of the compiled kernel: bytes, keys and bits. No policy, no path, no clock, no configuration.
 
-Every array argument is one-dimensional and contiguous; every column that comes back is read-only. ``n`` is the number of
-records, ``b`` the number of batches, ``w`` the number of written batches. Offsets, timestamps and producer ids are int64 as
-in the log. Bitmaps are uint64 words, bit ``i`` of word ``i // 64`` counted from the least significant bit.
+Every array argument is one-dimensional and contiguous; every column that comes back is read-only. ``n`` is the number
+of records, ``b`` the number of batches, ``w`` the number of written batches. Offsets, timestamps and producer ids are
+int64 as in the log. Bitmaps are uint64 words, bit ``i`` of word ``i // 64`` counted from the least significant bit.
 
 Nobody may write into an input array during a call: the GIL is released.
 """
@@ -70,8 +70,8 @@ class KernelBugError(Exception):
 class Batches:
     """The batch table. All columns have ``b`` rows, ``first_record`` has ``b + 1``.
 
-    Legacy batches (``magic`` 0 and 1) appear with their frame only: ``base_offset == last_offset`` = the offset in the frame,
-    no records, the other columns -1; ``attributes`` is theirs.
+    Legacy batches (``magic`` 0 and 1) appear with their frame only: ``base_offset == last_offset`` = the offset in
+    the frame, no records, the other columns -1; ``attributes`` is theirs.
     """
 
     @property
@@ -101,7 +101,9 @@ class Batches:
     @property
     def crc(self) -> NDArray[np.uint32]: ...
     @property
-    def first_record(self) -> NDArray[np.uint32]: ...  # [b + 1], into the record table; the difference is the record count
+    def first_record(
+        self,
+    ) -> NDArray[np.uint32]: ...  # [b + 1], into the record table; the difference is the record count
     @property
     def consumed(self) -> int: ...
     """Bytes of whole batches read: the next chunk starts at ``position + consumed``."""
@@ -139,7 +141,8 @@ def scan_headers(data: NDArray[np.uint8], position: int, *, verify_crc: bool = F
     """Headers of all whole batches; nothing is decompressed. ``position`` is the file position of ``data[0]``.
 
     Raises:
-        CorruptLogError: a size below the smallest batch, a magic other than 0, 1, 2, a negative record count, an offset delta
+        CorruptLogError: a size below the smallest batch, a magic other than 0, 1, 2, a negative record count, an
+        offset delta
             below zero, a wrong CRC-32C (``verify_crc``, magic 2).
     """
 
@@ -157,9 +160,10 @@ def decode_chunk(
     ``max_unpacked``: bytes that one batch may unpack to.
 
     Raises:
-        CorruptLogError: what scan_headers raises, and: unknown codec, damaged compressed data, more than ``max_unpacked``, a
-            record that does not use exactly its length, offset deltas that do not rise strictly or pass the last offset,
-            a record count that the bytes do not bear out.
+        CorruptLogError: what scan_headers raises, and: unknown codec, damaged compressed data, more than
+        ``max_unpacked``, a
+            record that does not use exactly its length, offset deltas that do not rise strictly or pass the last
+            offset, a record count that the bytes do not bear out.
     """
 
 @final
@@ -181,7 +185,8 @@ class OffsetMap:
     ) -> int:
         """Record ``i`` has ordinal ``first_ordinal + i``. Rows where ``mask`` is false are passed over.
 
-        Returns the number of rows dealt with: ``n``, or less when the map is full (that row and the rest were not put).
+        Returns the number of rows dealt with: ``n``, or less when the map is full (that row and the rest were not
+        put).
         """
     def contains(
         self, key_hash: NDArray[np.uint64], mask: NDArray[np.bool_], *, shard: int = 0, shards: int = 1
@@ -247,14 +252,15 @@ def rewrite_chunk(
 ) -> Written:
     """Do what ``actions`` says with each whole batch in ``data``; ``actions[0]`` and ``first_bit`` belong to the first.
 
-    ``actions`` may be longer than the batches in ``data``. Dropped batches are neither checked nor unpacked. Rebuilt batches
-    follow F-2.2, F-2.5, F-2.6 and C-52, with record attributes kept (U-14) and the batch's own codec at its default level.
-    A negative ``delete_horizon`` with ACTION_SET_HORIZON rebuilds without the bit (C-50). Stops early, between batches, when
-    the output grows large.
+    ``actions`` may be longer than the batches in ``data``. Dropped batches are neither checked nor unpacked. Rebuilt
+    batches follow F-2.2, F-2.5, F-2.6 and C-52, with record attributes kept (U-14) and the batch's own codec at its
+    default level. A negative ``delete_horizon`` with ACTION_SET_HORIZON rebuilds without the bit (C-50). Stops early,
+    between batches, when the output grows large.
 
     Raises:
         CorruptLogError: as decode_chunk, for the batches that are copied, rebuilt or emptied; also what C-54 lists.
-        ValueError: fewer actions or keep bits than batches or records, an unknown action, REBUILD that keeps no record,
+        ValueError: fewer actions or keep bits than batches or records, an unknown action, REBUILD that keeps no
+        record,
             anything but DROP or COPY for a legacy batch.
     """
 

@@ -62,9 +62,7 @@ class CorruptionError(CleanerdError):
 
     exit_code = 5
 
-    def __init__(
-        self, message: str, *, where: str | None = None, position: int = -1, hint: str | None = None
-    ) -> None:
+    def __init__(self, message: str, *, where: str | None = None, position: int = -1, hint: str | None = None) -> None:
         super().__init__(message, where=where, hint=hint)
         self.position = position
 

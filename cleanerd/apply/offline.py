@@ -130,7 +130,6 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
 
     Raises:
         CorruptionError: the producer state cannot be rebuilt from the log.
-
     """
     log, config = found.log, found.config
     producers = read_producers(log, reader, now_ms=wishes.now_ms, expiration_ms=means.producer_id_expiration_ms)
@@ -169,6 +168,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         chunk_bytes=means.chunk_bytes,
         max_unpacked_bytes=means.max_unpacked_bytes,
         origins=tuple(sorted(config.origins.items())),
+        notes=tuple(f"producer snapshot passed over: {damage}" for damage in producers.damaged_snapshots),
     )
 
 
@@ -215,7 +215,7 @@ def _carry_out(
             "rewrite": cleaning.totals.rewrite_seconds,
             "apply": apply_seconds,
         },
-        notes=(*blank.notes, *_oversize_note(cleaning)),
+        notes=(*blank.notes, *plan.notes, *_oversize_note(cleaning)),
     )
     _remember(locked, found, plan, after, result)
     return result
@@ -292,7 +292,6 @@ def _probe(locked: LockedDir, files: PartitionFiles, log: PartitionLog, director
 
     Raises:
         LogDirBusyError: somebody has, or it cannot be known and the settings ask for knowing it.
-
     """
     name = file_name(log.active.base, SEGMENT_SUFFIX)
     answer = probe_lease(name, dir_fd=directory)

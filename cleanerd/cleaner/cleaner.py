@@ -70,7 +70,6 @@ class Cleaning:
 
         Raises:
             UnsupportedLogError, CorruptionError, CleanerdError: see ``decide``.
-
         """
         if self._decision is None:
             self._progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
@@ -86,7 +85,6 @@ class Cleaning:
 
         Raises:
             UnsupportedLogError, CorruptionError, CleanerdError: the groups given out before stand.
-
         """
         waiting = self.groups()
         segments = self.decision.segments

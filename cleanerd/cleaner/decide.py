@@ -74,7 +74,6 @@ def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
     Raises:
         UnsupportedLogError, CorruptionError: see ``SegmentEvidence.add``.
         CleanerdError: the distinct keys do not fit even the largest number of shards.
-
     """
     offset_map = OffsetMap(map_bytes(plan), load=plan.map_load)
     shards = 1

@@ -60,7 +60,6 @@ class SegmentEvidence:
         Raises:
             UnsupportedLogError: batches that this version does not clean.
             CorruptionError: offsets that do not ascend or leave the segment's range.
-
         """
         batches, records = chunk.batches, chunk.records
         self._check(batches)

@@ -65,7 +65,6 @@ class DirtyIndex:
         Raises:
             MapFullError: the keys of this shard do not fit.
             UnsupportedLogError, CorruptionError: see ``SegmentEvidence.add``.
-
         """
         offset_map.clear()
         for row, source in enumerate(dirty_sources(self._plan)):
@@ -118,7 +117,6 @@ def put(
 
     Raises:
         MapFullError: not all of them fit.
-
     """
     mask = keyed_rows(records, rows)
     if offset_map.put_max(records.key_hash, first_ordinal, mask, shard=shard, shards=shards) < len(records):

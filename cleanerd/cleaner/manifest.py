@@ -112,7 +112,6 @@ class Manifest:
         Raises:
             UnsupportedLogError: a newer cleanerd wrote it.
             CorruptionError: anything else that is no manifest.
-
         """
         try:
             body = json.loads(data)
@@ -168,7 +167,6 @@ def staging_path(plan_id: str) -> str:
 
     Raises:
         ValueError: no plan id.
-
     """
     if PLAN_ID.fullmatch(plan_id) is None:
         raise ValueError(f"{plan_id[:60]!r} is no plan id")
@@ -185,7 +183,6 @@ def write_manifest(directory: int, manifest: Manifest, *, where: str = MANIFEST)
 
     Raises:
         CleanerdError: it cannot be written.
-
     """
     temporary = f"{MANIFEST}.tmp"
     try:
@@ -206,7 +203,6 @@ def read_manifest(directory: int, *, where: str = MANIFEST) -> Manifest | None:
     Raises:
         UnsupportedLogError, CorruptionError: as :meth:`Manifest.from_json`.
         CleanerdError: it cannot be read.
-
     """
     try:
         with open(os.open(MANIFEST, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory), "rb") as file:

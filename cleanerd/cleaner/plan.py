@@ -70,6 +70,7 @@ class CleaningPlan:
     chunk_bytes: int
     max_unpacked_bytes: int
     origins: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``plan.json``."""

@@ -124,7 +124,6 @@ def rewrite_group(
         GroupTooLargeError: more than one source, and the output passes ``segment_bytes``.
         UnsupportedLogError: one source alone gives more than a segment can hold (2^31 - 1 bytes).
         CorruptionError: a batch that stays is damaged.
-
     """
     target = _Target(plan, group[0].source.base, output)
     last = max((row for row, member in enumerate(group) if len(member.actions)), default=-1)

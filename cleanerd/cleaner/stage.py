@@ -66,7 +66,6 @@ class Staging:
 
         Raises:
             CleanerdError: it cannot be written, or the disk reserve would be touched.
-
         """
         base = group[0].source.base
         name = file_name(base, ".log")
@@ -88,7 +87,6 @@ class Staging:
 
         Raises:
             CleanerdError: they cannot be written.
-
         """
         base = written.base
         files: dict[FileKind, FileFact] = {"log": FileFact(written.log_bytes, written.log_crc32c)}
@@ -189,7 +187,6 @@ class LogFile:
 
         Raises:
             CleanerdError: no space, or the disk failed.
-
         """
         try:
             write_all(self._descriptor, data.data)

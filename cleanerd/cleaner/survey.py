@@ -65,7 +65,6 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
     Raises:
         CorruptionError, CleanerdError: it cannot be read.
         RefusedError: ``--first-dirty`` or ``--up-to`` lie outside of what is possible.
-
     """
     log = read_partition(log_dir, name)
     with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:

@@ -35,7 +35,6 @@ def verify_staged(
     Raises:
         CleanerdError: they differ; nothing of the group may be used.
         CorruptionError: the staged bytes do not parse.
-
     """
     seen = _Seen(f"{reader.path}/{staged.base:020d}.log")
     for batches in reader.chunks(staged, seen.scan):

@@ -15,6 +15,7 @@ from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count, human_ms
 from cleanerd.cli.plan import preview
 from cleanerd.cli.scope import (
+    Target,
     broker_facts,
     cleaning_options,
     compacted_partitions,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import Wishes
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.topic_config import TopicConfig
     from cleanerd.settings import Settings
 
 LOCK_WAIT_SECONDS = 2.0
@@ -123,21 +123,22 @@ def _clean_dir(
             )
         locked = LockedDir(log_dir, lock, store, facts.means())
         results = []
-        for name, config in compacted_partitions(facts, log_dir, wanted):
-            result = _clean_one(output, locked, name, config, wishes)
+        for target in compacted_partitions(facts, log_dir, wanted):
+            result = _clean_one(output, locked, target, wishes)
             for note in result.notes:
-                output.note(f"{name}: {note}")
+                output.note(f"{target.name}: {note}")
             if result.error is not None:
-                output.warning(f"{name}: {result.reason}")
+                output.warning(f"{target.name}: {result.reason}")
             results.append(result)
         return results
 
 
-def _clean_one(
-    output: Output, locked: LockedDir, name: TopicPartition, config: TopicConfig, wishes: Wishes
-) -> CleaningResult:
-    with _Bars(output, str(name)) as bars:
-        return clean_partition(locked, name, config, wishes, bars)
+def _clean_one(output: Output, locked: LockedDir, target: Target, wishes: Wishes) -> CleaningResult:
+    if target.config is None:
+        error = target.error
+        return CleaningResult(target.name, str(locked.log_dir.path), "skipped", str(error), error=error)
+    with _Bars(output, str(target.name)) as bars:
+        return clean_partition(locked, target.name, target.config, wishes, bars)
 
 
 class _Bars:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cleanerd.apply.lock import is_held
 from cleanerd.apply.offline import disk_reserve_bytes, make_plan
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.survey import Survey, survey
@@ -15,6 +16,7 @@ from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count
 from cleanerd.cli.scope import (
     BrokerFacts,
+    Target,
     broker_facts,
     cleaning_options,
     compacted_partitions,
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import Wishes
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.topic_config import TopicConfig
     from cleanerd.settings import Settings
 
 WORK_TO_DO = 10
@@ -91,7 +92,6 @@ def preview(
 
     Raises:
         CleanerdError: a log directory or the configuration cannot be read.
-
     """
     log_dirs = [read_log_dir(path) for path in paths]
     require_found(wanted, log_dirs)
@@ -99,8 +99,14 @@ def preview(
     rows: list[Row] = []
     for log_dir in log_dirs:
         facts = broker_facts(settings, log_dir, [other for other in paths if other != log_dir.path])
-        for name, config in compacted_partitions(facts, log_dir, wanted):
-            rows.append(_row(common.output, facts, log_dir, name, config, store, wishes, exact=exact))
+        seen = wishes
+        if is_held(log_dir.path):
+            common.output.note(f"{log_dir.path}: a broker runs on it; these are the figures of its last checkpoints")
+            seen = replace(wishes, unclean=True)
+        rows += [
+            _row(common.output, facts, log_dir, target, store, seen, exact=exact)
+            for target in compacted_partitions(facts, log_dir, wanted)
+        ]
     for warning in store.warnings:
         common.output.warning(warning)
     _tell(common.output, rows, exact=exact)
@@ -115,19 +121,18 @@ def _row(
     output: Output,
     facts: BrokerFacts,
     log_dir: LogDir,
-    name: TopicPartition,
-    config: TopicConfig,
+    target: Target,
     store: StateStore,
     wishes: Wishes,
     *,
     exact: bool,
 ) -> Row:
     try:
-        found = survey(log_dir, name, config, store, wishes)
+        found = survey(log_dir, target.name, target.require_config(), store, wishes)
         saving = _saving(output, facts, log_dir, found, wishes) if exact and found.to_clean else None
     except CleanerdError as error:
-        return Row(name, log_dir, None, None, error)
-    return Row(name, log_dir, found, saving, None)
+        return Row(target.name, log_dir, None, None, error)
+    return Row(target.name, log_dir, found, saving, None)
 
 
 def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, wishes: Wishes) -> Saving:

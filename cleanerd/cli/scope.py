@@ -45,7 +45,6 @@ class BrokerFacts:
 
         Raises:
             ConfigError: a value that Kafka would not take.
-
         """
         return resolve_topic_config(
             topic,
@@ -60,7 +59,6 @@ class BrokerFacts:
 
         Raises:
             ConfigError: ``producer.id.expiration.ms`` has a value that Kafka would not take.
-
         """
         daemon = self.settings.daemon
         expiration_ms, _ = resolve_producer_id_expiration_ms(
@@ -96,7 +94,6 @@ def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path]) ->
 
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
-
     """
     configured = settings.daemon.cleanerd_metadata_log_dir
     candidates = [configured] if configured is not None else [log_dir.path, *others]
@@ -121,30 +118,54 @@ def _server_properties(path: Path) -> Mapping[str, str]:
         ) from error
 
 
-def compacted_partitions(
-    facts: BrokerFacts, log_dir: LogDir, wanted: Sequence[TopicPartition]
-) -> list[tuple[TopicPartition, TopicConfig]]:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A partition to look at; ``error`` instead of its configuration when that is wrong or unknown."""
+
+    name: TopicPartition
+    config: TopicConfig | None
+    error: CleanerdError | None
+
+    def require_config(self) -> TopicConfig:
+        """The configuration.
+
+        Raises:
+            CleanerdError: there is none; says why.
+        """
+        if self.config is None:
+            raise self.error or CleanerdError("has no configuration", where=str(self.name))
+        return self.config
+
+
+def compacted_partitions(facts: BrokerFacts, log_dir: LogDir, wanted: Sequence[TopicPartition]) -> list[Target]:
     """The partitions of ``log_dir`` to look at: those in ``wanted``, or all that are known to be compacted.
 
-    Raises:
-        ConfigError: a wanted partition is not compacted, its policy is unknown, or it must never be cleaned.
-
+    A wanted partition that is not compacted, or whose policy nobody stated, is a target with that error.
     """
-    chosen = [name for name in log_dir.partitions if not wanted or name in wanted]
-    result = []
-    for name in chosen:
-        config = facts.topic_config(name.topic)
-        if wanted:
-            require_known_policy(config)
-            if not config.is_compacted:
-                raise ConfigError(
-                    f"cleanup.policy is {','.join(sorted(config.cleanup_policy))}, not compact",
-                    where=str(name),
-                    hint=f"it comes from: {config.origins['cleanup.policy']}",
-                )
-        if config.is_compacted and name.topic not in NEVER_CLEANED:
-            result.append((name, config))
-    return result
+    targets = []
+    for name in log_dir.partitions:
+        if (wanted and name not in wanted) or name.topic in NEVER_CLEANED:
+            continue
+        try:
+            config = facts.topic_config(name.topic)
+            if wanted:
+                _require_compacted(config)
+        except CleanerdError as error:
+            targets.append(Target(name, None, error))
+            continue
+        if config.is_compacted:
+            targets.append(Target(name, config, None))
+    return targets
+
+
+def _require_compacted(config: TopicConfig) -> None:
+    require_known_policy(config)
+    if not config.is_compacted:
+        raise ConfigError(
+            f"cleanup.policy is {','.join(sorted(config.cleanup_policy))}, not compact",
+            where=config.topic,
+            hint=f"it comes from: {config.origins['cleanup.policy']}",
+        )
 
 
 def parse_partitions(values: Sequence[str]) -> tuple[TopicPartition, ...]:
@@ -152,7 +173,6 @@ def parse_partitions(values: Sequence[str]) -> tuple[TopicPartition, ...]:
 
     Raises:
         click.BadParameter: one is no partition's name.
-
     """
     names = []
     for value in values:
@@ -170,7 +190,6 @@ def require_found(wanted: Sequence[TopicPartition], log_dirs: Sequence[LogDir]) 
 
     Raises:
         ConfigError: one is not.
-
     """
     present = {name for log_dir in log_dirs for name in log_dir.partitions}
     for name in wanted:
@@ -185,7 +204,6 @@ def wishes_from(options: Mapping[str, Any]) -> Wishes:
 
     Raises:
         click.UsageError: two of them contradict.
-
     """
     if options["from_start"] and options["first_dirty"] is not None:
         raise click.UsageError("--first-dirty and --from-start exclude each other")

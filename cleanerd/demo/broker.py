@@ -92,7 +92,6 @@ class Broker:
 
         Raises:
             BrokerError: it is not running.
-
         """
         if self._process is None:
             raise BrokerError("the broker is not running")
@@ -130,7 +129,6 @@ class Broker:
 
         Raises:
             BrokerError: it ended, did not serve in time, or its log lacks ``Kafka Server started`` (U-27).
-
         """
         if self.running:
             raise BrokerError("the broker is running already")
@@ -159,7 +157,6 @@ class Broker:
 
         Raises:
             BrokerError: it did not end in time; it has been killed then.
-
         """
         if self._process is None:
             return

@@ -48,7 +48,6 @@ def read_batches(path: Path, *, start: int = 0, cut_tail_ends: bool, limit_bytes
     Raises:
         CorruptionError: an impossible size or magic, a batch above the limit, a cut tail that is no end.
         OSError: the file cannot be read.
-
     """
     where = str(path)
     with path.open("rb", buffering=_BUFFER_BYTES) as file:

@@ -43,7 +43,6 @@ def read_bounds(
     Raises:
         CorruptionError: a time index or a first batch that has to be read is damaged.
         CleanerdError: a file cannot be read.
-
     """
     bases = [segment.base for segment in log.segments]
     sealed = log.segments[:-1]
@@ -72,7 +71,6 @@ def log_end_offset(log: PartitionLog, reader: SegmentReader) -> int:
 
     Raises:
         CorruptionError: the active segment is damaged after its last index entry.
-
     """
     end = log.active.base
     for batches in reader.headers(log.active, start=_last_indexed_position(log, log.active)):

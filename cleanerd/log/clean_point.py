@@ -61,7 +61,7 @@ class PartitionState:
 
 
 class StateStore:
-    """The state directory. Reading never fails: what cannot be used is told by ``warnings`` and counts as absent."""
+    """The state directory. Reading never fails: what cannot be used counts as absent, see ``warnings``."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -78,7 +78,6 @@ def read_cluster_metadata(directory: Path, *, only_before_ms: int | None) -> Clu
         CorruptionError: damaged files, a gap between snapshot and log, transaction records out of order.
         UnsupportedLogError: a newer version of a record that matters.
         CleanerdError: the directory is missing or cannot be read.
-
     """
     for attempt in range(_ATTEMPTS):
         try:

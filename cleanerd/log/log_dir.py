@@ -57,7 +57,6 @@ def read_log_dir(path: Path) -> LogDir:
         ConfigError: not a log directory of a broker.
         CorruptionError: a checkpoint or ``meta.properties`` does not parse.
         CleanerdError: a file cannot be read.
-
     """
     if not path.is_dir():
         what = "is not a directory" if path.exists() else "does not exist"

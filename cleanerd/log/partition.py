@@ -77,7 +77,6 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
     Raises:
         CorruptionError: ``partition.metadata`` or ``leader-epoch-checkpoint`` does not parse, or there is no segment.
         CleanerdError: the directory or a file in it cannot be read.
-
     """
     path = log_dir.path / str(name)
     segments, snapshots, unfinished = _list(path)

@@ -54,7 +54,6 @@ def read_producers(log: PartitionLog, reader: SegmentReader, *, now_ms: int, exp
 
     Raises:
         CorruptionError: the log itself is damaged after the snapshot.
-
     """
     state, snapshot_offset, damaged = _newest_snapshot(log)
     end = _replay(log, reader, state, snapshot_offset)

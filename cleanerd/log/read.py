@@ -59,7 +59,6 @@ class SegmentReader:
 
         Raises:
             CleanerdError: it cannot be opened.
-
         """
         try:
             directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -95,7 +94,6 @@ class SegmentReader:
 
         Raises:
             CorruptionError: see ``scan_headers``; also a segment that ends inside a batch (C-57).
-
         """
         return self.chunks(segment, _kernel.scan_headers, start=start)
 
@@ -107,7 +105,6 @@ class SegmentReader:
         Raises:
             CorruptionError: the call found damage, or the segment ends inside a batch.
             CleanerdError: the file is gone or cannot be read, or has become shorter.
-
         """
         name = file_name(segment.base, SEGMENT_SUFFIX)
         where = f"{self.path}/{name}"

@@ -206,7 +206,6 @@ def resolve_topic_config(
         ConfigError: a value that Kafka would not take, lags that cross, or a strategy that this release does not have;
             names the key, the value and its origin.
         RefusedError: the topic is never cleaned (U-11).
-
     """
     if topic in NEVER_CLEANED:
         raise RefusedError("the controllers' metadata log is never cleaned", where=topic)
@@ -235,7 +234,6 @@ def resolve_producer_id_expiration_ms(
 
     Raises:
         ConfigError: a value that Kafka would not take.
-
     """
     layers = _layers(broker_configs, broker_defaults, server_properties, settings_defaults)
     rule = _BROKER_ONLY_RULES[_PRODUCER_EXPIRATION]
@@ -248,7 +246,6 @@ def require_known_policy(config: TopicConfig) -> None:
 
     Raises:
         ConfigError: ``config.policy_known`` is False; names the three ways to say it.
-
     """
     if config.policy_known:
         return

@@ -18,7 +18,7 @@ class FirstDirty:
 
 
 def first_dirty(checkpoint: int | None, log_start_offset: int, log_end_offset: int) -> FirstDirty:
-    """The first dirty offset by a checkpoint that may be missing or wrong (C-02, C-03); either bound itself is valid."""
+    """The first dirty offset by a checkpoint that may be missing or wrong (C-02, C-03); both bounds are valid."""
     if checkpoint is None:
         return FirstDirty(log_start_offset, "")
     if checkpoint < log_start_offset:
@@ -55,7 +55,6 @@ def bound(limits: Mapping[str, int], bases: Sequence[int], first_dirty_offset: i
         limits: what limits cleaning -> offset. Contains the active segment's base.
         bases: base offsets of all segments, ascending; the last is the active one.
         first_dirty_offset: the raw bound is raised to it (C-06).
-
     """
     limited_by = min(limits, key=lambda name: limits[name])
     raw = max(limits[limited_by], first_dirty_offset)
@@ -101,7 +100,6 @@ def too_young(largest_timestamps_ms: Sequence[tuple[int, int]], now_ms: int, min
         largest_timestamps_ms: (base offset, largest timestamp) of the non-active segments from the first dirty on.
         now_ms: the time of this cleaning.
         min_lag_ms: ``min.compaction.lag.ms``; 0 switches the rule off.
-
     """
     if min_lag_ms <= 0:
         return None

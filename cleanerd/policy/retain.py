@@ -62,7 +62,6 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
         records: bitmaps over the segment's ``n = first_record[b]`` records.
         first_record: [b + 1] uint32, where each batch's records begin.
         batch_flags: [b] uint8 of ``BATCH_*``.
-
     """
     total = int(first_record[-1])
     beyond = bits_from(records.cleaned_records, total)

@@ -24,5 +24,8 @@ def unsupported(batches: _kernel.Batches) -> str | None:
     transactional = (batches.attributes & (TRANSACTIONAL | CONTROL)) != 0
     if transactional.any():
         row = int(np.argmax(transactional))
-        return f"batch at offset {batches.base_offset[row]} is transactional: this version cleans non-transactional data only"
+        return (
+            f"batch at offset {batches.base_offset[row]} is transactional: "
+            "this version cleans non-transactional data only"
+        )
     return None
