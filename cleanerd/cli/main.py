@@ -88,10 +88,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; the result is the exit code. Never raises."""
     try:
         with _signals_as_exceptions():
-            # A verb's exit code is what it returns (an int) or gives to ctx.exit().
-            result = cli.main(args=list(arguments), prog_name="cleanerd", standalone_mode=False)
-            sys.stdout.flush()
-        code = result if isinstance(result, int) else 0
+            code = _invoke(arguments)
     except _StoppedBySignal as stop:
         print_error(f"stopped by {signal.Signals(stop.signal_number).name}")
         code = 128 + stop.signal_number
@@ -114,6 +111,19 @@ def run(arguments: Sequence[str]) -> int:
         text = f"unexpected error: {type(error).__name__}: {error}"
         code = _failed(f"{text} (-v shows where; please report it)", error, arguments)
     return code
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    # Not cli.main(): it would answer a closed pipe and Ctrl-C itself, both with 1.
+    try:
+        with cli.make_context("cleanerd", list(arguments)) as context:
+            result = cli.invoke(context)
+    except click.exceptions.Exit as leave:
+        result = leave.exit_code
+    # Now, while somebody listens: at the interpreter's exit a full disk or a closed pipe is nobody's error.
+    sys.stdout.flush()
+    # A verb's exit code is what it returns (an int) or gives to ctx.exit().
+    return result if isinstance(result, int) else 0
 
 
 def _failed(text: str, error: Exception, arguments: Sequence[str]) -> int:

@@ -104,7 +104,7 @@ class Output:
 
 def print_error(text: str) -> None:
     """The one line that says what went wrong."""
-    _write(sys.stderr, f"cleanerd: {printable(text)}\n")
+    _write(sys.stderr, f"cleanerd: {printable(' '.join(text.splitlines()))}\n")
 
 
 def print_traceback(error: BaseException) -> None:

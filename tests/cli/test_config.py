@@ -1,0 +1,108 @@
+"""``cleanerd config``: show with origins, check with every mistake, generate."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cli.main import run
+from cleanerd.settings.generate import generate
+from cleanerd.settings.keys import DAEMON_KEYS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "cleanerd.toml"
+    path.write_text('"log.segment.bytes" = "64MiB"\n[topics."*-log"]\n"cleanup.policy" = ["compact", "delete"]\n')
+    return path
+
+
+def test_show_has_every_key_with_its_origin(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "show", "--config", str(file), "--set", "log.retention.hours=2d"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0] == ["KEY", "VALUE", "ORIGIN"]
+    assert [line[0] for line in lines[1:]] == [*DAEMON_KEYS, 'topics."*-log".cleanup.policy']
+    assert ["log.segment.bytes", "64MiB", "file", str(file)] in lines
+    assert ["log.retention.hours", "2d", "--set"] in lines
+    assert ["cleanerd.disk.reserve", "auto", "default"] in lines
+    assert ["log.retention.ms", "default"] in lines  # no value
+    assert ['topics."*-log".cleanup.policy', "compact,delete", "file", str(file)] in lines
+
+
+def test_show_json_has_plain_values_in_kafkas_units(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "show", "--json", "--config", str(file), "--set", "log.retention.hours=2d"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == 1
+    settings = {row["key"]: (row["value"], row["origin"]) for row in document["settings"]}
+    assert settings["log.segment.bytes"] == (67108864, f"file {file}")
+    assert settings["log.retention.hours"] == (48, "--set")
+    assert settings["log.preallocate"] == (False, "default")
+    assert settings["log.retention.ms"] == (None, "default")
+    assert settings["log.cleanup.policy"] == ("delete", "default")
+    assert document["topics"] == [
+        {"topic": "*-log", "key": "cleanup.policy", "value": "compact,delete", "origin": f"file {file}"}
+    ]
+
+
+def test_show_for_one_topic(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "show", "--config", str(file), "--topic", "audit-log", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "schema": 1,
+        "topic": "audit-log",
+        "settings": [
+            {"key": "cleanup.policy", "value": "compact,delete", "origin": f'file {file} topics."*-log"'},
+        ],
+    }
+    assert run(["config", "show", "--config", str(file), "--topic", "orders"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "nothing is set for orders" in captured.err
+
+
+def test_show_with_a_mistake_is_3(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "show", "--set", "log.segment.byte=1"]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == (
+        "cleanerd: --set log.segment.byte: unknown key log.segment.byte (did you mean log.segment.bytes?)\n"
+    )
+
+
+def test_check_lists_every_mistake(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "check", "--config", str(file)]) == 0
+    assert capsys.readouterr().out == "ok: 2 settings, the rest are defaults\n"
+    mistakes = ["--set", "x=1", "--set", "log.segment.bytes=1"]
+    assert run(["config", "check", "--config", str(file), *mistakes]) == 3
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert run(["config", "check", "--json", *mistakes]) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["ok"], len(document["problems"])) == (1, False, 2)
+    assert document["problems"][0]["where"] == "--set x"
+
+
+def test_check_finds_paths_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "server.properties"
+    assert run(["config", "check", "--set", f"cleanerd.broker.properties={missing}"]) == 3
+    assert capsys.readouterr().out == f"--set: cleanerd.broker.properties: {missing} does not exist\n"
+    missing.write_text("")
+    assert run(["config", "check", "--set", f"cleanerd.broker.properties={missing}"]) == 0
+
+
+def test_generate_prints_the_file(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["config", "generate"]) == 0
+    assert capsys.readouterr().out == generate()
+
+
+def test_generate_works_whatever_the_environment_says(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what one needs when the settings are wrong."""
+    monkeypatch.setenv("CLEANERD_NONSENSE", "1")
+    assert run(["config", "generate"]) == 0
+    assert run(["config", "show"]) == 3
+    assert "environment CLEANERD_NONSENSE" in capsys.readouterr().err

@@ -1,0 +1,267 @@
+"""The command line's frame: verbs on demand, exit codes, signals, channels (cli.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cleanerd import __version__
+from cleanerd.cli import main as main_module
+from cleanerd.cli.main import VERBS, run
+
+ROOT = Path(__file__).parents[2]
+# Verbs of later releases (cli.md) that must not show up before they work.
+LATER = [
+    "run",
+    "stage",
+    "apply",
+    "undo",
+    "explain",
+    "verify",
+    "audit",
+    "status",
+    "top",
+    "trigger",
+    "delegate",
+    "doctor",
+]
+
+
+@pytest.fixture
+def test_verbs(monkeypatch: pytest.MonkeyPatch) -> None:
+    verbs = {verb: (f"tests.cli.verbs:{verb}", "") for verb in ("end", "say", "ask", "settings")}
+    monkeypatch.setattr(main_module, "VERBS", verbs)
+
+
+def python(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_help_lists_the_verbs_without_loading_them() -> None:
+    """Fast: neither NumPy, pydantic, rich nor the kernel are imported for --help."""
+    code = (
+        "import sys; from cleanerd.cli.main import run; code = run(['--help']);"
+        "heavy = {'numpy', 'pydantic', 'rich', 'structlog', 'cleanerd._kernel'} & set(sys.modules);"
+        "print(code, sorted(heavy))"
+    )
+    done = python("-c", code)
+    assert done.stdout.rstrip().endswith("0 []")
+    for verb, (_, text) in VERBS.items():
+        assert f"  {verb}" in done.stdout
+        assert text in done.stdout
+
+
+def test_verbs_of_later_releases_do_not_appear(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(VERBS) == {"plan", "clean", "inspect", "config", "demo", "bench"}
+    for verb in LATER:
+        assert run([verb]) == 2
+    assert "no verb 'stage'" in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"cleanerd, version {__version__}\n"
+
+
+def test_python_m_cleanerd_is_the_same_command() -> None:
+    assert python("-m", "cleanerd", "--version").stdout == f"cleanerd, version {__version__}\n"
+
+
+def test_a_misspelt_verb_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plna"]) == 2
+    captured = capsys.readouterr()
+    assert "did you mean plan?" in captured.err
+    assert captured.out == ""
+
+
+CODES = [
+    ("ok", 0, ""),
+    ("config", 3, "cleanerd: a.toml:3: bad key (did you mean good.key?)\n"),
+    ("refused", 4, "cleanerd: /log: a broker holds the lock\n"),
+    ("corruption", 5, "cleanerd: /log/0.log at byte 61: a batch of 3 bytes\n"),
+    ("error", 1, "cleanerd: no space\n"),
+    ("os", 1, "cleanerd: /log/x: No such file or directory\n"),
+    (
+        "unexpected",
+        1,
+        "cleanerd: unexpected error: ZeroDivisionError: one by nothing (-v shows where; please report it)\n",
+    ),
+    ("abort", 1, "cleanerd: aborted\n"),
+    ("pipe", 141, ""),
+    ("interrupt", 130, ""),
+    ("SIGINT", 130, "cleanerd: stopped by SIGINT\n"),
+    ("SIGTERM", 143, "cleanerd: stopped by SIGTERM\n"),
+]
+
+
+@pytest.mark.parametrize(("how", "code", "said"), CODES)
+def test_exit_codes_and_the_one_line(how: str, code: int, said: str) -> None:
+    """cli.md: exit codes; one clear line on stderr, nothing on stdout. In a process of its own, as users see it."""
+    done = python("-m", "tests.cli.verbs", "end", how)
+    assert (done.returncode, done.stderr, done.stdout) == (code, said, "")
+
+
+def test_usage_errors_are_2(test_verbs: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (
+        ["end", "usage"],
+        ["end"],
+        ["end", "ok", "--nonsense"],
+        ["say", "-v", "--quiet"],
+        ["say", "--set", "x"],
+    ):
+        assert run(arguments) == 2, arguments
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("how", ["ok", "exit"])
+def test_a_verb_chooses_its_code_by_return_or_exit(test_verbs: None, how: str) -> None:
+    """``plan --exit-code`` gives 10."""
+    assert run(["end", how, "--code", "10"]) == 10
+
+
+def test_the_traceback_needs_v() -> None:
+    quiet, loud = (python("-m", "tests.cli.verbs", "end", "unexpected", *extra) for extra in ((), ("-v",)))
+    assert "Traceback" not in quiet.stderr
+    assert "Traceback" in loud.stderr
+    assert quiet.returncode == loud.returncode == 1
+
+
+def test_signal_handlers_are_put_back(test_verbs: None) -> None:
+    import signal  # noqa: PLC0415
+
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    run(["end", "SIGTERM"])
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_full_disk_on_stdout_is_a_failure() -> None:
+    """A result that was not written is no success."""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cleanerd", "config", "generate"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE,
+            text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["config", "generate"], ["--help"]])
+def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
+    """``cleanerd ... | head``: no message, no traceback of the interpreter's last flush."""
+    code = f"import sys; from cleanerd.cli.main import run; sys.stdin.read(); sys.exit(run({arguments}))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()  # before the verb writes: it waits for the end of its input
+        process.stdin.close()
+        assert process.wait(60) == 141
+        assert process.stderr.read() == b""
+
+
+def test_channels_without_a_terminal() -> None:
+    """cli.md: stdout carries the result only; no bars, colours or control characters."""
+    done = python("-m", "tests.cli.verbs", "say")
+    assert done.stdout == "TOPIC      BYTES\norders         5\na\\x1b[2Jb  1,000\n"
+    assert "\x1b" not in done.stderr
+    assert 'level=info event="an info line" partition=orders-0' in done.stderr
+    assert "a debug line" not in done.stderr
+    assert "a note\nwarning: a warning\n" in done.stderr
+
+
+def test_quiet_and_verbose() -> None:
+    quiet = python("-m", "tests.cli.verbs", "say", "--quiet").stderr
+    assert "an info line" not in quiet
+    assert "a note" not in quiet
+    assert "an error line" in quiet
+    assert "warning: a warning" in quiet
+    assert "a debug line" in python("-m", "tests.cli.verbs", "say", "-v").stderr
+
+
+def test_json_is_one_object_with_the_schema_first() -> None:
+    document = json.loads(python("-m", "tests.cli.verbs", "say", "--json").stdout)
+    assert document == {"schema": 1, "partitions": ["a", "b"]}
+    assert next(iter(document)) == "schema"
+
+
+@pytest.mark.parametrize(("environ", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True)])
+def test_colours_only_on_a_terminal_and_not_with_no_color(environ: dict[str, str], coloured: bool) -> None:
+    """The NO_COLOR convention: set and not empty."""
+    main, terminal = pty.openpty()
+    with os.fdopen(terminal, "wb") as stdout:
+        subprocess.run(
+            [sys.executable, "-m", "tests.cli.verbs", "say"], cwd=ROOT, stdout=stdout, stderr=subprocess.DEVNULL,
+            env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environ}, timeout=60, check=True,
+        )  # fmt: skip
+    shown = os.read(main, 10_000).decode()
+    os.close(main)
+    assert ("\x1b[1mTOPIC" in shown) is coloured
+    assert "\x1b[2J" not in shown  # not even there does a name from a log directory clear the screen
+
+
+@pytest.mark.parametrize(("extra", "bar"), [([], True), (["--quiet"], False)])
+def test_progress_only_on_a_terminal_and_on_stderr(extra: list[str], bar: bool) -> None:
+    """cli.md: progress bars only on a terminal."""
+    main, terminal = pty.openpty()
+    with os.fdopen(terminal, "wb") as stderr:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.cli.verbs", "say", *extra], cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr,
+            env={**os.environ, "TERM": "xterm"}, text=True, timeout=60, check=True,
+        )  # fmt: skip
+    shown = os.read(main, 20_000).decode()
+    os.close(main)
+    assert ("working" in shown) is bar
+    assert "working" not in done.stdout
+
+
+def test_confirm_without_a_terminal_is_refused_unless_yes() -> None:
+    """cli.md: without a terminal ``clean`` refuses without --yes."""
+    asked = subprocess.run(
+        [sys.executable, "-m", "tests.cli.verbs", "ask"], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert asked.returncode == 4
+    assert "--yes" in asked.stderr
+    assert python("-m", "tests.cli.verbs", "ask", "--yes").stdout == "answer True\n"
+
+
+@pytest.mark.parametrize(("typed", "answer"), [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False)])
+def test_confirm_on_a_terminal(typed: str, answer: bool) -> None:
+    main, terminal = pty.openpty()
+    os.write(main, typed.encode())
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.cli.verbs", "ask"], cwd=ROOT, stdin=terminal, capture_output=True,
+        text=True, timeout=60, check=True,
+    )  # fmt: skip
+    os.close(main)
+    os.close(terminal)
+    assert done.stdout == f"answer {answer}\n"
+    assert "Clean? [y/N]" in done.stderr
+
+
+def test_settings_reach_the_verb(test_verbs: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('"log.segment.bytes" = "1MiB"')
+    assert run(["settings", "--config", str(file)]) == 0
+    assert run(["settings", "--config", str(file), "--set", "log.segment.bytes=2MiB"]) == 0
+    assert capsys.readouterr().out == f"1048576 file {file}\n2097152 --set\n"

@@ -1,0 +1,92 @@
+"""Numbers for people, and text that no terminal obeys."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleanerd.cli.output import Column, Output, human_bytes, human_count, human_ms, printable
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1536, "1.5 KiB"),
+        (2**20 - 1, "1.0 MiB"),  # not 1024.0 KiB
+        (2**30, "1.0 GiB"),
+        (-2048, "-2.0 KiB"),
+        (2**62, "4096.0 PiB"),
+    ],
+)
+def test_human_bytes(count: int, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (0, "0 ms"),
+        (999, "999 ms"),
+        (999.7, "1.0 s"),
+        (1500, "1.5 s"),
+        (59_949, "59.9 s"),
+        (59_950, "1 min"),
+        (125_000, "2 min 5 s"),
+        (3_600_000, "1 h"),
+        (12_000_000, "3 h 20 min"),
+        (608_400_000, "7 d 1 h"),
+        (-125_000, "-2 min 5 s"),
+    ],
+)
+def test_human_ms(duration_ms: float, text: str) -> None:
+    assert human_ms(duration_ms) == text
+
+
+def test_human_count() -> None:
+    assert human_count(1234567) == "1,234,567"
+
+
+@given(st.text())
+def test_printable_text_moves_no_cursor(text: str) -> None:
+    shown = printable(text)
+    assert all(character.isprintable() or character in "\n\t" for character in shown)
+    if text.isprintable():
+        assert shown == text
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A value as verbs have them."""
+
+    path: Path
+    count: np.int64
+
+
+def test_json_takes_what_verbs_have(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = Facts(Path("/log"), np.int64(5))
+    Output(as_json=True).json({"facts": facts, "ratio": np.float64(0.5), "policy": frozenset({"delete", "compact"})})
+    assert json.loads(capsys.readouterr().out) == {
+        "schema": 1,
+        "facts": {"path": "/log", "count": 5},
+        "ratio": 0.5,
+        "policy": ["compact", "delete"],
+    }
+
+
+def test_an_empty_table_shows_its_titles(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().table([Column("TOPIC"), Column("BYTES", right=True)], [])
+    assert capsys.readouterr().out == "TOPIC  BYTES\n"
+
+
+def test_names_that_are_no_utf8_are_shown_escaped(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    Output().line("log-\udcff")
+    assert capsysbinary.readouterr().out == b"log-\\udcff\n"
