@@ -147,7 +147,7 @@ def feature(name: str, level: int) -> bytes:
 
 BEGIN = metadata(23)
 END = metadata(24)
-ABORT = metadata(25, tags=b"\x01\x00\x05\x04why")
+ABORT = metadata(25, tags=b"\x01\x00\x04\x04why")
 
 
 def metadata_batch(base_offset: int, *values: bytes, timestamp: int = 1000) -> bytes:
