@@ -70,11 +70,11 @@ class Broker:
         properties: Mapping[str, str] | None = None,
         jvm_args: Sequence[str] = (),
     ) -> None:
-        self.libs_dir = libs_dir
-        self.work_dir = work_dir
+        self.libs_dir = libs_dir.resolve()
+        self.work_dir = work_dir.resolve()
         self.version = version
         self.port = port or free_port()
-        self.log_dirs = tuple(work_dir / f"d{i + 1}" for i in range(log_dirs))
+        self.log_dirs = tuple(self.work_dir / f"d{i + 1}" for i in range(log_dirs))
         self._controller_port = free_port()
         self._overrides = dict(properties or {})
         self._jvm_args = tuple(jvm_args)

@@ -95,17 +95,18 @@ def fetch(profile: str) -> KafkaJars:
 class Judge:
     """A JVM with the Kafka release ``profile`` (``4.3``, ``3.9``). Not for use by several threads.
 
-    ``benchmark``: with the optimizing compiler, and 2 GiB of heap, for measuring; otherwise small and quick to start.
+    ``benchmark``: with the optimizing compiler, for measuring; otherwise quick to start.
     """
 
     def __init__(self, profile: str, *, benchmark: bool = False) -> None:
         self.jars = fetch(profile)
         self._log = tempfile.NamedTemporaryFile(prefix=f"judge-{profile}-", suffix=".log")  # noqa: SIM115 closed by close()
-        heap = ["-Xmx2g"] if benchmark else ["-Xmx512m", "-XX:TieredStopAtLevel=1"]
+        compiler = [] if benchmark else ["-XX:TieredStopAtLevel=1"]
         self._java = subprocess.Popen(
             [
                 "java",
-                *heap,
+                "-Xmx512m",
+                *compiler,
                 "-Xshare:auto",
                 "-XX:+UseSerialGC",
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
@@ -161,7 +162,8 @@ class Judge:
 
         Batches go through ``UnifiedLog.appendAsFollower``, so offsets are as given; the last segment is the active one.
         Topic ``config`` matters for ``index.interval.bytes`` and the like. ``topic_id`` (22 characters) writes
-        partition.metadata.
+        partition.metadata. On a directory that was made before it goes on: batches for the base of the active segment
+        are appended there. That is the way to make a log too large for one call.
         """
         command: Json = {
             "op": "make",

@@ -33,7 +33,7 @@ def kept(dump: Dump) -> list[int]:
 def scenario() -> list[Segment]:
     """Three segments to clean up to offset 9, and an active one.
 
-    0 a=1 and 1 b=1 (producer 7), 2 a=2, 3 b=null, 4 c=1 | 5 a=3 in a batch with 6 keyless | 7 d, 8 keyless | active: 9 a=4.
+    0 a=1 and 1 b=1 (producer 7), 2 a=2, 3 b=null, 4 c=1 | 5 a=3 in a batch with 6 keyless | 7 d, 8 keyless | 9 a=4.
     """
     return [
         Segment(

@@ -191,5 +191,14 @@ def test_raw_bytes(judge: Judge, tmp_path: Path) -> None:
 def test_a_border_that_nobody_asked_for_is_an_error(judge: Judge, tmp_path: Path) -> None:
     """More than 2^31 - 1 offsets in one segment: Kafka rolls, and the maker says that this is not what was meant."""
     batches = (Batch((Record(0, T, b"a", b"1"),)), Batch((Record(2**31, T, b"b", b"1"),)))
-    with pytest.raises(Exception, match="1 segments were asked for"):
+    with pytest.raises(Exception, match=r"segments were to be at \[0\], Kafka made \[0, 2147483648\]"):
         judge.make(tmp_path / "t-0", [Segment(0, batches)], now_ms=T)
+
+
+def test_making_goes_on(judge: Judge, tmp_path: Path) -> None:
+    """A second call appends to the active segment and rolls where it is told to."""
+    log = tmp_path / "t-0"
+    first, second, third = (Batch((Record(i, T, b"k", b"%d" % i),)) for i in (5, 6, 7))
+    judge.make(log, [Segment(5, (first,))], now_ms=T)
+    assert judge.make(log, [Segment(5, (second,)), Segment(7, (third,))], now_ms=T) == 8
+    assert [(b.segment, b.base) for b in judge.dump(log).batches] == [(5, 5), (5, 6), (7, 7)]
