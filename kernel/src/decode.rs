@@ -3,9 +3,10 @@
 use siphasher::sip128::SipHasher13;
 
 use crate::batch_table::Batches;
-use crate::codec::{Codecs, Scratch, with_workbench};
+use crate::codec::{self, Codecs, Scratch, with_workbench};
 use crate::error::{Error, Reason};
-use crate::header::{Header, check_crc};
+use crate::header::{Front, Header, check_crc, read_front};
+use crate::record::SMALLEST_RECORD;
 use crate::walk::{Walk, for_each_record, unpack};
 
 pub const FLAG_HAS_KEY: u8 = 1;
@@ -76,6 +77,7 @@ pub fn decode_chunk(data: &[u8], position: i64, options: &Options) -> Result<Chu
         let mut chunk = Chunk { batches: Batches::new(), records: Records::default() };
         let hasher = options.hash_key.as_ref().map(SipHasher13::new_with_key);
         let mut unpacked = 0;
+        chunk.records.reserve(plain_records(data), hasher.is_some());
         while chunk.records.len() < MANY_RECORDS && unpacked <= MANY_UNPACKED_BYTES {
             let Some((header, batch)) = walk.peek()? else {
                 break;
@@ -94,6 +96,21 @@ pub fn decode_chunk(data: &[u8], position: i64, options: &Options) -> Result<Chu
         chunk.batches.needed = walk.needed;
         Ok(chunk)
     })
+}
+
+/// Records of the uncompressed batches in front of the first other one, as far as the bytes bear the counts out.
+///
+/// One reservation for all of them: growing columns batch by batch costs more than looking at the headers first.
+fn plain_records(mut data: &[u8]) -> usize {
+    let mut count = 0;
+    while let Ok(Front::Batch(header, batch)) = read_front(data) {
+        if header.codec() != codec::NONE || count >= MANY_RECORDS {
+            break;
+        }
+        count += header.records().min(batch.len() / SMALLEST_RECORD);
+        data = data.get(batch.len()..).unwrap_or_default();
+    }
+    count
 }
 
 struct Task<'a> {
@@ -128,7 +145,7 @@ impl Task<'_> {
         mut hash: impl FnMut(Option<&[u8]>, &mut Vec<u64>),
     ) -> Result<(), Reason> {
         let header = self.header;
-        records.reserve(header.records().min(payload.len() / crate::record::SMALLEST_RECORD), self.hasher.is_some());
+        records.reserve(header.records().min(payload.len() / SMALLEST_RECORD), self.hasher.is_some());
         for_each_record(header, payload, |_, record| {
             records.offset.push(header.base_offset.wrapping_add(i64::from(record.offset_delta)));
             records.timestamp.push(header.timestamp(record.timestamp_delta));

@@ -32,3 +32,12 @@ pub const CODEC_CRATES: [(&str, &str); 6] = [
 pub fn crc32c(data: &[u8], seed: u32) -> u32 {
     ::crc32c::crc32c_append(seed, data)
 }
+
+/// Tells glibc to keep freed memory of this size in the heap instead of giving it back to the system.
+///
+/// Columns and output of every chunk are allocated and freed again; fresh pages for each of them cost a third of a decode. glibc
+/// raises its thresholds when a block this large is freed, and it is never touched, so this is only a hint. Call it once.
+pub fn keep_freed_memory() {
+    const KEPT_BYTES: usize = 16 << 20;
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(KEPT_BYTES)));
+}

@@ -112,6 +112,7 @@ impl Rewrite<'_> {
             walk.advance(batch);
         }
         self.flush(walk.consumed);
+        self.written.data.shrink_to_fit();
         self.written.consumed = walk.consumed;
         self.written.needed = walk.needed;
         Ok(self.written)
@@ -147,7 +148,15 @@ impl Rewrite<'_> {
     /// Copied batches lie side by side in the input: one move for all of them.
     fn flush(&mut self, consumed: usize) {
         if let Some(from) = self.copy_from.take() {
+            self.make_room();
             self.written.data.extend_from_slice(self.request.data.get(from..consumed).unwrap_or_default());
+        }
+    }
+
+    /// Output is seldom larger than the input: one reservation instead of many moves. Untouched pages cost nothing.
+    fn make_room(&mut self) {
+        if self.written.data.is_empty() {
+            self.written.data.reserve(self.request.data.len());
         }
     }
 
@@ -177,6 +186,7 @@ impl Rewrite<'_> {
     }
 
     fn begin_batch(&mut self) -> usize {
+        self.make_room();
         let start = self.written.data.len();
         self.written.data.extend_from_slice(&[0; HEADER_BYTES]);
         start

@@ -7,23 +7,27 @@ const MAX_VARLONG_BYTES: u32 = 10;
 /// A 32-bit varint; `None` when the bytes end or it is longer than five bytes.
 #[inline(always)]
 pub fn read_varint(input: &mut &[u8]) -> Option<i32> {
-    let (&first, rest) = input.split_first()?;
-    let mut raw = u32::from(first);
+    let (raw, rest) = match **input {
+        [first, ref rest @ ..] if first < CONTINUES => (u32::from(first), rest),
+        [first, second, ref rest @ ..] if second < CONTINUES => {
+            (u32::from(first & 0x7f) | u32::from(second) << 7, rest)
+        }
+        _ => read_long_32(input)?,
+    };
     *input = rest;
-    if first & CONTINUES != 0 {
-        raw = read_more_32(input, raw & 0x7f)?;
-    }
     Some((raw >> 1) as i32 ^ -((raw & 1) as i32))
 }
 
-#[inline]
-fn read_more_32(input: &mut &[u8], mut raw: u32) -> Option<u32> {
-    for group in 1..MAX_VARINT_BYTES {
+/// More than two bytes. Takes the slice by value, so that the caller's stays in registers.
+#[inline(never)]
+fn read_long_32(mut input: &[u8]) -> Option<(u32, &[u8])> {
+    let mut raw = 0;
+    for group in 0..MAX_VARINT_BYTES {
         let (&byte, rest) = input.split_first()?;
-        *input = rest;
+        input = rest;
         raw |= u32::from(byte & 0x7f) << (7 * group);
-        if byte & CONTINUES == 0 {
-            return Some(raw);
+        if byte < CONTINUES {
+            return Some((raw, input));
         }
     }
     None
@@ -32,23 +36,26 @@ fn read_more_32(input: &mut &[u8], mut raw: u32) -> Option<u32> {
 /// A 64-bit varint; `None` when the bytes end or it is longer than ten bytes.
 #[inline(always)]
 pub fn read_varlong(input: &mut &[u8]) -> Option<i64> {
-    let (&first, rest) = input.split_first()?;
-    let mut raw = u64::from(first);
+    let (raw, rest) = match **input {
+        [first, ref rest @ ..] if first < CONTINUES => (u64::from(first), rest),
+        [first, second, ref rest @ ..] if second < CONTINUES => {
+            (u64::from(first & 0x7f) | u64::from(second) << 7, rest)
+        }
+        _ => read_long_64(input)?,
+    };
     *input = rest;
-    if first & CONTINUES != 0 {
-        raw = read_more_64(input, raw & 0x7f)?;
-    }
     Some((raw >> 1) as i64 ^ -((raw & 1) as i64))
 }
 
-#[inline]
-fn read_more_64(input: &mut &[u8], mut raw: u64) -> Option<u64> {
-    for group in 1..MAX_VARLONG_BYTES {
+#[inline(never)]
+fn read_long_64(mut input: &[u8]) -> Option<(u64, &[u8])> {
+    let mut raw = 0;
+    for group in 0..MAX_VARLONG_BYTES {
         let (&byte, rest) = input.split_first()?;
-        *input = rest;
+        input = rest;
         raw |= u64::from(byte & 0x7f) << (7 * group);
-        if byte & CONTINUES == 0 {
-            return Some(raw);
+        if byte < CONTINUES {
+            return Some((raw, input));
         }
     }
     None

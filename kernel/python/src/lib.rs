@@ -53,9 +53,14 @@ fn decode_chunk(
 }
 
 #[pyfunction]
-#[pyo3(signature = (
-    data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, verify_crc=true, max_unpacked=1073741824
-))]
+#[pyo3(
+    signature = (
+        data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, verify_crc=true, max_unpacked=1073741824
+    ),
+    // Spelled out because a negative default would show as an ellipsis.
+    text_signature = "(data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, verify_crc=True, \
+                      max_unpacked=1073741824)"
+)]
 #[expect(clippy::too_many_arguments, reason = "the stub has them")]
 fn rewrite_chunk(
     py: Python<'_>,
@@ -150,6 +155,7 @@ fn build_info() -> BTreeMap<String, String> {
 /// Bytes, keys and bits of Kafka logs.
 #[pymodule]
 fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    cleanerd_kernel::keep_freed_memory();
     let py = module.py();
     module.add("ACTION_DROP", ACTION_DROP)?;
     module.add("ACTION_COPY", ACTION_COPY)?;
