@@ -63,6 +63,25 @@ class Number:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerRetention:
+    """A broker's retention time: at least 1, or any negative number, which means for ever and is read as -1."""
+
+    most: int
+
+    @property
+    def valid(self) -> str:
+        """The range."""
+        return "a whole number, 1 or more, or -1 (for ever)"
+
+    def read(self, text: str) -> int:
+        """The number, or -1. Unlike a topic a broker refuses 0 (tried on 4.3.1)."""
+        value = Number(-self.most - 1, self.most).read(text)
+        if value == 0:
+            raise ValueError(self.valid)
+        return max(value, -1)
+
+
+@dataclass(frozen=True, slots=True)
 class Ratio:
     """A number from 0 to 1, both included."""
 

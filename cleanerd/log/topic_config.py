@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from cleanerd.errors import ConfigError, RefusedError
-from cleanerd.log.config_values import INT_MAX, LONG_MAX, Boolean, Choice, Number, Policy, Ratio, shown
+from cleanerd.log.config_values import INT_MAX, LONG_MAX, Boolean, BrokerRetention, Choice, Number, Policy, Ratio, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cleanerd.log.config_values import ValueRule
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""Cleaned by ``offset`` whatever is configured (U-11, R280-12)."""
+"""Cleaned by ``offset`` and null tombstones, whatever is configured (U-11, R280-12)."""
 
 NEVER_CLEANED: Final = frozenset({"__cluster_metadata"})
 """The controllers' own log: nobody may compact it (U-11)."""
@@ -39,7 +39,8 @@ STRATEGIES: Final = ("offset",)
 """The compaction strategies of this release."""
 
 LATER_STRATEGIES: Final = ("timestamp", "header")
-"""KIP-280's other strategies: known, and refused rather than cleaned by ``offset``."""
+"""KIP-280's other strategies: known, and refused rather than cleaned by ``offset``. The same holds for KIP-87's
+tombstone modes: a broker that has them must not lose the nulls that it counts as values (R87-3)."""
 
 DEFAULT_ORIGIN: Final = "Kafka default"
 TOPIC_ORIGIN: Final = "topic configuration"
@@ -50,6 +51,7 @@ INTERNAL_ORIGIN: Final = "internal topic"
 
 _INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
 _STRATEGY: Final = "compaction.strategy"
+_TOMBSTONES: Final = "tombstone.mode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +76,6 @@ def _rule(value: ValueRule, default: object, *names: str) -> KeyRule:
     return KeyRule(value, default, tuple(Synonym(name, value) for name in names))
 
 
-def _in_other_units(rule: KeyRule, least: int, names: Mapping[str, int]) -> KeyRule:
-    # Kafka's types for minutes and hours are INT: a number that only fits a long is refused there too.
-    others = tuple(Synonym(name, Number(least, INT_MAX), factor) for name, factor in names.items())
-    return KeyRule(rule.value, rule.default, rule.synonyms + others)
-
-
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 _WEEK_MS: Final = 604_800_000
@@ -87,6 +83,7 @@ _WEEK_MS: Final = 604_800_000
 TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     "cleanup.policy": _rule(Policy(), frozenset({"delete"}), "log.cleanup.policy"),
     _STRATEGY: _rule(Choice(STRATEGIES, LATER_STRATEGIES, empty="offset"), "offset", "log.cleaner.compaction.strategy"),
+    _TOMBSTONES: _rule(Choice(("null",), ("flag", "header"), empty="null"), "null"),
     "min.cleanable.dirty.ratio": _rule(Ratio(), 0.5, "log.cleaner.min.cleanable.ratio"),
     "min.compaction.lag.ms": _rule(Number(0, LONG_MAX), 0, "log.cleaner.min.compaction.lag.ms"),
     "max.compaction.lag.ms": _rule(Number(1, LONG_MAX), LONG_MAX, "log.cleaner.max.compaction.lag.ms"),
@@ -96,13 +93,20 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     "index.interval.bytes": _rule(Number(0, INT_MAX), 4096, "log.index.interval.bytes"),
     "max.message.bytes": _rule(Number(0, INT_MAX), 1_048_588, "message.max.bytes"),
     "file.delete.delay.ms": _rule(Number(0, LONG_MAX), 60_000, "log.segment.delete.delay.ms"),
-    "segment.ms": _in_other_units(
-        _rule(Number(1, LONG_MAX), _WEEK_MS, "log.roll.ms"), 1, {"log.roll.hours": _HOUR_MS}
+    # Kafka's minutes and hours are INT: a number that only fits a long is refused there too.
+    "segment.ms": KeyRule(
+        Number(1, LONG_MAX),
+        _WEEK_MS,
+        (Synonym("log.roll.ms", Number(1, LONG_MAX)), Synonym("log.roll.hours", Number(1, INT_MAX), _HOUR_MS)),
     ),
-    "retention.ms": _in_other_units(
-        _rule(Number(-1, LONG_MAX), _WEEK_MS, "log.retention.ms"),
-        -1,
-        {"log.retention.minutes": _MINUTE_MS, "log.retention.hours": _HOUR_MS},
+    "retention.ms": KeyRule(
+        Number(-1, LONG_MAX),
+        _WEEK_MS,
+        (
+            Synonym("log.retention.ms", BrokerRetention(LONG_MAX)),
+            Synonym("log.retention.minutes", BrokerRetention(INT_MAX), _MINUTE_MS),
+            Synonym("log.retention.hours", BrokerRetention(INT_MAX), _HOUR_MS),
+        ),
     ),
     "preallocate": _rule(Boolean(), False, "log.preallocate"),
     "remote.storage.enable": _rule(Boolean(), False),
@@ -110,7 +114,7 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
 
 _PRODUCER_EXPIRATION: Final = "producer.id.expiration.ms"
 _BROKER_ONLY_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
-    _PRODUCER_EXPIRATION: _rule(Number(1, LONG_MAX), 86_400_000, _PRODUCER_EXPIRATION),
+    _PRODUCER_EXPIRATION: _rule(Number(1, INT_MAX), 86_400_000, _PRODUCER_EXPIRATION),
 })  # fmt: skip
 
 TOPIC_KEYS: Final = frozenset(TOPIC_RULES) | {_INTERNAL_SEGMENT_BYTES}
@@ -134,6 +138,7 @@ class TopicConfig:
     cleanup_policy: frozenset[str]
     policy_known: bool
     compaction_strategy: str
+    tombstone_mode: str
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
@@ -280,7 +285,7 @@ def _resolve_key(
     layers: _Layers,
 ) -> tuple[object, str]:
     rule = TOPIC_RULES[key]
-    if key == _STRATEGY and topic in INTERNAL_TOPICS:
+    if key in {_STRATEGY, _TOMBSTONES} and topic in INTERNAL_TOPICS:
         return rule.default, INTERNAL_ORIGIN
     own = Synonym(key, rule.value)
     if key in overrides:
@@ -302,7 +307,7 @@ def _read(synonym: Synonym, text: str, origin: str, topic: str | None = None) ->
         about = f" of topic {topic}" if topic else ""
         _reject(f"{synonym.name}{about} is {shown(text)}, must be {error}", origin)
     if synonym.factor != 1 and isinstance(value, int):
-        # As in KafkaConfig: any negative retention means for ever, whatever the unit.
+        # -1 means for ever, whatever the unit.
         value = value * synonym.factor if value >= 0 else -1
     return value
 

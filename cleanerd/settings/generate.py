@@ -46,7 +46,6 @@ _TOPIC_EXAMPLES: Final = {
     "index.interval.bytes": "4KiB",
     "max.message.bytes": "1MiB",
     "retention.ms": "7d",
-    "preallocate": "false",
 }
 
 
@@ -90,7 +89,7 @@ def _example(field: FieldInfo) -> str:
 
 
 def _toml(text: str) -> str:
-    """Plain numbers and truths as TOML has them, everything else in quotes."""
-    if text in {"true", "false"} or re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
+    """Plain numbers as TOML has them, everything else in quotes."""
+    if re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", text):
         return text
     return json.dumps(text)

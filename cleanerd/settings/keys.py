@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
 from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from cleanerd.log.config_values import INT_MAX, LONG_MAX, Boolean, Choice, Policy, Ratio
+from cleanerd.log.config_values import INT_MAX, LONG_MAX, Choice, Policy, Ratio
 from cleanerd.log.topic_config import LATER_STRATEGIES, STRATEGIES
 from cleanerd.settings.units import SIZE_HINT, format_size, format_time, parse_size, parse_time, time_hint
 
@@ -58,10 +58,6 @@ def _reserve(text: str) -> int | None:
         raise ValueError(_RESERVE_HINT) from None
 
 
-def _write_bool(value: bool) -> str:  # noqa: FBT001 - one of several writers, all with one argument
-    return "true" if value else "false"
-
-
 def _write_policy(value: frozenset[str]) -> str:
     return ",".join(sorted(value))
 
@@ -74,14 +70,31 @@ def _time_kind(unit_ms: int) -> Kind:
     return Kind(time_hint(unit_ms), partial(format_time, unit_ms=unit_ms))
 
 
+def _read_retention(text: str, unit_ms: int) -> int:
+    value = parse_time(text, unit_ms)
+    if value == 0:
+        raise ValueError(_retention_hint(unit_ms))
+    return max(value, -1)
+
+
+def _retention_hint(unit_ms: int) -> str:
+    return f"{time_hint(unit_ms)}, 1 or more, or -1 (for ever)"
+
+
+def _retention_kind(unit_ms: int) -> Kind:
+    return Kind(_retention_hint(unit_ms), partial(format_time, unit_ms=unit_ms))
+
+
 _STRATEGY: Final = Choice(STRATEGIES, LATER_STRATEGIES, empty="offset")
 
 Size = Annotated[int, BeforeValidator(parse_size), Kind(SIZE_HINT, format_size)]
 Milliseconds = Annotated[int, BeforeValidator(parse_time), _time_kind(1)]
-Minutes = Annotated[int, BeforeValidator(partial(parse_time, unit_ms=60_000)), _time_kind(60_000)]
-Hours = Annotated[int, BeforeValidator(partial(parse_time, unit_ms=3_600_000)), _time_kind(3_600_000)]
+Retention = Annotated[int, BeforeValidator(partial(_read_retention, unit_ms=1)), _retention_kind(1)]
+RetentionMinutes = Annotated[int, BeforeValidator(partial(_read_retention, unit_ms=60_000)), _retention_kind(60_000)]
+RetentionHours = Annotated[
+    int, BeforeValidator(partial(_read_retention, unit_ms=3_600_000)), _retention_kind(3_600_000)
+]
 Fraction = Annotated[float, BeforeValidator(Ratio().read), Kind(Ratio().valid)]
-YesNo = Annotated[bool, BeforeValidator(Boolean().read), Kind(Boolean().valid, _write_bool)]
 CleanupPolicy = Annotated[frozenset[str], BeforeValidator(Policy().read), Kind(Policy().valid, _write_policy)]
 Strategy = Annotated[str, BeforeValidator(_STRATEGY.read), Kind(_STRATEGY.valid)]
 PathValue = Annotated[Path, BeforeValidator(_path), Kind("a path")]
@@ -156,29 +169,23 @@ class DaemonSettings(_Keys):
     producer_id_expiration_ms: Milliseconds = Field(
         86_400_000,
         ge=1,
-        le=LONG_MAX,
+        le=INT_MAX,
         description="A producer that wrote nothing for this long is no longer protected: its last batch may go.",
     )
-    log_retention_ms: Milliseconds | None = Field(
+    log_retention_ms: Retention | None = Field(
         None,
-        ge=-1,
         le=LONG_MAX,
         description="Retention of topics with cleanup.policy compact,delete: merged segments span at most a tenth of "
         "it. Deleting by age stays the broker's work. Stronger than minutes and hours. Not set by default.",
         examples=["7d"],
     )
-    log_retention_minutes: Minutes | None = Field(
+    log_retention_minutes: RetentionMinutes | None = Field(
         None,
-        ge=-1,
         le=INT_MAX,
         description="The same in minutes; stronger than hours. Not set by default.",
         examples=["7d"],
     )
-    log_retention_hours: Hours = Field(168, ge=-1, le=INT_MAX, description="The same in hours.")
-    log_preallocate: YesNo = Field(
-        False,
-        description="Reserve a segment's space before it is written; it is cut to its real size afterwards.",
-    )
+    log_retention_hours: RetentionHours = Field(168, le=INT_MAX, description="The same in hours.")
     cleanerd_state_dir: PathValue = Field(
         Path("/var/lib/cleanerd"),
         description="Where cleanerd keeps its clean points and quarantines. Default: $STATE_DIRECTORY (systemd), "
@@ -257,7 +264,6 @@ class TopicSettings(_Keys):
     retention_ms: Milliseconds | None = Field(
         None, ge=-1, le=LONG_MAX, description="With compact,delete: merged segments span at most a tenth of it."
     )
-    preallocate: YesNo | None = Field(None, description="Reserve a segment's space before it is written.")
 
 
 DAEMON_KEYS: Final = {key_of(name): field for name, field in DaemonSettings.model_fields.items()}
@@ -284,6 +290,4 @@ def valid_values(field: FieldInfo) -> str:
 
 def kafka_text(value: object) -> str:
     """A value as Kafka's own parser reads it: plain numbers in the key's unit."""
-    if isinstance(value, bool):
-        return _write_bool(value)
     return _write_policy(value) if isinstance(value, frozenset) else str(value)

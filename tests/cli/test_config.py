@@ -41,7 +41,7 @@ def test_show_json_has_plain_values_in_kafkas_units(file: Path, capsys: pytest.C
     settings = {row["key"]: (row["value"], row["origin"]) for row in document["settings"]}
     assert settings["log.segment.bytes"] == (67108864, f"file {file}")
     assert settings["log.retention.hours"] == (48, "--set")
-    assert settings["log.preallocate"] == (False, "default")
+    assert settings["log.cleaner.min.cleanable.ratio"] == (0.5, "default")
     assert settings["log.retention.ms"] == (None, "default")
     assert settings["log.cleanup.policy"] == ("delete", "default")
     assert document["topics"] == [

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cleanerd.errors import ConfigError, RefusedError
+from cleanerd.format.config_keys import ALLOWED_KEYS
 from cleanerd.log.topic_config import (
     BROKER_KEYS,
     DEFAULT_ORIGIN,
@@ -31,6 +32,7 @@ def resolve(topic: str = "orders", **layers: Any) -> TopicConfig:
 DEFAULTS = {
     "cleanup_policy": frozenset({"delete"}),
     "compaction_strategy": "offset",
+    "tombstone_mode": "null",
     "min_cleanable_dirty_ratio": 0.5,
     "min_compaction_lag_ms": 0,
     "max_compaction_lag_ms": 9223372036854775807,
@@ -84,6 +86,8 @@ SYNONYMS: list[tuple[str, dict[str, str], object, str]] = [
     ("retention.ms", {"log.retention.minutes": "3", "log.retention.ms": "4"}, 4, "log.retention.ms"),
     # any negative value of any unit means for ever, not -60000 ms
     ("retention.ms", {"log.retention.minutes": "-1"}, -1, "log.retention.minutes"),
+    ("retention.ms", {"log.retention.ms": "-5"}, -1, "log.retention.ms"),
+    ("retention.ms", {"log.retention.minutes": "2147483647"}, 128849018820000, "log.retention.minutes"),
     ("segment.ms", {"log.roll.hours": "1"}, 3_600_000, "log.roll.hours"),
     ("segment.ms", {"log.roll.hours": "1", "log.roll.ms": "5"}, 5, "log.roll.ms"),
     ("index.interval.bytes", {"log.index.interval.bytes": "9"}, 9, "log.index.interval.bytes"),
@@ -200,6 +204,9 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"topic_configs": {"preallocate": "yes"}}, ["'yes'", "true or false"]),
     ({"topic_configs": {"max.compaction.lag.ms": "0"}}, ["max.compaction.lag.ms", "1 or more"]),
     ({"topic_configs": {"retention.ms": "-2"}}, ["retention.ms", "-1 or more"]),
+    # a broker does not start with 0, a topic may have it
+    ({"server_properties": {"log.retention.ms": "0"}}, ["log.retention.ms", "1 or more, or -1"]),
+    ({"topic_configs": {"tombstone.mode": "flag"}}, ["tombstone.mode", "one of: null; flag is not in this release"]),
     ({"server_properties": {"log.retention.hours": "x"}}, ["server.properties log.retention.hours", "'x'"]),
     ({"server_properties": {"log.retention.minutes": "2147483648"}}, ["log.retention.minutes"]),
     ({"overrides": {"segment.bytes": ("1", "environment CLEANERD_X")}}, ["environment CLEANERD_X", "'1'"]),
@@ -225,6 +232,10 @@ def test_a_long_bad_value_is_cut_in_the_message() -> None:
     with pytest.raises(ConfigError) as raised:
         resolve(topic_configs={"segment.bytes": "9" * 5000})
     assert len(str(raised.value)) < 300
+
+
+def test_a_topic_may_keep_nothing_by_age() -> None:
+    assert resolve(topic_configs={"retention.ms": "0"}).retention_ms == 0
 
 
 def test_a_bad_value_that_is_overridden_is_never_read() -> None:
@@ -273,10 +284,11 @@ def test_internal_topics_use_offset_whatever_is_configured(topic: str) -> None:
     config = resolve(
         topic,
         overrides={"compaction.strategy": ("header", "--set")},
-        topic_configs={"cleanup.policy": "compact", "compaction.strategy": "timestamp"},
+        topic_configs={"cleanup.policy": "compact", "compaction.strategy": "timestamp", "tombstone.mode": "flag"},
         settings_defaults={"log.cleaner.compaction.strategy": ("header", "--set")},
     )
     assert config.compaction_strategy == "offset"
+    assert config.tombstone_mode == "null"
     assert config.origins["compaction.strategy"] == "internal topic"
     assert config.is_compacted
 
@@ -285,6 +297,11 @@ def test_the_metadata_log_is_never_touched() -> None:
     """U-11: not even when somebody asks for it."""
     with pytest.raises(RefusedError, match="never cleaned"):
         resolve("__cluster_metadata", overrides={"cleanup.policy": ("compact", "--set")})
+
+
+def test_the_reader_of_the_metadata_log_lets_through_what_is_looked_at() -> None:
+    """U-24: a key that the allow-list hides would silently become a default here."""
+    assert TOPIC_KEYS | BROKER_KEYS <= ALLOWED_KEYS
 
 
 def test_only_the_allow_list_is_looked_at() -> None:
