@@ -1,0 +1,1 @@
+"""Crash states of the swap, judged by Kafka's own loader."""

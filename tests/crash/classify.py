@@ -1,0 +1,152 @@
+"""What a loaded directory is: for every group exactly old or exactly new, new ones first, with indexes that fit."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd.format.index import read_offset_index, read_time_index, read_txn_index
+from cleanerd.format.names import parse_file_name
+from tests.crash.scenario import END, GROUPS, NOW_MS, TOPIC_DIR, digest
+from tests.kafka.judge import ToLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from tests.crash.scenario import Scenario
+    from tests.crash.volume import State
+    from tests.kafka.judge import Judge, Loaded
+
+_CHUNK = 400
+
+BOUND = 200
+STARTS = {
+    "clean": {"clean_shutdown": True},
+    "unclean, recovery point above": {"clean_shutdown": False, "recovery_point": BOUND},
+    "unclean, recovery point 0": {"clean_shutdown": False, "recovery_point": 0},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``swapped`` are the bases of new groups; ``problem`` is None when the state is right."""
+
+    swapped: tuple[int, ...]
+    problem: str | None
+
+
+class Classifier:
+    """Has Kafka load states, and says what became of them."""
+
+    def __init__(self, scenario: Scenario, judge: Judge, workspace: Path) -> None:
+        self._scenario = scenario
+        self._judge = judge
+        self._workspace = workspace
+        bases = tuple(GROUPS)
+        self._known = {
+            digest(scenario.log_files(swapped)): swapped
+            for count in range(len(bases) + 1)
+            for swapped in combinations(bases, count)
+        }
+
+    def judged(self, states: Iterable[State], start: str = "clean", *, twice: bool = False) -> Iterator[Verdict]:
+        """Load every state and classify it; with ``twice`` it is loaded once more first (idempotence of a start)."""
+        chunk: list[State] = []
+        for state in states:
+            chunk.append(state)
+            if len(chunk) == _CHUNK:
+                yield from self._load(chunk, start, twice=twice)
+                chunk = []
+        yield from self._load(chunk, start, twice=twice)
+
+    def _load(self, states: list[State], start: str, *, twice: bool) -> Iterator[Verdict]:
+        places = [self._workspace / str(number) / TOPIC_DIR for number in range(len(states))]
+        for state, place in zip(states, places, strict=True):
+            state.write(place)
+        try:
+            logs = [ToLoad(str(place), **STARTS[start]) for place in places]  # type: ignore[arg-type]
+            loaded = self._judge.load(logs, now_ms=NOW_MS, config={"index.interval.bytes": "64"})
+            if twice:
+                loaded = self._judge.load(logs, now_ms=NOW_MS, config={"index.interval.bytes": "64"})
+            for result, place in zip(loaded, places, strict=True):
+                yield self.verdict(result, place, exact="recovery point 0" not in start)
+        finally:
+            for place in places:
+                shutil.rmtree(place.parent)
+
+    def verdict(self, loaded: Loaded, place: Path, *, exact: bool) -> Verdict:
+        """Classify a directory that Kafka has just loaded. ``exact``: its indexes must be ours to the byte."""
+        if loaded.error is not None:
+            return Verdict((), f"not loaded: {loaded.error}: {loaded.message}")
+        swapped = self._known.get(loaded.digest)
+        if swapped is None:
+            return Verdict((), f"neither old nor new: {sorted(name for name in loaded.files if '.log' in name)}")
+        if swapped != tuple(GROUPS)[: len(swapped)]:
+            return Verdict(swapped, f"new groups {swapped} are no prefix")
+        if loaded.log_end_offset != END:
+            return Verdict(swapped, f"the log ends at {loaded.log_end_offset}")
+        left = [name for name in loaded.files if name.endswith((".swap", ".cleaned", ".deleted"))]
+        if left:
+            return Verdict(swapped, f"left over: {left}")
+        return Verdict(swapped, self.index_problem(place, swapped, exact=exact))
+
+    def index_problem(self, place: Path, swapped: tuple[int, ...], *, exact: bool) -> str | None:
+        """What is wrong with an index of a sealed segment."""
+        files = self._scenario.log_files(swapped)
+        active = f"{BOUND:020d}"
+        for name, expected in files.items():
+            if name.startswith(active) or name.endswith(".log"):
+                continue
+            path = place / name
+            if not path.exists():
+                return f"{name} is missing"
+            content = path.read_bytes()
+            if content == expected:
+                continue
+            if exact:
+                return f"{name} is not what was written"
+            problem = _semantic_problem(name, content, expected, files)
+            if problem:
+                return problem
+        strange = {path.name for path in place.glob("*.txnindex")} - files.keys()
+        return f"unexpected {strange}" if strange else None
+
+
+def _semantic_problem(name: str, content: bytes, expected: bytes, files: dict[str, bytes]) -> str | None:
+    """A rebuilt index may have other entries; each must be true."""
+    base, suffix = parse_file_name(name) or (0, "")
+    batches = _batches(files[f"{base:020d}.log"])
+    if suffix == ".txnindex":
+        columns = ["producer_id", "first_offset", "last_offset"]
+        ours, theirs = read_txn_index(content)[columns], read_txn_index(expected)[columns]
+        return None if np.array_equal(ours, theirs) else f"{name} lists other transactions"
+    if suffix == ".index":
+        ends = {position: last for position, last, _ in batches}
+        for offset, position in read_offset_index(content).tolist():
+            if ends.get(position) != base + offset:
+                return f"{name}: {base + offset} is not the batch at {position}"
+        return None
+    for timestamp, offset in read_time_index(content).tolist():
+        before = [time for _, last, time in batches if last <= base + offset]
+        if max(before, default=-1) != timestamp:
+            return f"{name}: {timestamp} is not the largest time up to {base + offset}"
+    return None
+
+
+def _batches(log: bytes) -> list[tuple[int, int, int]]:
+    """Position, last offset and largest timestamp of every v2 batch."""
+    found = []
+    position = 0
+    while position < len(log):
+        base, length = struct.unpack_from(">qi", log, position)
+        (delta,) = struct.unpack_from(">i", log, position + 23)
+        (largest,) = struct.unpack_from(">q", log, position + 35)
+        found.append((position, base + delta, largest))
+        position += length + 12
+    return found

@@ -1,0 +1,59 @@
+"""The crash states of a recorded swap, each once."""
+
+from __future__ import annotations
+
+import copy
+import random
+import shutil
+from typing import TYPE_CHECKING
+
+from cleanerd.apply.recover import recover
+from tests.crash.volume import Disk, RecordingFiles, State, Window, prefixes, windows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from cleanerd.apply.files import Operation
+
+
+def crash_states(start: State, operations: Sequence[Operation], per_window: int, seed: int) -> list[State]:
+    """Every prefix, and ``per_window`` subsets of what is uncertain before each barrier (all, when there are fewer)."""
+    chance = random.Random(seed)
+    found: dict[tuple[object, ...], State] = {}
+    for _, state in prefixes(start, operations):
+        found.setdefault(state.key(), state)
+    for window in windows(start, operations):
+        for state in window.subsets(per_window, chance):
+            found.setdefault(state.key(), state)
+    return list(found.values())
+
+
+def crashes_while_recovering(
+    start: State, operations: Sequence[Operation], place: Path, per_window: int, seed: int
+) -> list[State]:
+    """Killed after every step, recovery begins, and in *its* course the power goes.
+
+    What the killed process did is then still uncertain in part: nobody has flushed it but the recovery itself.
+    """
+    chance = random.Random(seed)
+    found: dict[tuple[object, ...], State] = {}
+    disk = Disk.holding(start)
+    for operation in operations:
+        disk.perform(operation)
+        for state in _recovery_states(disk, place, per_window, chance):
+            found.setdefault(state.key(), state)
+    return list(found.values())
+
+
+def _recovery_states(disk: Disk, place: Path, per_window: int, chance: random.Random) -> Iterator[State]:
+    disk = copy.deepcopy(disk)
+    disk.seen().write(place)
+    with RecordingFiles(place) as files:
+        recover(files)
+    shutil.rmtree(place)
+    for step, operation in enumerate(files.operations):
+        if operation.kind.startswith("fsync"):
+            yield from Window(step, disk).subsets(per_window, chance)
+        disk.perform(operation)
+    yield from Window(len(files.operations), disk).subsets(per_window, chance)

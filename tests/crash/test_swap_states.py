@@ -1,0 +1,123 @@
+"""Kafka's own loader on every state that a crash can leave in the course of a swap: C-01 .. C-13.
+
+The bar: for every group exactly the old or exactly the new log, new groups before old ones, every index the one that
+was written for its log.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash.classify import STARTS
+from tests.crash.scenario import GROUPS, PLAN
+from tests.crash.states import crash_states
+from tests.crash.volume import State, prefixes, windows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from cleanerd.apply.files import Operation
+    from tests.crash.classify import Classifier, Verdict
+    from tests.crash.scenario import Scenario
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
+
+SUBSETS = 2000
+
+
+def test_the_recorded_swap_does_what_it_should(scenario: Scenario, operations: list[Operation]) -> None:
+    """The whole of it gives three new groups and leaves nothing else; else the states below would test little."""
+    last = dict(prefixes(scenario.old, operations))[len(operations)]
+    assert last == State(scenario.directory(tuple(GROUPS)), frozenset())
+    assert [sorted(scenario.outputs[base]) for base in GROUPS] == [
+        ["index", "log", "timeindex", "txnindex"],
+        ["index", "log", "timeindex"],
+        ["index", "log", "timeindex"],
+    ]
+    assert scenario.old.files[f"{160:020d}.txnindex"]
+    assert scenario.old.files[f"{100:020d}.log"] == b""
+    retired = {operation.name for operation in operations if operation.target.endswith(".snapshot.deleted")}
+    assert retired == {f"{base:020d}.snapshot" for base in (20, 40, 80, 100, 120, 180)}
+
+
+def test_the_barriers_are_those_of_the_protocol(scenario: Scenario, operations: list[Operation]) -> None:
+    """S-31 .. S-38: how much may be uncertain at once, window by window, for the first group."""
+    staging = f".kstage/{PLAN}"
+    sizes = [
+        (operations[window.step].kind, operations[window.step].name, len(window.disk.pending))
+        for window in windows(scenario.old, operations)
+        if 13 <= window.step <= 61
+    ]
+    assert sizes == [
+        ("fsync_directory", ".", 4),  # S-31
+        ("fsync", f"{staging}/journal", 1),  # S-32
+        ("fsync_directory", staging, 1),
+        ("fsync_directory", ".", 4),  # S-34
+        ("fsync_directory", ".", 13),  # S-35: 3 sources, 2 txnindex, 2 snapshots
+        ("fsync_directory", ".", 1),  # S-36
+        ("fsync_directory", ".", 3),  # S-37
+        ("fsync_directory", ".", 13),  # S-38
+        ("fsync", f"{staging}/journal", 0),
+    ]
+
+
+def test_every_prefix_and_subset_loads_as_old_or_new(
+    scenario: Scenario, operations: list[Operation], classifier: Classifier
+) -> None:
+    """C-01 .. C-13 on a clean start."""
+    states = crash_states(scenario.old, operations, SUBSETS, seed=1)
+    assert len(states) > 8000
+    seen = right(states, classifier.judged(states))
+    assert min(seen[()], seen[(0,)], seen[(0, 60)], seen[(0, 60, 160)]) > 50
+
+
+@pytest.mark.parametrize("start", [start for start in STARTS if start != "clean"])
+def test_and_so_it_does_after_an_unclean_stop(
+    scenario: Scenario, operations: list[Operation], classifier: Classifier, start: str
+) -> None:
+    """C-01 .. C-13 when the broker recovers the log, all of it or nothing; the second load changes nothing."""
+    states = crash_states(scenario.old, operations, 60, seed=2)
+    assert len(states) > 500
+    right(states, classifier.judged(states, start, twice=True))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("seed", range(3, 6))
+def test_every_prefix_and_subset_at_length(
+    scenario: Scenario, operations: list[Operation], classifier: Classifier, start: str, seed: int
+) -> None:
+    """The same with other subsets, every kind of start, loaded twice."""
+    states = crash_states(scenario.old, operations, SUBSETS, seed=seed)
+    right(states, classifier.judged(states, start, twice=True))
+
+
+def right(states: Iterable[State], verdicts: Iterable[Verdict]) -> Counter[tuple[int, ...]]:
+    """How often which groups were new; fails on the first state that is neither."""
+    seen: Counter[tuple[int, ...]] = Counter()
+    for state, verdict in zip(states, verdicts, strict=True):
+        assert verdict.problem is None, f"{verdict.problem}\nfrom {sorted(state.files)}"
+        seen[verdict.swapped] += 1
+    return seen
+
+
+@pytest.mark.long
+def test_prefixes_one_by_one(scenario: Scenario, operations: list[Operation], classifier: Classifier) -> None:
+    """S-34 is the commit point: the group is old before its last rename and new from then on."""
+    states = [state for _, state in prefixes(scenario.old, operations)]
+    swapped = [len(verdict.swapped) for verdict in classifier.judged(states)]
+    commits = [
+        step
+        for step, operation in enumerate(operations, 1)
+        if operation.target.endswith(".swap") and not operations[step].target.endswith(".swap")
+    ]
+    assert swapped == [sum(step >= commit for commit in commits) for step in range(len(states))]
+
+
+def test_workspace_is_left_empty(workspace: Path) -> None:
+    """The harness tidies up."""
+    assert list(workspace.iterdir()) == []
