@@ -32,6 +32,7 @@ from cleanerd.settings.names import (
         ("segment.bytes.segment.bytes", ("segment.bytes", "segment.bytes")),
         ("*-changelog.segment.bytes", ("*-changelog", "segment.bytes")),
         ("retention.ms", None),
+        (".cleanup.policy", None),
         ("orders", None),
         ("ordersretention.ms", None),
         ("orders.retention.ms.x", None),
