@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd._kernel import FLAG_HAS_KEY, FLAG_HAS_VALUE
+from cleanerd._kernel import FLAG_HAS_VALUE
 from cleanerd.format.batch import HAS_DELETE_HORIZON
 
 if TYPE_CHECKING:
@@ -15,9 +15,13 @@ LONG_MAX = 2**63 - 1
 
 
 def tombstones(flags: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """[n] bool from record flags [n] uint8: a null value. A value of length 0 is a value (C-45.4)."""
-    kept: NDArray[np.bool_] = (flags & (FLAG_HAS_KEY | FLAG_HAS_VALUE)) == FLAG_HAS_KEY
-    return kept
+    """[n] bool from record flags [n] uint8: a null value. A value of length 0 is a value (C-45.4).
+
+    The key does not matter: a record without one goes anyway, except past the cleaned range, where it starts its
+    batch's horizon as any null value does (C-48).
+    """
+    result: NDArray[np.bool_] = (flags & FLAG_HAS_VALUE) == 0
+    return result
 
 
 def has_horizon(attributes: NDArray[np.int16]) -> NDArray[np.bool_]:

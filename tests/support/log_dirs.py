@@ -10,7 +10,6 @@ import os
 import struct
 import uuid
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +21,7 @@ from cleanerd.format.snapshot import SNAPSHOT_ENTRY, write_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
     from cleanerd.format.batch import BatchHeader
 

@@ -1,0 +1,100 @@
+"""Cleaning a partition in this process, through everything but the command line."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.apply.offline import LockedDir, Means, clean_partition
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.topic_config import resolve_topic_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.log.topic_config import TopicConfig
+
+NAME = "orders-0"
+DAY_MS = 86_400_000
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A directory in memory where there is one: a property test flushes thousands of files."""
+    shm = Path("/dev/shm")  # noqa: S108
+    path = Path(tempfile.mkdtemp(prefix="cleanerd-test-", dir=shm if shm.is_dir() else None))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+def config(topic: str = "orders", **values: object) -> TopicConfig:
+    """A compacted topic with ``values`` (key with underscores)."""
+    texts = {"cleanup.policy": "compact"} | {key.replace("_", "."): str(value) for key, value in values.items()}
+    return resolve_topic_config(topic, overrides={}, topic_configs=texts)
+
+
+def means(
+    *,
+    map_bytes: int = 1 << 20,
+    map_load: float = 0.85,
+    chunk_bytes: int = 1 << 20,
+    disk_reserve_bytes: int = 0,
+    expiration_ms: int = DAY_MS,
+    max_unpacked_bytes: int = 1 << 30,
+) -> Means:
+    """What a cleaning may use; small enough to be quick."""
+    return Means(
+        map_bytes=map_bytes,
+        map_load=map_load,
+        chunk_bytes=chunk_bytes,
+        max_unpacked_bytes=max_unpacked_bytes,
+        disk_reserve_bytes=disk_reserve_bytes,
+        producer_id_expiration_ms=expiration_ms,
+        lease_required=False,
+    )
+
+
+class Silent:
+    """Nobody watches."""
+
+    def phase(self, name: str, total_bytes: int) -> None:
+        """A phase begins."""
+
+    def advance(self, done_bytes: int) -> None:
+        """So many bytes more."""
+
+
+def clean(
+    path: Path,
+    wishes: Wishes,
+    topic: TopicConfig | None = None,
+    with_means: Means | None = None,
+    *,
+    name: str = NAME,
+    state: Path | None = None,
+) -> CleaningResult:
+    """Clean one partition of the log directory ``path``."""
+    partition = parse_topic_partition_dir(name)
+    assert partition is not None
+    store = StateStore(path.parent / "state" if state is None else state)
+    with LogDirLock.acquire(path, settle_seconds=0) as lock:
+        locked = LockedDir(read_log_dir(path), lock, store, with_means or means())
+        return clean_partition(locked, partition, topic or config(), wishes, Silent())
+
+
+def clean_all(path: Path, now_ms: int, topic: TopicConfig | None = None, with_means: Means | None = None, **wishes: object) -> CleaningResult:
+    """As ``clean``, the whole log dirty, whatever the ratio; it must not fail."""
+    wished = Wishes(now_ms=now_ms, force=True, **{"from_start": True, **wishes})  # type: ignore[arg-type]
+    result = clean(path, wished, topic, with_means)
+    assert result.error is None, result.reason
+    return result

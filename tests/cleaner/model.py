@@ -1,0 +1,139 @@
+"""What a cleaning must leave, worked out record by record with a plain dictionary (C-37..C-52, U-13)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleanerd.format.batch import CODEC_MASK, HAS_DELETE_HORIZON, HEADER_BYTES
+from tests.support.log_dirs import index_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from cleanerd.format.record import Record
+    from tests.support.log_dirs import StoredBatch
+
+Segments = dict[int, list["StoredBatch"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Everything that a cleaning may depend on."""
+
+    first_dirty: int
+    end: int
+    now_ms: int
+    retention_ms: int
+    protected: Collection[int]
+
+
+def newest(batches: Sequence[StoredBatch], rules: Rules) -> dict[bytes, int]:
+    """The offset map: key -> last offset in the dirty range (C-20)."""
+    found: dict[bytes, int] = {}
+    for batch in batches:
+        for record in batch.records:
+            if record.key is not None and rules.first_dirty <= record.offset < rules.end:
+                found[record.key] = record.offset
+    return found
+
+
+def survives(record: Record, batch: StoredBatch, offsets: Mapping[bytes, int], rules: Rules) -> bool:
+    """C-45, in its order."""
+    if record.offset >= rules.end:
+        return True
+    if record.key is None or offsets.get(record.key, -1) > record.offset:
+        return False
+    horizon = batch.header.delete_horizon_ms
+    return record.value is not None or horizon is None or rules.now_ms < horizon
+
+
+def check_cleaned(before: Segments, after: Segments, rules: Rules) -> None:
+    """Compare the segments below the active one with what the model says."""
+    assert list(after)[-1] == list(before)[-1]
+    assert after[list(after)[-1]] == before[list(before)[-1]], "the active segment is never touched"
+    assert set(after) <= set(before), "an output takes the base of its first source"
+    assert list(after)[0] == list(before)[0]
+    source_batches = [batch for base, batches in before.items() for batch in batches if base < rules.end]
+    offsets = newest(source_batches, rules)
+    remaining = {batch.header.last_offset: batch for batches in after.values() for batch in batches}
+    assert list(remaining) == sorted(remaining)
+    ends = {batches[-1].header.last_offset for batches in after.values() if batches}
+    for base, batches in before.items():
+        for batch in batches:
+            left = remaining.pop(batch.header.last_offset, None)
+            if base >= rules.end:
+                assert left == batch or (left is not None and left.data == batch.data)
+                continue
+            kept = [record for record in batch.records if survives(record, batch, offsets, rules)]
+            _check_batch(batch, left, kept, rules, ends)
+    assert not remaining, "nothing may appear that was not there"
+    _check_ends(before, after)
+
+
+def _check_batch(
+    batch: StoredBatch, left: StoredBatch | None, kept: list[Record], rules: Rules, ends: Collection[int]
+) -> None:
+    last_offset = batch.header.last_offset
+    if left is None:
+        assert not kept, f"lost {kept}"
+        assert last_offset not in rules.protected, f"the producer's last batch {last_offset} is gone (C-39.1)"
+        assert last_offset not in ends
+        return
+    assert list(left.records) == kept
+    if not kept:
+        assert last_offset in rules.protected or last_offset in ends, f"batch {last_offset} is empty and kept for nothing"
+        _check_empty(batch, left)
+    else:
+        _check_rebuilt(batch, left, kept, rules)
+    for field in ("base_offset", "last_offset", "partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence"):
+        assert getattr(left.header, field) == getattr(batch.header, field), field
+
+
+def _check_empty(batch: StoredBatch, left: StoredBatch) -> None:
+    """F-2.5: header only; one that was empty stays as it was, byte for byte."""
+    if not batch.records:
+        assert left.data == batch.data
+        return
+    assert len(left.data) == HEADER_BYTES
+    assert left.header.record_count == 0
+    assert left.header.base_timestamp == -1
+    assert left.header.max_timestamp == batch.header.max_timestamp
+    assert left.header.attributes == batch.header.attributes & ~(CODEC_MASK | HAS_DELETE_HORIZON)
+
+
+def _check_rebuilt(batch: StoredBatch, left: StoredBatch, kept: list[Record], rules: Rules) -> None:
+    """C-48..C-52."""
+    horizon = batch.header.delete_horizon_ms
+    starts = horizon is None and any(record.value is None for record in kept)
+    if starts and rules.now_ms + rules.retention_ms < 2**63:
+        horizon = rules.now_ms + rules.retention_ms
+    if len(kept) == len(batch.records) and not starts:
+        assert left.data == batch.data, "C-51: copied byte for byte"
+        return
+    assert left.header.delete_horizon_ms == horizon
+    assert left.header.attributes & ~HAS_DELETE_HORIZON == batch.header.attributes & ~HAS_DELETE_HORIZON
+    assert left.header.base_timestamp == (kept[0].timestamp if horizon is None else horizon)
+    if batch.header.is_log_append_time:
+        assert left.header.max_timestamp == batch.header.max_timestamp
+    else:
+        assert left.header.max_timestamp == max(record.timestamp for record in kept)
+
+
+def _check_ends(before: Segments, after: Segments) -> None:
+    """U-13, S-09: every output ends where the last non-empty of its sources ended."""
+    bases = [*after, 2**63]
+    for base, following in zip(bases, bases[1:], strict=False):
+        sources = [batches[-1].header.last_offset for b, batches in before.items() if base <= b < following and batches]
+        found = after[base][-1].header.last_offset if after[base] else None
+        assert found == (sources[-1] if sources else None)
+
+
+def check_files(path: Path, changed: Collection[int], interval_bytes: int) -> None:
+    """The indexes beside the rewritten segments are those that Kafka would write (F-6/7.1)."""
+    for base in changed:
+        data = (path / f"{base:020d}.log").read_bytes()
+        offset_index, time_index = index_bytes(base, data, interval_bytes)
+        assert (path / f"{base:020d}.index").read_bytes() == offset_index
+        assert (path / f"{base:020d}.timeindex").read_bytes() == time_index
