@@ -21,7 +21,7 @@ final class CleanCommand {
                 round(command, round, directory, rounds.addObject());
             }
         }
-        Files2Json.list(directory, answer.putObject("files"));
+        FileList.write(directory, answer.putObject("files"));
     }
 
     private static void round(JsonNode command, JsonNode round, File directory, ObjectNode answer) throws Exception {

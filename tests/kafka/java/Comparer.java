@@ -7,6 +7,7 @@ import java.io.File;
 import java.io.IOException;
 import java.util.Arrays;
 import java.util.HashSet;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Objects;
 import java.util.Set;
@@ -148,7 +149,7 @@ final class Comparer {
     }
 
     private static String text(byte[] bytes) {
-        return bytes == null ? "null" : "x" + java.util.HexFormat.of().formatHex(bytes);
+        return bytes == null ? "null" : "x" + HexFormat.of().formatHex(bytes);
     }
 
     private static String text(BatchView.HeaderView[] headers) {

@@ -32,7 +32,7 @@ final class Dumper {
         for (Map.Entry<Long, File> segment : Directories.segments(directory).entrySet()) {
             segments.add(segment(segment.getKey(), segment.getValue()));
         }
-        Files2Json.list(directory, answer.putObject("files"));
+        FileList.write(directory, answer.putObject("files"));
         snapshots(directory, answer.putObject("snapshots"));
         try (LogReader reader = new LogReader(directory)) {
             if (command.hasNonNull("out")) {
@@ -135,7 +135,8 @@ final class Dumper {
             ArrayNode entries = node.putArray("txn_index");
             try (TransactionIndex aborted = new TransactionIndex(base, txnIndex)) {
                 for (AbortedTxn txn : aborted.allAbortedTxns()) {
-                    entries.addArray().add(txn.producerId()).add(txn.firstOffset()).add(txn.lastOffset()).add(txn.lastStableOffset());
+                    ArrayNode entry = entries.addArray().add(txn.producerId());
+                    entry.add(txn.firstOffset()).add(txn.lastOffset()).add(txn.lastStableOffset());
                 }
             }
         }

@@ -4,10 +4,10 @@ import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.File;
-import java.io.IOException;
 import java.io.InputStream;
 import java.nio.file.Files;
 import java.security.MessageDigest;
+import java.util.Comparator;
 import java.util.HexFormat;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 
@@ -44,7 +44,7 @@ final class LoadCommand {
             answer.put("log_end_offset", log.logEndOffset());
             ArrayNode producers = answer.putArray("producers");
             log.producers().values().stream()
-                    .sorted(java.util.Comparator.comparingLong(ProducerStateEntry::producerId))
+                    .sorted(Comparator.comparingLong(ProducerStateEntry::producerId))
                     .forEach(entry -> producers.add(Dumper.producer(entry)));
         } finally {
             if (command.path("shut_down").asBoolean(false)) {
@@ -54,13 +54,14 @@ final class LoadCommand {
             }
         }
         answer.put("digest", digest(directory));
-        Files2Json.list(directory, answer.putObject("files"));
+        FileList.write(directory, answer.putObject("files"));
         if (command.path("batches").asBoolean(false)) {
             ArrayNode batches = answer.putArray("batches");
             try (LogReader reader = new LogReader(directory)) {
                 while (reader.hasNext()) {
                     BatchView view = reader.next();
-                    batches.addArray().add(view.segment).add(view.batch.baseOffset()).add(view.batch.lastOffset()).add(view.batch.checksum());
+                    ArrayNode batch = batches.addArray().add(view.segment);
+                    batch.add(view.batch.baseOffset()).add(view.batch.lastOffset()).add(view.batch.checksum());
                 }
             }
         }
@@ -76,7 +77,7 @@ final class LoadCommand {
         return HexFormat.of().formatHex(sha.digest());
     }
 
-    private static byte[] ofFile(File log) throws IOException, java.security.NoSuchAlgorithmException {
+    private static byte[] ofFile(File log) throws Exception {
         MessageDigest sha = MessageDigest.getInstance("SHA-256");
         byte[] chunk = new byte[1 << 16];
         try (InputStream in = Files.newInputStream(log.toPath())) {

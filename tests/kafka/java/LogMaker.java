@@ -38,7 +38,7 @@ final class LogMaker {
             log.close();
         }
         setTimes(directory, segments);
-        Files2Json.list(directory, answer.putObject("files"));
+        FileList.write(directory, answer.putObject("files"));
         Set<Long> made = Directories.segments(directory).keySet();
         if (!made.equals(expected)) {
             // a log that rolled where nobody asked for it is not what the test means

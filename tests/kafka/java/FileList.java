@@ -5,10 +5,10 @@ import java.io.File;
 import java.io.IOException;
 
 /** File names and sizes of a directory. */
-final class Files2Json {
-    private Files2Json() {}
+final class FileList {
+    private FileList() {}
 
-    static void list(File directory, ObjectNode into) throws IOException {
+    static void write(File directory, ObjectNode into) throws IOException {
         for (File file : Directories.plainFiles(directory)) {
             into.put(file.getName(), file.length());
         }
