@@ -17,9 +17,16 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.apply.files import HERE
 from cleanerd.apply.journal import Journal
-from cleanerd.apply.swap import cleaned_name, complete_group, final_name, finish_plan, remove_tree, swap_name
+from cleanerd.apply.swap import (
+    cleaned_name,
+    complete_group,
+    final_name,
+    finish_plan,
+    remove_staging_if_empty,
+    remove_tree,
+    swap_name,
+)
 from cleanerd.apply.validate import has_fact
 from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, STAGING, Manifest, staging_path
 from cleanerd.errors import CorruptionError, UnsupportedLogError
@@ -201,7 +208,5 @@ def _sweep(files: PartitionFiles, unknown: list[str], now_ms: int) -> list[str]:
         if status is not None and now_ms - status.st_mtime_ns // 10**6 > SWEEP_AGE_MS:
             remove_tree(files, path)
             swept.append(path)
-    if files.is_directory(STAGING) and not files.names(STAGING):
-        files.rmdir(STAGING)
-        files.fsync_directory(HERE)
+    remove_staging_if_empty(files)
     return swept
