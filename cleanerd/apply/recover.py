@@ -89,8 +89,10 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None) -> RecoveryRepo
     files.fsync_directory()
     completed: list[int] = []
     rolled_back: list[int] = []
-    for manifest in found.manifests:
-        journal = Journal(files, manifest.plan).entries()
+    journals = [(Journal(files, manifest.plan).entries(), manifest) for manifest in found.manifests]
+    # Two plans can hold the same bytes for a base; the one that began knows which sources they replace.
+    journals.sort(key=lambda each: not each[0].begun - each[0].done)
+    for journal, manifest in journals:
         for group in manifest.groups:
             if group.base in journal.done:
                 continue
