@@ -203,4 +203,5 @@ def inspect_journal(path: Path, selection: Selection) -> Inspection:
         text, _, crc = line.rpartition(b" ")
         whole = bool(text) and crc == b"%08x" % zlib.crc32(text)
         table.add({"line": text.decode("ascii", "replace") if whole else f"{len(line)} bytes", "whole": whole})
-    return Inspection(str(path), "journal of a swap", {"line_count": len(table.rows) + table.omitted}, [table])
+    facts: dict[str, object] = {"line_count": len(table.rows) + table.omitted}
+    return Inspection(str(path), "journal of a swap", facts, [table])
