@@ -197,7 +197,7 @@ def _read_json(path: Path) -> Any:
 
 
 def inspect_journal(path: Path, selection: Selection) -> Inspection:
-    """The journal of a swap: lines with a CRC-32 at the end; a torn line counts for nothing and is shown as its size."""
+    """The journal of a swap: lines with a CRC-32 at the end; a torn line counts for nothing, its size is shown."""
     table = Table("lines", (words("line", "line"), words("counts", "whole")), selection.limit)
     for line in path.read_bytes().splitlines():
         text, _, crc = line.rpartition(b" ")
