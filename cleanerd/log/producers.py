@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cleanerd.errors import CorruptionError
+from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import CONTROL
 from cleanerd.format.names import SNAPSHOT_SUFFIX, file_name
 from cleanerd.format.snapshot import read_snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from cleanerd import _kernel
@@ -55,31 +56,39 @@ def read_producers(log: PartitionLog, reader: SegmentReader, *, now_ms: int, exp
     Raises:
         CorruptionError: the log itself is damaged after the snapshot.
     """
-    state, snapshot_offset, damaged = _newest_snapshot(log)
-    end = _replay(log, reader, state, snapshot_offset)
+    damaged: list[str] = []
+    for offset, state in _snapshots(log, damaged):
+        end = _replay(log, reader, state, offset)
+        if offset <= end:
+            break
+        # The log was cut after the snapshot was written, so it speaks of batches that are no more.
+        damaged.append(f"{log.path / file_name(offset, SNAPSHOT_SUFFIX)}: lies beyond the log end offset {end}")
     offsets = sorted(
         producer.last_data_offset
         for producer in state.values()
         if producer.last_data_offset >= 0 and now_ms - producer.timestamp_ms < expiration_ms
     )
-    return Producers(tuple(offsets), snapshot_offset, end, tuple(damaged))
+    return Producers(tuple(offsets), offset, end, tuple(damaged))
 
 
-def _newest_snapshot(log: PartitionLog) -> tuple[dict[int, _Producer], int, list[str]]:
-    damaged: list[str] = []
+def _snapshots(log: PartitionLog, damaged: list[str]) -> Iterator[tuple[int, dict[int, _Producer]]]:
+    """Offset and content of the usable snapshots, newest first; (-1, nothing) comes last: then the whole log counts."""
     for offset in sorted(log.snapshots, reverse=True):
         if offset < log.segments[0].base:
             break
-        path = log.path / file_name(offset, SNAPSHOT_SUFFIX)
         try:
-            return _load(path), offset, damaged
-        except CorruptionError as error:
+            yield offset, _load(log.path / file_name(offset, SNAPSHOT_SUFFIX))
+        except CleanerdError as error:
             damaged.append(str(error))
-    return {}, -1, damaged
+    yield -1, {}
 
 
 def _load(path: Path) -> dict[int, _Producer]:
-    entries = read_snapshot(path.read_bytes(), str(path))
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    entries = read_snapshot(data, str(path))
     return {
         int(entry["producer_id"]): _Producer(
             epoch=int(entry["producer_epoch"]),
