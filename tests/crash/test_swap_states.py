@@ -50,7 +50,7 @@ def test_the_barriers_are_those_of_the_protocol(scenario: Scenario, operations: 
     sizes = [
         (operations[window.step].kind, operations[window.step].name, len(window.disk.pending))
         for window in windows(scenario.old, operations)
-        if 13 <= window.step <= 61
+        if 13 <= window.step <= 62
     ]
     assert sizes == [
         ("fsync_directory", ".", 4),  # S-31
