@@ -193,7 +193,9 @@ def _with_turns(rng: random.Random, history: History, written_ms: int) -> Histor
                 segments=segments,
                 first_dirty_offset=_first_dirty(rng, history.segments[:segments]) if row == 0 else None,
                 from_start=row > 0 and (not grown or rng.random() < 0.3),
-                map_keys=rng.choice((2, 5, 20)) if row < 2 and rng.random() < 0.3 else None,
+                # Only while the segments are the same on both sides: in the last one of a round that ends early,
+                # tombstones beyond the end get their horizon (C-48), however far that segment reaches.
+                map_keys=rng.choice((2, 5, 20)) if row == 0 and rng.random() < 0.4 else None,
             )
         )
         now_ms += rng.choice((0, 1, 3_600_000 - 1, 3_600_000, DAY_MS, 40 * DAY_MS))
