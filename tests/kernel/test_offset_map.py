@@ -135,7 +135,7 @@ def test_callers_mistakes() -> None:
         lambda: table.winners(0, -1),
         lambda: table.winners(2**39 - 64, 65),
     ):
-        with pytest.raises(ValueError, match="rows|ordinal|shard"):
+        with pytest.raises(ValueError, match=r"rows|ordinal|shard"):
             call()
     assert table.put_max(hashes, 2**39 - 5, mask) == 4
     assert table.winners(2**39 - 64, 63).tolist() == [0b1111 << 59]
