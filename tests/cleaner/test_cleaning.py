@@ -114,7 +114,7 @@ class World:
             expiration_ms=EXPIRATION_MS,
             chunk_bytes=self.pick.choice((64, 1000, 65536)),
             map_bytes=1,
-            map_load=self.pick.choice((0.005, 0.85)),
+            map_load=self.pick.choice((0.002, 0.85)),
         )
 
 
