@@ -87,9 +87,15 @@ def clean_partition(
         return _clean(locked, name, config, wishes, progress)
     except LogDirBusyError as error:
         return CleaningResult(name, where, "quarantined", str(error), error=error)
-    except CleanerdError as error:
+    except (CleanerdError, OSError) as caught:
+        error = caught if isinstance(caught, CleanerdError) else _refused_by_system(caught, where)
         _remember_quarantine(locked, name, str(error))
         return CleaningResult(name, where, "quarantined", str(error), error=error)
+
+
+def _refused_by_system(error: OSError, where: str) -> CleanerdError:
+    """What the system refused outside of the places that know better how to tell it."""
+    return CleanerdError(error.strerror or str(error), where=str(error.filename or where))
 
 
 def _clean(
@@ -330,17 +336,19 @@ def _remember(
     """The clean point, then Kafka's checkpoint, in this order (U-10)."""
     if not found.moves_clean_point:
         return
-    last = next(segment for segment in reversed(after.segments) if segment.base < plan.end_offset)
+    # What was clean beyond the end of this cleaning (--up-to) still is.
+    offset = max(plan.end_offset, found.proven_offset)
+    last = next(segment for segment in reversed(after.segments) if segment.base < offset)
     point = CleanPoint(
-        offset=plan.end_offset,
-        leader_epoch=after.leader_epoch_at(plan.end_offset - 1),
+        offset=offset,
+        leader_epoch=after.leader_epoch_at(offset - 1),
         fingerprint=plan.fingerprint,
         last_segment=LastSegment.of(last),
     )
     state = PartitionState(point, None, {**result.to_json(), "finished_ms": time.time_ns() // 1_000_000})
     locked.store.save(locked.log_dir, after, state)
     if plan.strategy == "offset":
-        write_cleaner_checkpoint(locked.log_dir.path, plan.name, plan.end_offset)
+        write_cleaner_checkpoint(locked.log_dir.path, plan.name, offset)
 
 
 def _remember_quarantine(locked: LockedDir, name: TopicPartition, reason: str) -> None:

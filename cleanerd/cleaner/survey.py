@@ -38,7 +38,7 @@ class Wishes:
 class Survey:
     """One partition, looked at.
 
-    ``moves_clean_point`` is false when ``--first-dirty`` left out a part that nothing shows to be clean: then the log
+    ``proven_offset`` is up to where the log is provably clean as it lies there. ``moves_clean_point`` is false when ``--first-dirty`` left out a part that nothing shows to be clean: then the log
     is not clean up to ``end_offset`` afterwards, and nobody may be told so. ``refusal`` is why it is not cleaned now,
     empty when it is to be cleaned. ``notes`` are things that the operator should know either way (repairs of C-03,
     state that was outdated).
@@ -49,6 +49,7 @@ class Survey:
     bounds: Bounds
     end_offset: int
     first_dirty_origin: str
+    proven_offset: int
     moves_clean_point: bool
     refusal: str
     notes: tuple[str, ...]
@@ -90,6 +91,7 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
         bounds=bounds,
         end_offset=end,
         first_dirty_origin=origin,
+        proven_offset=proven,
         moves_clean_point=first <= proven,
         refusal=_refusal(log_dir, config, bounds, end, wishes),
         notes=tuple(notes),
