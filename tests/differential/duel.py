@@ -38,7 +38,8 @@ SLOT_BYTES = 24
 class Outcome:
     """One round of both. ``before`` and ``after`` are what Kafka's decoders read in *Kafka's* copy.
 
-    ``our_digest`` covers names and bytes of our ``.log`` files after the round.
+    ``our_digest`` covers names and bytes of our ``.log`` files after the round; ``equal_segments`` is how many of them
+    are as Kafka's, byte for byte, their indexes too.
     """
 
     turn: Turn
@@ -48,6 +49,7 @@ class Outcome:
     before: Dump
     after: Dump
     our_digest: str
+    equal_segments: int
 
     def offsets(self, *, after: bool = True) -> set[int]:
         """The offsets of the records that Kafka left, or found."""
@@ -125,9 +127,17 @@ class _Duel:
             visible = len(history.visible(turn))
             self._append(present, visible)
             present = visible
+            if turn.swapped:
+                self._swap()
             outcome = self._turn(turn, self._start(turn, dirty))
             dirty = outcome.kafka.end_offset
             yield outcome
+
+    def _swap(self) -> None:
+        aside = self._work / "aside"
+        self._ours.rename(aside)
+        self._theirs.rename(self._ours)
+        aside.rename(self._theirs)
 
     def _start(self, turn: Turn, dirty: int) -> int:
         if turn.from_start:
@@ -163,10 +173,11 @@ class _Duel:
         found = judge.lookups(self._ours)
         assert found.problems == (), "\n".join(found.problems)
         self._same_numbers(kafka, ours, dirty)
-        self._same_index_bytes()
+        equal_segments = self._same_index_bytes()
         self._same_loads(turn)
         shutil.rmtree(self._before)
-        return Outcome(turn, kafka, ours, comparison, before, judge.dump(self._theirs), _digest(self._ours))
+        after = judge.dump(self._theirs)
+        return Outcome(turn, kafka, ours, comparison, before, after, _digest(self._ours), equal_segments)
 
     def _clean_theirs(self, turn: Turn, dirty: int) -> Cleaned:
         history = self._history
@@ -228,8 +239,9 @@ class _Duel:
         assert ours.dropped.keyless == kafka.invalid_messages_read
         assert ours.dropped.total == ours.records_read - ours.records_kept
 
-    def _same_index_bytes(self) -> None:
-        """F-6/7.1: where a segment came out byte for byte as Kafka's, so do its indexes."""
+    def _same_index_bytes(self) -> int:
+        """F-6/7.1: where a segment came out byte for byte as Kafka's, so do its indexes. Returns how many did."""
+        equal = 0
         for path in self._ours.glob("*.log"):
             their = self._theirs / path.name
             # An empty segment that nobody has appended to may not have indexes yet.
@@ -239,6 +251,8 @@ class _Duel:
                 assert path.with_suffix(suffix).read_bytes() == their.with_suffix(suffix).read_bytes(), (
                     f"{path.with_suffix(suffix).name} differs"
                 )
+            equal += 1
+        return equal
 
     def _same_loads(self, turn: Turn) -> None:
         """A broker starts on it as if nothing had happened; without snapshots it finds the same producers."""

@@ -180,9 +180,16 @@ def random_history(seed: int) -> History:
 
 
 def _with_turns(rng: random.Random, history: History, written_ms: int) -> History:
-    """Three rounds; the log grows between them, or they begin at the start again; the clock moves."""
+    """Three rounds; the log grows between them, or they begin at the start again; the clock moves.
+
+    Sometimes the two sides change places; sometimes the high watermark keeps the first round back.
+    """
     count = len(history.segments)
     visible = sorted(rng.randint(2, count) for _ in range(3))
+    first = history.segments[: visible[0]]
+    bound = _bound(rng, first) if rng.random() < 0.2 else None
+    reach = first[-1].base if bound is None else max(each.base for each in first if each.base <= bound)
+    log_start = rng.randint(first[0].base, reach - 1) if rng.random() < 0.15 else 0
     now_ms = written_ms + rng.choice((0, 1, DAY_MS // 2))
     turns: list[Turn] = []
     for row, segments in enumerate(visible):
@@ -191,23 +198,29 @@ def _with_turns(rng: random.Random, history: History, written_ms: int) -> Histor
             Turn(
                 now_ms,
                 segments=segments,
-                first_dirty_offset=_first_dirty(rng, history.segments[:segments]) if row == 0 else None,
+                first_dirty_offset=_first_dirty(rng, first, reach) if row == 0 and not log_start else None,
                 from_start=row > 0 and (not grown or rng.random() < 0.3),
                 # Only while the segments are the same on both sides: in the last one of a round that ends early,
                 # tombstones beyond the end get their horizon (C-48), however far that segment reaches.
                 map_keys=rng.choice((2, 5, 20)) if row == 0 and rng.random() < 0.4 else None,
+                bound_offset=bound if row == 0 else None,
+                swapped=row > 0 and rng.random() < 0.2,
             )
         )
         now_ms += rng.choice((0, 1, 3_600_000 - 1, 3_600_000, DAY_MS, 40 * DAY_MS))
-    return replace(history, turns=tuple(turns))
+    return replace(history, turns=tuple(turns), log_start_offset=log_start)
 
 
-def _first_dirty(rng: random.Random, segments: tuple[Segment, ...]) -> int | None:
-    """Nothing (the log start), or somewhere below the active segment: segment edge, batch edge, inside a batch."""
-    low, high = segments[0].base, segments[-1].base
+def _bound(rng: random.Random, segments: tuple[Segment, ...]) -> int:
+    """A high watermark that leaves at least the first segment to be cleaned."""
+    return rng.randint(segments[1].base, segments[-1].base)
+
+
+def _first_dirty(rng: random.Random, segments: tuple[Segment, ...], reach: int) -> int | None:
+    """Nothing (the log start), or somewhere below ``reach``: segment edge, batch edge, inside a batch."""
     if rng.random() < 0.4:
         return None
     edges = [segment.base for segment in segments[:-1]]
     edges += [made.base for segment in segments[:-1] for made in segment.batches if made.base is not None]
     chosen = rng.choice(edges) + rng.choice((0, 0, 1, 2, 5))
-    return min(max(chosen, low), high - 1)
+    return min(max(chosen, segments[0].base), reach - 1)
