@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kafka
 EXPIRATION_MS = 3_600_000
 
 
-def sent(producer: int, base: int, words: str, *, sequence: int = 0, epoch: int = 0, **settings: object) -> Batch:
+def sent(producer: int, base: int, words: str, *, sequence: int = 0, epoch: int = 0, **settings: Any) -> Batch:
     """A batch of an idempotent producer."""
     return batch(base, words, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, **settings)
 
