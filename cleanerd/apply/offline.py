@@ -89,9 +89,9 @@ def clean_partition(
     except LogDirBusyError as error:
         return CleaningResult(name, where, "quarantined", str(error), error=error)
     except (CleanerdError, OSError) as caught:
-        error = caught if isinstance(caught, CleanerdError) else _refused_by_system(caught, where)
-        _remember_quarantine(locked, name, str(error))
-        return CleaningResult(name, where, "quarantined", str(error), error=error)
+        told = caught if isinstance(caught, CleanerdError) else _refused_by_system(caught, where)
+        _remember_quarantine(locked, name, str(told))
+        return CleaningResult(name, where, "quarantined", str(told), error=told)
 
 
 def _refused_by_system(error: OSError, where: str) -> CleanerdError:
@@ -139,7 +139,13 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         CorruptionError: the producer state cannot be rebuilt from the log.
     """
     log, config = found.log, found.config
-    producers = read_producers(log, reader, now_ms=wishes.now_ms, expiration_ms=means.producer_id_expiration_ms)
+    producers = read_producers(
+        log,
+        reader,
+        now_ms=wishes.now_ms,
+        expiration_ms=means.producer_id_expiration_ms,
+        torn_from=None if log_dir.clean_shutdown else log.recovery_point,
+    )
     sources = tuple(
         Source(segment, log.end_of(row))
         for row, segment in enumerate(log.segments[:-1])

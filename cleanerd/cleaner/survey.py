@@ -38,10 +38,10 @@ class Wishes:
 class Survey:
     """One partition, looked at.
 
-    ``proven_offset`` is up to where the log is provably clean as it lies there. ``moves_clean_point`` is false when ``--first-dirty`` left out a part that nothing shows to be clean: then the log
-    is not clean up to ``end_offset`` afterwards, and nobody may be told so. ``refusal`` is why it is not cleaned now,
-    empty when it is to be cleaned. ``notes`` are things that the operator should know either way (repairs of C-03,
-    state that was outdated).
+    ``proven_offset`` is up to where the log is provably clean as it lies there. ``moves_clean_point`` is false when
+    ``--first-dirty`` left out a part that nothing shows to be clean: then the log is not clean up to ``end_offset``
+    afterwards, and nobody may be told so. ``refusal`` is why it is not cleaned now, empty when it is to be cleaned.
+    ``notes`` are things that the operator should know either way (repairs of C-03, state that was outdated).
     """
 
     log: PartitionLog
@@ -69,7 +69,7 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
     """
     log = read_partition(log_dir, name)
     with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:
-        log_end = log_end_offset(log, reader)
+        log_end = log_end_offset(log, reader, may_be_torn=wishes.unclean and not log_dir.clean_shutdown)
         proven, origin, notes = _clean_point(log_dir, log, log_end, store, config)
         first = proven
         if wishes.from_start:
@@ -93,7 +93,7 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
         first_dirty_origin=origin,
         proven_offset=proven,
         moves_clean_point=first <= proven,
-        refusal=_refusal(log_dir, config, bounds, end, wishes),
+        refusal=_unfinished(log) or _refusal(log_dir, config, bounds, end, wishes),
         notes=tuple(notes),
     )
 
@@ -139,6 +139,16 @@ def _end_offset(name: TopicPartition, bounds: Bounds, wishes: Wishes) -> int:
             f"which is set by {bounds.bound.limited_by}",
         )
     return wishes.up_to_offset
+
+
+def _unfinished(log: PartitionLog) -> str:
+    """S-21. ``clean`` has dealt with it before it comes here; who only looks, sees segments of both sides."""
+    if not log.unfinished:
+        return ""
+    return (
+        f"a replacement was cut short: {', '.join(log.unfinished[:4])} (clean finishes or undoes its own, any other is "
+        "resolved by a start of the broker)"
+    )
 
 
 def _refusal(log_dir: LogDir, config: TopicConfig, bounds: Bounds, end_offset: int, wishes: Wishes) -> str:

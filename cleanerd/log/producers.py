@@ -13,7 +13,7 @@ import numpy as np
 
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import CONTROL
-from cleanerd.format.names import SNAPSHOT_SUFFIX, file_name
+from cleanerd.format.names import MAX_OFFSET, SNAPSHOT_SUFFIX, file_name
 from cleanerd.format.snapshot import read_snapshot
 
 if TYPE_CHECKING:
@@ -46,36 +46,56 @@ class Producers:
     damaged_snapshots: tuple[str, ...]
 
 
-def read_producers(log: PartitionLog, reader: SegmentReader, *, now_ms: int, expiration_ms: int) -> Producers:
+def read_producers(
+    log: PartitionLog, reader: SegmentReader, *, now_ms: int, expiration_ms: int, torn_from: int | None = None
+) -> Producers:
     """Rebuild the producer state at the end of the log.
 
     A producer is expired when ``now_ms - last timestamp >= expiration_ms``; an open transaction would keep it alive,
     but partitions with transactions are not cleaned by this version. A damaged snapshot is passed over for the next
     older one, as the broker does (F-10).
 
+    ``torn_from`` is the recovery point when the broker was not stopped cleanly. Its recovery will cut the log at the
+    first damage from there on, so damage there ends the replay, and the last batches below it are as good as the last
+    of all.
+
     Raises:
-        CorruptionError: the log itself is damaged after the snapshot.
+        CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
     """
     damaged: list[str] = []
-    for offset, state in _snapshots(log, damaged):
-        end = _replay(log, reader, state, offset)
+    state, offset, end = _state(log, reader, damaged, torn_from, MAX_OFFSET)
+    states = [state]
+    if torn_from is not None:
+        states.append(_state(log, reader, [], torn_from, torn_from)[0])
+    offsets = {
+        producer.last_data_offset
+        for known in states
+        for producer in known.values()
+        if producer.last_data_offset >= 0 and now_ms - producer.timestamp_ms < expiration_ms
+    }
+    return Producers(tuple(sorted(offsets)), offset, end, tuple(damaged))
+
+
+def _state(
+    log: PartitionLog, reader: SegmentReader, damaged: list[str], torn_from: int | None, below: int
+) -> tuple[dict[int, _Producer], int, int]:
+    """The producers by what lies below the offset ``below``, where the replay began, and where the log ended for it."""
+    for offset, state in _snapshots(log, damaged, below):
+        end = _replay(log, reader, state, offset, below, torn_from)
         if offset <= end:
-            break
+            return state, offset, end
         # The log was cut after the snapshot was written, so it speaks of batches that are no more.
         damaged.append(f"{log.path / file_name(offset, SNAPSHOT_SUFFIX)}: lies beyond the log end offset {end}")
-    offsets = sorted(
-        producer.last_data_offset
-        for producer in state.values()
-        if producer.last_data_offset >= 0 and now_ms - producer.timestamp_ms < expiration_ms
-    )
-    return Producers(tuple(offsets), offset, end, tuple(damaged))
+    raise AssertionError("the last of the snapshots is none, and fits every log")
 
 
-def _snapshots(log: PartitionLog, damaged: list[str]) -> Iterator[tuple[int, dict[int, _Producer]]]:
-    """Offset and content of the usable snapshots, newest first; (-1, nothing) comes last: then the whole log counts."""
+def _snapshots(log: PartitionLog, damaged: list[str], below: int) -> Iterator[tuple[int, dict[int, _Producer]]]:
+    """Offset and content of the usable snapshots up to ``below``, newest first; then (-1, nothing): the whole log."""
     for offset in sorted(log.snapshots, reverse=True):
         if offset < log.segments[0].base:
             break
+        if offset > below:
+            continue
         try:
             yield offset, _load(log.path / file_name(offset, SNAPSHOT_SUFFIX))
         except CleanerdError as error:
@@ -99,22 +119,36 @@ def _load(path: Path) -> dict[int, _Producer]:
     }
 
 
-def _replay(log: PartitionLog, reader: SegmentReader, state: dict[int, _Producer], since: int) -> int:
-    """Bring ``state`` forward from offset ``since`` to the end of the log; returns the log end offset."""
-    end = log.active.base
+def _replay(
+    log: PartitionLog,
+    reader: SegmentReader,
+    state: dict[int, _Producer],
+    since: int,
+    below: int,
+    torn_from: int | None,
+) -> int:
+    """Bring ``state`` forward from offset ``since`` to ``below`` or the end of the log; returns the log end offset."""
+    end = min(log.active.base, below)
     for index, segment in enumerate(log.segments):
-        if index + 1 < len(log.segments) and log.end_of(index) <= since:
+        following = log.end_of(index) if index + 1 < len(log.segments) else MAX_OFFSET
+        if following <= since or segment.base >= below:
             continue
-        for batches in reader.headers(segment):
+        may_be_torn = torn_from is not None and following > torn_from
+        position = 0
+        for batches in reader.headers_until_damage(segment) if may_be_torn else reader.headers(segment):
+            position += batches.consumed
             if len(batches):
-                end = max(end, int(batches.last_offset[-1]) + 1)
-                _apply(batches, state, since)
+                end = max(end, min(int(batches.last_offset[-1]) + 1, below))
+                _apply(batches, state, since, below)
+        if position < segment.size_bytes:
+            break
     return end
 
 
-def _apply(batches: _kernel.Batches, state: dict[int, _Producer], since: int) -> None:
+def _apply(batches: _kernel.Batches, state: dict[int, _Producer], since: int, below: int) -> None:
     """Take the batches of one chunk into the state: of each producer only its last batch in the chunk matters."""
-    rows = np.flatnonzero((batches.producer_id >= 0) & (batches.base_offset >= since))
+    inside = (batches.base_offset >= since) & (batches.last_offset < below)
+    rows = np.flatnonzero((batches.producer_id >= 0) & inside)
     if len(rows) == 0:
         return
     control = (batches.attributes[rows] & CONTROL) != 0

@@ -200,6 +200,19 @@ def test_unclean(root: Path, shell: Shell, given: bool) -> None:
         assert tree(path) == before
 
 
+def test_unclean_with_a_torn_end(root: Path, shell: Shell) -> None:
+    """S-27: a power loss leaves half a batch in the active segment: that is the broker's to cut, below it is cleaned."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(recovery_point=6)}, clean_shutdown=False)
+    active = path / "orders-0" / f"{6:020d}.log"
+    torn = active.read_bytes() + batch(7, ("y", "1"))[:-9]
+    active.write_bytes(torn)
+    answer = shell.clean(path, "--unclean")
+    assert (answer.code, answer.err) == (0, "")
+    assert active.read_bytes() == torn
+    active.write_bytes(b"")
+    assert keys(path / "orders-0")[0] == CLEANED[0]
+
+
 def test_marker_stays(root: Path, shell: Shell) -> None:
     """S-27: .kafka_cleanshutdown is never created, changed or removed: it carries the broker epoch."""
     path = make(root)

@@ -54,12 +54,12 @@ def read(
     return reread(path, now_ms)
 
 
-def reread(path: Path, now_ms: int = NOW, chunk_bytes: int = 70) -> Producers:
+def reread(path: Path, now_ms: int = NOW, chunk_bytes: int = 70, torn_from: int | None = None) -> Producers:
     name = parse_topic_partition_dir("orders-0")
     assert name is not None
     log = read_partition(read_log_dir(path / "logs"), name)
     with SegmentReader.open(str(log.path), chunk_bytes=chunk_bytes) as reader:
-        return read_producers(log, reader, now_ms=now_ms, expiration_ms=EXPIRATION)
+        return read_producers(log, reader, now_ms=now_ms, expiration_ms=EXPIRATION, torn_from=torn_from)
 
 
 def test_no_snapshot_means_the_whole_log(tmp_path: Path) -> None:
@@ -181,3 +181,26 @@ def test_damaged_log(tmp_path: Path) -> None:
     with pytest.raises(CorruptionError) as raised:
         read(tmp_path, {0: data(0, 1), 1: data(1, 1)[:-1]})
     assert (raised.value.where, raised.value.position) == (str(tmp_path / "logs" / "orders-0" / f"{1:020d}.log"), 0)
+
+
+def test_torn_log(tmp_path: Path) -> None:
+    """S-27, C-85: damage from the recovery point on ends the replay; below it, it stays an error."""
+    segments = {0: data(0, 1), 1: data(1, 2) + data(2, 3)[:-1]}
+    make_log_dir(tmp_path / "logs", {"orders-0": Partition(segments)})
+    assert reread(tmp_path, torn_from=1) == Producers((0, 1), -1, 2, ())
+    with pytest.raises(CorruptionError):
+        reread(tmp_path)
+    (tmp_path / "logs" / "orders-0" / f"{0:020d}.log").write_bytes(data(0, 1)[:-1])
+    with pytest.raises(CorruptionError):
+        reread(tmp_path, torn_from=1)
+
+
+def test_recovery_may_cut_the_log(tmp_path: Path) -> None:
+    """R192-1: what the broker's recovery may cut off does not make an older batch expendable."""
+    segments = {0: data(0, 1) + data(1, 2), 2: data(2, 1), 3: data(3, 1)}
+    snapshots = {2: [Producer(1, 0, NOW), Producer(2, 1, NOW)], 3: [Producer(1, 2, NOW), Producer(2, 1, NOW)]}
+    assert read(tmp_path, segments, snapshots).last_data_offsets == (1, 3)
+    assert reread(tmp_path, torn_from=4).last_data_offsets == (1, 3), "all of it was flushed"
+    assert reread(tmp_path, torn_from=3).last_data_offsets == (1, 2, 3)
+    assert reread(tmp_path, torn_from=2).last_data_offsets == (0, 1, 3)
+    assert reread(tmp_path, torn_from=1).last_data_offsets == (0, 1, 3), "inside a segment, and below every snapshot"

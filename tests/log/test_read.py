@@ -106,6 +106,18 @@ def test_damage_is_told_with_its_place(tmp_path: Path, reader: SegmentReader) ->
     assert "offset 2" in str(raised.value)
 
 
+@pytest.mark.parametrize("chunk_bytes", [20, 100, 1 << 20])
+@pytest.mark.parametrize("tail", [b"", b"\x00" * 300, b"\xff" * 70, LAST[:30]], ids=["none", "zeros", "garbage", "cut"])
+def test_until_damage(tmp_path: Path, chunk_bytes: int, tail: bytes) -> None:
+    """S-27: what lies before the damage, each batch once, also of the chunk that holds the damage."""
+    found = segment(tmp_path, SMALL + LARGE + tail + LAST)
+    with SegmentReader.open(str(tmp_path), chunk_bytes=chunk_bytes) as reader:
+        got = [int(offset) for batches in reader.headers_until_damage(found) for offset in batches.last_offset]
+        assert got == ([0, 1] if tail else [0, 1, 2])
+        got = [int(at) for batches in reader.headers_until_damage(found, start=len(SMALL)) for at in batches.last_offset]
+        assert got == ([1] if tail else [1, 2])
+
+
 def test_only_what_was_listed(tmp_path: Path, reader: SegmentReader) -> None:
     """What was appended after the listing is not looked at, a batch that is half there least of all."""
     found = segment(tmp_path, SMALL)
