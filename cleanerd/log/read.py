@@ -6,6 +6,9 @@ while it is mapped kills the process, a short read is an error that can be told.
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import mmap
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
@@ -170,11 +173,11 @@ class SegmentReader:
         """The bytes from ``position`` on, as many as fit. Reading begins at a block's start: direct I/O wants it so."""
         start = position - position % DIRECT_ALIGNMENT
         wanted = min(len(self._buffer), size - start)
+        whole_blocks = self._buffer.data[: _whole_blocks(wanted)]
         done = 0
         while done < wanted:
             try:
-                # To the buffer's end: what lies past ``size`` is not looked at, and only whole blocks are read.
-                count = os.preadv(descriptor, [self._buffer.data[done:]], start + done)
+                count = os.preadv(descriptor, [whole_blocks[done:]], start + done)
             except OSError as error:
                 if error.errno == errno.EINVAL and set_direct(descriptor, wanted=False):
                     continue
@@ -203,8 +206,15 @@ def set_direct(descriptor: int, *, wanted: bool) -> bool:
 
 def _buffer(size: int) -> NDArray[np.uint8]:
     """At least ``size`` bytes of whole pages: direct reads go nowhere else."""
-    pages = -(-size // DIRECT_ALIGNMENT)
-    return np.frombuffer(mmap.mmap(-1, pages * DIRECT_ALIGNMENT), dtype=np.uint8)
+    return np.frombuffer(mmap.mmap(-1, _whole_blocks(size)), dtype=np.uint8)
+
+
+def _whole_blocks(size: int) -> int:
+    return -(-size // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT
+
+
+def _checked_headers(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
+    return _kernel.scan_headers(data, position, verify_crc=True)
 
 
 def corruption(error: _kernel.CorruptLogError, where: str) -> CorruptionError:
