@@ -1,4 +1,4 @@
-"""The whole cleaner against the model: random logs, random ranges, several rounds, the real kernel and the real swap."""
+"""The whole cleaner against the model: random logs and ranges, several rounds, the real kernel, the real swap."""
 
 from __future__ import annotations
 
@@ -127,7 +127,9 @@ def clean_and_check(world: World, wishes: Wishes, topic: TopicConfig) -> Cleanin
     state = world.path.parent / "state"
     if state.exists():
         shutil.copytree(state, copy / "state")
-    other = clean(copy / "logs", wishes, topic, means(expiration_ms=EXPIRATION_MS, map_bytes=1, map_load=0.001, chunk_bytes=100))
+    other = clean(
+        copy / "logs", wishes, topic, means(expiration_ms=EXPIRATION_MS, map_bytes=1, map_load=0.001, chunk_bytes=100)
+    )
     result = clean(world.path, wishes, topic, world.means())
     assert result.error is None, result.reason
     if state.exists():
@@ -179,7 +181,7 @@ COUNTS = {"segments": st.integers(1, 6), "batches": st.integers(1, 8), "rounds":
 @given(seed=st.integers(0, 2**32), **COUNTS)
 @example(seed=1, segments=6, batches=8, rounds=4)
 def test_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
-    """C-37..C-52, R192-1, U-13, U-20, OP-2: record by record what the model says, whatever shards, chunks and ranges."""
+    """C-37..C-52, R192-1, U-13, U-20, OP-2: each record as the model says, whatever shards, chunks and ranges."""
     with scratch() as root:
         world = World(root, seed, segments, batches)
         clean_to = 0

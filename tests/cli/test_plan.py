@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cleaner.driver import scratch
-from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Shell, batch, dirty, good, keys, make
+from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Shell, batch, dirty, good, keys, lock_holder, make
 from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, Partition, make_log_dir, tree
 
 if TYPE_CHECKING:
@@ -67,7 +65,9 @@ def test_json(root: Path, shell: Shell) -> None:
 
 def test_table(root: Path, shell: Shell) -> None:
     """A row a partition with the numbers, and in words what would happen."""
-    path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good(), "good-1": Partition({0: batch(0, ("a", "1"))})})
+    path = make_log_dir(
+        root / "logs", {"orders-0": dirty(), "good-0": good(), "good-1": Partition({0: batch(0, ("a", "1"))})}
+    )
     answer = shell("plan", path, "--quiet", *COMPACT, *GOOD)
     rows = {line.split()[0]: line for line in answer.out.splitlines()}
     assert rows.keys() == {"partition", "orders-0", "good-0", "good-1"}
@@ -158,11 +158,7 @@ def test_beside_a_running_broker(root: Path, shell: Shell) -> None:
     path = make_log_dir(root / "logs", {"orders-0": dirty()}, clean_shutdown=False)
     (entry,) = shell("plan", path, "--json", *COMPACT).json["partitions"]
     assert "not stopped cleanly" in entry["reason"]
-    script = f"import fcntl,sys;f=open({str(path / '.lock')!r},'w');fcntl.lockf(f,fcntl.LOCK_EX);print('x',flush=True);sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        assert holder.stdin is not None
-        holder.stdout.readline()
+    with lock_holder(path):
         answer = shell("plan", path, "--json", *COMPACT)
         assert (answer.code, answer.json["partitions"][0]["action"]) == (0, "clean")
         assert "a broker runs on it" in answer.err
@@ -171,7 +167,6 @@ def test_beside_a_running_broker(root: Path, shell: Shell) -> None:
             active.write(batch(7, ("y", "1"))[:30])
         answer = shell("plan", path, "--json", "--exact", *COMPACT)
         assert (answer.code, answer.json["partitions"][0]["action"]) == (0, "clean")
-        holder.stdin.close()
 
 
 def test_unfinished_replacement(root: Path, shell: Shell) -> None:

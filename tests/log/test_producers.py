@@ -23,7 +23,9 @@ NOW = 1_700_000_000_000
 EXPIRATION = 10_000
 
 
-def data(base: int, producer: int, *, age_ms: int = 0, count: int = 1, epoch: int = 0, transactional: bool = False) -> bytes:
+def data(
+    base: int, producer: int, *, age_ms: int = 0, count: int = 1, epoch: int = 0, transactional: bool = False
+) -> bytes:
     records = [Record(b"k", b"v", NOW - age_ms)] * count
     return encode_batch(
         records,
@@ -48,7 +50,10 @@ def emptied(base: int, last_offset: int, producer: int, *, age_ms: int = 0) -> b
 
 
 def read(
-    path: Path, segments: Mapping[int, bytes], snapshots: Mapping[int, Sequence[Producer]] | None = None, now_ms: int = NOW
+    path: Path,
+    segments: Mapping[int, bytes],
+    snapshots: Mapping[int, Sequence[Producer]] | None = None,
+    now_ms: int = NOW,
 ) -> Producers:
     make_log_dir(path / "logs", {"orders-0": Partition(segments, snapshots=snapshots or {})})
     return reread(path, now_ms)
@@ -121,7 +126,8 @@ def test_markers_keep_alive(tmp_path: Path) -> None:
 def test_marker_and_data_in_one_chunk(tmp_path: Path) -> None:
     """Whatever the chunk size, marker and data of one producer give the same."""
     log = b"".join(
-        data(base, 1, age_ms=50, transactional=True) + encode_marker(base + 1, commit=True, producer_id=1, timestamp=NOW)
+        data(base, 1, age_ms=50, transactional=True)
+        + encode_marker(base + 1, commit=True, producer_id=1, timestamp=NOW)
         for base in range(0, 20, 2)
     )
     read(tmp_path, {0: log})
@@ -131,7 +137,7 @@ def test_marker_and_data_in_one_chunk(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        pytest.param(lambda old: b"", "too short", id="0 bytes"),
+        pytest.param(lambda _old: b"", "too short", id="0 bytes"),
         pytest.param(lambda old: old[:-1], "CRC", id="cut"),
         pytest.param(lambda old: old[:20] + b"\xff" + old[21:], "CRC", id="one byte"),
         pytest.param(lambda old: b"\x00\x09" + old[2:], "version 9", id="version"),
@@ -164,7 +170,7 @@ def test_unreadable_snapshot(tmp_path: Path) -> None:
 
 
 def test_snapshot_beyond_the_end(tmp_path: Path) -> None:
-    """A log that was cut below its snapshot (power loss): the snapshot's last batches are no more, others are the last."""
+    """A log that was cut below its snapshot (power loss): the snapshot's last batches are no more."""
     found = read(tmp_path, {0: data(0, 1) + data(1, 1)}, {9: [Producer(1, 8, NOW)]})
     assert (found.last_data_offsets, found.snapshot_offset) == ((1,), -1)
     assert "beyond the log end offset 2" in found.damaged_snapshots[0]

@@ -6,7 +6,6 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from cleanerd import _kernel
@@ -18,6 +17,8 @@ from tests.support.logs import keyed_batch
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import numpy as np
 
 NAME = f"{0:020d}.log"
 SMALL = keyed_batch(0, [("a", "1")])
@@ -114,7 +115,9 @@ def test_until_damage(tmp_path: Path, chunk_bytes: int, tail: bytes) -> None:
     with SegmentReader.open(str(tmp_path), chunk_bytes=chunk_bytes) as reader:
         got = [int(offset) for batches in reader.headers_until_damage(found) for offset in batches.last_offset]
         assert got == ([0, 1] if tail else [0, 1, 2])
-        got = [int(at) for batches in reader.headers_until_damage(found, start=len(SMALL)) for at in batches.last_offset]
+        got = [
+            int(at) for batches in reader.headers_until_damage(found, start=len(SMALL)) for at in batches.last_offset
+        ]
         assert got == ([1] if tail else [1, 2])
 
 
