@@ -53,12 +53,12 @@ class SegmentReader:
     Not for two threads at once: the buffer is reused, and the arrays a kernel call got are gone with the next read.
     """
 
-    def __init__(self, path: str, directory: int, buffer: NDArray[np.uint8], *, direct: bool = False) -> None:
+    def __init__(self, path: str, directory: int, buffer: _Buffer, *, direct: bool = False) -> None:
         self.path = path
         self._direct = direct
         self._directory = directory
         self._buffer = buffer
-        self._chunk_bytes = len(buffer)
+        self._chunk_bytes = buffer.chunk_bytes
 
     @classmethod
     def open(cls, path: str, *, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> SegmentReader:
@@ -71,7 +71,7 @@ class SegmentReader:
             directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise CleanerdError(f"cannot be opened: {error.strerror}", where=path) from error
-        return cls(path, directory, _buffer(chunk_bytes))
+        return cls(path, directory, _Buffer(chunk_bytes))
 
     def beside(self, path: str, directory: int) -> SegmentReader:
         """A reader of another directory, open as ``directory`` (duplicated), that shares this one's buffer.
@@ -143,8 +143,8 @@ class SegmentReader:
             yield from self._chunks(descriptor, where, segment.size_bytes, call, start)
         finally:
             os.close(descriptor)
-            if len(self._buffer) > self._chunk_bytes:
-                self._buffer = _buffer(self._chunk_bytes)
+            if self._buffer.chunk_bytes > self._chunk_bytes:
+                self._buffer = _Buffer(self._chunk_bytes)
 
     def _chunks(
         self, descriptor: int, where: str, size: int, call: Callable[[NDArray[np.uint8], int], T], start: int
@@ -164,7 +164,7 @@ class SegmentReader:
                         where=where,
                         position=position,
                     )
-                self._buffer = _buffer(max(result.needed, 2 * len(self._buffer)))
+                self._buffer = _Buffer(max(result.needed, 2 * self._buffer.chunk_bytes))
                 continue
             position += result.consumed
             yield result
@@ -172,8 +172,8 @@ class SegmentReader:
     def _fill(self, descriptor: int, where: str, position: int, size: int) -> NDArray[np.uint8]:
         """The bytes from ``position`` on, as many as fit. Reading begins at a block's start: direct I/O wants it so."""
         start = position - position % DIRECT_ALIGNMENT
-        wanted = min(len(self._buffer), size - start)
-        whole_blocks = self._buffer.data[: _whole_blocks(wanted)]
+        wanted = min(position + self._buffer.chunk_bytes, size) - start
+        whole_blocks = self._buffer.memory.data[: _whole_blocks(wanted)]
         done = 0
         while done < wanted:
             try:
@@ -188,7 +188,7 @@ class SegmentReader:
                     where=where,
                 )
             done += count
-        return self._buffer[position - start : wanted]
+        return self._buffer.memory[position - start : wanted]
 
 
 def set_direct(descriptor: int, *, wanted: bool) -> bool:
@@ -204,9 +204,13 @@ def set_direct(descriptor: int, *, wanted: bool) -> bool:
     return True
 
 
-def _buffer(size: int) -> NDArray[np.uint8]:
-    """At least ``size`` bytes of whole pages: direct reads go nowhere else."""
-    return np.frombuffer(mmap.mmap(-1, _whole_blocks(size)), dtype=np.uint8)
+class _Buffer:
+    """Room for ``chunk_bytes`` from anywhere in a file, in whole pages: direct reads go nowhere else."""
+
+    def __init__(self, chunk_bytes: int) -> None:
+        self.chunk_bytes = chunk_bytes
+        room = _whole_blocks(chunk_bytes) + DIRECT_ALIGNMENT
+        self.memory: NDArray[np.uint8] = np.frombuffer(mmap.mmap(-1, room), dtype=np.uint8)
 
 
 def _whole_blocks(size: int) -> int:
