@@ -10,6 +10,7 @@ import pytest
 
 from cleanerd import _kernel
 from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.log import read
 from cleanerd.log.read import SegmentReader
 from cleanerd.log.segment import Segment
 from tests.support.logs import keyed_batch
@@ -30,6 +31,13 @@ WHOLE = SMALL + LARGE + LAST
 def segment(path: Path, data: bytes) -> Segment:
     (path / NAME).write_bytes(data)
     return Segment.from_stat(0, (path / NAME).stat(), frozenset())
+
+
+@pytest.fixture(autouse=True, params=[1, read.DIRECT_ALIGNMENT], ids=["bytes", "blocks"])
+def alignment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Reading begins at a block's start; with blocks of one byte every chunk size and edge comes about."""
+    monkeypatch.setattr(read, "DIRECT_ALIGNMENT", request.param)
+    return int(request.param)
 
 
 @pytest.fixture
@@ -58,7 +66,7 @@ def test_start(tmp_path: Path, reader: SegmentReader) -> None:
     assert offsets(reader, segment(tmp_path, WHOLE), start=len(WHOLE)) == []
 
 
-def test_buffer_returns_to_its_size(tmp_path: Path, reader: SegmentReader) -> None:
+def test_buffer_returns_to_its_size(tmp_path: Path, reader: SegmentReader, alignment: int) -> None:
     """C-60: after a segment with a large batch the next one is read in chunks of the usual size again."""
     assert offsets(reader, segment(tmp_path, WHOLE)) == [0, 1, 2]
     sizes: list[int] = []
@@ -67,8 +75,8 @@ def test_buffer_returns_to_its_size(tmp_path: Path, reader: SegmentReader) -> No
         sizes.append(len(data))
         return _kernel.scan_headers(data, position)
 
-    list(reader.chunks(segment(tmp_path, SMALL * 5), call))
-    assert max(sizes) == 100
+    list(reader.chunks(segment(tmp_path, SMALL * 200), call))
+    assert max(sizes) <= max(100, alignment) < len(LARGE)
 
 
 def test_nothing(tmp_path: Path, reader: SegmentReader) -> None:
@@ -173,3 +181,19 @@ def test_descriptors_are_closed(tmp_path: Path, reader: SegmentReader) -> None:
         with pytest.raises(CorruptionError):
             offsets(reader, replace(found, size_bytes=found.size_bytes - 1))
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 5000, 1 << 20])
+def test_past_the_page_cache(tmp_path: Path, chunk_bytes: int) -> None:
+    """What ``beside`` reads comes from the disk, with whatever alignment batches have and the file ends at."""
+    batches = [keyed_batch(base, [("k", "x" * (base * 37 % 3000))]) for base in range(60)]
+    found = segment(tmp_path, b"".join(batches))
+    with (
+        SegmentReader.open(str(tmp_path), chunk_bytes=chunk_bytes) as first,
+        first.beside(str(tmp_path), first.directory) as direct,
+    ):
+        assert offsets(direct, found) == list(range(60))
+        assert offsets(direct, found, start=len(batches[0])) == list(range(1, 60))
+        os.truncate(tmp_path / NAME, found.size_bytes - 10)
+        with pytest.raises(CleanerdError, match="became shorter"):
+            offsets(direct, found)
