@@ -167,10 +167,11 @@ def _take(
     offset = int(batches.last_offset[row])
     timestamp_ms = int(batches.max_timestamp[row])
     if is_control:
-        # A marker keeps the producer alive. Its data history stays protected, which is a superset of Kafka's and so
-        # safe (C-85).
-        if known is not None:
-            known.timestamp_ms = max(known.timestamp_ms, timestamp_ms)
+        if known is not None and offset > known.last_data_offset:
+            epoch = int(batches.producer_epoch[row])
+            # A marker of another epoch ends the old one, whose sequences count no more (F-10; transaction version 2).
+            last_data_offset = known.last_data_offset if epoch == known.epoch else -1
+            state[producer_id] = _Producer(epoch, last_data_offset, timestamp_ms)
         return
     if known is not None and offset <= known.last_data_offset:
         return
