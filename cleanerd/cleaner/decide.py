@@ -15,7 +15,7 @@ from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
-from cleanerd.policy.retain import ACTION_MASK, RecordEvidence, Retention, end_of_group, retain
+from cleanerd.policy.retain import ACTION_MASK, RecordEvidence, Retention, closing_action, end_of_group, retain
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,7 +32,8 @@ MAP_ENTRY_BYTES = 16
 class SegmentDecision:
     """What stays of one source segment; all that the rewrite needs of the decision.
 
-    ``actions`` treats the segment as one in the middle of a group; :meth:`actions_at` knows about ends (U-13).
+    ``actions`` treats the segment as one in the middle of a group; :meth:`actions_at` knows about ends (U-13), where a
+    last batch of which nothing stays gets the action ``closing``.
     """
 
     source: Source
@@ -44,13 +45,13 @@ class SegmentDecision:
     superseded: int
     keyless: int
     expired_tombstones: int
-    last_batch_records: int
+    closing: int
     outcome: Outcome
 
     def actions_at(self, *, ends_group: bool) -> NDArray[np.uint8]:
         """[b] uint8: the batch actions for a rewrite; ``ends_group``: this is the group's last non-empty source."""
         if ends_group and len(self.actions):
-            return end_of_group(self.actions, self.last_batch_records)
+            return end_of_group(self.actions, self.closing)
         return self.actions
 
 
@@ -152,7 +153,11 @@ def _decide_segment(evidence: SegmentEvidence, winners: NDArray[np.uint64] | Non
         evidence.batch_flags(),
     )
     counts = np.diff(first_record)
-    last_batch_records = int(counts[-1]) if len(counts) else 0
+    closing = closing_action(
+        int(counts[-1]) if len(counts) else 0,
+        evidence.last_max_timestamp_ms,
+        at_bound=evidence.last_offset + 1 == evidence.bound_offset,
+    )
     segment = evidence.source.segment
     return SegmentDecision(
         source=evidence.source,
@@ -164,8 +169,8 @@ def _decide_segment(evidence: SegmentEvidence, winners: NDArray[np.uint64] | Non
         superseded=retention.superseded,
         keyless=retention.keyless,
         expired_tombstones=retention.expired_tombstones,
-        last_batch_records=last_batch_records,
-        outcome=_outcome(evidence, retention, counts),
+        closing=closing,
+        outcome=_outcome(evidence, retention, counts, closing),
     )
 
 
@@ -184,12 +189,13 @@ def _newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> ND
     return newest
 
 
-def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32]) -> Outcome:
+def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], closing: int) -> Outcome:
     """What grouping has to know; the size of rebuilt batches is their size times the share of records kept."""
     actions = retention.actions
     closing_bytes = 0
     if len(actions):
-        actions = end_of_group(actions, int(counts[-1]))
+        # A batch that was emptied long ago and still has its time is no reason to write the segment again.
+        actions = end_of_group(actions, closing if counts[-1] else ACTION_COPY)
         closing_bytes = HEADER_BYTES if retention.actions[-1] == ACTION_DROP else 0
     sizes = evidence.sizes()
     copied = actions == ACTION_COPY
@@ -198,7 +204,7 @@ def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np
     written_bytes = (
         int(sizes[copied].sum())
         + int((HEADER_BYTES + (sizes[rebuilt] - HEADER_BYTES) * share).sum())
-        + HEADER_BYTES * int(np.count_nonzero(actions == ACTION_EMPTY))
+        + HEADER_BYTES * int(np.count_nonzero((actions & ACTION_MASK) == ACTION_EMPTY))
     )
     return Outcome(
         base=evidence.source.base,
