@@ -46,11 +46,11 @@ demo: setup ## a real broker with real traffic, cleaned: what went, what stayed,
 
 test: setup ## what a developer runs before every commit
 	cargo test --quiet --release -p cleanerd-kernel
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long and not bench"
 
 test-all: setup ## and the long ones: crash matrix, long differential runs, hundreds of random histories
 	cargo test --quiet --release -p cleanerd-kernel
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not bench"
 
 bench: setup ## speed against Kafka's own cleaner and cp, in one run
 	$(BIN)/python -m pytest -q -s tests/bench -m "bench" -o addopts=

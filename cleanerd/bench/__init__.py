@@ -1,0 +1,1 @@
+"""Measurements of this machine: made-up logs, kernel stages, whole cleanings, and the yardsticks beside them."""

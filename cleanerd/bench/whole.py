@@ -1,0 +1,119 @@
+"""What a whole ``cleanerd clean`` costs: a process of its own, told by the kernel what it used (U-30)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.bench.generate import PARTITION, MadeLog, write_broker_files
+from cleanerd.errors import CleanerdError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+STARTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """CPU time of a process in user and kernel mode, with fsync and verification, and time on the wall."""
+
+    cpu_seconds: float
+    wall_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class WholeClean:
+    """The cheapest of several cleanings of copies of one log. ``bytes_after`` are those of the sealed segments."""
+
+    cost: Cost
+    all_cpu_seconds: tuple[float, ...]
+    records_read: int
+    records_kept: int
+    bytes_before: int
+    bytes_after: int
+
+    def cpu_ns_per_record(self, start: Cost) -> float:
+        """CPU time a record, ``start`` taken off (U-30)."""
+        return (self.cost.cpu_seconds - start.cpu_seconds) * 1e9 / self.records_read
+
+
+def clean_copies(log: MadeLog, work_dir: Path, *, repeat: int) -> WholeClean:
+    """Clean ``repeat`` copies of ``log``; the last stays in ``work_dir / "cleaned"``.
+
+    Raises:
+        CleanerdError: a cleaning failed or cleaned nothing.
+        OSError: a copy cannot be made.
+    """
+    copy = work_dir / "cleaned"
+    costs = []
+    partition: dict[str, Any] = {}
+    for _ in range(repeat):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(log.log_dir, copy)
+        flush(copy)
+        cost, answer = _run(
+            copy, work_dir / "bytecode", [f"topics.{PARTITION.topic}.segment.bytes={log.segment_bytes}"]
+        )
+        partition = answer["partitions"][0]
+        if partition["outcome"] != "cleaned":
+            raise CleanerdError(f"the made-up log was not cleaned: {partition['reason']}", where=str(copy))
+        costs.append(cost)
+    return WholeClean(
+        cost=min(costs, key=lambda cost: cost.cpu_seconds),
+        all_cpu_seconds=tuple(cost.cpu_seconds for cost in costs),
+        records_read=partition["records_read"],
+        records_kept=partition["records_kept"],
+        bytes_before=partition["bytes_before"],
+        bytes_after=partition["bytes_after"],
+    )
+
+
+def start_cost(work_dir: Path) -> Cost:
+    """The cheapest of a few starts on a log directory without partitions: what every cleaning pays once."""
+    empty = work_dir / "empty"
+    empty.mkdir(exist_ok=True)
+    write_broker_files(empty, {})
+    return min((_run(empty, work_dir / "bytecode", [])[0] for _ in range(STARTS)), key=lambda cost: cost.cpu_seconds)
+
+
+def flush(directory: Path) -> None:
+    """Bring freshly written files to the disk, so that nobody else's fsync has to wait for them."""
+    for path in directory.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+
+def _run(log_dir: Path, bytecode_dir: Path, assignments: Sequence[str]) -> tuple[Cost, dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="cleanerd-state-") as state, tempfile.TemporaryFile() as stdout:
+        given = [f"cleanerd.state.dir={state}", f"topics.{PARTITION.topic}.cleanup.policy=compact", *assignments]
+        command = [sys.executable, "-m", "cleanerd", "clean", "--yes", "--quiet", "--json"]
+        command += [part for assignment in given for part in ("--set", assignment)]
+        package_dir = str(Path(__file__).resolve().parents[2])
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((package_dir, *sys.path[1:]))}
+        # An installed package has its bytecode; compiling at every start would drown what is measured.
+        environment["PYTHONPYCACHEPREFIX"] = str(bytecode_dir)
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        started = time.monotonic()
+        process = subprocess.Popen([*command, str(log_dir)], stdout=stdout, env=environment)
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+        wall_seconds = time.monotonic() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise CleanerdError(f"cleanerd clean ended with exit code {process.returncode}", where=str(log_dir))
+        stdout.seek(0)
+        return Cost(usage.ru_utime + usage.ru_stime, wall_seconds), json.loads(stdout.read())

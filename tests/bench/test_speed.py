@@ -1,0 +1,140 @@
+"""Speed against Kafka's own cleaner, on copies of the same logs, in one run (U-30, kernel.md section 7).
+
+CPU time, because the machine is shared: of our whole process, with fsync and verification, less a start on an empty
+directory; of Kafka's cleaning thread alone in a JVM that is warm, which leaves out its collector and its compiler.
+
+Environment: ``BENCH_SIZE`` (bytes of each log, uncompressed; default 256MiB), ``BENCH_REPEAT`` (passes, default 4).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from cleanerd.bench.generate import BASE_TIMESTAMP_MS, SHAPES, MadeLog, Shape, make_log
+from cleanerd.bench.whole import Cost, clean_copies, start_cost
+from cleanerd.bench.yardstick import copy_seconds, floor_seconds
+from cleanerd.settings.units import parse_size
+from tests.kafka.judge import Judge, Round
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIZE_BYTES: Final = parse_size(os.environ.get("BENCH_SIZE", "256MiB"))
+REPEAT: Final = int(os.environ.get("BENCH_REPEAT", "4"))
+SEGMENTS: Final = 4
+KAFKA_MAP_BYTES: Final = 128 * 1024 * 1024
+"""Kafka's default for ``log.cleaner.dedupe.buffer.size``, and ours."""
+
+LEAST_TIMES_FASTER: Final = {"a80": 6.0, "a10": 6.0, "single": 4.0, "lz4": 3.0, "zstd": 3.0}
+RESULTS: Final = Path(__file__).resolve().parents[2] / ".cache" / "bench"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One log: CPU ns a record of both (least and median of all passes), and the yardsticks."""
+
+    log: str
+    records: int
+    bytes: int
+    kafka: float
+    kafka_median: float
+    ours: float
+    ours_median: float
+    floor: float
+    wall_seconds: float
+    copy_seconds: float
+
+    @property
+    def times_faster(self) -> float:
+        return self.kafka / self.ours
+
+    def row(self) -> str:
+        return (
+            f"{self.log:8}{self.kafka:8.0f}{self.kafka_median:8.0f}{self.ours:8.0f}{self.ours_median:8.0f}"
+            f"{self.times_faster:7.1f}x{LEAST_TIMES_FASTER[self.log]:6.0f}x{self.ours / self.floor:8.1f}"
+            f"{self.wall_seconds / self.copy_seconds:8.1f}"
+        )
+
+
+TITLES: Final = (
+    f"{'log':8}{'Kafka':>8}{'median':>8}{'ours':>8}{'median':>8}{'faster':>8}{'floor':>7}{'/ CPU*':>8}{'/ cp**':>8}"
+)
+NOTES: Final = (
+    "CPU ns a record; faster: Kafka's least over our least; floor: what is asserted.\n"
+    "*  our CPU over reading the log twice and checksumming it once.  ** wall of our whole process over cp of in + out."
+)
+
+
+@pytest.fixture(scope="module")
+def judge() -> Iterator[Judge]:
+    with Judge("4.3", benchmark=True) as judge:
+        yield judge
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Cost:
+    return start_cost(tmp_path_factory.mktemp("start"))
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[list[Comparison]]:
+    rows: list[Comparison] = []
+    yield rows
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "speed.json").write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+    sys.stdout.write("\n\n" + "\n".join([TITLES, *(row.row() for row in rows), "", NOTES, ""]))
+
+
+@pytest.mark.bench
+@pytest.mark.kafka
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_times_faster_than_kafkas_cleaner(
+    shape: Shape, judge: Judge, start: Cost, table: list[Comparison], tmp_path: Path
+) -> None:
+    """U-30: CPU per record of our whole process, at most a sixth (a fourth, a third) of Kafka's."""
+    log = make_log(
+        tmp_path / "log", shape, unpacked_bytes=SIZE_BYTES, segment_bytes=max(SIZE_BYTES // SEGMENTS, 65_536)
+    )
+    ours = clean_copies(log, tmp_path, repeat=REPEAT)
+    kafka = _kafka_cpu_ns(judge, log, tmp_path)
+    comparison = Comparison(
+        log=shape.name,
+        records=log.records,
+        bytes=log.log_bytes,
+        kafka=min(kafka) / log.records,
+        kafka_median=statistics.median(kafka) / log.records,
+        ours=ours.cpu_ns_per_record(start),
+        ours_median=(statistics.median(ours.all_cpu_seconds) - start.cpu_seconds) * 1e9 / log.records,
+        floor=floor_seconds(log.partition_dir, repeat=5) * 1e9 / log.records,
+        wall_seconds=ours.cost.wall_seconds,
+        copy_seconds=copy_seconds(
+            [log.partition_dir, tmp_path / "cleaned" / log.partition_dir.name], tmp_path, repeat=REPEAT
+        ),
+    )
+    table.append(comparison)
+    assert ours.records_read == log.records
+    assert comparison.times_faster >= LEAST_TIMES_FASTER[shape.name], comparison
+
+
+def _kafka_cpu_ns(judge: Judge, log: MadeLog, work_dir: Path) -> list[int]:
+    """CPU of Kafka's cleaning thread for copies of ``log``; the first pass warms the JVM up and does not count."""
+    answers = judge.clean(
+        work_dir / log.partition_dir.name,
+        [Round(now_ms=BASE_TIMESTAMP_MS + log.records)],
+        source=log.partition_dir,
+        config={"segment.bytes": str(log.segment_bytes)},
+        map_bytes=KAFKA_MAP_BYTES,
+        repeat=REPEAT + 1,
+    )
+    # The judge's loader may not have seen one record less or more than we did.
+    assert {answer.map_messages_read for answer in answers} == {log.records}
+    return [answer.cpu_ns for answer in answers[1:]]

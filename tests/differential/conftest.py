@@ -1,0 +1,25 @@
+"""Where the duels take place."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MEMORY = Path("/dev/shm")  # noqa: S108  # a file system, not a file with a guessable name
+
+
+@pytest.fixture
+def work() -> Iterator[Path]:
+    """A directory in memory where there is such a file system: Kafka flushes a log dozens of times a round."""
+    path = Path(tempfile.mkdtemp(prefix="differential-", dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)

@@ -1,0 +1,280 @@
+"""Kafka's cleaner and ours on a copy of the same log each, and everything that has to agree after every round.
+
+Ours is the real thing from the log directory's lock to the swap; only the clock is given.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.apply.offline import LockedDir, Means, clean_partition
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.topic_config import resolve_topic_config
+from tests.differential.history import History, Turn
+from tests.kafka.judge import Cleaned, Comparison, Dump, Judge, Loaded, Producer, Round, ToLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.cleaner.result import CleaningResult
+
+NAME = TopicPartition("t", 0)
+META_PROPERTIES = "version=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\nnode.id=1\ndirectory.id=MkU3OEVBNTcwNTJENDM2Qg\n"
+SLOT_BYTES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One round of both. ``before`` and ``after`` are what Kafka's decoders read in *Kafka's* copy."""
+
+    turn: Turn
+    kafka: Cleaned
+    ours: CleaningResult
+    comparison: Comparison
+    before: Dump
+    after: Dump
+
+    def offsets(self, *, after: bool = True) -> set[int]:
+        """The offsets of the records that Kafka left, or found."""
+        return {record.offset for record in (self.after if after else self.before).records}
+
+    def dropped(self) -> set[int]:
+        """The offsets of the records that Kafka took."""
+        return self.offsets(after=False) - self.offsets()
+
+    def emptied(self) -> set[int]:
+        """The base offsets of the batches that Kafka left without their records."""
+        had = {batch.base for batch in self.before.batches if batch.count}
+        return {batch.base for batch in self.after.batches if not batch.count and batch.base in had}
+
+    def gone(self) -> set[int]:
+        """The base offsets of the batches of which Kafka left nothing."""
+        return {batch.base for batch in self.before.batches} - {batch.base for batch in self.after.batches}
+
+    def horizons(self) -> dict[int, int]:
+        """Base offset to delete horizon, of the batches that have one after the round."""
+        return {b.base: b.delete_horizon for b in self.after.batches if b.delete_horizon is not None}
+
+
+class Silent:
+    """Progress that nobody looks at."""
+
+    def phase(self, name: str, total_bytes: int) -> None:
+        """Say nothing."""
+
+    def advance(self, done_bytes: int) -> None:
+        """Say nothing."""
+
+
+def play(judge: Judge, work: Path, history: History) -> list[Outcome]:
+    """Play all turns of a history and assert after each that ours is as Kafka's."""
+    duel = _Duel(judge, work, history)
+    return list(duel.turns())
+
+
+class _Duel:
+    def __init__(self, judge: Judge, work: Path, history: History) -> None:
+        self._judge = judge
+        self._history = history
+        self._full = work / "full" / str(NAME)
+        self._theirs = work / "theirs" / str(NAME)
+        self._ours = work / "ours" / str(NAME)
+        self._before = work / "before" / str(NAME)
+        self._work = work
+        self._store = StateStore(work / "state")
+
+    def turns(self) -> Iterator[Outcome]:
+        history = self._history
+        # Small segments are for the cleaners: the maker would roll where nobody asked for it.
+        made = {key: value for key, value in history.config.items() if key == "index.interval.bytes"}
+        end = self._judge.make(
+            self._full,
+            history.segments,
+            now_ms=history.turns[0].now_ms,
+            config=made,
+            producer_expiration_ms=10 * 365 * 86_400_000,
+        )
+        assert end == history.end_offset(Turn()), "the history is not what its author thinks it is"
+        self._theirs.mkdir(parents=True)
+        self._ours.mkdir(parents=True)
+        (self._ours.parent / "meta.properties").write_text(META_PROPERTIES)
+        (self._ours.parent / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+        dirty = max(history.log_start_offset, history.segments[0].base)
+        present = 0
+        for number, turn in enumerate(history.turns):
+            if turn.first_dirty_offset is not None:
+                assert number == 0, "only the first turn finds a checkpoint that no round has written"
+                dirty = turn.first_dirty_offset
+                self._checkpoint("cleaner-offset-checkpoint", dirty)
+            visible = len(history.visible(turn))
+            self._append(present, visible)
+            present = visible
+            outcome = self._turn(turn, self._start(turn, dirty))
+            dirty = outcome.kafka.end_offset
+            yield outcome
+
+    def _start(self, turn: Turn, dirty: int) -> int:
+        if turn.from_start:
+            return max(self._history.log_start_offset, self._history.segments[0].base)
+        return dirty
+
+    def _append(self, first: int, end: int) -> None:
+        """Let the segments ``first .. end`` of the history come into being on both sides, the last one active."""
+        if first == end:
+            return
+        segments = self._history.segments
+        limit = segments[end].base if end < len(segments) else None
+        for source in self._full.iterdir():
+            stem = source.name.partition(".")[0]
+            if stem.isdigit():
+                # The snapshot at the end of the last segment carries the base of the one that is not there yet.
+                at_end = limit is not None and int(stem) >= limit
+                if at_end or int(stem) < segments[first].base:
+                    continue
+            for target in (self._theirs, self._ours):
+                shutil.copy2(source, target / source.name)
+
+    def _turn(self, turn: Turn, dirty: int) -> Outcome:
+        judge = self._judge
+        before = judge.dump(self._theirs)
+        shutil.copytree(self._ours, self._before)
+        kafka = self._clean_theirs(turn, dirty)
+        ours = self._clean_ours(turn, kafka)
+        assert ours.error is None, str(ours.error)
+        assert ours.outcome in {"cleaned", "unchanged"}, f"{ours.outcome}: {ours.reason}"
+        comparison = judge.compare(self._theirs, self._ours, source=self._before)
+        assert comparison.differences == (), "\n".join(comparison.differences)
+        found = judge.lookups(self._ours)
+        assert found.problems == (), "\n".join(found.problems)
+        self._same_numbers(kafka, ours, dirty)
+        self._same_index_bytes()
+        self._same_loads(turn)
+        shutil.rmtree(self._before)
+        return Outcome(turn, kafka, ours, comparison, before, judge.dump(self._theirs))
+
+    def _clean_theirs(self, turn: Turn, dirty: int) -> Cleaned:
+        history = self._history
+        # Twice the slots at half the load: as many keys as the turn says, and never a full table.
+        room = {} if turn.map_keys is None else {"map_bytes": 2 * turn.map_keys * SLOT_BYTES, "load_factor": 0.5}
+        (cleaned,) = self._judge.clean(
+            self._theirs,
+            [Round(turn.now_ms, dirty, turn.bound_offset, turn.bound_offset)],
+            config=history.config,
+            io_buffer_bytes=history.io_buffer_bytes,
+            log_start_offset=history.log_start_offset,
+            producer_expiration_ms=history.producer_expiration_ms,
+            **room,  # type: ignore[arg-type]  # int and float
+        )
+        return cleaned
+
+    def _clean_ours(self, turn: Turn, kafka: Cleaned) -> CleaningResult:
+        history = self._history
+        end = history.end_offset(turn)
+        self._checkpoint("recovery-point-offset-checkpoint", end)
+        self._checkpoint("replication-offset-checkpoint", end if turn.bound_offset is None else turn.bound_offset)
+        if history.log_start_offset:
+            self._checkpoint("log-start-offset-checkpoint", history.log_start_offset)
+        settings = {"cleanup.policy": "compact", "retention.ms": "-1", **history.config}
+        config = resolve_topic_config(
+            NAME.topic, overrides={key: (value, "test") for key, value in settings.items()}, topic_configs=None
+        )
+        means = Means(
+            map_bytes=history.map_bytes,
+            map_load=0.85,
+            chunk_bytes=history.chunk_bytes,
+            max_unpacked_bytes=1 << 30,
+            disk_reserve_bytes=0,
+            producer_id_expiration_ms=history.producer_expiration_ms,
+            lease_required=False,
+        )
+        wishes = Wishes(
+            now_ms=turn.now_ms,
+            force=True,
+            from_start=turn.from_start,
+            up_to_offset=None if turn.map_keys is None else kafka.end_offset,
+        )
+        with LogDirLock.acquire(self._ours.parent, settle_seconds=0) as lock:
+            locked = LockedDir(read_log_dir(self._ours.parent), lock, self._store, means)
+            result = clean_partition(locked, NAME, config, wishes, Silent())
+        assert self._store.warnings == []
+        return result
+
+    def _checkpoint(self, name: str, offset: int) -> None:
+        (self._ours.parent / name).write_bytes(write_offset_checkpoint({NAME: offset}))
+
+    def _same_numbers(self, kafka: Cleaned, ours: CleaningResult, dirty: int) -> None:
+        """The checkpoint is Kafka's end offset, and what we say that we did is what was done."""
+        path = self._ours.parent / "cleaner-offset-checkpoint"
+        assert read_offset_checkpoint(path.read_bytes(), str(path)) == {NAME: kafka.end_offset}
+        assert (ours.first_dirty_offset, ours.end_offset) == (dirty, kafka.end_offset)
+        assert ours.records_read == kafka.messages_read
+        assert ours.records_kept == kafka.messages_written
+        assert ours.dropped.keyless == kafka.invalid_messages_read
+        assert ours.dropped.total == ours.records_read - ours.records_kept
+
+    def _same_index_bytes(self) -> None:
+        """F-6/7.1: where a segment came out byte for byte as Kafka's, so do its indexes."""
+        for path in self._ours.glob("*.log"):
+            their = self._theirs / path.name
+            if not their.exists() or their.read_bytes() != path.read_bytes():
+                continue
+            for suffix in (".index", ".timeindex"):
+                assert path.with_suffix(suffix).read_bytes() == their.with_suffix(suffix).read_bytes(), (
+                    f"{path.with_suffix(suffix).name} differs"
+                )
+
+    def _same_loads(self, turn: Turn) -> None:
+        """A broker starts on it as if nothing had happened; without snapshots the log tells it of the same producers."""
+        started, bare, bare_theirs, bare_before = self._load(turn)
+        for loaded in (started, bare, bare_theirs, bare_before):
+            assert loaded.error is None, f"{loaded.error}: {loaded.message}"
+            assert loaded.log_end_offset == self._history.end_offset(turn)
+        living = self._living(started, turn)
+        assert living == self._living(bare_before, turn), "the snapshots no longer say what the log said"
+        # Kafka compares the offset, not the time, so a shrunken batch may make a producer look older than it was.
+        rebuilt = self._living(bare, turn)
+        assert rebuilt == self._living(bare_theirs, turn)
+        for producer_id, producer in rebuilt.items():
+            assert _identity(producer) == _identity(living[producer_id])
+        assert list(self._ours.glob("*.swap")) == []
+        assert not (self._ours / ".kstage").exists()
+
+    def _load(self, turn: Turn) -> list[Loaded]:
+        scratch = self._work / "load"
+        bare = {"bare": self._ours, "bare-theirs": self._theirs, "bare-before": self._before}
+        for name, source in bare.items():
+            shutil.copytree(source, scratch / name / str(NAME), ignore=shutil.ignore_patterns("*.snapshot"))
+        shutil.copytree(self._ours, scratch / "started" / str(NAME))
+        logs = [
+            ToLoad(
+                str(scratch / name / str(NAME)),
+                clean_shutdown=name == "started",
+                log_start_offset=self._history.log_start_offset,
+            )
+            for name in ("started", *bare)
+        ]
+        loaded = self._judge.load(
+            logs,
+            now_ms=turn.now_ms,
+            config={key: value for key, value in self._history.config.items() if key == "index.interval.bytes"},
+            producer_expiration_ms=self._history.producer_expiration_ms,
+        )
+        shutil.rmtree(scratch)
+        return loaded
+
+    def _living(self, loaded: Loaded, turn: Turn) -> dict[int, Producer]:
+        """The producers that have not expired; a replay of the log does not look at that, a snapshot does (F-10)."""
+        oldest = turn.now_ms - self._history.producer_expiration_ms
+        return {producer.producer_id: producer for producer in loaded.producers if producer.timestamp > oldest}
+
+
+def _identity(producer: Producer) -> tuple[int, int, int, int]:
+    return producer.epoch, producer.last_sequence, producer.last_offset, producer.offset_delta

@@ -1,0 +1,110 @@
+"""A log and what happens to it, in the terms that both cleaners share; and short words to write one down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.kafka.log_spec import Batch, Record, Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+DAY_MS = 86_400_000
+T0 = 1_700_000_000_000
+"""When the logs were written."""
+
+NOW = T0 + DAY_MS
+"""When the first round runs, unless a history says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One round on both sides.
+
+    ``segments``: how many segments of the history exist by now, the last being active (None: all). The dirty part
+    begins where the round before ended, or at ``first_dirty_offset`` (first turn only: it is the checkpoint that both
+    find), or at the log start with ``from_start``. ``bound_offset`` is the high watermark. ``map_keys`` is how many
+    keys Kafka's map takes, so that its round ends early and ours is told to end there too (``--up-to``).
+    """
+
+    now_ms: int = NOW
+    segments: int | None = None
+    first_dirty_offset: int | None = None
+    from_start: bool = False
+    bound_offset: int | None = None
+    map_keys: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A log and the rounds on it. ``config`` are topic settings; ``chunk_bytes`` and ``map_bytes`` are ours alone."""
+
+    segments: tuple[Segment, ...]
+    turns: tuple[Turn, ...] = (Turn(),)
+    config: Mapping[str, str] = field(default_factory=dict)
+    producer_expiration_ms: int = DAY_MS
+    log_start_offset: int = 0
+    chunk_bytes: int = 1 << 20
+    map_bytes: int = 1 << 20
+    io_buffer_bytes: int = 256 << 10
+
+    def visible(self, turn: Turn) -> tuple[Segment, ...]:
+        """The segments that exist at ``turn``."""
+        return self.segments[: turn.segments]
+
+    def end_offset(self, turn: Turn) -> int:
+        """The log end offset at ``turn``."""
+        segments = self.visible(turn)
+        lasts = [last_offset(batch) + 1 for segment in segments for batch in segment.batches]
+        return max(*lasts, segments[-1].base) if lasts else segments[-1].base
+
+
+def last_offset(batch: Batch) -> int:
+    """The last offset of a batch as ``Judge.make`` will write it."""
+    if batch.last is not None:
+        return batch.last
+    if batch.records:
+        return batch.records[-1].offset
+    if batch.base is None:
+        raise ValueError("a batch needs records or a base")
+    return batch.base
+
+
+def text(offset: int, content: str, *, timestamp: int | None = None) -> Record:
+    """A record from ``key=value``; ``key`` alone is a tombstone, ``=value`` has an empty key, ``!=value`` none at all.
+
+    ``!`` alone has neither key nor value. A value is followed by nothing else, so ``k=`` is the empty value.
+    """
+    key, equals, value = content.partition("=")
+    return Record(
+        offset,
+        T0 + offset if timestamp is None else timestamp,
+        None if key == "!" else key.encode(),
+        value.encode() if equals else None,
+    )
+
+
+def batch(base: int, contents: str, **settings: object) -> Batch:
+    """Records at consecutive offsets from ``base`` on, in the words of :func:`text`, one after the other."""
+    records = tuple(text(base + row, word) for row, word in enumerate(contents.split()))
+    return Batch(records, base=base, **settings)  # type: ignore[arg-type]  # passed on as it is
+
+
+def log(*segments: Iterable[Batch] | int) -> tuple[Segment, ...]:
+    """Segments from their batches, each at the base of its first batch; a number is an empty segment there.
+
+    An empty active segment follows when the last one given has batches.
+    """
+    made: list[Segment] = []
+    for content in segments:
+        if isinstance(content, int):
+            made.append(Segment(content))
+            continue
+        batches = tuple(content)
+        first = batches[0]
+        base = first.records[0].offset if first.base is None else first.base
+        made.append(Segment(base, batches))
+    if made[-1].batches:
+        made.append(Segment(last_offset(made[-1].batches[-1]) + 1))
+    return tuple(made)
