@@ -17,9 +17,16 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.apply.files import HERE
 from cleanerd.apply.journal import Journal
-from cleanerd.apply.swap import cleaned_name, complete_group, final_name, finish_plan, remove_tree, swap_name
+from cleanerd.apply.swap import (
+    cleaned_name,
+    complete_group,
+    final_name,
+    finish_plan,
+    remove_staging_if_empty,
+    remove_tree,
+    swap_name,
+)
 from cleanerd.apply.validate import has_fact
 from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, STAGING, Manifest, staging_path
 from cleanerd.errors import CorruptionError, UnsupportedLogError
@@ -82,8 +89,10 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None) -> RecoveryRepo
     files.fsync_directory()
     completed: list[int] = []
     rolled_back: list[int] = []
-    for manifest in found.manifests:
-        journal = Journal(files, manifest.plan).entries()
+    journals = [(Journal(files, manifest.plan).entries(), manifest) for manifest in found.manifests]
+    # Two plans can hold the same bytes for a base; the one that began knows which sources they replace.
+    journals.sort(key=lambda each: not each[0].begun - each[0].done)
+    for journal, manifest in journals:
         for group in manifest.groups:
             if group.base in journal.done:
                 continue
@@ -201,7 +210,5 @@ def _sweep(files: PartitionFiles, unknown: list[str], now_ms: int) -> list[str]:
         if status is not None and now_ms - status.st_mtime_ns // 10**6 > SWEEP_AGE_MS:
             remove_tree(files, path)
             swept.append(path)
-    if files.is_directory(STAGING) and not files.names(STAGING):
-        files.rmdir(STAGING)
-        files.fsync_directory(HERE)
+    remove_staging_if_empty(files)
     return swept

@@ -137,15 +137,24 @@ def finish_plan(files: PartitionFiles, plan_id: str) -> None:
         CleanerdError: the system refused a step; call again.
     """
     directory = staging_path(plan_id)
-    names = files.names(directory)
-    if MANIFEST in names:
-        files.unlink(f"{directory}/{MANIFEST}")
-        files.fsync_directory(directory)
-    remove_tree(files, directory)
-    if files.names(STAGING) or files.stat(STAGING) is None:
-        return
-    files.rmdir(STAGING)
-    files.fsync_directory(HERE)
+    if files.is_directory(directory):
+        if MANIFEST in files.names(directory):
+            files.unlink(f"{directory}/{MANIFEST}")
+            files.fsync_directory(directory)
+        remove_tree(files, directory)
+        files.fsync_directory(STAGING)
+    remove_staging_if_empty(files)
+
+
+def remove_staging_if_empty(files: PartitionFiles) -> None:
+    """Remove ``.kstage`` when nothing is in it.
+
+    Raises:
+        CleanerdError: the system refused.
+    """
+    if files.is_directory(STAGING) and not files.names(STAGING):
+        files.rmdir(STAGING)
+        files.fsync_directory(HERE)
 
 
 def remove_tree(files: PartitionFiles, name: str) -> None:

@@ -199,22 +199,39 @@ def _check_staged(files: PartitionFiles, plan_id: str, group: ManifestGroup, *, 
 
 
 def _last_position(files: PartitionFiles, descriptor: int, witness: Witness) -> int:
-    """Where the last batch begins, looked for from the last index entry on; -1 when the file ends with no batch."""
-    position = _last_indexed_position(files, witness.base)
+    """Where the last batch begins; -1 when the file does not end with one.
+
+    Looked for from the last index entry on. An index that leads astray is no reason not to clean: then from the start.
+    """
+    found = _walk(descriptor, _last_indexed_position(files, witness.base), witness.size)
+    return found if found >= 0 else _walk(descriptor, 0, witness.size)
+
+
+def _walk(descriptor: int, position: int, end: int) -> int:
+    """The last batch that a walk from ``position`` to exactly ``end`` meets; -1 when it ends elsewhere."""
     last = -1
-    while position < witness.size:
+    while position < end:
         size = _batch_bytes(descriptor, position)
         if size == 0:
             return -1
         last, position = position, position + size
-    return last if position == witness.size else -1
+    return last if position == end else -1
 
 
 def _last_indexed_position(files: PartitionFiles, base: int) -> int:
-    """Position of the last entry of the offset index; 0 when it has none, or is padded."""
-    index = files.read(file_name(base, INDEX_SUFFIX)) or b""
-    entries = np.frombuffer(index[: len(index) // OFFSET_ENTRY.itemsize * OFFSET_ENTRY.itemsize], OFFSET_ENTRY)
-    return max(int(entries["position"][-1]), 0) if len(entries) else 0
+    """Position of the last entry of the offset index; 0 when there is none, or it is padding."""
+    name = file_name(base, INDEX_SUFFIX)
+    status = files.stat(name)
+    if status is None or status.st_size < OFFSET_ENTRY.itemsize:
+        return 0
+    descriptor = files.open(name)
+    try:
+        entry = os.pread(
+            descriptor, OFFSET_ENTRY.itemsize, (status.st_size // OFFSET_ENTRY.itemsize - 1) * OFFSET_ENTRY.itemsize
+        )
+    finally:
+        os.close(descriptor)
+    return max(int(np.frombuffer(entry, OFFSET_ENTRY)["position"][0]), 0)
 
 
 def _batch_bytes(descriptor: int, position: int) -> int:

@@ -5,29 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.bench.generate import PARTITION, MadeLog, write_broker_files
+from cleanerd.bench.process import Cost, run_cleanerd
 from cleanerd.errors import CleanerdError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 STARTS: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """CPU time of a process in user and kernel mode, with fsync and verification, and time on the wall."""
-
-    cpu_seconds: float
-    wall_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,26 +84,10 @@ def flush(directory: Path) -> None:
 
 
 def _run(log_dir: Path, bytecode_dir: Path, assignments: Sequence[str]) -> tuple[Cost, dict[str, Any]]:
-    with tempfile.TemporaryDirectory(prefix="cleanerd-state-") as state, tempfile.TemporaryFile() as stdout:
+    with tempfile.TemporaryDirectory(prefix="cleanerd-state-") as state:
         given = [f"cleanerd.state.dir={state}", f"topics.{PARTITION.topic}.cleanup.policy=compact", *assignments]
-        command = [sys.executable, "-m", "cleanerd", "clean", "--yes", "--quiet", "--json"]
-        command += [part for assignment in given for part in ("--set", assignment)]
-        package_dir = str(Path(__file__).resolve().parents[2])
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((package_dir, *sys.path[1:]))}
-        # An installed package has its bytecode; compiling at every start would drown what is measured.
-        environment["PYTHONPYCACHEPREFIX"] = str(bytecode_dir)
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        started = time.monotonic()
-        process = subprocess.Popen([*command, str(log_dir)], stdout=stdout, env=environment)
-        try:
-            _, status, usage = os.wait4(process.pid, 0)
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-        wall_seconds = time.monotonic() - started
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode != 0:
-            raise CleanerdError(f"cleanerd clean ended with exit code {process.returncode}", where=str(log_dir))
-        stdout.seek(0)
-        return Cost(usage.ru_utime + usage.ru_stime, wall_seconds), json.loads(stdout.read())
+        options = [part for assignment in given for part in ("--set", assignment)]
+        done = run_cleanerd(["clean", "--yes", "--quiet", "--json", *options, str(log_dir)], bytecode_dir=bytecode_dir)
+    if done.exit_code != 0:
+        raise CleanerdError(f"cleanerd clean ended with exit code {done.exit_code}: {done.stderr}", where=str(log_dir))
+    return done.cost, json.loads(done.stdout)

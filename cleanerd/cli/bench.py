@@ -11,7 +11,7 @@ import click
 
 from cleanerd.bench.generate import SHAPES, MadeLog, Shape, make_log
 from cleanerd.bench.stages import Stages, measure_stages
-from cleanerd.bench.whole import Cost, WholeClean, clean_copies, start_cost
+from cleanerd.bench.whole import WholeClean, clean_copies, start_cost
 from cleanerd.bench.yardstick import copy_seconds, floor_seconds
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count, human_ms
@@ -20,6 +20,7 @@ from cleanerd.settings.units import parse_size
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cleanerd.bench.process import Cost
     from cleanerd.cli.output import Output
 
 SEGMENTS = 4

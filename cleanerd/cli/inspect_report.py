@@ -158,7 +158,7 @@ def time_of(value: object) -> str:
 
 
 def bytes_fields(name: str, data: bytes | None) -> dict[str, object]:
-    """A key or value for JSON: text when it is UTF-8, else ``<name>_base64``; ``<name>_bytes``: its size, -1 for null."""
+    """A key or value for JSON: text if it is UTF-8, else ``<name>_base64``; ``<name>_bytes``: its size, -1 for null."""
     if data is None:
         return {name: None, f"{name}_bytes": -1}
     size = len(data)

@@ -11,6 +11,7 @@ from cleanerd.format.names import MAX_INT32, uuid_from_base64
 from cleanerd.format.properties import read_properties
 
 _INT = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _FIELD = re.compile(r"(.*?):[ \t\x0b\f]+(.*)")
 _ZERO = uuid.UUID(int=0)
 
@@ -28,11 +29,13 @@ class MetaProperties:
 def read_meta_properties(data: bytes, where: str) -> MetaProperties:
     """Decode ``meta.properties``; version 0 calls the node ``broker.id``, version 1 ``node.id`` and needs both ids.
 
+    No version is version 0, as for the broker.
+
     Raises:
-        CorruptionError: no version or another one, an id that is missing or malformed.
+        CorruptionError: another version, an id that is missing or malformed.
     """
     properties = read_properties(data, where)
-    version = _integer(properties, "version", where)
+    version = _integer(properties, "version", where) if "version" in properties else 0
     if version not in {0, 1}:
         raise CorruptionError(f"meta.properties version {version} is unknown", where=where)
     node_key = "node.id" if version == 1 else "broker.id"
@@ -50,6 +53,8 @@ def read_meta_properties(data: bytes, where: str) -> MetaProperties:
 
 def _integer(properties: dict[str, str], key: str, where: str) -> int:
     text = properties.get(key)
+    if key == "version" and text is not None:
+        text = text.strip()  # only here, as in the broker
     if text is None:
         raise CorruptionError(f"{key} is missing", where=where)
     if _INT.fullmatch(text) is None or not -MAX_INT32 - 1 <= int(text) <= MAX_INT32:
@@ -63,7 +68,7 @@ def read_partition_metadata(data: bytes, where: str) -> uuid.UUID:
     Raises:
         CorruptionError: another version, a missing or malformed line, the zero id. The message names the line.
     """
-    lines = data.decode("iso-8859-1").splitlines()
+    lines = _LINE_END.split(data.decode("iso-8859-1"))
     version, position = _field(lines, 0, "version", where)
     if version != "0":
         raise CorruptionError(

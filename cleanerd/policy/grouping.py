@@ -124,8 +124,13 @@ def group(outcomes: Sequence[Outcome], limits: Limits) -> list[Group]:
             spans[-1] = joined
         else:
             spans.append(span)
-    spans = _give_away_recordless(_release_idle(spans, outcomes, limits), limits)
-    return [span.rows for span in spans if span.is_written and span.last_offset >= 0]
+    spans = _release_idle(spans, outcomes, limits)
+    while True:
+        merged = _give_away_recordless(spans, limits)
+        if len(merged) == len(spans):
+            return [span.rows for span in spans if span.is_written and span.last_offset >= 0]
+        # Two that joined are written now, which a neighbour before them may have waited for.
+        spans = merged
 
 
 def split(rows: Group, before: int) -> tuple[Group, Group]:
@@ -148,7 +153,8 @@ def _give_away_recordless(spans: list[_Span], limits: Limits) -> list[_Span]:
     """Give spans whose output would hold no record to a neighbour that can take them (D-02).
 
     Only where something is written anyway, or where two record-less ones meet: a run of them makes librdkafka report
-    messages that are too large to fetch.
+    messages that are too large to fetch. A large unchanged neighbour is not written for it (U-17): one record-less
+    segment between two others does no harm.
     """
     merged: list[_Span] = []
     for span in spans:
@@ -163,4 +169,5 @@ def _absorbs(left: _Span, right: _Span, limits: Limits) -> bool:
     if left.has_records and right.has_records:
         return False
     both_empty = not left.has_records and not right.has_records
-    return (both_empty or left.is_written or right.is_written) and left.plus(right).fits(limits)
+    joined = left.plus(right)
+    return (both_empty or left.is_written or right.is_written) and joined.joinable and joined.fits(limits)

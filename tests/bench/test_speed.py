@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cleanerd.bench.generate import BASE_TIMESTAMP_MS, SHAPES, MadeLog, Shape, make_log
-from cleanerd.bench.whole import Cost, clean_copies, start_cost
+from cleanerd.bench.whole import clean_copies, start_cost
 from cleanerd.bench.yardstick import copy_seconds, floor_seconds
 from cleanerd.settings.units import parse_size
 from tests.kafka.judge import Judge, Round
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from cleanerd.bench.process import Cost
 
 SIZE_BYTES: Final = parse_size(os.environ.get("BENCH_SIZE", "256MiB"))
 REPEAT: Final = int(os.environ.get("BENCH_REPEAT", "4"))

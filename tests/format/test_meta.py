@@ -24,6 +24,7 @@ TEXT = "MkU3OEVBNTcwNTJENDM2Qg"
         ("version=1\nnode.id=0\ncluster.id=c\n", MetaProperties(1, "c", 0, None)),
         ("version=0\nbroker.id=2\ncluster.id=c\n", MetaProperties(0, "c", 2, None)),
         ("version=0\n", MetaProperties(0, None, None, None)),
+        ("", MetaProperties(0, None, None, None)),
         ("version=0\nbroker.id=2\nnode.id=9\n", MetaProperties(0, None, 2, None)),
     ],
 )
@@ -35,7 +36,6 @@ def test_meta_properties(data: str, expected: MetaProperties) -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        ("", "version is missing"),
         ("version=2\nnode.id=1\ncluster.id=c", "version 2 is unknown"),
         ("version=one", "version is 'one'"),
         ("version=1\ncluster.id=c", "node.id is missing"),
@@ -62,6 +62,7 @@ def test_partition_metadata(end: str) -> None:
         ("", 1, 0),
         ("version: 1\ntopic_id: " + TEXT, 1, 0),
         ("version:0\ntopic_id: " + TEXT, 1, 0),  # Kafka splits at a colon and white space
+        ("version: 0\x0btopic_id: " + TEXT, 1, 0),  # no line end for Java
         ("version: 0\n", 2, 11),
         ("version: 0\ntopic_id: zz", 2, 11),
         ("version: 0\nid: " + TEXT, 2, 11),

@@ -1,0 +1,60 @@
+"""Other processes that lock and open what the tests want to have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_JAVA = Path(__file__).with_name("JavaLock.java")
+
+_RECORD_LOCK = """
+import fcntl, sys
+file = open(sys.argv[1], "r+b")
+try:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    print("busy", flush=True)
+else:
+    print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def answering(command: list[str]) -> Iterator[str]:
+    """Run ``command`` until the block ends; gives the first line that it printed."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.stdin.close()
+            process.wait(timeout=30)
+
+
+@contextmanager
+def python(program: str, *arguments: str | Path) -> Iterator[str]:
+    """A Python process that says something and waits for its input to end."""
+    with answering([sys.executable, "-c", program, *map(str, arguments)]) as answer:
+        yield answer
+
+
+@contextmanager
+def record_lock(path: Path) -> Iterator[str]:
+    """A process that tries to take the POSIX record lock that Java takes: ``locked`` or ``busy``."""
+    with python(_RECORD_LOCK, path) as answer:
+        yield answer
+
+
+@contextmanager
+def java_lock(path: Path, *segments: Path) -> Iterator[str]:
+    """The real thing: ``FileChannel.tryLock``, with ``segments`` open for reading and writing."""
+    with answering(["java", "-Xmx64m", "-XX:+UseSerialGC", str(_JAVA), str(path), *map(str, segments)]) as answer:
+        yield answer

@@ -1,0 +1,222 @@
+"""Which neighbours become one segment (U-17 over C-63; D-02, D-03)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, Limits, Outcome, group, split
+
+LIMITS = Limits(segment_bytes=1000, index_bytes=10_000, index_interval_bytes=100, max_span_ms=None)
+
+
+def changed(base: int, size: int = 100, **facts: object) -> Outcome:
+    """A segment of 10 offsets that is written anyway."""
+    plain = Outcome(base, base + 9, size, 1, has_records=True, changed=True, min_timestamp_ms=-1, max_timestamp_ms=-1)
+    return replace(plain, **facts)  # type: ignore[arg-type]
+
+
+def same(base: int, size: int = 100, **facts: object) -> Outcome:
+    """One that would stay as it is."""
+    return changed(base, size, changed=False, **facts)
+
+
+def empty(base: int, **facts: object) -> Outcome:
+    """One of which a single header stays."""
+    return changed(base, 61, has_records=False, **facts)
+
+
+def hollow(base: int) -> Outcome:
+    """A file of 0 bytes."""
+    return same(base, 0, last_offset=-1, output_batches=0, has_records=False)
+
+
+def groups(*outcomes: Outcome, limits: Limits = LIMITS) -> list[list[int]]:
+    return [list(rows) for rows in group(outcomes, limits)]
+
+
+BIG = 2 * 2**31
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "expected"),
+    [
+        pytest.param([], [], id="nothing"),
+        pytest.param([changed(0)], [[0]], id="one that changes"),
+        pytest.param([same(0)], [], id="one that does not"),
+        pytest.param([same(0), same(10)], [], id="U-17: joining alone is no reason to write"),
+        pytest.param([changed(0), changed(10)], [[0, 1]], id="two small ones"),
+        pytest.param([changed(0, 500), changed(10, 500)], [[0, 1]], id="exactly the limit"),
+        pytest.param([changed(0, 500), changed(10, 501)], [[0], [1]], id="C-63: one byte more"),
+        pytest.param([changed(0, 5000), changed(10, 5000)], [[0], [1]], id="C-63: a single one, whatever its size"),
+        pytest.param([changed(0), same(10, 249)], [[0, 1]], id="U-17: an unchanged one below a quarter joins"),
+        pytest.param([changed(0), same(10, 250)], [[0]], id="U-17: a quarter does not"),
+        pytest.param([same(0, 249), changed(10)], [[0, 1]], id="also in front"),
+        pytest.param([same(0, 1), same(10, 1), changed(20), same(30, 1)], [[0, 1, 2, 3]], id="and several"),
+        pytest.param([changed(0), same(10, 600), changed(20)], [[0], [2]], id="a large unchanged one stands between"),
+        pytest.param([empty(0), changed(10, 980)], [[0], [1]], id="record-less, but nobody has room"),
+        pytest.param([changed(0, 980), empty(10), changed(20, 900)], [[0], [1, 2]], id="D-02: the right one has room"),
+        pytest.param([changed(0, 900), empty(10), changed(20, 980)], [[0, 1], [2]], id="D-02: the left one has"),
+        pytest.param([empty(0), same(10, 600)], [[0]], id="U-17: a large unchanged one is not written for it"),
+        pytest.param([same(0, 600), empty(10)], [[1]], id="U-17: nor in front"),
+        pytest.param([same(0, 600), empty(10), empty(20), same(30, 600)], [[1, 2]], id="D-02: runs become one"),
+        pytest.param(
+            [same(0, 61, has_records=False), same(10, 61, has_records=False)], [[0, 1]], id="D-02: two idle record-less ones"
+        ),
+        pytest.param([same(0, 61, has_records=False)], [], id="one idle record-less one stays"),
+        pytest.param(
+            [same(0, 240), same(10, 61, has_records=False), same(20, 61, has_records=False)],
+            [[0, 1, 2]],
+            id="D-02: two that are joined can be taken by who is before them",
+        ),
+        pytest.param([hollow(0)], [], id="D-03: nothing but 0 bytes"),
+        pytest.param([hollow(0), hollow(10)], [], id="D-03: a group of 0-byte files is not formed"),
+        pytest.param([hollow(0), changed(10)], [[0, 1]], id="D-03: with another it is"),
+        pytest.param([changed(0), hollow(10), changed(20)], [[0, 1, 2]], id="D-03: in the middle"),
+        pytest.param([changed(0, 5), changed(MAX_RELATIVE_OFFSET - 9, 5)], [[0, 1]], id="C-63: exactly 2^31-1 offsets"),
+        pytest.param([changed(0, 5), changed(MAX_RELATIVE_OFFSET - 8, 5)], [[0], [1]], id="C-63: one offset more"),
+        pytest.param([empty(0), empty(BIG)], [[0], [1]], id="offsets before record-less ones (U-17's order)"),
+        pytest.param([hollow(0), changed(BIG)], [[1]], id="T-19: the base counts even where there is no batch"),
+        pytest.param([changed(0, 5), hollow(BIG)], [[0, 1]], id="T-19, KAFKA-12889: one without batches is never too far"),
+    ],
+)  # fmt: skip
+def test_group(outcomes: list[Outcome], expected: list[list[int]]) -> None:
+    """U-17, D-02, D-03."""
+    assert groups(*outcomes) == expected
+
+
+def test_index_limits() -> None:
+    """C-63: entries are one per ``index.interval.bytes`` at most and one per batch at most; 8 and 12 bytes each."""
+    one = changed(0, 300, output_batches=10)
+    two = changed(10, 300, output_batches=10)
+    room = replace(LIMITS, index_bytes=(6 + 1) * 12)
+    assert groups(one, two, limits=room) == [[0, 1]]
+    assert groups(one, two, limits=replace(room, index_bytes=room.index_bytes - 1)) == [[0], [1]]
+    single = [replace(outcome, output_batches=1) for outcome in (one, two)]
+    assert groups(*single, limits=replace(room, index_bytes=(2 + 1) * 12)) == [[0, 1]]
+    assert groups(one, two, limits=replace(LIMITS, index_interval_bytes=0, index_bytes=21 * 12)) == [[0, 1]]
+    assert groups(one, two, limits=replace(LIMITS, index_interval_bytes=0, index_bytes=20 * 12)) == [[0], [1]]
+
+
+def test_time_span() -> None:
+    """U-17: with compact,delete a group spans at most a tenth of the retention, or nothing would ever expire."""
+    one = changed(0, min_timestamp_ms=1000, max_timestamp_ms=1500)
+    two = changed(10, min_timestamp_ms=1400, max_timestamp_ms=2000)
+    assert groups(one, two, limits=replace(LIMITS, max_span_ms=1000)) == [[0, 1]]
+    assert groups(one, two, limits=replace(LIMITS, max_span_ms=999)) == [[0], [1]]
+    unknown = changed(10)
+    assert groups(one, unknown, limits=replace(LIMITS, max_span_ms=500)) == [[0, 1]]
+
+
+def test_split() -> None:
+    """U-17: at a source edge."""
+    assert split(range(3, 8), 5) == (range(3, 5), range(5, 8))
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Outcome]:
+    base, outcomes = 0, []
+    for _ in range(draw(st.integers(0, 9))):
+        kind = draw(st.sampled_from(("changed", "same", "empty", "idle empty", "hollow")))
+        size = draw(st.sampled_from((61, 100, 249, 250, 400, 950, 2000)))
+        stamp = draw(st.integers(-1, 50))
+        outcome = {
+            "changed": changed(base, size),
+            "same": same(base, size),
+            "empty": empty(base),
+            "idle empty": same(base, 61, has_records=False),
+            "hollow": hollow(base),
+        }[kind]
+        if kind != "hollow":
+            outcome = replace(outcome, min_timestamp_ms=stamp, max_timestamp_ms=stamp)
+        outcomes.append(outcome)
+        base += draw(st.sampled_from((10, 10, 10, 2**30, 2**31)))
+    return outcomes
+
+
+@st.composite
+def all_limits(draw: st.DrawFn) -> Limits:
+    return Limits(
+        segment_bytes=draw(st.sampled_from((500, 1000, 1 << 20))),
+        index_bytes=draw(st.sampled_from((48, 10_000))),
+        index_interval_bytes=draw(st.sampled_from((0, 100, 4096))),
+        max_span_ms=draw(st.sampled_from((None, 0, 20))),
+    )
+
+
+def fits(members: list[Outcome], limits: Limits) -> bool:
+    """The limits once more, in other words."""
+    size = sum(outcome.output_bytes for outcome in members)
+    batches = sum(outcome.output_batches for outcome in members)
+    entries = min(batches, size // limits.index_interval_bytes if limits.index_interval_bytes else size)
+    stamps = [stamp for o in members for stamp in (o.min_timestamp_ms, o.max_timestamp_ms) if stamp >= 0]
+    return (
+        max(outcome.last_offset for outcome in members) - members[0].base < 2**31
+        and size <= limits.segment_bytes
+        and entries * 8 <= limits.index_bytes
+        and (entries + 1) * 12 <= limits.index_bytes
+        and (limits.max_span_ms is None or not stamps or max(stamps) - min(stamps) <= limits.max_span_ms)
+    )
+
+
+def is_small(outcome: Outcome, limits: Limits) -> bool:
+    return outcome.changed or outcome.output_bytes < limits.segment_bytes // 4
+
+
+@settings(max_examples=1000, deadline=None)
+@given(outcomes=logs(), limits=all_limits())
+def test_properties(outcomes: list[Outcome], limits: Limits) -> None:
+    """U-17, D-02, D-03: whatever the log."""
+    found = group(outcomes, limits)
+    rows = [row for members in found for row in members]
+    assert rows == sorted(set(rows)), "ascending neighbours, each source once"
+    for members in found:
+        chosen = [outcomes[row] for row in members]
+        record_less = sum(not outcome.has_records for outcome in chosen)
+        assert any(outcome.changed for outcome in chosen) or record_less > 1, "joining alone is no reason to write"
+        assert max(outcome.last_offset for outcome in chosen) >= 0, "D-03"
+        if len(chosen) > 1:
+            assert fits(chosen, limits)
+            assert all(is_small(outcome, limits) for outcome in chosen)
+    assert {row for row, outcome in enumerate(outcomes) if outcome.changed} <= set(rows), "what changes is written"
+    written = {row: members for members in found for row in members}
+    units = []
+    for row in range(len(outcomes)):
+        if row not in written or row == written[row].start:
+            units.append(written.get(row, range(row, row + 1)))
+    for left, right in pairwise(units):
+        pair = [outcomes[row] for row in (*left, *right)]
+        is_written = [unit.start in written for unit in (left, right)]
+        hollow_ones = [not any(outcomes[row].has_records for row in unit) for unit in (left, right)]
+        if any(w and h for w, h in zip(is_written, hollow_ones, strict=True)):
+            could = fits(pair, limits) and all(is_small(outcome, limits) for outcome in pair)
+            assert not could, "D-02: a record-less output that a neighbour could take"
+
+
+@settings(max_examples=500, deadline=None)
+@given(outcomes=logs(), limits=all_limits())
+def test_fixed_point(outcomes: list[Outcome], limits: Limits) -> None:
+    """What was grouped and has not changed since is left alone."""
+    found = {members.start: members for members in group(outcomes, limits)}
+    inside = {row for members in found.values() for row in members[1:]}
+    after = []
+    for row, outcome in enumerate(outcomes):
+        members = [outcomes[other] for other in found.get(row, [row])]
+        if row not in inside:
+            after.append(
+                replace(
+                    outcome,
+                    last_offset=max(member.last_offset for member in members),
+                    output_bytes=sum(member.output_bytes for member in members),
+                    output_batches=sum(member.output_batches for member in members),
+                    has_records=any(member.has_records for member in members),
+                    changed=False,
+                    min_timestamp_ms=min((m.min_timestamp_ms for m in members if m.min_timestamp_ms >= 0), default=-1),
+                    max_timestamp_ms=max(member.max_timestamp_ms for member in members),
+                )
+            )
+    assert group(after, limits) == []
