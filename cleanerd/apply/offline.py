@@ -33,6 +33,7 @@ from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, quarantined, survey
 from cleanerd.errors import CleanerdError, LogDirBusyError, RefusedError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.log.aborted import read_aborted
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.producers import read_producers
@@ -132,7 +133,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         CorruptionError: the producer state cannot be rebuilt from the log.
     """
     log, config = found.log, found.config
-    producers = read_producers(log, reader, now_ms=wishes.now_ms, expiration_ms=means.producer_id_expiration_ms)
+    producers = read_producers(log, reader)
     sources = tuple(
         Source(segment, log.end_of(row))
         for row, segment in enumerate(log.segments[:-1])
@@ -154,7 +155,8 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         fingerprint=fingerprint(config.compaction_strategy),
         now_ms=wishes.now_ms,
         delete_retention_ms=config.delete_retention_ms,
-        protected_offsets=producers.last_data_offsets,
+        last_records=producers.last_records(now_ms=wishes.now_ms, expiration_ms=means.producer_id_expiration_ms),
+        aborted=read_aborted(log, found.bounds.bound.offset),
         max_message_bytes=config.max_message_bytes,
         limits=Limits(
             segment_bytes=config.segment_bytes,
@@ -206,7 +208,9 @@ def _carry_out(
         dropped=Dropped(
             superseded=sum(segment.superseded for segment in decision.segments),
             tombstone=sum(segment.expired_tombstones for segment in decision.segments),
+            aborted=sum(segment.aborted for segment in decision.segments),
             keyless=sum(segment.keyless for segment in decision.segments),
+            marker=sum(segment.markers for segment in decision.segments),
         ),
         shards=decision.shards,
         seconds={

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cleanerd.errors import CleanerdError
 from cleanerd.format.index import read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX, file_name
+from cleanerd.log.producers import read_producers
 from cleanerd.policy.cleanable import Bound, Dirtiness, bound, dirtiness, overdue_ms, segment_range, too_young
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def read_bounds(
 ) -> Bounds:
     """Put the limits of S-01 together.
 
-    The last stable offset is the high watermark here: partitions with transactional data below the bound are refused
-    by this version, and an open transaction that begins above the bound does not limit it.
+    The last stable offset is worked out from the producer state at the high watermark (S-04): a transaction counts as
+    open when its marker does not lie below it.
 
     Raises:
         CorruptionError: a time index or a first batch that has to be read is damaged.
@@ -51,6 +52,9 @@ def read_bounds(
         "the high watermark": log.high_watermark,
         "the recovery point": log.recovery_point,
     }
+    open_offset = read_producers(log, reader, until=log.high_watermark).first_open_offset()
+    if open_offset is not None:
+        limits["an open transaction"] = open_offset
     dirty_rows = segment_range(bases[:-1], first_dirty_offset, log.active.base)
     if min_lag_ms > 0:
         ages = [(sealed[row].base, _largest_timestamp_ms(log, sealed[row])) for row in dirty_rows]

@@ -1,7 +1,8 @@
-"""Which producers are alive, and the offset of the last data batch of each (C-85, R192-2).
+"""The producer state of a partition, as its broker would rebuild it (C-85, F-10, R192-2).
 
 Kafka keeps this state in memory and writes it to ``<offset>.snapshot`` when a segment rolls and when it stops. Newest
-snapshot plus the batches after it, to the end of the log, gives the same state again.
+snapshot plus the batches after it gives the same state again: at the end of the log it says which batches producers'
+sequences hang on, at the high watermark which transactions are open.
 """
 
 from __future__ import annotations
@@ -12,62 +13,83 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleanerd.errors import CorruptionError
-from cleanerd.format.batch import CONTROL
-from cleanerd.format.names import SNAPSHOT_SUFFIX, file_name
+from cleanerd.format.batch import CONTROL, TRANSACTIONAL
+from cleanerd.format.control import ControlType
+from cleanerd.format.names import MAX_OFFSET, SNAPSHOT_SUFFIX, file_name
 from cleanerd.format.snapshot import read_snapshot
+from cleanerd.policy.producer import LastRecords
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from cleanerd import _kernel
     from cleanerd.log.partition import PartitionLog
     from cleanerd.log.read import SegmentReader
 
+NONE = -1
+
 
 @dataclass(slots=True)
-class _Producer:
+class Producer:
+    """One producer. ``timestamp_ms`` is the largest of its last batch.
+
+    ``last_data_offset`` is -1 when only markers are known of its epoch, ``open_from`` when no transaction is open.
+    """
+
     epoch: int
     last_data_offset: int
     timestamp_ms: int
+    open_from: int
 
 
 @dataclass(frozen=True, slots=True)
-class Producers:
-    """The active producers of a partition, as far as cleaning needs them.
+class ProducerState:
+    """All producers at ``offset``, by id.
 
-    ``last_data_offsets`` are the last offsets of the batches that hold each one's last sequence, ascending.
     ``snapshot_offset`` is where the replay began: -1 when there was no usable snapshot and the whole log was read.
+    ``damaged_snapshots`` says which ones were passed over, and why.
     """
 
-    last_data_offsets: tuple[int, ...]
+    producers: dict[int, Producer]
+    offset: int
     snapshot_offset: int
-    end_offset: int
     damaged_snapshots: tuple[str, ...]
 
+    def last_records(self, *, now_ms: int, expiration_ms: int) -> LastRecords:
+        """What retention protects. Expired producers protect nothing (C-43); an open transaction keeps one alive."""
+        active = {
+            producer_id: producer
+            for producer_id, producer in self.producers.items()
+            if producer.open_from != NONE or now_ms - producer.timestamp_ms < expiration_ms
+        }
+        return LastRecords.of(
+            data_offsets=[p.last_data_offset for p in active.values() if p.last_data_offset >= 0],
+            marker_epochs=[(key, p.epoch) for key, p in active.items() if p.last_data_offset < 0],
+        )
 
-def read_producers(log: PartitionLog, reader: SegmentReader, *, now_ms: int, expiration_ms: int) -> Producers:
-    """Rebuild the producer state at the end of the log.
+    def first_open_offset(self) -> int | None:
+        """Where the oldest open transaction began, None when none is open."""
+        return min((p.open_from for p in self.producers.values() if p.open_from != NONE), default=None)
 
-    A producer is expired when ``now_ms - last timestamp >= expiration_ms``; an open transaction would keep it alive,
-    but partitions with transactions are not cleaned by this version. A damaged snapshot is passed over for the next
-    older one, as the broker does (F-10).
+
+def read_producers(log: PartitionLog, reader: SegmentReader, *, until: int = MAX_OFFSET) -> ProducerState:
+    """Rebuild the producer state from the batches below ``until``, by default all of the log.
+
+    A damaged snapshot is passed over for the next older one, as the broker does (F-10).
 
     Raises:
         CorruptionError: the log itself is damaged after the snapshot.
     """
-    state, snapshot_offset, damaged = _newest_snapshot(log)
-    end = _replay(log, reader, state, snapshot_offset)
-    offsets = sorted(
-        producer.last_data_offset
-        for producer in state.values()
-        if producer.last_data_offset >= 0 and now_ms - producer.timestamp_ms < expiration_ms
-    )
-    return Producers(tuple(offsets), snapshot_offset, end, tuple(damaged))
+    producers, snapshot_offset, damaged = _newest_snapshot(log, until)
+    end = _replay(log, reader, producers, snapshot_offset, until)
+    return ProducerState(producers, end, snapshot_offset, tuple(damaged))
 
 
-def _newest_snapshot(log: PartitionLog) -> tuple[dict[int, _Producer], int, list[str]]:
+def _newest_snapshot(log: PartitionLog, until: int) -> tuple[dict[int, Producer], int, list[str]]:
     damaged: list[str] = []
-    for offset in sorted(log.snapshots, reverse=True):
+    for offset in sorted((offset for offset in log.snapshots if offset <= until), reverse=True):
         if offset < log.segments[0].base:
             break
         path = log.path / file_name(offset, SNAPSHOT_SUFFIX)
@@ -75,60 +97,82 @@ def _newest_snapshot(log: PartitionLog) -> tuple[dict[int, _Producer], int, list
             return _load(path), offset, damaged
         except CorruptionError as error:
             damaged.append(str(error))
-    return {}, -1, damaged
+    return {}, NONE, damaged
 
 
-def _load(path: Path) -> dict[int, _Producer]:
-    entries = read_snapshot(path.read_bytes(), str(path))
+def _load(path: Path) -> dict[int, Producer]:
     return {
-        int(entry["producer_id"]): _Producer(
+        int(entry["producer_id"]): Producer(
             epoch=int(entry["producer_epoch"]),
             last_data_offset=int(entry["last_offset"]),
             timestamp_ms=int(entry["timestamp"]),
+            open_from=int(entry["current_txn_first_offset"]),
         )
-        for entry in entries
+        for entry in read_snapshot(path.read_bytes(), str(path))
     }
 
 
-def _replay(log: PartitionLog, reader: SegmentReader, state: dict[int, _Producer], since: int) -> int:
-    """Bring ``state`` forward from offset ``since`` to the end of the log; returns the log end offset."""
-    end = log.active.base
+def _replay(log: PartitionLog, reader: SegmentReader, producers: dict[int, Producer], since: int, until: int) -> int:
+    """Bring ``producers`` forward over the batches from ``since`` up to ``until``; returns where the replay ended."""
+    end = max(since, log.segments[0].base)
     for index, segment in enumerate(log.segments):
+        if segment.base >= until:
+            break
         if index + 1 < len(log.segments) and log.end_of(index) <= since:
             continue
         for batches in reader.headers(segment):
-            if len(batches):
-                end = max(end, int(batches.last_offset[-1]) + 1)
-                _apply(batches, state, since)
+            rows = np.flatnonzero((batches.base_offset >= since) & (batches.base_offset < until))
+            if len(rows):
+                end = max(end, int(batches.last_offset[rows[-1]]) + 1)
+                _take(batches, rows, producers)
+            if len(batches) and int(batches.base_offset[-1]) >= until:
+                break
     return end
 
 
-def _apply(batches: _kernel.Batches, state: dict[int, _Producer], since: int) -> None:
-    """Take the batches of one chunk into the state: of each producer only its last batch in the chunk matters."""
-    rows = np.flatnonzero((batches.producer_id >= 0) & (batches.base_offset >= since))
+def _take(batches: _kernel.Batches, rows: NDArray[np.int64], state: dict[int, Producer]) -> None:
+    """Take the batches in ``rows`` of one chunk into the state.
+
+    Of each producer only a few facts of the chunk matter: its last data batch, its last marker, and the first
+    transactional batch after that. They are found for all producers at once.
+    """
+    control = (batches.attributes & CONTROL) != 0
+    is_marker = (batches.control_type == ControlType.COMMIT) | (batches.control_type == ControlType.ABORT)
+    # An emptied control batch means that the whole transaction was cleaned away; it says nothing (F-10).
+    rows = rows[(batches.producer_id[rows] >= 0) & (~control[rows] | is_marker[rows])]
     if len(rows) == 0:
         return
-    control = (batches.attributes[rows] & CONTROL) != 0
-    for is_control in (False, True):
-        chosen = rows[control == is_control]
-        # The last row of each producer: first of the reversed rows.
-        ids, first = np.unique(batches.producer_id[chosen][::-1], return_index=True)
-        for producer_id, row in zip(ids.tolist(), chosen[::-1][first].tolist(), strict=True):
-            _take(state, producer_id, batches, row, is_control=is_control)
+    order = rows[np.argsort(batches.producer_id[rows], kind="stable")]
+    ids = batches.producer_id[order]
+    starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+    for mine in np.split(order, starts[1:]):
+        _take_producer(batches, mine, is_marker[mine], state)
 
 
-def _take(
-    state: dict[int, _Producer], producer_id: int, batches: _kernel.Batches, row: int, *, is_control: bool
+def _take_producer(
+    batches: _kernel.Batches,
+    rows: NDArray[np.int64],
+    is_marker: NDArray[np.bool_],
+    state: dict[int, Producer],
 ) -> None:
+    """One producer's batches of a chunk, ascending."""
+    producer_id = int(batches.producer_id[rows[0]])
     known = state.get(producer_id)
-    offset = int(batches.last_offset[row])
-    timestamp_ms = int(batches.max_timestamp[row])
-    if is_control:
-        # A marker keeps the producer alive. Its data history stays protected, which is a superset of Kafka's and so
-        # safe (C-85).
-        if known is not None:
-            known.timestamp_ms = max(known.timestamp_ms, timestamp_ms)
-        return
-    if known is not None and offset <= known.last_data_offset:
-        return
-    state[producer_id] = _Producer(int(batches.producer_epoch[row]), offset, timestamp_ms)
+    data = np.flatnonzero(~is_marker)
+    last_marker = int(np.flatnonzero(is_marker)[-1]) if is_marker.any() else NONE
+    epoch = int(batches.producer_epoch[rows[-1]])
+    if len(data):
+        last_data = rows[data[-1]]
+        data_epoch, data_offset = int(batches.producer_epoch[last_data]), int(batches.last_offset[last_data])
+    else:
+        data_epoch = known.epoch if known is not None else NONE
+        data_offset = known.last_data_offset if known is not None else NONE
+    # Another epoch clears what was known of the sequences, be it a batch's or a marker's (transaction version 2).
+    epochs_after = batches.producer_epoch[rows[data[-1] + 1 :]] if len(data) else batches.producer_epoch[rows]
+    if (epochs_after != data_epoch).any():
+        data_offset = NONE
+    opened = data[(data > last_marker) & ((batches.attributes[rows[data]] & TRANSACTIONAL) != 0)]
+    open_from = known.open_from if known is not None and last_marker == NONE else NONE
+    if open_from == NONE and len(opened):
+        open_from = int(batches.base_offset[rows[opened[0]]])
+    state[producer_id] = Producer(epoch, data_offset, int(batches.max_timestamp[rows[-1]]), open_from)
