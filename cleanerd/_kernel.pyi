@@ -113,7 +113,7 @@ class Batches:
     """Bytes of whole batches read: the next chunk starts at ``position + consumed``."""
     @property
     def needed(self) -> int: ...
-    """Bytes that the batch at ``consumed`` takes when it did not fit into ``data``; 0 when all was read or even its frame is cut."""
+    """Bytes that the batch at ``consumed`` takes when it did not fit; 0 when all was read or even its frame is cut."""
     def __len__(self) -> int: ...
 
 @final
@@ -158,7 +158,7 @@ def decode_chunk(
     verify_crc: bool = True,
     max_unpacked: int = 1073741824,
 ) -> Chunk:
-    """Whole batches to columns, every codec unpacked inside. Stops early, between batches, when the record table grows large.
+    """Whole batches to columns, every codec unpacked inside. Stops early, between batches, when it grows large.
 
     ``hash_key``: 16 random bytes, one per plan, for SipHash-1-3-128 of the record keys (null keys hash to 0, 0).
     ``max_unpacked``: bytes that one batch may unpack to.

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.plan import fingerprint
+from cleanerd.cleaner.verdict import Verdict, verdict
 from cleanerd.errors import RefusedError
 from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
 from cleanerd.log.clean_point import PartitionState, StateStore, still_valid
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
-from cleanerd.policy.cleanable import first_dirty, is_eligible
+from cleanerd.policy.cleanable import first_dirty
 
 if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
@@ -39,8 +40,8 @@ class Survey:
     """One partition, looked at.
 
     ``moves_clean_point`` is false when ``--first-dirty`` left out a part that nothing shows to be clean: then the log
-    is not clean up to ``end_offset`` afterwards, and nobody may be told so. ``refusal`` is why it is not cleaned now,
-    empty when it is to be cleaned. ``notes`` are things that the operator should know either way (repairs of C-03,
+    is not clean up to ``end_offset`` afterwards, and nobody may be told so. ``verdict`` is what
+    speaks against cleaning now. ``notes`` are things that the operator should know either way (repairs of C-03,
     state that was outdated).
     """
 
@@ -50,13 +51,18 @@ class Survey:
     end_offset: int
     first_dirty_origin: str
     moves_clean_point: bool
-    refusal: str
+    verdict: Verdict | None
     notes: tuple[str, ...]
 
     @property
     def to_clean(self) -> bool:
         """Whether it is to be cleaned."""
-        return not self.refusal
+        return self.verdict is None
+
+    @property
+    def refusal(self) -> str:
+        """Why it is not cleaned now, empty when it is to be cleaned."""
+        return "" if self.verdict is None else self.verdict.reason
 
 
 def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: StateStore, wishes: Wishes) -> Survey:
@@ -91,7 +97,7 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
         end_offset=end,
         first_dirty_origin=origin,
         moves_clean_point=first <= proven,
-        refusal=_refusal(log_dir, config, bounds, end, wishes),
+        verdict=verdict(log_dir, config, bounds, end, now_ms=wishes.now_ms, force=wishes.force, unclean=wishes.unclean),
         notes=tuple(notes),
     )
 
@@ -137,30 +143,6 @@ def _end_offset(name: TopicPartition, bounds: Bounds, wishes: Wishes) -> int:
             f"which is set by {bounds.bound.limited_by}",
         )
     return wishes.up_to_offset
-
-
-def _refusal(log_dir: LogDir, config: TopicConfig, bounds: Bounds, end_offset: int, wishes: Wishes) -> str:
-    """The first rule that speaks against cleaning, with its numbers."""
-    if config.remote_storage_enable:
-        return "remote.storage.enable is set: tiered topics are not cleaned (S-49)"
-    if not log_dir.clean_shutdown and not wishes.unclean:
-        return (
-            "the broker was not stopped cleanly: start and stop it once, or give --unclean to clean what lies below "
-            "the recovery point"
-        )
-    if not log_dir.has_high_watermarks:
-        return "replication-offset-checkpoint is missing, so no high watermark is known and nothing is cleanable (C-86)"
-    if end_offset <= bounds.first_dirty_offset:
-        return (
-            f"nothing to clean: dirty from offset {bounds.first_dirty_offset}, cleanable up to {end_offset} "
-            f"(set by {bounds.bound.limited_by})"
-        )
-    if not wishes.force and not is_eligible(bounds.dirtiness, bounds.overdue_ms, config.min_cleanable_dirty_ratio):
-        return (
-            f"dirty ratio {bounds.dirtiness.ratio:.3f} is not above min.cleanable.dirty.ratio "
-            f"{config.min_cleanable_dirty_ratio:g} (--force cleans all the same)"
-        )
-    return ""
 
 
 def quarantined(reason: str, before: PartitionState | None) -> PartitionState:

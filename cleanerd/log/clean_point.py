@@ -68,7 +68,7 @@ class StateStore:
         self.warnings: list[str] = []
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
-        """Where the partition's file is: by directory id and topic id, so that a re-created topic starts anew (S-51)."""
+        """Where the partition's file is: by directory id and topic id, so a re-created topic starts anew (S-51)."""
         if log_dir.meta.directory_id is not None:
             directory = uuid_to_base64(log_dir.meta.directory_id)
         else:
