@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kafka
 EXPIRATION_MS = 3_600_000
 
 
-def sent(producer: int, base: int, words: str, *, sequence: int = 0, epoch: int = 0, **settings: object) -> Batch:
+def sent(producer: int, base: int, words: str, *, sequence: int = 0, epoch: int = 0, **settings: Any) -> Batch:
     """A batch of an idempotent producer."""
     return batch(base, words, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, **settings)
 
@@ -51,7 +51,7 @@ def _expiring(name: str, since_ms: int, *, stays: bool) -> Cell:
 CELLS = [
     *(
         _once(
-            f"a superseded last batch stays without its records, {codec}",
+            f"a superseded last batch stays, {codec}",
             emptied(0),
             [sent(1, 0, "a=1 b=1", codec=codec), batch(2, "a=2 b=2")],
             [batch(4, "c=1")],
