@@ -42,7 +42,7 @@ def keys(root: Path) -> dict[int, list[tuple[int, str]]]:
 
 
 def lopsided(base: int, key: str, size: int, *, codec: int = 0) -> bytes:
-    """Ten records of one batch; nine small ones are superseded by ``tail``, the large one stays: it is estimated a tenth."""
+    """Ten records of one batch: ``tail`` supersedes nine small ones, the large one stays and is estimated a tenth."""
     small = [(f"s{number}", "x") for number in range(9)]
     return batch(base, *small, (key, "y" * size), codec=codec)
 
@@ -52,7 +52,7 @@ def tail(base: int) -> bytes:
 
 
 def test_group_that_grows(root: Path) -> None:
-    """U-17: four sources are estimated to fit one segment, two do: split at a source edge, nothing lost, no limit passed."""
+    """U-17: four sources seem to fit one segment, two do: split at a source edge, nothing lost, no limit passed."""
     logs = {10 * row: lopsided(10 * row, f"k{row}", 900) for row in range(4)}
     make_log_dir(root, {NAME: Partition({**logs, 40: tail(40), 50: batch(50, ("z", "1"))})})
     before = read_segments(root / NAME)
