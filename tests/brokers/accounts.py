@@ -17,18 +17,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """Chapter 1: all is written, the broker runs; cleanerd was tried beside it."""
-
-    plan: Run
-    refused: Run
-    before: Files
-    after: Files
-
-
-@dataclass(frozen=True, slots=True)
 class Control:
-    """Chapter 2: stopped and started without cleaning, and stopped again."""
+    """Stopped and started without cleaning, and stopped again."""
 
     complaints: frozenset[str]
 
@@ -69,8 +59,18 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """The broker runs; cleanerd was tried beside it."""
+
+    plan: Run
+    refused: Run
+    before: Files
+    after: Files
+
+
+@dataclass(frozen=True, slots=True)
 class Crash:
-    """Chapter 5: killed; ``skipped`` is the clean without ``--unclean``, ``recovery_points`` those on disk."""
+    """Killed; ``skipped`` is the clean without ``--unclean``, ``recovery_points`` those on disk."""
 
     skipped: Run
     skipped_changed: bool

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.format.checkpoint import read_offset_checkpoint
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from tests.brokers.ledger import Partition
 from tests.support.log_dirs import read_segments
 
@@ -109,9 +110,12 @@ def kafka_searches(directory: Path, time_ms: int) -> int | None:
     """What a broker answers for ``time_ms``, worked out from the batches on its disk.
 
     It looks into the first segment whose largest batch timestamp is not below ``time_ms`` and into no other. A batch
-    that a cleaning left without records still counts there, so the answer can be that there is none.
+    that a cleaning left without records still counts there, and for a file of 0 bytes its modification time does; so
+    the answer can be that there is none.
     """
-    for batches in read_segments(directory).values():
+    for base, batches in read_segments(directory).items():
+        if not batches and (directory / file_name(base, SEGMENT_SUFFIX)).stat().st_mtime_ns // 1_000_000 >= time_ms:
+            return None
         if any(batch.header.max_timestamp >= time_ms for batch in batches):
             return next((r.offset for b in batches for r in b.records if r.timestamp >= time_ms), None)
     return None

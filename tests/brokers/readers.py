@@ -59,12 +59,12 @@ def read_with_librdkafka(bootstrap: str, partitions: Sequence[Partition]) -> Rea
         while len(ends) < len(partitions):
             assert time.monotonic() < deadline, f"no end within {READ_SECONDS} s: {set(partitions) - set(ends)}"
             for message in consumer.consume(1000, 0.2):
-                partition = Partition(message.topic(), message.partition())
+                partition = _rd_partition(message)
                 error = message.error()
                 if error is None:
                     records[partition].append(_rd_record(message))
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    ends[partition] = message.offset()
+                    ends[partition] = message.offset() or 0
                 else:
                     errors.append(f"{partition}: {error}")
         positions = consumer.position([RdTopicPartition(p.topic, p.number) for p in partitions])
@@ -99,6 +99,10 @@ def _rd_consumer(bootstrap: str, errors: list[str]) -> Consumer:
         },
         logger=SILENT,
     )
+
+
+def _rd_partition(message: Any) -> Partition:
+    return Partition(message.topic(), message.partition())
 
 
 def _rd_record(message: Any) -> Record:

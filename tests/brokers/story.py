@@ -13,7 +13,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from tests.brokers import topics
-from tests.brokers.accounts import Cleaning, Control, Crash, Seen, TakeOver, Written
+from tests.brokers.accounts import Beside, Cleaning, Control, Crash, Seen, TakeOver
 from tests.brokers.ledger import History, Partition
 from tests.brokers.node import (
     Run,
@@ -37,7 +37,7 @@ from tests.brokers.traffic import Drafts, KafkaPython, Librdkafka, Transactional
 from tests.support.log_dirs import read_segments, tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from cleanerd.demo.broker import Broker
@@ -57,6 +57,8 @@ PROPERTIES: Final = {
     "broker.heartbeat.interval.ms": "500",
 }
 """What the story's brokers are started with, besides the properties of a small node."""
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 FORCED: Final = ("--yes", "--force")
 """No question, and whatever the ratio: the topics' ratio of 1 keeps the broker's own cleaner away, and ours."""
 TIMES: Final = 60
@@ -76,7 +78,7 @@ class _Chapter(Generic[T]):
                 story.told[self._tell.__name__] = self._tell(story)
             except Exception as error:  # noqa: BLE001 - told again to whoever needs this chapter
                 story.told[self._tell.__name__] = error
-        account = story.told[self._tell.__name__]
+        account: T | Exception = story.told[self._tell.__name__]
         if isinstance(account, Exception):
             raise account
         return account
@@ -98,8 +100,8 @@ class Story:
     # ---- chapters ----
 
     @_Chapter
-    def written(self) -> Written:
-        """Start, create, write; ``plan`` and ``clean`` beside the running broker."""
+    def written(self) -> None:
+        """Start, create, write."""
         self.broker.start()
         topics.create(self.broker.bootstrap, self.broker.version)
         self._open_writers()
@@ -107,10 +109,6 @@ class Story:
         topics.alter(self.broker.bootstrap, topics.KEYLESS.name, "cleanup.policy", "compact")
         self._write_idle()
         self._write_everywhere(300)
-        before = self._files()
-        plan = self._cleanerd("plan", "--force")
-        refused = self._cleanerd("clean", *FORCED)
-        return Written(plan, refused, before, self._files())
 
     @_Chapter
     def control(self) -> Control:
@@ -151,18 +149,29 @@ class Story:
         return self._look()
 
     @_Chapter
+    def beside(self) -> Beside:
+        """``plan`` and ``clean`` beside the running broker."""
+        _ = self.continued
+        self._wait_for_checkpoints()
+        before = self._files()
+        plan = self._cleanerd("plan", "--force")
+        refused = self._cleanerd("clean", *FORCED)
+        return Beside(plan, refused, before, self._files())
+
+    @_Chapter
     def crashed(self) -> Crash:
         """Kill the broker while the last segments are not flushed, clean what lies below the recovery points."""
-        _ = self.continued
-        # The active segment's base is flushed and noted some time after the roll; nothing else is written meanwhile.
-        rolled = {p: segment_bases(self._directory(p))[-1] for p in topics.PARTITIONS}
-        wait_until("recovery points", lambda: self._recovery_points_reach(rolled))
-        self._write_everywhere(40)
+        _ = self.beside
+        noted = {log_dir: (log_dir / RECOVERY_POINTS).read_bytes() for log_dir in self.broker.log_dirs}
+        self._write_everywhere(80)
         self.broker.kill()
+        # As if it had been killed a moment earlier: whether the last points were noted is chance, that these are, not.
+        for log_dir, content in noted.items():
+            (log_dir / RECOVERY_POINTS).write_bytes(content)
         before = self._files()
         skipped = self._cleanerd("clean", *FORCED)
         changed = before != self._files()
-        recovery_points = checkpoint(self.broker.log_dirs, "recovery-point-offset-checkpoint")
+        recovery_points = checkpoint(self.broker.log_dirs, RECOVERY_POINTS)
         cleaning = self._clean("--unclean")
         # The producers' state must come from the batches alone: snapshots say more than those may hold (VERIFY-18).
         for partition in topics.CLEANED:
@@ -313,9 +322,7 @@ class Story:
 
     def _expected_ends(self) -> dict[Partition, int]:
         """The start of the segment that holds the lowest of active base, high watermark and recovery point (C-05)."""
-        limits = [
-            checkpoint(self.broker.log_dirs, f"{name}-offset-checkpoint") for name in ("replication", "recovery-point")
-        ]
+        limits = [checkpoint(self.broker.log_dirs, name) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)]
         ends = {}
         for partition in topics.CLEANED:
             bases = segment_bases(self._directory(partition))
@@ -374,9 +381,18 @@ class Story:
                         found[writer].add((batch.header.producer_id, batch.header.producer_epoch))
         return {writer: frozenset(ids) for writer, ids in found.items()}
 
-    def _recovery_points_reach(self, wanted: Mapping[Partition, int]) -> bool:
-        found = checkpoint(self.broker.log_dirs, "recovery-point-offset-checkpoint")
-        return all(found.get(partition, 0) >= offset for partition, offset in wanted.items())
+    def _wait_for_checkpoints(self) -> None:
+        """Until the broker has noted that everything below the active segments is flushed and replicated.
+
+        3.9 does so for the first time 30 s after its start.
+        """
+        active = {partition: segment_bases(self._directory(partition))[-1] for partition in topics.PARTITIONS}
+
+        def noted() -> bool:
+            files = [checkpoint(self.broker.log_dirs, name) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)]
+            return all(file.get(partition, 0) >= offset for file in files for partition, offset in active.items())
+
+        wait_until("recovery points and high watermarks", noted)
 
     def _cleaner_checkpoint(self) -> dict[Partition, int]:
         return checkpoint(self.broker.log_dirs, "cleaner-offset-checkpoint")

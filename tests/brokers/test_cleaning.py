@@ -14,6 +14,7 @@ from tests.brokers.story import FORCED
 
 if TYPE_CHECKING:
     from tests.brokers.accounts import Cleaning
+    from tests.brokers.ledger import Partition
     from tests.brokers.story import Story
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
@@ -25,7 +26,7 @@ NOBODY = 65_534
 
 def test_plan_beside_the_running_broker(story: Story) -> None:
     """cli.md: ``plan`` reads only; topic settings come from the KRaft metadata in the first log directory (U-23)."""
-    plan = story.written.plan
+    plan = story.beside.plan
     assert plan.exit_code == 0
     assert set(topics.CLEANED) <= set(plan.partitions)
     assert not set(topics.PLAIN.names) & set(plan.partitions)
@@ -39,11 +40,11 @@ def test_plan_beside_the_running_broker(story: Story) -> None:
 
 def test_clean_beside_the_running_broker(story: Story) -> None:
     """S-10: the broker's lock is respected; nothing at all changes."""
-    assert story.written.refused.exit_code == REFUSED
-    assert story.written.refused.document == {"schema": 1, "partitions": []}
+    assert story.beside.refused.exit_code == REFUSED
+    assert story.beside.refused.document == {"schema": 1, "partitions": []}
     for log_dir in story.broker.log_dirs:
-        assert f"{log_dir}/.lock: is held by process" in story.written.refused.stderr
-    assert story.written.before == story.written.after
+        assert f"{log_dir}/.lock: is held by process" in story.beside.refused.stderr
+    assert story.beside.before == story.beside.after
 
 
 def test_the_ratio_of_the_topic_counts(story: Story) -> None:
@@ -55,7 +56,7 @@ def test_the_ratio_of_the_topic_counts(story: Story) -> None:
         assert f"is not above {topics.RATIO} 1" in run.partitions[partition]["reason"]
 
 
-def check_reported(cleaning: Cleaning, partitions: tuple[topics.Partition, ...]) -> None:
+def check_reported(cleaning: Cleaning, partitions: tuple[Partition, ...]) -> None:
     """The report says what the model of the rules says."""
     for partition in partitions:
         entry, dropped = cleaning.run.partitions[partition], cleaning.dropped[partition]
@@ -75,7 +76,7 @@ def check_reported(cleaning: Cleaning, partitions: tuple[topics.Partition, ...])
         assert (entry["outcome"] == "cleaned") >= (sum(entry["dropped"].values()) > 0)
 
 
-def check_untouched(cleaning: Cleaning, partitions: tuple[topics.Partition, ...]) -> None:
+def check_untouched(cleaning: Cleaning, partitions: tuple[Partition, ...]) -> None:
     """Same files, same inodes, same times, same bytes."""
     for partition in partitions:
         assert cleaning.before[partition] == cleaning.after[partition], partition

@@ -203,7 +203,7 @@ class Drafts:
             key = f"rare-{self.count}".encode()
         if draw() < keyless:
             key = None
-        value = f"{writer}:{self.count}:".encode() + self.random.randbytes(40)
+        value: bytes | None = f"{writer}:{self.count}:".encode() + self.random.randbytes(40)
         if key is not None and draw() < deletes:
             value = None
         headers: Headers = (("seen-by", b"\x00\xff"), ("none", None)) if draw() < 0.2 else ()

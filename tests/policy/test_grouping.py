@@ -182,7 +182,7 @@ def is_small(outcome: Outcome, limits: Limits) -> bool:
     return outcome.changed or outcome.output_bytes < limits.segment_bytes // 4
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(outcomes=logs(), limits=all_limits())
 def test_properties(outcomes: list[Outcome], limits: Limits) -> None:
     """U-17, D-02, D-03: whatever the log."""
