@@ -353,7 +353,7 @@ LOG = f"orders-0/{0:020d}.log"
         pytest.param(b"\x00" * 8 + b"\x7f" + b"\xff" * 60, 5, 0, "", id="C-57: garbage"),
         pytest.param(FIRST + encode_legacy(2, b"a", b"1", magic=0), 4, -1, "v0", id="v0"),
         pytest.param(FIRST + encode_legacy(2, b"a", b"1", magic=1), 4, -1, "v1", id="v1"),
-        pytest.param(FIRST + control(b"\0\0\0"), 5, len(FIRST), "control key", id="C-57: a control batch without a type"),
+        pytest.param(FIRST + control(b"\0\0\0"), 5, len(FIRST), "control key", id="C-57: a control batch of no type"),
     ],
 )  # fmt: skip
 def test_bad_segment(root: Path, shell: Shell, data: bytes, code: int, position: int, says: str) -> None:
