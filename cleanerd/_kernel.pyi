@@ -104,6 +104,10 @@ class Batches:
     @property
     def crc(self) -> NDArray[np.uint32]: ...
     @property
+    def control_type(
+        self,
+    ) -> NDArray[np.int16]: ...  # F-2.7: 0 abort, 1 commit; -1: no control batch, or an emptied one
+    @property
     def first_record(
         self,
     ) -> NDArray[np.uint32]: ...  # [b + 1], into the record table; the difference is the record count

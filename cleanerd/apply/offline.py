@@ -34,9 +34,10 @@ from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, quarantined, survey
 from cleanerd.errors import CleanerdError, LogDirBusyError, RefusedError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name, parse_file_name
+from cleanerd.log.aborted import read_aborted
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
 from cleanerd.log.partition import PartitionLog, read_partition
-from cleanerd.log.producers import read_producers
+from cleanerd.log.producers import read_last_records
 from cleanerd.log.read import SegmentReader
 from cleanerd.policy.grouping import Limits
 
@@ -139,7 +140,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         CorruptionError: the producer state cannot be rebuilt from the log.
     """
     log, config = found.log, found.config
-    producers = read_producers(
+    last_records, damaged_snapshots = read_last_records(
         log,
         reader,
         now_ms=wishes.now_ms,
@@ -167,7 +168,8 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         fingerprint=fingerprint(config.compaction_strategy),
         now_ms=wishes.now_ms,
         delete_retention_ms=config.delete_retention_ms,
-        protected_offsets=producers.last_data_offsets,
+        last_records=last_records,
+        aborted=read_aborted(log, found.bounds.bound.offset),
         max_message_bytes=config.max_message_bytes,
         limits=Limits(
             segment_bytes=config.segment_bytes,
@@ -181,7 +183,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         chunk_bytes=means.chunk_bytes,
         max_unpacked_bytes=means.max_unpacked_bytes,
         origins=tuple(sorted(config.origins.items())),
-        notes=tuple(f"producer snapshot passed over: {damage}" for damage in producers.damaged_snapshots),
+        notes=tuple(f"producer snapshot passed over: {damage}" for damage in damaged_snapshots),
     )
 
 
@@ -219,7 +221,9 @@ def _carry_out(
         dropped=Dropped(
             superseded=sum(segment.superseded for segment in decision.segments),
             tombstone=sum(segment.expired_tombstones for segment in decision.segments),
+            aborted=sum(segment.aborted for segment in decision.segments),
             keyless=sum(segment.keyless for segment in decision.segments),
+            marker=sum(segment.markers for segment in decision.segments),
         ),
         shards=decision.shards,
         seconds={

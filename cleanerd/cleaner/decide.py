@@ -10,16 +10,18 @@ import numpy as np
 
 from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, OffsetMap
 from cleanerd.cleaner.bits import BitColumn
-from cleanerd.cleaner.evidence import SegmentEvidence
+from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
 from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
 from cleanerd.policy.retain import ACTION_MASK, RecordEvidence, Retention, closing_action, end_of_group, retain
+from cleanerd.policy.transaction import OpenTransactions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from cleanerd._kernel import Chunk
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.segment import Witness
 
@@ -45,6 +47,9 @@ class SegmentDecision:
     superseded: int
     keyless: int
     expired_tombstones: int
+    aborted: int
+    markers: int
+    txn_entries: NDArray[np.void]
     closing: int
     outcome: Outcome
 
@@ -112,8 +117,12 @@ def _decide(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards:
         for evidence in index.evidence:
             if evidence.dirty_from > 0:
                 _look_up_head(decoder, offset_map, evidence, shard, shards)
-    decided = [_decide_segment(evidence, None) for evidence in clean]
-    decided += [_decide_segment(evidence, index.winners(row)) for row, evidence in enumerate(index.evidence)]
+    # In log order: whether a marker still ends something depends on the batches before it (C-33).
+    transactions = OpenTransactions()
+    decided = [_decide_segment(evidence, None, transactions) for evidence in clean]
+    decided += [
+        _decide_segment(evidence, index.winners(row), transactions) for row, evidence in enumerate(index.evidence)
+    ]
     return Decision(tuple(decided), shards, entries, index_seconds, time.monotonic() - started - index_seconds)
 
 
@@ -123,7 +132,7 @@ def _look_up(decoder: Decoder, offset_map: OffsetMap, evidence: SegmentEvidence,
     for chunk in decoder.chunks(evidence.source):
         if shard == 0:
             evidence.add(chunk)
-        mask = keyed_rows(chunk.records, (0, len(chunk.records)))
+        mask = keyed_rows(chunk, _all_of(chunk, len(chunk.records)))
         superseded.append(offset_map.contains(chunk.records.key_hash, mask, shard=shard, shards=shards))
     evidence.superseded.merge(superseded)
 
@@ -133,14 +142,22 @@ def _look_up_head(decoder: Decoder, offset_map: OffsetMap, evidence: SegmentEvid
     superseded = BitColumn()
     for chunk in decoder.chunks(evidence.source):
         clean = min(evidence.dirty_from - superseded.count, len(chunk.records))
-        mask = keyed_rows(chunk.records, (0, clean))
+        mask = keyed_rows(chunk, _all_of(chunk, clean))
         superseded.append(offset_map.contains(chunk.records.key_hash, mask, shard=shard, shards=shards))
         if superseded.count >= evidence.dirty_from:
             break
     evidence.superseded.merge(superseded)
 
 
-def _decide_segment(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> SegmentDecision:
+def _all_of(chunk: Chunk, last: int) -> ChunkRows:
+    """Records before row ``last``. Whether the key of aborted data is in the map does not matter: it goes anyway."""
+    return ChunkRows(0, last, np.zeros(len(chunk.batches), dtype=np.bool_))
+
+
+def _decide_segment(
+    evidence: SegmentEvidence, winners: NDArray[np.uint64] | None, transactions: OpenTransactions
+) -> SegmentDecision:
+    txn_entries = evidence.settle_transactions(transactions)
     first_record = evidence.first_record()
     retention = retain(
         RecordEvidence(
@@ -169,8 +186,11 @@ def _decide_segment(evidence: SegmentEvidence, winners: NDArray[np.uint64] | Non
         superseded=retention.superseded,
         keyless=retention.keyless,
         expired_tombstones=retention.expired_tombstones,
+        aborted=retention.aborted,
+        markers=retention.markers,
+        txn_entries=txn_entries,
         closing=closing,
-        outcome=_outcome(evidence, retention, counts, closing),
+        outcome=_outcome(evidence, retention, counts, closing, len(txn_entries)),
     )
 
 
@@ -189,7 +209,9 @@ def _newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> ND
     return newest
 
 
-def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], closing: int) -> Outcome:
+def _outcome(
+    evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], closing: int, txn_entries: int
+) -> Outcome:
     """What grouping has to know; the size of rebuilt batches is their size times the share of records kept."""
     actions = retention.actions
     closing_bytes = 0
@@ -212,7 +234,7 @@ def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np
         output_bytes=written_bytes,
         output_batches=int(np.count_nonzero(actions != ACTION_DROP)),
         has_records=bool(retention.kept_by_batch.any()),
-        changed=not copied.all(),
+        changed=not copied.all() or txn_entries != evidence.stored_txn_entries(),
         min_timestamp_ms=evidence.min_timestamp_ms,
         max_timestamp_ms=evidence.max_timestamp_ms,
         closing_bytes=closing_bytes,

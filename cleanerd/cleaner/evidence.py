@@ -5,6 +5,7 @@ Kept so that no dirty byte is decoded twice before it is rewritten (kernel.md se
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,17 +13,45 @@ import numpy as np
 from cleanerd._kernel import FLAG_HAS_KEY
 from cleanerd.cleaner.bits import BitColumn
 from cleanerd.errors import CorruptionError, UnsupportedLogError
+from cleanerd.format.batch import CONTROL, TRANSACTIONAL
+from cleanerd.format.index import TXN_ENTRY
 from cleanerd.log.segment import BatchWitness
-from cleanerd.policy.producer import protected
-from cleanerd.policy.retain import BATCH_EXPIRED, BATCH_HAS_HORIZON, BATCH_PROTECTED
+from cleanerd.policy.retain import (
+    BATCH_ABORTED,
+    BATCH_CONTROL,
+    BATCH_ENDS_NOTHING,
+    BATCH_EXPIRED,
+    BATCH_HAS_HORIZON,
+    BATCH_PROTECTED,
+)
 from cleanerd.policy.supported import unsupported
 from cleanerd.policy.tombstone import expired, has_horizon, tombstones
+from cleanerd.policy.transaction import (
+    ABORT,
+    ABORTED_DATA,
+    COMMIT,
+    OpenTransactions,
+    TransactionEvents,
+    events_of,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd import _kernel
     from cleanerd.cleaner.plan import CleaningPlan, Source
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRows:
+    """Rows ``first`` to ``last`` (exclusive) of a chunk's record table lie in the dirty range.
+
+    Records of the ``excluded`` [b] batches take no part: control batches and aborted data (C-18, C-19).
+    """
+
+    first: int
+    last: int
+    excluded: NDArray[np.bool_]
 
 
 class SegmentEvidence:
@@ -34,10 +63,11 @@ class SegmentEvidence:
     def __init__(self, plan: CleaningPlan, source: Source) -> None:
         self._plan = plan
         self.source = source
-        self._protected_offsets = np.array(plan.protected_offsets, dtype=np.int64)
         self._record_counts = [np.zeros(1, np.uint32)]
         self._sizes = [np.zeros(0, np.uint32)]
         self._flags = [np.zeros(0, np.uint8)]
+        self._batches = 0
+        self._events: list[TransactionEvents] = []
         self.keyed = BitColumn()
         self.tombstone = BitColumn()
         self.superseded = BitColumn()
@@ -60,8 +90,8 @@ class SegmentEvidence:
         """Records so far."""
         return self.keyed.count
 
-    def add(self, chunk: _kernel.Chunk) -> tuple[int, int]:
-        """Take in the next chunk; returns the rows of its record table that the dirty range covers, as (from, to).
+    def add(self, chunk: _kernel.Chunk) -> ChunkRows:
+        """Take in the next chunk; returns which rows of its record table take part in the dirty range.
 
         Raises:
             UnsupportedLogError: batches that this version does not clean.
@@ -69,22 +99,54 @@ class SegmentEvidence:
         """
         batches, records = chunk.batches, chunk.records
         self._check(batches)
-        flags = batches.attributes
-        batch_flags = np.zeros(len(batches), dtype=np.uint8)
-        batch_flags[has_horizon(flags)] |= BATCH_HAS_HORIZON
-        batch_flags[expired(flags, batches.base_timestamp, self._plan.now_ms)] |= BATCH_EXPIRED
-        batch_flags[protected(batches.producer_id, batches.last_offset, self._protected_offsets)] |= BATCH_PROTECTED
+        batch_flags = self._batch_flags(batches)
         self._record_counts.append(np.diff(batches.first_record))
         self._sizes.append(batches.size)
         self._flags.append(batch_flags)
+        self._batches += len(batches)
         self.keyed.append((records.flags & FLAG_HAS_KEY) != 0)
         self.tombstone.append(tombstones(records.flags))
         self._remember_ends(batches)
-        first = int(np.searchsorted(records.offset, self._plan.first_dirty_offset))
-        last = int(np.searchsorted(records.offset, self._plan.end_offset))
-        self.dirty_from += first
-        self.dirty_to += last
-        return first, last
+        rows = ChunkRows(
+            int(np.searchsorted(records.offset, self._plan.first_dirty_offset)),
+            int(np.searchsorted(records.offset, self._plan.end_offset)),
+            (batch_flags & (BATCH_ABORTED | BATCH_CONTROL)) != 0,
+        )
+        self.dirty_from += rows.first
+        self.dirty_to += rows.last
+        return rows
+
+    def settle_transactions(self, open_transactions: OpenTransactions) -> NDArray[np.void]:
+        """Find the markers that end nothing any more; returns the index entries that stay (C-37, C-69).
+
+        Call once per segment, in log order, when all chunks are in.
+        """
+        aborted = self._plan.aborted
+        kept = [aborted.ended_by(np.zeros(0, np.int64))]
+        flags = self.batch_flags()
+        # An emptied control batch has no type any more: its transaction is gone.
+        flags[((flags & BATCH_CONTROL) != 0) & (np.diff(self.first_record()) == 0)] |= BATCH_ENDS_NOTHING
+        for events in self._events:
+            ended = open_transactions.ended(events)
+            markers = (events.kind == COMMIT) | (events.kind == ABORT)
+            flags[events.batch[markers & ~ended]] |= BATCH_ENDS_NOTHING
+            kept.append(aborted.ended_by(events.offset[ended & (events.kind == ABORT)]))
+        self._flags = [flags]
+        self._events = []
+        return np.concatenate(kept, dtype=TXN_ENTRY)  # or NumPy turns the bytes around
+
+    def _batch_flags(self, batches: _kernel.Batches) -> NDArray[np.uint8]:
+        attributes = batches.attributes
+        flags = np.zeros(len(batches), dtype=np.uint8)
+        flags[has_horizon(attributes)] |= BATCH_HAS_HORIZON
+        flags[expired(attributes, batches.base_timestamp, self._plan.now_ms)] |= BATCH_EXPIRED
+        flags[self._plan.last_records.protect(batches)] |= BATCH_PROTECTED
+        if (attributes & (TRANSACTIONAL | CONTROL)).any():
+            flags[(attributes & CONTROL) != 0] |= BATCH_CONTROL
+            events = events_of(batches, self._plan.aborted, self._batches)
+            flags[events.batch[events.kind == ABORTED_DATA] - self._batches] |= BATCH_ABORTED
+            self._events.append(events)
+        return flags
 
     def first_record(self) -> NDArray[np.uint32]:
         """[b + 1] uint32: where each batch's records begin in the segment."""
@@ -97,6 +159,15 @@ class SegmentEvidence:
     def batch_flags(self) -> NDArray[np.uint8]:
         """[b] uint8: ``BATCH_*`` of the retention policy."""
         return np.concatenate(self._flags)
+
+    def stored_txn_entries(self) -> int:
+        """Entries that the segment's transaction index has now."""
+        return self._plan.aborted.count(self.source.base, self.source.end)
+
+    def excluded(self) -> NDArray[np.bool_]:
+        """[b] bool: control batches and aborted data."""
+        result: NDArray[np.bool_] = (self.batch_flags() & (BATCH_ABORTED | BATCH_CONTROL)) != 0
+        return result
 
     def _check(self, batches: _kernel.Batches) -> None:
         where = f"{self._plan.path}/{self.source.base:020d}.log"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleanerd import _kernel
-from cleanerd.cleaner.evidence import SegmentEvidence
+from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,17 +87,22 @@ class DirtyIndex:
         evidence = self.evidence[row]
         for chunk in decoder.chunks(evidence.source):
             ordinal = self.first_ordinals[row] + evidence.records
-            first, last = evidence.add(chunk)
-            put(offset_map, chunk.records, ordinal, (first, last), 0, shards)
+            put(offset_map, chunk, ordinal, evidence.add(chunk), 0, shards)
 
     def _put_again(self, decoder: Decoder, offset_map: _kernel.OffsetMap, row: int, shard: int, shards: int) -> None:
         evidence = self.evidence[row]
-        seen = 0
+        excluded = evidence.excluded()
+        record = batch = 0
         for chunk in decoder.chunks(evidence.source):
             count = len(chunk.records)
-            rows = (min(max(evidence.dirty_from - seen, 0), count), min(max(evidence.dirty_to - seen, 0), count))
-            put(offset_map, chunk.records, self.first_ordinals[row] + seen, rows, shard, shards)
-            seen += count
+            rows = ChunkRows(
+                min(max(evidence.dirty_from - record, 0), count),
+                min(max(evidence.dirty_to - record, 0), count),
+                excluded[batch : batch + len(chunk.batches)],
+            )
+            put(offset_map, chunk, self.first_ordinals[row] + record, rows, shard, shards)
+            record += count
+            batch += len(chunk.batches)
 
 
 def dirty_sources(plan: CleaningPlan) -> list[Source]:
@@ -106,26 +111,23 @@ def dirty_sources(plan: CleaningPlan) -> list[Source]:
 
 
 def put(
-    offset_map: _kernel.OffsetMap,
-    records: _kernel.Records,
-    first_ordinal: int,
-    rows: tuple[int, int],
-    shard: int,
-    shards: int,
+    offset_map: _kernel.OffsetMap, chunk: _kernel.Chunk, first_ordinal: int, rows: ChunkRows, shard: int, shards: int
 ) -> None:
-    """Put the keyed records of ``rows`` (from, to) into the map (C-20: tombstones too, null keys never).
+    """Put the keyed records of ``rows`` into the map (C-20: tombstones too, null keys never).
 
     Raises:
         MapFullError: not all of them fit.
     """
-    mask = keyed_rows(records, rows)
-    if offset_map.put_max(records.key_hash, first_ordinal, mask, shard=shard, shards=shards) < len(records):
+    mask = keyed_rows(chunk, rows)
+    if offset_map.put_max(chunk.records.key_hash, first_ordinal, mask, shard=shard, shards=shards) < len(mask):
         raise MapFullError
 
 
-def keyed_rows(records: _kernel.Records, rows: tuple[int, int]) -> NDArray[np.bool_]:
-    """[n] bool: the record has a key and its row is in ``rows`` (from, to)."""
-    mask: NDArray[np.bool_] = (records.flags & _kernel.FLAG_HAS_KEY) != 0
-    mask[: rows[0]] = False
-    mask[rows[1] :] = False
+def keyed_rows(chunk: _kernel.Chunk, rows: ChunkRows) -> NDArray[np.bool_]:
+    """[n] bool: the record has a key, lies in ``rows`` and in no excluded batch."""
+    mask: NDArray[np.bool_] = (chunk.records.flags & _kernel.FLAG_HAS_KEY) != 0
+    mask[: rows.first] = False
+    mask[rows.last :] = False
+    if rows.excluded.any():
+        mask[np.repeat(rows.excluded, np.diff(chunk.batches.first_record))] = False
     return mask

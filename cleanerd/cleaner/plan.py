@@ -8,17 +8,22 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import numpy as np
 
 from cleanerd import __version__
+from cleanerd.format.names import TopicPartition
+from cleanerd.policy.transaction import AbortedTransactions
 
 if TYPE_CHECKING:
-    import uuid
+    from collections.abc import Callable
 
-    from cleanerd.format.names import TopicPartition
     from cleanerd.log.segment import Segment
     from cleanerd.policy.grouping import Limits
+    from cleanerd.policy.producer import LastRecords
 
 PLAN_FORMAT = 1
 HASH_KEY_BYTES = 16
@@ -43,15 +48,15 @@ class CleaningPlan:
 
     ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31).
     Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from ``end_offset`` on stay whatever
-    they are (C-45.1). ``protected_offsets`` are the last offsets of the batches with active producers' last
-    sequences, ascending. ``hash_key`` makes the key hash of this plan unpredictable for producers.
+    they are (C-45.1). ``last_records`` is what active producers' state hangs on, ``aborted`` are the aborted
+    transactions up to the end of the log. ``hash_key`` makes the key hash of this plan unpredictable for producers.
     """
 
     plan_id: str
     name: TopicPartition
     path: str
-    topic_id: uuid.UUID | None
-    directory_id: uuid.UUID | None
+    topic_id: UUID | None
+    directory_id: UUID | None
     sources: tuple[Source, ...]
     log_start_offset: int
     first_dirty_offset: int
@@ -61,7 +66,8 @@ class CleaningPlan:
     fingerprint: str
     now_ms: int
     delete_retention_ms: int
-    protected_offsets: tuple[int, ...]
+    last_records: LastRecords
+    aborted: AbortedTransactions
     max_message_bytes: int
     limits: Limits
     hash_key: bytes
@@ -74,15 +80,32 @@ class CleaningPlan:
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``plan.json``."""
-        document = asdict(self)
-        document["name"] = str(self.name)
-        document["topic_id"] = None if self.topic_id is None else str(self.topic_id)
-        document["directory_id"] = None if self.directory_id is None else str(self.directory_id)
-        document["hash_key"] = self.hash_key.hex()
-        document["origins"] = dict(self.origins)
-        for source in document["sources"]:
-            source["segment"]["suffixes"] = sorted(source["segment"]["suffixes"])
-        return {"format": PLAN_FORMAT, "cleanerd": __version__, **document}
+        return {
+            "format": PLAN_FORMAT,
+            "cleanerd": __version__,
+            **{field.name: _plain(getattr(self, field.name)) for field in fields(self)},
+        }
+
+
+def _plain(value: Any) -> Any:
+    """``value`` in JSON's types."""
+    for kind, convert in _CONVERSIONS:
+        if isinstance(value, kind):
+            return convert(value)
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+_CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (TopicPartition, str),
+    (UUID, str),
+    (bytes, bytes.hex),
+    (frozenset, sorted),
+    (tuple, lambda items: [_plain(item) for item in items]),
+    (np.ndarray, np.ndarray.tolist),
+    (AbortedTransactions, lambda aborted: aborted.entries[["producer_id", "first_offset", "last_offset"]].tolist()),
+)
 
 
 def new_plan_id() -> str:

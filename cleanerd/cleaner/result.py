@@ -14,7 +14,7 @@ Outcome = Literal["cleaned", "unchanged", "skipped", "quarantined", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """How many records went, by reason. Batches of transactions and their markers are not cleaned by this version."""
+    """How many records went, by reason."""
 
     superseded: int = 0
     tombstone: int = 0

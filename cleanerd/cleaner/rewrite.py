@@ -53,6 +53,7 @@ class WrittenSegment:
     log_crc32c: int
     offset_index: bytes
     time_index: bytes
+    txn_index: bytes
     time_entries_max: int
     batches: int
     records: int
@@ -93,7 +94,7 @@ class _Target:
         self.records += int(written.record_count.sum())
         self.last_offset = int(written.last_offset[-1])
 
-    def finish(self) -> WrittenSegment:
+    def finish(self, txn_index: bytes) -> WrittenSegment:
         offset_index, time_index = self.index.finish()
         return WrittenSegment(
             base=self.base,
@@ -101,6 +102,7 @@ class _Target:
             log_crc32c=self.crc,
             offset_index=offset_index,
             time_index=time_index,
+            txn_index=txn_index,
             time_entries_max=self._time_entries_max,
             batches=self.batches,
             records=self.records,
@@ -143,7 +145,7 @@ def rewrite_group(
             target.append(written, (done[done != _kernel.ACTION_DROP] & ACTION_MASK) == _kernel.ACTION_REBUILD)
             batch += written.batches_read
             progress(written.consumed)
-    return target.finish()
+    return target.finish(b"".join(member.txn_entries.tobytes() for member in group))
 
 
 def _check_offsets(plan: CleaningPlan, member: SegmentDecision, base: int, written: _kernel.Written) -> None:

@@ -94,7 +94,7 @@ class Staging:
             output.close()
 
     def finish(self, group: Sequence[SegmentDecision], written: WrittenSegment) -> StagedGroup:
-        """Write the indexes beside the ``.log``, give all three time, owner and mode of the sources, and flush.
+        """Write the indexes beside the ``.log``, give all of them time, owner and mode of the sources, and flush.
 
         Raises:
             CleanerdError: they cannot be written.
@@ -102,11 +102,14 @@ class Staging:
         base = written.base
         files: dict[FileKind, FileFact] = {"log": FileFact(written.log_bytes, written.log_crc32c)}
         with self._told("cannot be staged"):
-            indexes: tuple[tuple[FileKind, bytes], ...] = (
+            indexes: tuple[tuple[FileKind, bytes | None], ...] = (
                 ("index", written.offset_index),
                 ("timeindex", written.time_index),
+                ("txnindex", written.txn_index or None),  # no file when there are no entries (C-69)
             )
             for kind, content in indexes:
+                if content is None:
+                    continue
                 self._put(file_name(base, f".{kind}"), content)
                 files[kind] = FileFact(len(content), crc32c(np.frombuffer(content, np.uint8)))
             for kind in files:

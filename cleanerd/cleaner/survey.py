@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.plan import fingerprint
+from cleanerd.cleaner.verdict import Verdict, verdict
 from cleanerd.errors import RefusedError
 from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
 from cleanerd.log.clean_point import PartitionState, StateStore, still_valid
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
-from cleanerd.policy.cleanable import first_dirty, is_eligible
+from cleanerd.policy.cleanable import first_dirty
 
 if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
@@ -40,8 +41,8 @@ class Survey:
 
     ``proven_offset`` is up to where the log is provably clean as it lies there. ``moves_clean_point`` is false when
     ``--first-dirty`` left out a part that nothing shows to be clean: then the log is not clean up to ``end_offset``
-    afterwards, and nobody may be told so. ``refusal`` is why it is not cleaned now, empty when it is to be cleaned.
-    ``notes`` are things that the operator should know either way (repairs of C-03, state that was outdated).
+    afterwards, and nobody may be told so. ``verdict`` is what speaks against cleaning now. ``notes`` are things that
+    the operator should know either way (repairs of C-03, state that was outdated).
     """
 
     log: PartitionLog
@@ -51,13 +52,18 @@ class Survey:
     first_dirty_origin: str
     proven_offset: int
     moves_clean_point: bool
-    refusal: str
+    verdict: Verdict | None
     notes: tuple[str, ...]
 
     @property
     def to_clean(self) -> bool:
         """Whether it is to be cleaned."""
-        return not self.refusal
+        return self.verdict is None
+
+    @property
+    def refusal(self) -> str:
+        """Why it is not cleaned now, empty when it is to be cleaned."""
+        return "" if self.verdict is None else self.verdict.reason
 
 
 def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: StateStore, wishes: Wishes) -> Survey:
@@ -69,7 +75,8 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
     """
     log = read_partition(log_dir, name)
     with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:
-        log_end = log_end_offset(log, reader, may_be_torn=wishes.unclean and not log_dir.clean_shutdown)
+        may_be_torn = wishes.unclean and not log_dir.clean_shutdown
+        log_end = log_end_offset(log, reader, may_be_torn=may_be_torn)
         proven, origin, notes = _clean_point(log_dir, log, log_end, store, config)
         first = proven
         if wishes.from_start:
@@ -83,6 +90,7 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
             now_ms=wishes.now_ms,
             min_lag_ms=config.min_compaction_lag_ms,
             max_lag_ms=config.max_compaction_lag_ms,
+            may_be_torn=may_be_torn,
         )
     end = _end_offset(name, bounds, wishes)
     return Survey(
@@ -93,7 +101,9 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
         first_dirty_origin=origin,
         proven_offset=proven,
         moves_clean_point=first <= proven,
-        refusal=_unfinished(log) or _refusal(log_dir, config, bounds, end, wishes),
+        verdict=verdict(
+            log, log_dir, config, bounds, end, now_ms=wishes.now_ms, force=wishes.force, unclean=wishes.unclean
+        ),
         notes=tuple(notes),
     )
 
@@ -139,40 +149,6 @@ def _end_offset(name: TopicPartition, bounds: Bounds, wishes: Wishes) -> int:
             f"which is set by {bounds.bound.limited_by}",
         )
     return wishes.up_to_offset
-
-
-def _unfinished(log: PartitionLog) -> str:
-    """S-21. ``clean`` has dealt with it before it comes here; who only looks, sees segments of both sides."""
-    if not log.unfinished:
-        return ""
-    return (
-        f"a replacement was cut short: {', '.join(log.unfinished[:4])} (clean finishes or undoes its own, any other is "
-        "resolved by a start of the broker)"
-    )
-
-
-def _refusal(log_dir: LogDir, config: TopicConfig, bounds: Bounds, end_offset: int, wishes: Wishes) -> str:
-    """The first rule that speaks against cleaning, with its numbers."""
-    if config.remote_storage_enable:
-        return "remote.storage.enable is set: tiered topics are not cleaned (S-49)"
-    if not log_dir.clean_shutdown and not wishes.unclean:
-        return (
-            "the broker was not stopped cleanly: start and stop it once, or give --unclean to clean what lies below "
-            "the recovery point"
-        )
-    if not log_dir.has_high_watermarks:
-        return "replication-offset-checkpoint is missing, so no high watermark is known and nothing is cleanable (C-86)"
-    if end_offset <= bounds.first_dirty_offset:
-        return (
-            f"nothing to clean: dirty from offset {bounds.first_dirty_offset}, cleanable up to {end_offset} "
-            f"(set by {bounds.bound.limited_by})"
-        )
-    if not wishes.force and not is_eligible(bounds.dirtiness, bounds.overdue_ms, config.min_cleanable_dirty_ratio):
-        return (
-            f"dirty ratio {bounds.dirtiness.ratio:.3f} is not above min.cleanable.dirty.ratio "
-            f"{config.min_cleanable_dirty_ratio:g} (--force cleans all the same)"
-        )
-    return ""
 
 
 def quarantined(reason: str, before: PartitionState | None) -> PartitionState:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "plan": ("cleanerd.cli.plan:plan", "What cleaning would do, partition by partition, and why not."),
     "clean": ("cleanerd.cli.clean:clean", "Clean the partitions of a stopped broker's log directories."),
+    "explain": (
+        "cleanerd.cli.explain:explain",
+        "Why a partition is or is not cleaned now; where settings came from.",
+    ),
     "inspect": ("cleanerd.cli.inspect:inspect", "Decode any file that a broker keeps."),
     "config": ("cleanerd.cli.config:config", "Show, check or generate settings."),
     "demo": ("cleanerd.cli.demo:demo", "A real broker, real traffic, cleanerd at work."),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.index import read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX, file_name
-from cleanerd.policy.cleanable import Bound, Dirtiness, bound, dirtiness, overdue_ms, segment_range, too_young
+from cleanerd.log.producers import read_producers
+from cleanerd.policy.cleanable import Bound, Dirtiness, bound, dirtiness, due_at_ms, segment_range, too_young
 
 if TYPE_CHECKING:
     from cleanerd.log.partition import PartitionLog
@@ -16,14 +17,23 @@ if TYPE_CHECKING:
     from cleanerd.log.segment import Segment
 
 
+LONG_MAX = 2**63 - 1
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What may be cleaned and how much of it there is."""
+    """What may be cleaned and how much of it there is.
+
+    ``young_since_ms`` is the largest timestamp of the segment that ``min.compaction.lag.ms`` holds back, None when it
+    holds back none; ``overdue_at_ms`` when ``max.compaction.lag.ms`` makes the log due, None when it never does.
+    """
 
     first_dirty_offset: int
     bound: Bound
     dirtiness: Dirtiness
     overdue_ms: int
+    young_since_ms: int | None
+    overdue_at_ms: int | None
 
 
 def read_bounds(
@@ -34,11 +44,12 @@ def read_bounds(
     now_ms: int,
     min_lag_ms: int,
     max_lag_ms: int,
+    may_be_torn: bool = False,
 ) -> Bounds:
     """Put the limits of S-01 together.
 
-    The last stable offset is the high watermark here: partitions with transactional data below the bound are refused
-    by this version, and an open transaction that begins above the bound does not limit it.
+    The last stable offset is worked out from the producer state at the high watermark (S-04): a transaction counts as
+    open when its marker does not lie below it. ``may_be_torn``: no clean shutdown, or a broker is writing.
 
     Raises:
         CorruptionError: a time index or a first batch that has to be read is damaged.
@@ -51,19 +62,28 @@ def read_bounds(
         "the high watermark": log.high_watermark,
         "the recovery point": log.recovery_point,
     }
-    dirty_rows = segment_range(bases[:-1], first_dirty_offset, log.active.base)
+    torn_from = log.recovery_point if may_be_torn else None
+    open_offset = read_producers(log, reader, below=log.high_watermark, torn_from=torn_from).first_open_offset()
+    if open_offset is not None:
+        limits["an open transaction"] = open_offset
+    dirty = [sealed[row] for row in segment_range(bases[:-1], first_dirty_offset, log.active.base)]
+    young = None
     if min_lag_ms > 0:
-        ages = [(sealed[row].base, _largest_timestamp_ms(log, sealed[row])) for row in dirty_rows]
+        ages = [(segment.base, _largest_timestamp_ms(log, segment)) for segment in dirty]
         young = too_young(ages, now_ms, min_lag_ms)
         if young is not None:
-            limits["min.compaction.lag.ms"] = young
+            limits["min.compaction.lag.ms"] = young[0]
+    firsts = [] if max_lag_ms == LONG_MAX else [_first_timestamp_ms(reader, segment) for segment in dirty]
+    due_ms = due_at_ms(firsts, max_lag_ms)
     limit = bound(limits, bases, first_dirty_offset)
-    dirt = dirtiness(bases[:-1], [segment.size_bytes for segment in sealed], first_dirty_offset, limit.offset)
-    late_ms = 0
-    if max_lag_ms < 2**63 - 1:
-        firsts = [_first_timestamp_ms(reader, sealed[row]) for row in dirty_rows]
-        late_ms = overdue_ms(firsts, now_ms, max_lag_ms)
-    return Bounds(first_dirty_offset, limit, dirt, late_ms)
+    return Bounds(
+        first_dirty_offset=first_dirty_offset,
+        bound=limit,
+        dirtiness=dirtiness(bases[:-1], [segment.size_bytes for segment in sealed], first_dirty_offset, limit.offset),
+        overdue_ms=0 if due_ms is None else max(0, now_ms - due_ms),
+        young_since_ms=None if young is None else young[1],
+        overdue_at_ms=due_ms,
+    )
 
 
 def log_end_offset(log: PartitionLog, reader: SegmentReader, *, may_be_torn: bool = False) -> int:

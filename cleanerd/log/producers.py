@@ -1,7 +1,8 @@
-"""Which producers are alive, and the offset of the last data batch of each (C-85, R192-2).
+"""The producer state of a partition, as its broker would rebuild it (C-85, F-10, R192-2).
 
 Kafka keeps this state in memory and writes it to ``<offset>.snapshot`` when a segment rolls and when it stops. Newest
-snapshot plus the batches after it, to the end of the log, gives the same state again.
+snapshot plus the batches after it gives the same state again: at the end of the log it says which batches producers'
+sequences hang on, at the high watermark which transactions are open.
 """
 
 from __future__ import annotations
@@ -12,48 +13,68 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleanerd.errors import CleanerdError
-from cleanerd.format.batch import CONTROL
+from cleanerd.format.batch import CONTROL, TRANSACTIONAL
+from cleanerd.format.control import ControlType
 from cleanerd.format.names import MAX_OFFSET, SNAPSHOT_SUFFIX, file_name
 from cleanerd.format.snapshot import read_snapshot
+from cleanerd.policy.producer import LastRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from numpy.typing import NDArray
+
     from cleanerd import _kernel
     from cleanerd.log.partition import PartitionLog
     from cleanerd.log.read import SegmentReader
 
+NONE = -1
+
 
 @dataclass(slots=True)
-class _Producer:
+class Producer:
+    """One producer. ``timestamp_ms`` is the largest of its last batch.
+
+    ``last_data_offset`` is -1 when only markers are known of its epoch, ``open_from`` when no transaction is open.
+    """
+
     epoch: int
     last_data_offset: int
     timestamp_ms: int
+    open_from: int
 
 
 @dataclass(frozen=True, slots=True)
-class Producers:
-    """The active producers of a partition, as far as cleaning needs them.
+class ProducerState:
+    """All producers by what lies below some offset, by id.
 
-    ``last_data_offsets`` are the last offsets of the batches that hold each one's last sequence, ascending.
     ``snapshot_offset`` is where the replay began: -1 when there was no usable snapshot and the whole log was read.
+    ``damaged_snapshots`` says which ones were passed over, and why.
     """
 
-    last_data_offsets: tuple[int, ...]
+    producers: dict[int, Producer]
     snapshot_offset: int
     end_offset: int
     damaged_snapshots: tuple[str, ...]
 
+    def active(self, *, now_ms: int, expiration_ms: int) -> dict[int, Producer]:
+        """Those that have not expired (C-43): wrote within ``expiration_ms``, or have a transaction open."""
+        return {
+            producer_id: producer
+            for producer_id, producer in self.producers.items()
+            if producer.open_from != NONE or now_ms - producer.timestamp_ms < expiration_ms
+        }
 
-def read_producers(
+    def first_open_offset(self) -> int | None:
+        """Where the oldest open transaction began, None when none is open."""
+        return min((p.open_from for p in self.producers.values() if p.open_from != NONE), default=None)
+
+
+def read_last_records(
     log: PartitionLog, reader: SegmentReader, *, now_ms: int, expiration_ms: int, torn_from: int | None = None
-) -> Producers:
-    """Rebuild the producer state at the end of the log.
-
-    A producer is expired when ``now_ms - last timestamp >= expiration_ms``; an open transaction would keep it alive,
-    but partitions with transactions are not cleaned by this version. A damaged snapshot is passed over for the next
-    older one, as the broker does (F-10).
+) -> tuple[LastRecords, tuple[str, ...]]:
+    """What retention protects for the active producers, and which snapshots were passed over.
 
     ``torn_from`` is the recovery point when the broker was not stopped cleanly. Its recovery will cut the log at the
     first damage from there on, so damage there ends the replay, and the last batches below it are as good as the last
@@ -62,34 +83,43 @@ def read_producers(
     Raises:
         CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
     """
-    damaged: list[str] = []
-    state, offset, end = _state(log, reader, damaged, torn_from, MAX_OFFSET)
-    states = [state]
+    states = [read_producers(log, reader, torn_from=torn_from)]
     if torn_from is not None:
-        states.append(_state(log, reader, [], torn_from, torn_from)[0])
-    offsets = {
-        producer.last_data_offset
-        for known in states
-        for producer in known.values()
-        if producer.last_data_offset >= 0 and now_ms - producer.timestamp_ms < expiration_ms
-    }
-    return Producers(tuple(sorted(offsets)), offset, end, tuple(damaged))
+        states.append(read_producers(log, reader, below=torn_from, torn_from=torn_from))
+    active = [
+        (producer_id, producer)
+        for state in states
+        for producer_id, producer in state.active(now_ms=now_ms, expiration_ms=expiration_ms).items()
+    ]
+    last_records = LastRecords.of(
+        data_offsets={p.last_data_offset for _, p in active if p.last_data_offset >= 0},
+        marker_epochs={(producer_id, p.epoch) for producer_id, p in active if p.last_data_offset < 0},
+    )
+    return last_records, states[0].damaged_snapshots
 
 
-def _state(
-    log: PartitionLog, reader: SegmentReader, damaged: list[str], torn_from: int | None, below: int
-) -> tuple[dict[int, _Producer], int, int]:
-    """The producers by what lies below the offset ``below``, where the replay began, and where the log ended for it."""
-    for offset, state in _snapshots(log, damaged, below):
-        end = _replay(log, reader, state, offset, below, torn_from)
+def read_producers(
+    log: PartitionLog, reader: SegmentReader, *, below: int = MAX_OFFSET, torn_from: int | None = None
+) -> ProducerState:
+    """Rebuild the producer state from the batches below the offset ``below``, by default all of the log.
+
+    A damaged snapshot is passed over for the next older one, as the broker does (F-10). ``torn_from``: see
+    :func:`read_last_records`.
+
+    Raises:
+        CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
+    """
+    damaged: list[str] = []
+    for offset, producers in _snapshots(log, damaged, below):
+        end = _replay(log, reader, producers, (offset, below), torn_from)
         if offset <= end:
-            return state, offset, end
+            return ProducerState(producers, offset, end, tuple(damaged))
         # The log was cut after the snapshot was written, so it speaks of batches that are no more.
         damaged.append(f"{log.path / file_name(offset, SNAPSHOT_SUFFIX)}: lies beyond the log end offset {end}")
     raise AssertionError("the last of the snapshots is none, and fits every log")
 
 
-def _snapshots(log: PartitionLog, damaged: list[str], below: int) -> Iterator[tuple[int, dict[int, _Producer]]]:
+def _snapshots(log: PartitionLog, damaged: list[str], below: int) -> Iterator[tuple[int, dict[int, Producer]]]:
     """Offset and content of the usable snapshots up to ``below``, newest first; then (-1, nothing): the whole log."""
     for offset in sorted(log.snapshots, reverse=True):
         if offset < log.segments[0].base:
@@ -100,34 +130,34 @@ def _snapshots(log: PartitionLog, damaged: list[str], below: int) -> Iterator[tu
             yield offset, _load(log.path / file_name(offset, SNAPSHOT_SUFFIX))
         except CleanerdError as error:
             damaged.append(str(error))
-    yield -1, {}
+    yield NONE, {}
 
 
-def _load(path: Path) -> dict[int, _Producer]:
+def _load(path: Path) -> dict[int, Producer]:
     try:
         data = path.read_bytes()
     except OSError as error:
         raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    entries = read_snapshot(data, str(path))
     return {
-        int(entry["producer_id"]): _Producer(
+        int(entry["producer_id"]): Producer(
             epoch=int(entry["producer_epoch"]),
             last_data_offset=int(entry["last_offset"]),
             timestamp_ms=int(entry["timestamp"]),
+            open_from=int(entry["current_txn_first_offset"]),
         )
-        for entry in entries
+        for entry in read_snapshot(data, str(path))
     }
 
 
 def _replay(
     log: PartitionLog,
     reader: SegmentReader,
-    state: dict[int, _Producer],
-    since: int,
-    below: int,
+    producers: dict[int, Producer],
+    span: tuple[int, int],
     torn_from: int | None,
 ) -> int:
-    """Bring ``state`` forward from offset ``since`` to ``below`` or the end of the log; returns the log end offset."""
+    """Bring ``producers`` forward over the batches in ``span`` (from, below); returns where the log ended in it."""
+    since, below = span
     end = min(log.active.base, below)
     for index, segment in enumerate(log.segments):
         following = log.end_of(index) if index + 1 < len(log.segments) else MAX_OFFSET
@@ -139,40 +169,56 @@ def _replay(
             position += batches.consumed
             if len(batches):
                 end = max(end, min(int(batches.last_offset[-1]) + 1, below))
-                _apply(batches, state, since, below)
+                rows = np.flatnonzero((batches.base_offset >= since) & (batches.last_offset < below))
+                _take(batches, rows, producers)
         if position < segment.size_bytes:
             break
     return end
 
 
-def _apply(batches: _kernel.Batches, state: dict[int, _Producer], since: int, below: int) -> None:
-    """Take the batches of one chunk into the state: of each producer only its last batch in the chunk matters."""
-    inside = (batches.base_offset >= since) & (batches.last_offset < below)
-    rows = np.flatnonzero((batches.producer_id >= 0) & inside)
+def _take(batches: _kernel.Batches, rows: NDArray[np.int64], state: dict[int, Producer]) -> None:
+    """Take the batches in ``rows`` of one chunk into the state.
+
+    Of each producer only a few facts of the chunk matter: its last data batch, its last marker, and the first
+    transactional batch after that. They are found for all producers at once.
+    """
+    control = (batches.attributes & CONTROL) != 0
+    is_marker = (batches.control_type == ControlType.COMMIT) | (batches.control_type == ControlType.ABORT)
+    # An emptied control batch means that the whole transaction was cleaned away; it says nothing (F-10).
+    rows = rows[(batches.producer_id[rows] >= 0) & (~control[rows] | is_marker[rows])]
     if len(rows) == 0:
         return
-    control = (batches.attributes[rows] & CONTROL) != 0
-    for is_control in (False, True):
-        chosen = rows[control == is_control]
-        # The last row of each producer: first of the reversed rows.
-        ids, first = np.unique(batches.producer_id[chosen][::-1], return_index=True)
-        for producer_id, row in zip(ids.tolist(), chosen[::-1][first].tolist(), strict=True):
-            _take(state, producer_id, batches, row, is_control=is_control)
+    order = rows[np.argsort(batches.producer_id[rows], kind="stable")]
+    ids = batches.producer_id[order]
+    starts = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+    for mine in np.split(order, starts[1:]):
+        _take_producer(batches, mine, is_marker[mine], state)
 
 
-def _take(
-    state: dict[int, _Producer], producer_id: int, batches: _kernel.Batches, row: int, *, is_control: bool
+def _take_producer(
+    batches: _kernel.Batches,
+    rows: NDArray[np.int64],
+    is_marker: NDArray[np.bool_],
+    state: dict[int, Producer],
 ) -> None:
+    """One producer's batches of a chunk, ascending."""
+    producer_id = int(batches.producer_id[rows[0]])
     known = state.get(producer_id)
-    offset = int(batches.last_offset[row])
-    timestamp_ms = int(batches.max_timestamp[row])
-    if is_control:
-        if known is not None and offset > known.last_data_offset:
-            epoch = int(batches.producer_epoch[row])
-            # A marker of another epoch ends the old one, whose sequences count no more (F-10; transaction version 2).
-            last_data_offset = known.last_data_offset if epoch == known.epoch else -1
-            state[producer_id] = _Producer(epoch, last_data_offset, timestamp_ms)
-        return
-    if known is not None and offset <= known.last_data_offset:
-        return
-    state[producer_id] = _Producer(int(batches.producer_epoch[row]), offset, timestamp_ms)
+    data = np.flatnonzero(~is_marker)
+    last_marker = int(np.flatnonzero(is_marker)[-1]) if is_marker.any() else NONE
+    epoch = int(batches.producer_epoch[rows[-1]])
+    if len(data):
+        last_data = rows[data[-1]]
+        data_epoch, data_offset = int(batches.producer_epoch[last_data]), int(batches.last_offset[last_data])
+    else:
+        data_epoch = known.epoch if known is not None else NONE
+        data_offset = known.last_data_offset if known is not None else NONE
+    # Another epoch clears what was known of the sequences, be it a batch's or a marker's (transaction version 2).
+    epochs_after = batches.producer_epoch[rows[data[-1] + 1 :]] if len(data) else batches.producer_epoch[rows]
+    if (epochs_after != data_epoch).any():
+        data_offset = NONE
+    opened = data[(data > last_marker) & ((batches.attributes[rows[data]] & TRANSACTIONAL) != 0)]
+    open_from = known.open_from if known is not None and last_marker == NONE else NONE
+    if open_from == NONE and len(opened):
+        open_from = int(batches.base_offset[rows[opened[0]]])
+    state[producer_id] = Producer(epoch, data_offset, int(batches.max_timestamp[rows[-1]]), open_from)

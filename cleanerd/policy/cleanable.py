@@ -93,8 +93,8 @@ def segment_range(bases: Sequence[int], start: int, end: int) -> range:
     return range(first, sum(base < end for base in bases))
 
 
-def too_young(largest_timestamps_ms: Sequence[tuple[int, int]], now_ms: int, min_lag_ms: int) -> int | None:
-    """The base of the first segment that is still inside the minimum compaction lag (C-05), or None.
+def too_young(largest_timestamps_ms: Sequence[tuple[int, int]], now_ms: int, min_lag_ms: int) -> tuple[int, int] | None:
+    """The first segment that is still inside the minimum compaction lag (C-05), as given, or None.
 
     Args:
         largest_timestamps_ms: (base offset, largest timestamp) of the non-active segments from the first dirty on.
@@ -103,15 +103,18 @@ def too_young(largest_timestamps_ms: Sequence[tuple[int, int]], now_ms: int, min
     """
     if min_lag_ms <= 0:
         return None
-    return next((base for base, timestamp in largest_timestamps_ms if timestamp > now_ms - min_lag_ms), None)
+    return next((segment for segment in largest_timestamps_ms if segment[1] > now_ms - min_lag_ms), None)
 
 
-def overdue_ms(first_timestamps_ms: Sequence[int], now_ms: int, max_lag_ms: int) -> int:
-    """How long compaction is overdue by ``max.compaction.lag.ms`` (C-10); 0 when it is not."""
+def due_at_ms(first_timestamps_ms: Sequence[int], max_lag_ms: int) -> int | None:
+    """When ``max.compaction.lag.ms`` makes a log due (C-10); None when no segment says how old it is.
+
+    Args:
+        first_timestamps_ms: of each dirty segment that is not active, the largest timestamp of its first batch.
+        max_lag_ms: the setting.
+    """
     earliest = min((timestamp for timestamp in first_timestamps_ms if timestamp > 0), default=None)
-    if earliest is None:
-        return 0
-    return max(0, now_ms - max_lag_ms - earliest)
+    return None if earliest is None else earliest + max_lag_ms
 
 
 def is_eligible(dirty: Dirtiness, overdue: int, min_ratio: float) -> bool:

@@ -1,32 +1,72 @@
-"""The batches that producers' sequence numbers hang on (C-39.1, R192-1)."""
+"""The batches that producers' sequence numbers and epochs hang on (C-39.1, R192-1)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cleanerd.format.batch import CONTROL
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
+    from cleanerd import _kernel
 
-def protected(
-    producer_id: NDArray[np.int64], last_offset: NDArray[np.int64], last_data_offsets: NDArray[np.int64]
-) -> NDArray[np.bool_]:
-    """[b] bool: the batch holds an active producer's last sequence, so it stays, emptied if need be.
 
-    ``last_data_offsets`` is ascending. It is the offset that is compared and not the sequence, because a producer may
-    use one sequence many times (KAFKA-8335); an offset lies in one batch only, so the producer need not be compared
-    as well.
+@dataclass(frozen=True, slots=True)
+class LastRecords:
+    """What is known last of each active producer.
+
+    ``data_offsets``: last offsets of the batches with a producer's last sequence, ascending int64.
+    ``marker_producers`` and ``marker_epochs``: producers of whose epoch only markers are known, ascending by id.
     """
+
+    data_offsets: NDArray[np.int64]
+    marker_producers: NDArray[np.int64]
+    marker_epochs: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, *, data_offsets: Iterable[int], marker_epochs: Iterable[tuple[int, int]]) -> LastRecords:
+        """From plain numbers in any order; ``marker_epochs`` are (producer id, epoch)."""
+        markers = sorted(marker_epochs)
+        return cls(
+            np.array(sorted(data_offsets), dtype=np.int64),
+            np.array([producer for producer, _ in markers], dtype=np.int64),
+            np.array([epoch for _, epoch in markers], dtype=np.int64),
+        )
+
+    def protect(self, batches: _kernel.Batches) -> NDArray[np.bool_]:
+        """[b] bool: the batch stays, emptied if need be, because its producer's state hangs on it.
+
+        It is the offset that is compared and not the sequence, because a producer may use one sequence many times
+        (KAFKA-8335); an offset lies in one batch only, so the producer need not be compared as well. Of a producer
+        that only markers are known of, control batches of its epoch stay.
+        """
+        result = _holds_offset(batches.last_offset, self.data_offsets)
+        result &= batches.producer_id >= 0
+        if len(self.marker_producers):
+            rows = np.flatnonzero((batches.attributes & CONTROL) != 0)
+            place = np.minimum(
+                np.searchsorted(self.marker_producers, batches.producer_id[rows]), len(self.marker_producers) - 1
+            )
+            result[rows] |= (self.marker_producers[place] == batches.producer_id[rows]) & (
+                self.marker_epochs[place] == batches.producer_epoch[rows]
+            )
+        return result
+
+
+def _holds_offset(last_offset: NDArray[np.int64], wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """[b] bool: ``last_offset`` (ascending) is one of ``wanted`` (ascending)."""
     result = np.zeros(len(last_offset), dtype=np.bool_)
-    if len(last_offset) == 0 or len(last_data_offsets) == 0:
+    if len(last_offset) == 0 or len(wanted) == 0:
         return result
     # Nearly every chunk holds none: look for the few offsets in the batches, not for the batches in the offsets.
-    low = np.searchsorted(last_data_offsets, last_offset[0])
-    high = np.searchsorted(last_data_offsets, last_offset[-1], side="right")
-    wanted = last_data_offsets[low:high]
-    rows = np.searchsorted(last_offset, wanted)
-    found = rows[last_offset[rows] == wanted]
-    result[found] = producer_id[found] >= 0
+    low = np.searchsorted(wanted, last_offset[0])
+    high = np.searchsorted(wanted, last_offset[-1], side="right")
+    rows = np.searchsorted(last_offset, wanted[low:high])
+    result[rows[last_offset[rows] == wanted[low:high]]] = True
     return result

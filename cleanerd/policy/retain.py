@@ -1,7 +1,7 @@
 """THE decision: what of a segment stays.
 
-Everything before it collects evidence, everything after it carries out. Records first (C-45), then batches (C-39,
-C-41, C-48, C-51), then the end of a group (U-13).
+Everything before it collects evidence, everything after it carries out. Records first (C-38, C-40, C-45), then batches
+(C-39, C-41, C-48, C-51), then the end of a group (U-13).
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ TIMELESS_MS = 0
 BATCH_HAS_HORIZON = 1
 BATCH_EXPIRED = 2
 BATCH_PROTECTED = 4
+BATCH_ABORTED = 8
+"""Data of an aborted transaction."""
+BATCH_CONTROL = 16
+BATCH_ENDS_NOTHING = 32
+"""A control batch of which no batch of its transaction is left (C-37: it can be discarded)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +64,12 @@ class Retention:
     superseded: int
     keyless: int
     expired_tombstones: int
+    aborted: int
+    markers: int
 
 
 def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flags: NDArray[np.uint8]) -> Retention:
-    """Decide one segment of non-transactional v2 batches under the ``offset`` strategy.
+    """Decide one segment of v2 batches under the ``offset`` strategy.
 
     Args:
         records: bitmaps over the segment's ``n = first_record[b]`` records.
@@ -70,22 +77,32 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
         batch_flags: [b] uint8 of ``BATCH_*``.
     """
     total = int(first_record[-1])
+    past_horizon = (batch_flags & BATCH_EXPIRED) != 0
+    control = _records_of(batch_flags, BATCH_CONTROL, first_record)
+    aborted = _records_of(batch_flags, BATCH_ABORTED, first_record)
+    spent = fill_by_batch(((batch_flags & BATCH_ENDS_NOTHING) != 0) & past_horizon, first_record)
     beyond = bits_from(records.cleaned_records, total)
-    expired = records.tombstone & fill_by_batch((batch_flags & BATCH_EXPIRED) != 0, first_record)
+    expired = records.tombstone & fill_by_batch(past_horizon, first_record)
     current = records.keyed & records.newest
     # C-45: past the cleaned range everything stays, key or not; below it only the newest of a key, and no expired
-    # tombstone.
-    keep = beyond | (current & ~expired)
-    cleaned = ~beyond & bits_from(0, total)
+    # tombstone. C-38, C-40: wherever they lie, aborted data goes, and a marker stays until it is spent.
+    keep = (beyond | (current & ~expired) | control) & ~aborted & ~spent
+    judged = ~beyond & bits_from(0, total) & ~control & ~aborted
     kept = popcount_by_batch(keep, first_record)
     return Retention(
         keep=keep,
         actions=_actions(kept, first_record, batch_flags, popcount_by_batch(keep & records.tombstone, first_record)),
         kept_by_batch=kept,
-        superseded=_count(cleaned & records.keyed & ~records.newest),
-        keyless=_count(cleaned & ~records.keyed),
-        expired_tombstones=_count(cleaned & current & expired),
+        superseded=_count(judged & records.keyed & ~records.newest),
+        keyless=_count(judged & ~records.keyed),
+        expired_tombstones=_count(judged & current & expired),
+        aborted=_count(aborted),
+        markers=_count(spent),
     )
+
+
+def _records_of(batch_flags: NDArray[np.uint8], flag: int, first_record: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    return fill_by_batch((batch_flags & flag) != 0, first_record)
 
 
 def _actions(
@@ -100,8 +117,8 @@ def _actions(
     actions[kept == 0] = ACTION_DROP
     retained = (kept == 0) & ((batch_flags & BATCH_PROTECTED) != 0)
     actions[retained] = emptied(count[retained])
-    starts_horizon = (kept_tombstones > 0) & ((batch_flags & BATCH_HAS_HORIZON) == 0)
-    actions[starts_horizon] = ACTION_REBUILD | ACTION_SET_HORIZON
+    waits = (kept_tombstones > 0) | ((kept > 0) & ((batch_flags & BATCH_ENDS_NOTHING) != 0))
+    actions[waits & ((batch_flags & BATCH_HAS_HORIZON) == 0)] = ACTION_REBUILD | ACTION_SET_HORIZON
     return actions
 
 

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cleanerd.format.batch import CONTROL, TRANSACTIONAL
-
 if TYPE_CHECKING:
     from cleanerd import _kernel
 
@@ -20,12 +18,5 @@ def unsupported(batches: _kernel.Batches) -> str | None:
         return (
             f"batch at offset {batches.base_offset[row]} has message format v{batches.magic[row]}: "
             "this version cleans v2 batches only"
-        )
-    transactional = (batches.attributes & (TRANSACTIONAL | CONTROL)) != 0
-    if transactional.any():
-        row = int(np.argmax(transactional))
-        return (
-            f"batch at offset {batches.base_offset[row]} is transactional: "
-            "this version cleans non-transactional data only"
         )
     return None

@@ -1,6 +1,7 @@
 //! The batch table: one row per batch, column by column. `scan_headers` fills nothing else.
 
-use crate::error::Error;
+use crate::control::control_type;
+use crate::error::{Error, Reason};
 use crate::header::{Header, check_crc};
 use crate::walk::Walk;
 
@@ -20,6 +21,8 @@ pub struct Batches {
     pub attributes: Vec<i16>,
     pub magic: Vec<u8>,
     pub crc: Vec<u32>,
+    /// See [`control_type`].
+    pub control_type: Vec<i16>,
     pub first_record: Vec<u32>,
     /// Bytes of whole batches read.
     pub consumed: usize,
@@ -63,7 +66,8 @@ impl Batches {
     }
 
     /// `records` is the record count after this batch.
-    pub(crate) fn push(&mut self, header: &Header, position: u32, records: u32) {
+    pub(crate) fn push(&mut self, header: &Header, batch: &[u8], position: u32, records: u32) -> Result<(), Reason> {
+        self.control_type.push(control_type(header, batch)?);
         self.position.push(position);
         self.size.push(header.size as u32); // 12 more than a positive i32
         self.base_offset.push(header.base_offset);
@@ -78,6 +82,7 @@ impl Batches {
         self.magic.push(header.magic);
         self.crc.push(header.crc);
         self.first_record.push(records);
+        Ok(())
     }
 }
 
@@ -94,7 +99,7 @@ pub fn scan_headers(data: &[u8], position: i64, verify_crc: bool) -> Result<Batc
         if verify_crc && header.is_v2() {
             check_crc(&header, batch).map_err(|reason| walk.corrupt(reason))?;
         }
-        table.push(&header, walk.position(), records);
+        table.push(&header, batch, walk.position(), records).map_err(|reason| walk.corrupt(reason))?;
         walk.advance(batch);
     }
     table.consumed = walk.consumed;

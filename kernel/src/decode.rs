@@ -88,7 +88,10 @@ pub fn decode_chunk(data: &[u8], position: i64, options: &Options) -> Result<Chu
                     .map_err(|reason| walk.corrupt(reason))?;
             }
             // One batch has below 2^31 records, and there were fewer than MANY_RECORDS before it.
-            chunk.batches.push(&header, walk.position(), chunk.records.len() as u32);
+            chunk
+                .batches
+                .push(&header, batch, walk.position(), chunk.records.len() as u32)
+                .map_err(|reason| walk.corrupt(reason))?;
             if walk.consumed == 0 {
                 chunk.reserve(batch.len(), data.len(), hasher.is_some());
             }

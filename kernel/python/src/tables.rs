@@ -43,7 +43,7 @@ macro_rules! columns {
 columns!(Batches {
     position: u32, size: u32, base_offset: i64, last_offset: i64, base_timestamp: i64, max_timestamp: i64,
     producer_id: i64, producer_epoch: i16, base_sequence: i32, leader_epoch: i32, attributes: i16, magic: u8,
-    crc: u32, first_record: u32,
+    crc: u32, control_type: i16, first_record: u32,
 } plain { consumed, needed });
 
 columns!(Records { offset: i64, timestamp: i64, key_hash: u64, flags: u8 } plain {});
@@ -65,6 +65,7 @@ impl Batches {
             attributes: read_only(py, table.attributes),
             magic: read_only(py, table.magic),
             crc: read_only(py, table.crc),
+            control_type: read_only(py, table.control_type),
             first_record: read_only(py, table.first_record),
             consumed: table.consumed,
             needed: table.needed,

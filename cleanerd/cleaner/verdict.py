@@ -1,0 +1,137 @@
+"""Why a partition is not cleaned now: the first rule that speaks against it, with its numbers and when that changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from cleanerd.policy.cleanable import is_eligible
+
+if TYPE_CHECKING:
+    from cleanerd.log.bounds import Bounds
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.partition import PartitionLog
+    from cleanerd.log.topic_config import TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What speaks against cleaning now.
+
+    ``rule`` is the setting or the state that decides, ``reason`` the sentence with its numbers, ``changes`` when or how
+    it will be otherwise.
+    """
+
+    rule: str
+    reason: str
+    changes: str
+
+
+def verdict(
+    log: PartitionLog,
+    log_dir: LogDir,
+    config: TopicConfig,
+    bounds: Bounds,
+    end_offset: int,
+    *,
+    now_ms: int,
+    force: bool,
+    unclean: bool,
+) -> Verdict | None:
+    """The first rule against cleaning this partition, in the order of the checks; None when it is to be cleaned."""
+    return (
+        _of_leftovers(log)
+        or _of_directory(log_dir, config, unclean=unclean)
+        or _of_bounds(bounds, end_offset, config, now_ms)
+        or (None if force else _of_ratio(bounds, config))
+    )
+
+
+def _of_leftovers(log: PartitionLog) -> Verdict | None:
+    """S-21. ``clean`` has dealt with it before it asks; who only looks, sees segments of both sides."""
+    if not log.unfinished:
+        return None
+    return Verdict(
+        ".swap and .cleaned files",
+        f"a replacement was cut short: {', '.join(log.unfinished[:4])} (clean finishes or undoes its own, any other is "
+        "resolved by a start of the broker)",
+        "at the next run of clean, or at the next start of the broker",
+    )
+
+
+def _of_directory(log_dir: LogDir, config: TopicConfig, *, unclean: bool) -> Verdict | None:
+    if config.remote_storage_enable:
+        return Verdict(
+            "remote.storage.enable",
+            "remote.storage.enable is set: tiered topics are not cleaned (S-49)",
+            "when remote storage is switched off for the topic",
+        )
+    if not log_dir.clean_shutdown and not unclean:
+        return Verdict(
+            ".kafka_cleanshutdown",
+            "the broker was not stopped cleanly: start and stop it once, or give --unclean to clean what lies below "
+            "the recovery point",
+            "at the next clean stop of the broker",
+        )
+    if not log_dir.has_high_watermarks:
+        return Verdict(
+            "replication-offset-checkpoint",
+            "replication-offset-checkpoint is missing, so no high watermark is known and nothing is cleanable (C-86)",
+            "when the broker has run and written its checkpoints",
+        )
+    return None
+
+
+def _of_bounds(bounds: Bounds, end_offset: int, config: TopicConfig, now_ms: int) -> Verdict | None:
+    if end_offset > bounds.first_dirty_offset:
+        return None
+    limit = bounds.bound.limited_by
+    return Verdict(
+        limit,
+        f"nothing to clean: dirty from offset {bounds.first_dirty_offset}, cleanable up to {end_offset} "
+        f"(set by {limit})",
+        _when_limit_moves(limit, bounds, config, now_ms),
+    )
+
+
+def _when_limit_moves(limit: str, bounds: Bounds, config: TopicConfig, now_ms: int) -> str:
+    if limit == "min.compaction.lag.ms" and bounds.young_since_ms is not None:
+        at_ms = bounds.young_since_ms + config.min_compaction_lag_ms
+        return f"at {_time(at_ms)}, in {max(0, at_ms - now_ms)} ms, when the segment is old enough"
+    moves = {
+        "the active segment": "when the broker rolls the active segment: after segment.ms "
+        f"({config.segment_ms} ms) or segment.bytes ({config.segment_bytes} bytes)",
+        "the high watermark": "when the in-sync replicas have caught up and the broker has written its checkpoint",
+        "the recovery point": "when the broker has flushed the log: at the latest at its next clean stop",
+        "an open transaction": "when the transaction is committed or aborted; a producer that is gone times out, "
+        "a hanging one needs kafka-transactions.sh",
+    }
+    return moves.get(limit, "when that limit moves")
+
+
+def _of_ratio(bounds: Bounds, config: TopicConfig) -> Verdict | None:
+    dirty, least = bounds.dirtiness, config.min_cleanable_dirty_ratio
+    if is_eligible(dirty, bounds.overdue_ms, least):
+        return None
+    if least >= 1:
+        changes = "never by this ratio: it cannot exceed 1"
+    else:
+        # The smallest cleanable size whose share of the whole is above `least`.
+        needed = int(least * dirty.clean_bytes / (1 - least)) + 1
+        changes = f"when {max(0, needed - dirty.cleanable_bytes)} more bytes are cleanable"
+    if bounds.overdue_at_ms is not None:
+        changes += f", or at {_time(bounds.overdue_at_ms)} by max.compaction.lag.ms"
+    return Verdict(
+        "min.cleanable.dirty.ratio",
+        f"dirty ratio {dirty.ratio:.3f} is not above min.cleanable.dirty.ratio {least:g} (--force cleans all the same)",
+        changes,
+    )
+
+
+def _time(at_ms: int) -> str:
+    """UTC, to the second."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"

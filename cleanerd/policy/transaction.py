@@ -1,0 +1,160 @@
+"""Transactions: what was aborted, and when a marker has nothing left to say (C-18, C-19, C-37, C-38, C-69).
+
+Two questions, answered column by column:
+
+* Is a data batch aborted? An aborted transaction of its producer must reach from at or below its last offset to a
+marker
+  beyond it. That needs no memory of earlier batches, so it is known while a chunk is indexed (U-12: the marker may
+  lie beyond the bound).
+* Does a marker still end something? Only if a batch of its transaction is still there, emptied ones and those that go
+in
+  this very round included. That is a walk in log order with one bit per producer and kind: :class:`OpenTransactions`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd.format.batch import CONTROL, TRANSACTIONAL
+from cleanerd.format.control import ControlType
+from cleanerd.format.index import TXN_ENTRY
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cleanerd import _kernel
+
+# Kinds of batches that transactions are made of, in the order of the log.
+COMMITTED_DATA: Final = 0
+ABORTED_DATA: Final = 1
+COMMIT: Final = 2
+ABORT: Final = 3
+
+
+class AbortedTransactions:
+    """The entries of all transaction indexes of a partition, ready to be asked about batches.
+
+    ``entries`` has dtype ``TXN_ENTRY``; ``last_offset`` is the offset of the ABORT marker, unique in a log.
+    """
+
+    def __init__(self, entries: NDArray[np.void]) -> None:
+        self.entries = entries[np.argsort(entries["last_offset"], kind="stable")]
+        self._markers = self.entries["last_offset"].astype(np.int64)
+        self._producers, ranks = np.unique(self.entries["producer_id"].astype(np.int64), return_inverse=True)
+        # One number per entry, ascending by producer and then by marker: the place among all markers breaks the tie.
+        self._step = len(self.entries) + 1
+        keys = ranks.astype(np.int64) * self._step + np.arange(len(self.entries), dtype=np.int64)
+        order = np.argsort(keys)
+        self._keys = keys[order]
+        self._first_offsets = self.entries["first_offset"].astype(np.int64)[order]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def covers(
+        self, producer_id: NDArray[np.int64], base_offset: NDArray[np.int64], last_offset: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """[k] bool: the transactional data batch belongs to an aborted transaction (C-37).
+
+        That is the producer's first transaction whose marker lies beyond the batch, if it began at or below its end.
+        """
+        result = np.zeros(len(producer_id), dtype=np.bool_)
+        if len(self.entries) == 0 or len(producer_id) == 0:
+            return result
+        rank = np.minimum(np.searchsorted(self._producers, producer_id), len(self._producers) - 1)
+        rows = np.flatnonzero(self._producers[rank] == producer_id)
+        markers_before = np.searchsorted(self._markers, base_offset[rows], side="right")
+        place = np.searchsorted(self._keys, rank[rows] * self._step + markers_before)
+        inside = np.minimum(place, len(self._keys) - 1)
+        same_producer = (place < len(self._keys)) & (self._keys[inside] // self._step == rank[rows])
+        result[rows] = same_producer & (self._first_offsets[inside] <= last_offset[rows])
+        return result
+
+    def count(self, base: int, end: int) -> int:
+        """How many markers lie in ``base`` up to ``end`` (exclusive): the entries of that segment's index (F-8)."""
+        return int(np.searchsorted(self._markers, end) - np.searchsorted(self._markers, base))
+
+    def ended_by(self, marker_offsets: NDArray[np.int64]) -> NDArray[np.void]:
+        """The entries whose ABORT marker lies at one of ``marker_offsets`` (ascending), dtype ``TXN_ENTRY``."""
+        if len(self.entries) == 0 or len(marker_offsets) == 0:
+            return np.zeros(0, dtype=TXN_ENTRY)
+        return self.entries[np.isin(self._markers, marker_offsets)]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEvents:
+    """The batches of a segment that matter to transactions, in file order.
+
+    ``batch`` [k] is the row in the segment's batch table, ``producer_id`` [k] whose it is, ``kind`` [k] one of the
+    four kinds, ``offset`` [k] the last offset (of a marker: the marker's).
+    """
+
+    batch: NDArray[np.uint32]
+    producer_id: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    offset: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+
+def events_of(batches: _kernel.Batches, aborted: AbortedTransactions, first_row: int) -> TransactionEvents:
+    """Pick the transactional data batches and the markers out of a chunk; ``first_row`` is its first batch's row."""
+    attributes = batches.attributes
+    control = (attributes & CONTROL) != 0
+    data = np.flatnonzero(((attributes & TRANSACTIONAL) != 0) & ~control)
+    types = batches.control_type
+    markers = np.flatnonzero((types == ControlType.COMMIT) | (types == ControlType.ABORT))
+    is_aborted = aborted.covers(batches.producer_id[data], batches.base_offset[data], batches.last_offset[data])
+    rows = np.concatenate([data, markers])
+    kind = np.concatenate(
+        [
+            np.where(is_aborted, np.uint8(ABORTED_DATA), np.uint8(COMMITTED_DATA)),
+            np.where(types[markers] == ControlType.COMMIT, np.uint8(COMMIT), np.uint8(ABORT)),
+        ]
+    )
+    order = np.argsort(rows, kind="stable")
+    rows = rows[order]
+    return TransactionEvents(
+        batch=(rows + first_row).astype(np.uint32),
+        producer_id=batches.producer_id[rows],
+        kind=kind[order],
+        offset=batches.last_offset[rows],
+    )
+
+
+class OpenTransactions:
+    """Which producers have shown a batch since their last marker: carried over all segments of a round (C-33)."""
+
+    def __init__(self) -> None:
+        self._committed: set[int] = set()
+        self._aborted: set[int] = set()
+
+    def ended(self, events: TransactionEvents) -> NDArray[np.bool_]:
+        """[k] bool: the event is a marker whose transaction has shown a batch. Call in log order (C-37)."""
+        result = np.zeros(len(events), dtype=np.bool_)
+        for data, marker, seen in ((COMMITTED_DATA, COMMIT, self._committed), (ABORTED_DATA, ABORT, self._aborted)):
+            rows = np.flatnonzero((events.kind == data) | (events.kind == marker))
+            if len(rows):
+                is_data = events.kind[rows] == data
+                result[rows] = ~is_data & _follows_data(events.producer_id[rows], is_data, seen)
+        return result
+
+
+def _follows_data(producer_id: NDArray[np.int64], is_data: NDArray[np.bool_], seen: set[int]) -> NDArray[np.bool_]:
+    """[k] bool: the producer's event before this one is a data batch; ``seen`` holds over from call to call."""
+    order = np.argsort(producer_id, kind="stable")
+    producers, data = producer_id[order], is_data[order]
+    starts = np.flatnonzero(np.concatenate([[True], producers[1:] != producers[:-1]]))
+    follows = np.concatenate([[False], data[:-1]])
+    ends = np.concatenate([starts[1:], [len(producers)]]) - 1
+    ids = producers[starts].tolist()
+    follows[starts] = [producer in seen for producer in ids]
+    for producer, open_now in zip(ids, data[ends].tolist(), strict=True):
+        (seen.add if open_now else seen.discard)(producer)
+    result = np.empty(len(order), dtype=np.bool_)
+    result[order] = follows
+    return result
