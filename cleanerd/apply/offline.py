@@ -16,7 +16,7 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cleanerd.apply.checkpoint import write_cleaner_checkpoint
@@ -37,8 +37,8 @@ from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.log.aborted import read_aborted
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.pool import ReaderPool
 from cleanerd.log.producers import read_last_records
-from cleanerd.log.read import SegmentReader
 from cleanerd.policy.grouping import Limits
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.read import SegmentReader
     from cleanerd.log.topic_config import TopicConfig
 
 PLAN_MAX_AGE_MS = 7 * 86_400_000
@@ -56,7 +57,10 @@ SPAN_SHARE_OF_RETENTION = 10
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a cleaning may use, the same for every partition; from the settings."""
+    """What a cleaning may use, the same for every partition; from the settings.
+
+    ``workers`` is how many threads read and rewrite inside one partition.
+    """
 
     map_bytes: int
     map_load: float
@@ -65,16 +69,18 @@ class Means:
     disk_reserve_bytes: int | None
     producer_id_expiration_ms: int
     lease_required: bool
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class LockedDir:
-    """A log directory that is ours for now."""
+    """A log directory that is ours for now. ``checkpoint_lock``: partitions cleaned at once share its files."""
 
     log_dir: LogDir
     lock: LogDirLock
     store: StateStore
     means: Means
+    checkpoint_lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 def clean_partition(
@@ -126,10 +132,11 @@ def _clean(
         )
         if not found.to_clean:
             return blank
-        with SegmentReader.open(str(path), chunk_bytes=locked.means.chunk_bytes) as reader:
-            _probe(locked, files, found.log, reader.directory)
-            plan = make_plan(locked.log_dir, found, locked.means, wishes, reader)
-            cleaning = Cleaning(plan, reader, progress)
+        means = locked.means
+        with ReaderPool(str(path), workers=means.workers, chunk_bytes=means.chunk_bytes) as pool:
+            _probe(locked, files, found.log, pool.reader.directory)
+            plan = make_plan(locked.log_dir, found, means, wishes, pool.reader)
+            cleaning = Cleaning(plan, pool, progress)
             return _carry_out(locked, files, found, cleaning, blank)
 
 
@@ -195,7 +202,7 @@ def _carry_out(
     reserve_bytes = disk_reserve_bytes(locked.means, found.config, plan.path)
     started = time.monotonic()
     if cleaning.groups():
-        with Staging(plan, cleaning.reader.directory, reserve_bytes=reserve_bytes) as staging:
+        with Staging(plan, cleaning.pool.reader.directory, reserve_bytes=reserve_bytes) as staging:
             try:
                 _swap_all(locked, files, cleaning, staging)
             except LogDirBusyError:
@@ -359,7 +366,8 @@ def _remember(
     state = PartitionState(point, None, {**result.to_json(), "finished_ms": time.time_ns() // 1_000_000})
     locked.store.save(locked.log_dir, after, state)
     if plan.strategy == "offset":
-        write_cleaner_checkpoint(locked.log_dir.path, plan.name, offset)
+        with locked.checkpoint_lock:
+            write_cleaner_checkpoint(locked.log_dir.path, plan.name, offset)
 
 
 def _remember_quarantine(locked: LockedDir, name: TopicPartition, reason: str) -> None:
