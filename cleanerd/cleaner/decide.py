@@ -35,7 +35,7 @@ class SegmentDecision:
     """What stays of one source segment; all that the rewrite needs of the decision.
 
     ``marks`` are places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
-        :meth:`actions_at` knows about ends (U-13).
+    :meth:`actions_at` knows about ends (U-13).
     """
 
     source: Source
