@@ -12,6 +12,7 @@ from cleanerd.errors import UnsupportedLogError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.log.pool import Part
 from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from cleanerd.policy.retain import ACTION_MASK
 from cleanerd.policy.tombstone import new_horizon_ms
 
 if TYPE_CHECKING:
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.evidence import Mark
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.pool import ReaderPool
-
-
-ACTION_MASK = np.uint8(0x0F)
-"""What to do with the batch, without the flags."""
 
 
 class GroupTooLargeError(Exception):
