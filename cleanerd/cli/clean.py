@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.offline import LockedDir, clean_partition
+from cleanerd.apply.offline import clean_partition
+from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.cleaner import Progress, Stopped
 from cleanerd.cleaner.result import CleaningResult, Dropped, exit_code
 from cleanerd.cli.options import Common, common_options
