@@ -16,14 +16,14 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cleanerd.apply.checkpoint import write_cleaner_checkpoint
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.lease import LeaseResult, probe_lease
 from cleanerd.apply.recover import recover
+from cleanerd.apply.remember import remember, remember_quarantine
 from cleanerd.apply.swap import finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
@@ -31,50 +31,27 @@ from cleanerd.cleaner.manifest import Manifest, StagedGroup, write_manifest
 from cleanerd.cleaner.plan import CleaningPlan, Source, fingerprint, new_hash_key, new_plan_id
 from cleanerd.cleaner.result import CleaningResult, Dropped
 from cleanerd.cleaner.stage import Staging
-from cleanerd.cleaner.survey import Survey, Wishes, quarantined, survey
+from cleanerd.cleaner.survey import Survey, Wishes, survey
 from cleanerd.errors import CleanerdError, LogDirBusyError, RefusedError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name, parse_file_name
 from cleanerd.log.aborted import read_aborted
-from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
-from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.partition import read_partition
+from cleanerd.log.pool import ReaderPool
 from cleanerd.log.producers import read_last_records
-from cleanerd.log.read import SegmentReader
 from cleanerd.policy.grouping import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from cleanerd.apply.lock import LogDirLock
+    from cleanerd.apply.session import LockedDir, Means
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.read import SegmentReader
     from cleanerd.log.topic_config import TopicConfig
 
 PLAN_MAX_AGE_MS = 7 * 86_400_000
 SPAN_SHARE_OF_RETENTION = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What a cleaning may use, the same for every partition; from the settings."""
-
-    map_bytes: int
-    map_load: float
-    chunk_bytes: int
-    max_unpacked_bytes: int
-    disk_reserve_bytes: int | None
-    producer_id_expiration_ms: int
-    lease_required: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LockedDir:
-    """A log directory that is ours for now."""
-
-    log_dir: LogDir
-    lock: LogDirLock
-    store: StateStore
-    means: Means
 
 
 def clean_partition(
@@ -91,7 +68,7 @@ def clean_partition(
         return CleaningResult(name, where, "quarantined", str(error), error=error)
     except (CleanerdError, OSError) as caught:
         told = caught if isinstance(caught, CleanerdError) else _refused_by_system(caught, where)
-        _remember_quarantine(locked, name, str(told))
+        remember_quarantine(locked, name, str(told))
         return CleaningResult(name, where, "quarantined", str(told), error=told)
 
 
@@ -127,9 +104,10 @@ def _clean(
         )
         if not found.to_clean:
             return blank
-        with SegmentReader.open(str(path), chunk_bytes=locked.means.chunk_bytes) as reader:
-            plan = make_plan(locked.log_dir, found, locked.means, wishes, reader)
-            cleaning = Cleaning(plan, reader, progress)
+        means = locked.means
+        with ReaderPool(str(path), workers=means.workers, chunk_bytes=means.chunk_bytes) as pool:
+            plan = make_plan(locked.log_dir, found, means, wishes, pool.reader)
+            cleaning = Cleaning(plan, pool, progress)
             return _carry_out(locked, files, found, cleaning, blank)
 
 
@@ -195,7 +173,7 @@ def _carry_out(
     reserve_bytes = disk_reserve_bytes(locked.means, found.config, plan.path)
     started = time.monotonic()
     if cleaning.groups():
-        with Staging(plan, cleaning.reader.directory, reserve_bytes=reserve_bytes) as staging:
+        with Staging(plan, cleaning.pool.reader.directory, reserve_bytes=reserve_bytes) as staging:
             try:
                 _swap_all(locked, files, cleaning, staging)
             except LogDirBusyError:
@@ -234,7 +212,7 @@ def _carry_out(
         },
         notes=(*blank.notes, *plan.notes, *_oversize_note(cleaning)),
     )
-    _remember(locked, found, plan, after, result)
+    remember(locked, found, plan, after, result)
     return result
 
 
@@ -343,35 +321,6 @@ def _oversize_note(cleaning: Cleaning) -> tuple[str, ...]:
     if not count:
         return ()
     return (f"{count} rewritten batches are larger than max.message.bytes {cleaning.plan.max_message_bytes} (R534-5)",)
-
-
-def _remember(
-    locked: LockedDir, found: Survey, plan: CleaningPlan, after: PartitionLog, result: CleaningResult
-) -> None:
-    """The clean point, then Kafka's checkpoint, in this order (U-10)."""
-    if not found.moves_clean_point:
-        return
-    # What was clean beyond the end of this cleaning (--up-to) still is.
-    offset = max(plan.end_offset, found.proven_offset)
-    last = next(segment for segment in reversed(after.segments) if segment.base < offset)
-    point = CleanPoint(
-        offset=offset,
-        leader_epoch=after.leader_epoch_at(offset - 1),
-        fingerprint=plan.fingerprint,
-        last_segment=LastSegment.of(last),
-    )
-    state = PartitionState(point, None, {**result.to_json(), "finished_ms": time.time_ns() // 1_000_000})
-    locked.store.save(locked.log_dir, after, state)
-    if plan.strategy == "offset":
-        write_cleaner_checkpoint(locked.log_dir.path, plan.name, offset)
-
-
-def _remember_quarantine(locked: LockedDir, name: TopicPartition, reason: str) -> None:
-    try:
-        log = read_partition(locked.log_dir, name)
-    except CleanerdError:
-        return
-    locked.store.save(locked.log_dir, log, quarantined(reason, locked.store.load(locked.log_dir, log)))
 
 
 @contextmanager

@@ -29,11 +29,15 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.stage import Staging
-    from cleanerd.log.read import SegmentReader
+    from cleanerd.log.pool import ReaderPool
+
+
+class Stopped(BaseException):
+    """Raised by a :class:`Progress` to end a cleaning between two chunks; the log is whole, as after any failure."""
 
 
 class Progress(Protocol):
-    """Told while a cleaning goes on; for a progress bar."""
+    """Told while a cleaning goes on; for a progress bar, and to end it (:class:`Stopped`)."""
 
     def phase(self, name: str, total_bytes: int) -> None:
         """A phase of about ``total_bytes`` begins."""
@@ -57,10 +61,10 @@ class Totals:
 class Cleaning:
     """One plan being carried out up to staged files."""
 
-    def __init__(self, plan: CleaningPlan, reader: SegmentReader, progress: Progress) -> None:
+    def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Progress) -> None:
         self.plan = plan
         self.totals = Totals()
-        self.reader = reader
+        self.pool = pool
         self._progress = progress
         self._decision: Decision | None = None
 
@@ -73,7 +77,7 @@ class Cleaning:
         """
         if self._decision is None:
             self._progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
-            self._decision = decide(self.plan, Decoder(self.plan, self.reader, self._progress.advance))
+            self._decision = decide(self.plan, Decoder(self.plan, self.pool, self._progress.advance))
         return self._decision
 
     def groups(self) -> list[Group]:
@@ -101,7 +105,7 @@ class Cleaning:
                 parts = split(rows, rows[error.source])
                 waiting[:0] = [part for part in parts if len(part) > 1 or segments[part[0]].outcome.changed]
                 continue
-            with self.reader.beside(staging.path, staging.directory) as reader:
+            with self.pool.reader.beside(staging.path, staging.directory) as reader:
                 verify_staged(reader, staging.staged_segment(written.base), written, members)
             staged = staging.finish(members, written)
             self._count(written, members, time.monotonic() - started)
@@ -109,7 +113,7 @@ class Cleaning:
 
     def _write(self, staging: Staging, members: Sequence[SegmentDecision]) -> WrittenSegment:
         with staging.log_file(members) as output:
-            return rewrite_group(self.plan, self.reader, members, output, self._progress.advance)
+            return rewrite_group(self.plan, self.pool, members, output, self._progress.advance)
 
     def _count(self, written: WrittenSegment, members: Sequence[SegmentDecision], seconds: float) -> None:
         self.totals.groups += 1

@@ -10,7 +10,7 @@ import numpy as np
 
 from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, OffsetMap
 from cleanerd.cleaner.bits import BitColumn
-from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
+from cleanerd.cleaner.evidence import ChunkRows, Mark, SegmentEvidence
 from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
@@ -34,12 +34,13 @@ MAP_ENTRY_BYTES = 16
 class SegmentDecision:
     """What stays of one source segment; all that the rewrite needs of the decision.
 
-    ``actions`` treats the segment as one in the middle of a group; :meth:`actions_at` knows about ends (U-13), where a
-    last batch of which nothing stays gets the action ``closing``.
+    ``marks`` are places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
+    :meth:`actions_at` knows about ends (U-13), where a last batch of which nothing stays gets the action ``closing``.
     """
 
     source: Source
     witness: Witness
+    marks: tuple[Mark, ...]
     keep: NDArray[np.uint64]
     actions: NDArray[np.uint8]
     records: int
@@ -179,6 +180,7 @@ def _decide_segment(
     return SegmentDecision(
         source=evidence.source,
         witness=segment.witness(evidence.first_batch, evidence.last_batch),
+        marks=tuple(evidence.marks),
         keep=retention.keep,
         actions=retention.actions,
         records=evidence.records,

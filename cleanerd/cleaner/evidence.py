@@ -6,7 +6,7 @@ Kept so that no dirty byte is decoded twice before it is rewritten (kernel.md se
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -54,6 +54,14 @@ class ChunkRows:
     excluded: NDArray[np.bool_]
 
 
+class Mark(NamedTuple):
+    """Where a chunk began: file position, number of its first batch and of its first record in the segment."""
+
+    position: int
+    batch: int
+    record: int
+
+
 class SegmentEvidence:
     """The facts of one source segment, gathered chunk by chunk in file order.
 
@@ -67,6 +75,7 @@ class SegmentEvidence:
         self._sizes = [np.zeros(0, np.uint32)]
         self._flags = [np.zeros(0, np.uint8)]
         self._batches = 0
+        self.marks: list[Mark] = []
         self._events: list[TransactionEvents] = []
         self.keyed = BitColumn()
         self.tombstone = BitColumn()
@@ -99,6 +108,8 @@ class SegmentEvidence:
         """
         batches, records = chunk.batches, chunk.records
         self._check(batches)
+        if len(batches):
+            self.marks.append(Mark(int(batches.position[0]), self._batches, self.records))
         batch_flags = self._batch_flags(batches)
         self._record_counts.append(np.diff(batches.first_record))
         self._sizes.append(batches.size)

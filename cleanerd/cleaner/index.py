@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.cleaner.plan import CleaningPlan, Source
-    from cleanerd.log.read import SegmentReader
+    from cleanerd.log.pool import ReaderPool
 
 FIRST_DIRTY_ORDINAL = 2**38
 """Below it are the ordinals of the clean part, whatever its size (kernel.md section 1)."""
@@ -32,14 +32,15 @@ class MapFullError(Exception):
 class Decoder:
     """``decode_chunk`` with the plan's parameters, counting the bytes read."""
 
-    def __init__(self, plan: CleaningPlan, reader: SegmentReader, progress: Callable[[int], None]) -> None:
+    def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Callable[[int], None]) -> None:
         self._plan = plan
-        self._reader = reader
+        self._pool = pool
         self._progress = progress
 
     def chunks(self, source: Source) -> Iterator[_kernel.Chunk]:
-        """The decoded chunks of a segment, hashed with the plan's key."""
-        for chunk in self._reader.chunks(source.segment, self._decode):
+        """The decoded chunks of a segment in file order, hashed with the plan's key."""
+        segment = source.segment
+        for chunk in self._pool.chunks(segment, self._pool.parts(segment), lambda _: self._decode, guessed=True):
             yield chunk
             self._progress(chunk.consumed)
 

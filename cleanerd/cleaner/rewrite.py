@@ -10,6 +10,7 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import UnsupportedLogError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.log.pool import Part
 from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from cleanerd.policy.retain import ACTION_MASK
 from cleanerd.policy.tombstone import new_horizon_ms
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.evidence import Mark
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.log.read import SegmentReader
+    from cleanerd.log.pool import ReaderPool
 
 
 class GroupTooLargeError(Exception):
@@ -113,7 +115,7 @@ class _Target:
 
 def rewrite_group(
     plan: CleaningPlan,
-    reader: SegmentReader,
+    pool: ReaderPool,
     group: Sequence[SegmentDecision],
     output: Output,
     progress: Callable[[int], None],
@@ -131,7 +133,7 @@ def rewrite_group(
     for row, member in enumerate(group):
         actions = member.actions_at(ends_group=row == last)
         batch = 0
-        for written in _rewritten(plan, reader, member, actions):
+        for written in _rewritten(plan, pool, member, actions):
             _check_offsets(plan, member, target.base, written)
             if target.index.position + len(written.data) > min(limit, MAX_SEGMENT_BYTES):
                 if row > 0:
@@ -160,25 +162,45 @@ def _check_offsets(plan: CleaningPlan, member: SegmentDecision, base: int, writt
 
 
 def _rewritten(
-    plan: CleaningPlan, reader: SegmentReader, member: SegmentDecision, actions: NDArray[np.uint8]
+    plan: CleaningPlan, pool: ReaderPool, member: SegmentDecision, actions: NDArray[np.uint8]
 ) -> Iterator[_kernel.Written]:
-    """The chunks of one source through ``rewrite_chunk``."""
+    """The chunks of one source through ``rewrite_chunk``, in order."""
     horizon_ms = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
-    batch = 0
-    record = 0
+    ends = [mark.position for mark in member.marks[1:]]
+    parts = [
+        Part(mark.position, end)
+        for mark, end in zip(member.marks, [*ends, member.source.segment.size_bytes], strict=False)
+    ]
 
-    def call(data: NDArray[np.uint8], position: int) -> _kernel.Written:
-        return _kernel.rewrite_chunk(
+    def call_of(number: int) -> Callable[[NDArray[np.uint8], int], _kernel.Written]:
+        return _PartOfSource(plan, member, actions, horizon_ms, member.marks[number]).rewrite
+
+    yield from pool.chunks(member.source.segment, parts, call_of)
+
+
+class _PartOfSource:
+    """The rewrite of a part, chunk by chunk: how far it has come in batches and records."""
+
+    def __init__(
+        self, plan: CleaningPlan, member: SegmentDecision, actions: NDArray[np.uint8], horizon_ms: int, mark: Mark
+    ) -> None:
+        self._keep = member.keep
+        self._actions = actions
+        self._horizon_ms = horizon_ms
+        self._max_unpacked = plan.max_unpacked_bytes
+        self._batch = mark.batch
+        self._record = mark.record
+
+    def rewrite(self, data: NDArray[np.uint8], position: int) -> _kernel.Written:
+        written = _kernel.rewrite_chunk(
             data,
             position,
-            member.keep,
-            record,
-            actions[batch:],
-            delete_horizon=horizon_ms,
-            max_unpacked=plan.max_unpacked_bytes,
+            self._keep,
+            self._record,
+            self._actions[self._batch :],
+            delete_horizon=self._horizon_ms,
+            max_unpacked=self._max_unpacked,
         )
-
-    for written in reader.chunks(member.source.segment, call):
-        batch += written.batches_read
-        record += written.records_read
-        yield written
+        self._batch += written.batches_read
+        self._record += written.records_read
+        return written

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.offline import LockedDir, clean_partition
+from cleanerd.apply.offline import clean_partition
+from cleanerd.apply.session import LockedDir
+from cleanerd.cleaner.cleaner import Progress, Stopped
 from cleanerd.cleaner.result import CleaningResult, Dropped, exit_code
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count, human_ms
@@ -122,23 +126,66 @@ def _clean_dir(
                 "(see cleanerd.broker.properties)"
             )
         locked = LockedDir(log_dir, lock, store, facts.means())
-        results = []
-        for target in compacted_partitions(facts, log_dir, wanted):
-            result = _clean_one(output, locked, target, wishes)
+        targets = compacted_partitions(facts, log_dir, wanted)
+        results = _clean_targets(output, locked, targets, wishes, settings.daemon.log_cleaner_threads)
+        for result in results:
             for note in result.notes:
-                output.note(f"{target.name}: {note}")
+                output.note(f"{result.name}: {note}")
             if result.error is not None:
-                output.warning(f"{target.name}: {result.reason}")
-            results.append(result)
+                output.warning(f"{result.name}: {result.reason}")
         return results
 
 
-def _clean_one(output: Output, locked: LockedDir, target: Target, wishes: Wishes) -> CleaningResult:
+def _clean_targets(
+    output: Output, locked: LockedDir, targets: Sequence[Target], wishes: Wishes, threads: int
+) -> list[CleaningResult]:
+    """One after the other, or several at once; results in the order of the targets."""
+    at_once = min(threads, len(targets))
+    if at_once <= 1:
+        alone = replace(locked, means=replace(locked.means, workers=threads))
+        results = []
+        for target in targets:
+            with _Bars(output, str(target.name)) as bars:
+                results.append(_clean_one(alone, target, wishes, bars))
+        return results
+    # log.cleaner.dedupe.buffer.size is the total of all threads, as in Kafka.
+    means = replace(locked.means, workers=threads // at_once, map_bytes=locked.means.map_bytes // at_once)
+    shared = replace(locked, means=means)
+    stop = _Stop()
+    with ThreadPoolExecutor(at_once, "cleanerd-cleaner") as executor:
+        try:
+            with output.progress(f"{locked.log_dir.path}: partitions", len(targets)) as advance:
+                waiting = [executor.submit(_clean_one, shared, target, wishes, stop) for target in targets]
+                for future in as_completed(waiting):
+                    future.result()
+                    advance(1)
+        except BaseException:
+            stop.wanted = True
+            executor.shutdown(cancel_futures=True)
+            raise
+    return [future.result() for future in waiting]
+
+
+def _clean_one(locked: LockedDir, target: Target, wishes: Wishes, progress: Progress) -> CleaningResult:
     if target.config is None:
         error = target.error
         return CleaningResult(target.name, str(locked.log_dir.path), "skipped", str(error), error=error)
-    with _Bars(output, str(target.name)) as bars:
-        return clean_partition(locked, target.name, target.config, wishes, bars)
+    return clean_partition(locked, target.name, target.config, wishes, progress)
+
+
+class _Stop:
+    """Progress of a cleaning in a thread of its own: shows nothing, but ends it when the command is stopped."""
+
+    def __init__(self) -> None:
+        self.wanted = False
+
+    def phase(self, name: str, total_bytes: int) -> None:
+        """Nothing is shown: bars of several partitions would dance."""
+
+    def advance(self, done_bytes: int) -> None:  # noqa: ARG002
+        """Between two chunks is a good place to end."""
+        if self.wanted:
+            raise Stopped
 
 
 class _Bars:

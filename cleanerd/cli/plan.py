@@ -27,7 +27,7 @@ from cleanerd.cli.scope import (
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
-from cleanerd.log.read import SegmentReader
+from cleanerd.log.pool import ReaderPool
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,12 +138,13 @@ def _row(
 def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, wishes: Wishes) -> Saving:
     """Index and decide, write nothing."""
     means = facts.means()
+    threads = facts.settings.daemon.log_cleaner_threads
     size = sum(segment.size_bytes for segment in found.log.segments[:-1])
     with (
-        SegmentReader.open(str(found.log.path), chunk_bytes=means.chunk_bytes) as reader,
+        ReaderPool(str(found.log.path), workers=threads, chunk_bytes=means.chunk_bytes) as pool,
         output.progress(f"{found.log.name}: index and decide", size) as advance,
     ):
-        cleaning = Cleaning(make_plan(log_dir, found, means, wishes, reader), reader, _Quiet(advance))
+        cleaning = Cleaning(make_plan(log_dir, found, means, wishes, pool.reader), pool, _Quiet(advance))
         groups = cleaning.groups()
         segments = cleaning.decision.segments
     written = {row for rows in groups for row in rows}

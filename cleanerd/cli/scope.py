@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleanerd.apply.offline import Means
+from cleanerd.apply.session import Means
 from cleanerd.cleaner.survey import Wishes
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir

@@ -94,6 +94,7 @@ RetentionMinutes = Annotated[int, BeforeValidator(partial(_read_retention, unit_
 RetentionHours = Annotated[
     int, BeforeValidator(partial(_read_retention, unit_ms=3_600_000)), _retention_kind(3_600_000)
 ]
+Count = Annotated[int, Kind("a whole number")]
 Fraction = Annotated[float, BeforeValidator(Ratio().read), Kind(Ratio().valid)]
 CleanupPolicy = Annotated[frozenset[str], BeforeValidator(Policy().read), Kind(Policy().valid, _write_policy)]
 Strategy = Annotated[str, BeforeValidator(_STRATEGY.read), Kind(_STRATEGY.valid)]
@@ -119,6 +120,13 @@ class DaemonSettings(_Keys):
         le=LONG_MAX,
         description="Memory for the offset map, in all. When the keys do not fit, the index and decide phases run "
         "once per key-hash shard; the result is the same.",
+    )
+    log_cleaner_threads: Count = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="How many partitions are cleaned at once; with fewer partitions than threads several threads read "
+        "and rewrite inside one. The offset map's memory is shared out among the partitions.",
     )
     log_cleaner_io_buffer_load_factor: Fraction = Field(
         0.85,

@@ -13,7 +13,7 @@ from cleanerd.apply import offline
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.lease import LeaseResult
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.offline import LockedDir
+from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner import cleaner, stage
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.survey import Wishes

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.offline import LockedDir, Means, clean_partition
+from cleanerd.apply.offline import clean_partition
+from cleanerd.apply.session import LockedDir, Means
 from cleanerd.cleaner.survey import Wishes
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.clean_point import StateStore

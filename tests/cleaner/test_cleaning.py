@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.apply.offline import Means
+    from cleanerd.apply.session import Means
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.log.topic_config import TopicConfig
 

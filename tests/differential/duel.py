@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.offline import LockedDir, Means, clean_partition
+from cleanerd.apply.offline import clean_partition
+from cleanerd.apply.session import LockedDir, Means
 from cleanerd.cleaner.survey import Wishes
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleanerd.format.names import TopicPartition

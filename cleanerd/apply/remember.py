@@ -1,0 +1,47 @@
+"""What is remembered of a partition after a cleaning: clean point, quarantine, Kafka's checkpoint (U-10, S-50)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from cleanerd.apply.checkpoint import write_cleaner_checkpoint
+from cleanerd.cleaner.survey import Survey, quarantined
+from cleanerd.errors import CleanerdError
+from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState
+from cleanerd.log.partition import PartitionLog, read_partition
+
+if TYPE_CHECKING:
+    from cleanerd.apply.session import LockedDir
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.format.names import TopicPartition
+
+
+def remember(locked: LockedDir, found: Survey, plan: CleaningPlan, after: PartitionLog, result: CleaningResult) -> None:
+    """The clean point, then Kafka's checkpoint, in this order (U-10)."""
+    if not found.moves_clean_point:
+        return
+    # What was clean beyond the end of this cleaning (--up-to) still is.
+    offset = max(plan.end_offset, found.proven_offset)
+    last = next(segment for segment in reversed(after.segments) if segment.base < offset)
+    point = CleanPoint(
+        offset=offset,
+        leader_epoch=after.leader_epoch_at(offset - 1),
+        fingerprint=plan.fingerprint,
+        last_segment=LastSegment.of(last),
+    )
+    state = PartitionState(point, None, {**result.to_json(), "finished_ms": time.time_ns() // 1_000_000})
+    locked.store.save(locked.log_dir, after, state)
+    if plan.strategy == "offset":
+        with locked.checkpoint_lock:
+            write_cleaner_checkpoint(locked.log_dir.path, plan.name, offset)
+
+
+def remember_quarantine(locked: LockedDir, name: TopicPartition, reason: str) -> None:
+    """Why the partition could not be cleaned; its clean point stays what it was."""
+    try:
+        log = read_partition(locked.log_dir, name)
+    except CleanerdError:
+        return
+    locked.store.save(locked.log_dir, log, quarantined(reason, locked.store.load(locked.log_dir, log)))

@@ -1,0 +1,40 @@
+"""A log directory that is held, and what a cleaning in it may use."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cleanerd.apply.lock import LogDirLock
+    from cleanerd.log.clean_point import StateStore
+    from cleanerd.log.log_dir import LogDir
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a cleaning may use, the same for every partition; from the settings.
+
+    ``workers`` is how many threads read and rewrite inside one partition.
+    """
+
+    map_bytes: int
+    map_load: float
+    chunk_bytes: int
+    max_unpacked_bytes: int
+    disk_reserve_bytes: int | None
+    producer_id_expiration_ms: int
+    lease_required: bool
+    workers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LockedDir:
+    """A log directory that is ours for now. ``checkpoint_lock``: partitions cleaned at once share its files."""
+
+    log_dir: LogDir
+    lock: LogDirLock
+    store: StateStore
+    means: Means
+    checkpoint_lock: threading.Lock = field(default_factory=threading.Lock)

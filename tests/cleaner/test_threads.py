@@ -1,0 +1,109 @@
+"""The same bytes, whatever the number of threads; and one bad partition among several that are cleaned at once."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cli.main import run
+from tests.cleaner.driver import clean_all, means
+from tests.support.log_dirs import Partition, make_log_dir, tree
+from tests.support.logs import keyed_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NOW_MS = 1_800_000_000_000
+CHUNK_BYTES = 65536
+
+
+def _segment(rng: random.Random, base: int, count: int) -> tuple[bytes, int]:
+    """Some batches of a few records, codecs mixed, a few tombstones; and the offset after them."""
+    data = []
+    for _ in range(count):
+        entries = [
+            (f"key-{rng.randrange(900)}", None if rng.random() < 0.05 else "v" * rng.randrange(200))
+            for _ in range(rng.randrange(1, 12))
+        ]
+        data.append(keyed_batch(base, entries, codec=rng.choice([0, 0, 0, 1, 2, 3, 4])))
+        base += len(entries)
+    return b"".join(data), base
+
+
+def _partition(seed: int, *, cleaner_offset: int | None = None) -> Partition:
+    rng = random.Random(seed)
+    segments: dict[int, bytes] = {}
+    base = 0
+    for _ in range(3):
+        data, end = _segment(rng, base, 400)
+        segments[base] = data
+        base = end
+    segments[base] = b""
+    return Partition(segments, cleaner_offset=cleaner_offset)
+
+
+def _segments(log_dir: Path, name: str) -> dict[str, bytes]:
+    found = (log_dir / name).iterdir()
+    return {path.name: path.read_bytes() for path in found if path.suffix in {".log", ".index", ".timeindex"}}
+
+
+@pytest.mark.parametrize("cleaner_offset", [None, 2500])
+def test_same_bytes_with_any_number_of_workers(tmp_path: Path, cleaner_offset: int | None) -> None:
+    """kernel.md section 5, OP-2: workers and shards change the time a cleaning takes, and nothing else."""
+    results = {}
+    for workers, map_bytes in ((1, 1 << 20), (2, 1 << 20), (4, 49152), (3, 1 << 20)):
+        log_dir = make_log_dir(tmp_path / f"w{workers}", {"orders-0": _partition(7, cleaner_offset=cleaner_offset)})
+        with_means = replace(means(chunk_bytes=CHUNK_BYTES, map_bytes=map_bytes), workers=workers)
+        result = clean_all(log_dir, NOW_MS, with_means=with_means, from_start=False)
+        assert result.dropped.superseded > 1000
+        results[workers] = (_segments(log_dir, "orders-0"), result.records_kept, result.dropped)
+    assert results[1] == results[2] == results[3] == results[4]
+
+
+def test_damage_between_workers_leaves_the_log(tmp_path: Path) -> None:
+    """OP-10: found by a worker or not, damage leaves everything as it was."""
+    log_dir = make_log_dir(tmp_path / "d", {"orders-0": _partition(8)})
+    log = min((log_dir / "orders-0").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[len(data) * 3 // 4] ^= 0x55
+    log.write_bytes(data)
+    before = tree(log_dir)
+    with pytest.raises(AssertionError, match=r"CRC|record|batch"):
+        clean_all(log_dir, NOW_MS, with_means=replace(means(chunk_bytes=CHUNK_BYTES), workers=3))
+    assert tree(log_dir) == before
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Iterator[Path]:
+    """Five partitions, one of them damaged."""
+    log_dir = make_log_dir(tmp_path / "d", {f"orders-{number}": _partition(number) for number in range(5)})
+    log = min((log_dir / "orders-3").glob("*.log"))
+    log.write_bytes(log.read_bytes()[:-3])
+    return log_dir
+
+
+def test_partitions_at_once(
+    many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``log.cleaner.threads``: as one after the other, the bad one left alone, the shared checkpoint complete."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    alone = make_log_dir(tmp_path / "alone", {f"orders-{number}": _partition(number) for number in range(5)})
+    common = ["--yes", "--json", "--now-ms", str(NOW_MS), "--set", "topics.orders.cleanup.policy=compact"]
+    common += ["--set", "cleanerd.disk.reserve=0"]
+    assert run(["clean", *common, str(alone)]) == 0
+    capsys.readouterr()
+    before = _segments(many, "orders-3")
+    assert run(["clean", *common, "--set", "log.cleaner.threads=3", str(many)]) == 6
+    told = json.loads(capsys.readouterr().out)["partitions"]
+    assert [entry["partition"] for entry in told] == [0, 1, 2, 3, 4]
+    assert [entry["outcome"] for entry in told] == ["cleaned"] * 3 + ["quarantined", "cleaned"]
+    assert _segments(many, "orders-3") == before
+    for number in (0, 1, 2, 4):
+        assert _segments(many, f"orders-{number}") == _segments(alone, f"orders-{number}")
+    lines = (many / "cleaner-offset-checkpoint").read_text().splitlines()
+    assert sorted(line.split()[1] for line in lines[2:]) == ["0", "1", "2", "4"]

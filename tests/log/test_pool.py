@@ -1,0 +1,124 @@
+"""Several readers of one partition: order, guesses that are wrong, damage, and everything closed afterwards."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from cleanerd import _kernel
+from cleanerd.errors import CorruptionError
+from cleanerd.format.index import OFFSET_ENTRY
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
+from cleanerd.log.pool import Part, ReaderPool
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import keyed_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.log.segment import Segment
+
+CHUNK_BYTES = 65536
+BATCHES = 3000
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> tuple[str, Segment]:
+    """Directory and segment of some 400 KiB in batches of about 130 bytes."""
+    data = b"".join(keyed_batch(base, [(f"k{base}", "v" * 60)]) for base in range(BATCHES))
+    log_dir = make_log_dir(tmp_path / "d", {"orders-0": Partition({0: data, BATCHES: b""})})
+    found = read_log_dir(log_dir)
+    log = read_partition(found, found.partitions[0])
+    return str(log.path), log.segments[0]
+
+
+def _offsets(pool: ReaderPool, segment: Segment, parts: list[Part], *, guessed: bool = True) -> list[int]:
+    chunks = pool.chunks(segment, parts, lambda _: _kernel.scan_headers, guessed=guessed)
+    return [int(offset) for batches in chunks for offset in batches.base_offset]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_results_come_in_file_order(partition: tuple[str, Segment], workers: int) -> None:
+    """kernel.md section 5: whatever the number of workers, the owner sees the log from its beginning to its end."""
+    path, segment = partition
+    with ReaderPool(path, workers=workers, chunk_bytes=CHUNK_BYTES) as pool:
+        parts = pool.parts(segment)
+        assert len(parts) == 1 if workers == 1 else len(parts) > 3
+        assert [part.start for part in parts[1:]] == [part.end for part in parts[:-1]]
+        assert _offsets(pool, segment, parts) == list(range(BATCHES))
+
+
+def test_wrong_guess_is_made_good(partition: tuple[str, Segment]) -> None:
+    """An index that points into batches costs the help of the workers, not the result."""
+    path, segment = partition
+    with ReaderPool(path, workers=3, chunk_bytes=CHUNK_BYTES) as pool:
+        good = pool.parts(segment)
+        edges = [good[0].end, good[1].end + 5, good[2].end]
+        wrong = [
+            Part(start, end)
+            for start, end in zip([0, *edges], [*edges, segment.size_bytes], strict=True)
+        ]  # fmt: skip
+        assert _offsets(pool, segment, wrong) == list(range(BATCHES))
+        with pytest.raises(CorruptionError, match="ends inside a batch"):
+            _offsets(pool, segment, wrong, guessed=False)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\0\0\0\7", b"\xff" * 64])
+def test_unusable_index_gives_one_part(partition: tuple[str, Segment], content: bytes | None) -> None:
+    """Missing, empty, cut or nonsense: the segment is read as if there were none."""
+    path, segment = partition
+    index = f"{path}/{segment.base:020d}.index"
+    os.unlink(index)
+    if content is not None:
+        with open(index, "wb") as file:
+            file.write(content)
+    with ReaderPool(path, workers=2, chunk_bytes=CHUNK_BYTES) as pool:
+        assert pool.parts(segment) == [Part(0, segment.size_bytes)]
+
+
+def test_index_beyond_the_segment_is_not_followed(partition: tuple[str, Segment]) -> None:
+    """Entries past the size that was listed belong to what was appended later."""
+    path, segment = partition
+    entries = np.array([(1, 2**31 - 1)], dtype=OFFSET_ENTRY)
+    with open(f"{path}/{segment.base:020d}.index", "wb") as file:
+        file.write(entries.tobytes())
+    with ReaderPool(path, workers=2, chunk_bytes=CHUNK_BYTES) as pool:
+        assert pool.parts(segment) == [Part(0, segment.size_bytes)]
+
+
+def _decode_all(pool: ReaderPool, segment: Segment, seen: list[int]) -> None:
+    for chunk in pool.chunks(segment, pool.parts(segment), lambda _: _kernel.decode_chunk, guessed=True):
+        seen += [int(offset) for offset in chunk.batches.base_offset]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_damage_is_told_alike(partition: tuple[str, Segment], workers: int) -> None:
+    """C-57: the same place and reason with and without workers, and what lies before it has been seen."""
+    path, segment = partition
+    with open(f"{path}/{segment.base:020d}.log", "r+b") as file:
+        file.seek(300_000)
+        file.write(b"\xff" * 8)
+    seen: list[int] = []
+    with (
+        ReaderPool(path, workers=workers, chunk_bytes=CHUNK_BYTES) as pool,
+        pytest.raises(CorruptionError) as caught,
+    ):
+        _decode_all(pool, segment, seen)
+    assert abs(caught.value.position - 300_000) < 200
+    assert seen == list(range(len(seen)))
+    assert len(seen) > BATCHES // 4
+
+
+def test_whoever_stops_early_leaves_nothing(partition: tuple[str, Segment]) -> None:
+    """The owner may stop anywhere: descriptors are closed, threads end."""
+    path, segment = partition
+    before = len(os.listdir("/proc/self/fd"))
+    with ReaderPool(path, workers=3, chunk_bytes=CHUNK_BYTES) as pool:
+        chunks = pool.chunks(segment, pool.parts(segment), lambda _: _kernel.scan_headers, guessed=True)
+        next(chunks)
+        chunks.close()  # type: ignore[attr-defined]  # a generator
+    assert len(os.listdir("/proc/self/fd")) == before
