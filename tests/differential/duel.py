@@ -287,7 +287,8 @@ class _Duel:
             ToLoad(
                 str(scratch / name / str(NAME)),
                 clean_shutdown=name == "started",
-                log_start_offset=self._history.log_start_offset,
+                # The others from the very beginning: what is replayed below the log start depends on segment borders.
+                log_start_offset=self._history.log_start_offset if name == "started" else 0,
             )
             for name in ("started", *bare)
         ]

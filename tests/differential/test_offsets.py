@@ -25,6 +25,7 @@ pytestmark = pytest.mark.kafka
 
 FAR = 3_000_000_000
 REACH = 2**31 - 1
+LAST = 2**63 - 2
 BEHIND = Batch((text(12, "a=1"), text(15, "b=1")), base=10, last=20)
 WIDE = Batch((text(0, "a=1"), text(REACH, "a=2")))
 
@@ -52,6 +53,12 @@ GAPS = [
     ),
     _once("room before the first and behind the last record", dropped(12), [BEHIND, batch(21, "a=2")]),
     _once("the log begins far from 0", dropped(FAR, FAR + 1), [batch(FAR, "a=1 b=1 a=2")], [batch(FAR + 3, "b=2")]),
+    _once(
+        "the largest offsets there are",
+        dropped(LAST - 9),
+        [batch(LAST - 9, "a=1 b=1 a=2", timestamp=T0)],
+        [batch(LAST - 1, "c=1", timestamp=T0)],
+    ),
     _once(
         "3e9 between segments",
         dropped(0, FAR + 1),

@@ -10,24 +10,25 @@ from cleanerd.policy.supported import unsupported
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, keyed_batch
 
 GOOD = keyed_batch(0, [("a", "1")])
+IDEMPOTENT = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
         pytest.param(GOOD, None, id="plain"),
-        pytest.param(encode_batch([Record(b"k")], producer_id=1, producer_epoch=0, base_sequence=0), None, id="idempotent"),
+        pytest.param(encode_batch([Record(b"k")], **IDEMPOTENT), None, id="idempotent"),
         pytest.param(b"", None, id="nothing"),
         pytest.param(GOOD + encode_legacy(5, b"k", b"v", magic=0), ("offset 5", "v0"), id="v0"),
         pytest.param(GOOD + encode_legacy(5, b"k", b"v", magic=1), ("offset 5", "v1"), id="v1"),
         pytest.param(
-            GOOD + encode_batch([Record(b"k")], base_offset=6, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True),
+            GOOD + encode_batch([Record(b"k")], base_offset=6, transactional=True, **IDEMPOTENT),
             ("offset 6", "transactional"),
             id="transactional data",
         ),
         pytest.param(GOOD + encode_marker(7, commit=True, producer_id=1), ("offset 7", "transactional"), id="marker"),
         pytest.param(
-            GOOD + encode_batch([Record(b"k")], base_offset=8, control=True), ("offset 8",), id="control, not transactional"
+            GOOD + encode_batch([Record(b"k")], base_offset=8, control=True), ("offset 8",), id="control alone"
         ),
     ],
 )  # fmt: skip
