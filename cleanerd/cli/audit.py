@@ -14,9 +14,12 @@ from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count
 from cleanerd.cli.scope import parse_partitions
 from cleanerd.errors import ConfigError, CorruptionError
+from cleanerd.log.log_dir import LOG_START_CHECKPOINT
 from cleanerd.verify.audit import Audit, Occurrence, files_of
 from cleanerd.verify.audit import audit as search
+from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import bytes_of, size_of
+from cleanerd.verify.log_dir import read_surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,8 +70,10 @@ def audit(
     if not path.is_dir():
         raise ConfigError(f"there is no partition {name}", where=str(log_dir), hint="cleanerd inspect lists them")
     total = sum(size_of(file) for file, _ in files_of(path))
+    around = read_surroundings(log_dir, Findings())
+    log_start = around.of(LOG_START_CHECKPOINT, name) or 0
     with common.output.progress("audit", total=total) as advance:
-        found = search(path, wanted, advance)
+        found = search(path, wanted, advance, log_start=log_start)
     if common.output.as_json:
         common.output.json(_document(path, wanted, found))
     else:

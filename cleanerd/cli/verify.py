@@ -195,7 +195,7 @@ def _table(output: Output, verdicts: list[Verdict], place: Callable[[int], str])
     rows = [
         [found.severity.value, found.rule, found.file, place(found.position), place(found.offset), found.what]
         for verdict in verdicts
-        for found in verdict.findings.kept
+        for found in verdict.findings.in_order()
     ]
     if rows:
         columns = [Column("severity"), Column("rule"), Column("file"), Column("byte", right=True)]

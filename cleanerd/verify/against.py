@@ -194,9 +194,7 @@ def check_ends(new: LogFacts, old: LogFacts, log_start: int, findings: Findings)
     for facts in new.segments:
         there = [end for base, end in ends if facts.file.base <= base < facts.file.end]
         if facts.file.sealed and there and log_start < max(there) != facts.batches.end_offset < max(there):
-            what = (
-                f"the last batch before the cleaning, which ends at offset {max(there) - 1}, is gone from the segment; "
-            )
+            what = f"the last batch before the cleaning, which ends at offset {max(there) - 1}, is gone; "
             what += "Kafka's own cleaner leaves that too, but after a crash a replaced segment could come back"
             findings.warning("U-13", str(facts.file.path), what, offset=max(there) - 1)
 

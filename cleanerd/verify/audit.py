@@ -91,10 +91,8 @@ def files_of(partition: Path) -> list[tuple[Path, str]]:
     return found
 
 
-def audit(partition: Path, keys: Sequence[bytes], advance: Callable[[int], None]) -> Audit:
-    """Look for ``keys`` in every file of the partition directory.
-
-    A file that a broker deletes meanwhile is reported as unread.
+def audit(partition: Path, keys: Sequence[bytes], advance: Callable[[int], None], *, log_start: int = 0) -> Audit:
+    """Look for ``keys`` in every file of the partition directory. Below ``log_start`` no consumer sees anything.
 
     Raises:
         CleanerdError: the directory or a file in it cannot be read.
@@ -102,17 +100,18 @@ def audit(partition: Path, keys: Sequence[bytes], advance: Callable[[int], None]
     told = Findings()
     walk = HeaderWalk(told, Clock(0, 0), lambda _bytes: None, indexes=False)
     invisible = walk.walk(list_partition(partition).segments).invisible
-    search = _Search(keys, invisible)
+    search = _Search(keys, invisible, log_start)
     for path, state in files_of(partition):
         search.file(path, state, advance)
     return search.result
 
 
 class _Search:
-    def __init__(self, keys: Sequence[bytes], invisible: Invisible) -> None:
+    def __init__(self, keys: Sequence[bytes], invisible: Invisible, log_start: int) -> None:
         self.result = Audit()
         self._keys = frozenset(keys)
         self._invisible = invisible
+        self._log_start = log_start
         self._hash_key = new_hash_key()
         wanted = hashes_of(list(self._keys), self._hash_key)
         self._low, self._high = wanted[:, 0], wanted[:, 1]
@@ -158,6 +157,6 @@ class _Search:
                         offset=record.offset,
                         timestamp_ms=record.timestamp,
                         value_bytes=-1 if record.value is None else len(record.value),
-                        visible=visible,
+                        visible=visible and record.offset >= self._log_start,
                     )
                 )

@@ -73,6 +73,10 @@ class Findings:
         """How many findings are only counted."""
         return sum(self._counts.values()) - len(self.kept)
 
+    def in_order(self) -> list[Finding]:
+        """The findings that were kept, by file and place."""
+        return sorted(self.kept, key=lambda each: (each.file, each.position, each.offset, each.rule))
+
     def wants(self, rule: str) -> bool:
         """Whether another error of ``rule`` would be kept: finding out where it lies may cost something."""
         return self.limit is None or self._counts[rule, Severity.ERROR] < self.limit

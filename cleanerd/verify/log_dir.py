@@ -60,7 +60,9 @@ def read_surroundings(path: Path, findings: Findings) -> Surroundings:
     """
     meta = path / META_PROPERTIES
     try:
-        read_meta_properties(bytes_of(meta) or b"", str(meta))
+        content = bytes_of(meta)
+        if content is not None:
+            read_meta_properties(content, str(meta))
     except CorruptionError as error:
         findings.error("F-11", str(meta), error.message, position=error.position)
     offsets = {}

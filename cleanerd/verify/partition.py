@@ -84,7 +84,7 @@ class Verdict:
             "clean_to": self.clean_to,
             "errors": self.findings.errors,
             "warnings": self.findings.warnings,
-            "findings": [finding.to_json() for finding in self.findings.kept],
+            "findings": [finding.to_json() for finding in self.findings.in_order()],
             "findings_omitted": self.findings.omitted,
         }
 

@@ -130,7 +130,8 @@ class _Checks:
         self._whole &= bool((base > before).all())
         self._last = int(last[-1])
         for row in np.flatnonzero(batches.magic < 2):
-            self._check_legacy(data, int(position[row]), int(batches.size[row]), int(position[0]))
+            at = int(position[row])
+            columns[3][row] = self._check_legacy(data[at - int(position[0]) :][: int(batches.size[row])], at)
 
     def _tell(
         self,
@@ -151,9 +152,9 @@ class _Checks:
                 offset=int(offset[row]),
             )
 
-    def _check_legacy(self, data: NDArray[np.uint8], position: int, size: int, start: int) -> None:
-        """CRC-32 and content of a message of magic 0 or 1: the kernel looks at its frame only."""
-        content = data[position - start :][:size].tobytes()
+    def _check_legacy(self, data: NDArray[np.uint8], position: int) -> int:
+        """CRC-32 and content of a message of magic 0 or 1: the kernel looks at its frame only. Gives its timestamp."""
+        content = data.tobytes()
         try:
             message = parse_message(content, where=self._name, position=position)
             records_of_message(message, limit_bytes=MAX_UNPACKED_BYTES, where=self._name, position=position)
@@ -161,6 +162,8 @@ class _Checks:
             self._whole = False
             self._bad.add(position)
             self._findings.error("F-3", self._name, error.message, position=position)
+            return -1
+        return message.timestamp
 
     def facts(self) -> SegmentFacts:
         columns = [np.concatenate(parts) for parts in zip(*self._columns, strict=True)] if self._columns else []
