@@ -41,7 +41,7 @@ def old_view(new: Sequence[SegmentFile], old: Sequence[SegmentFile]) -> tuple[Se
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch of one side. ``header`` is None for magic 0 and 1, where ``base`` is that of the last inner message."""
+    """A batch of one side. ``header`` is None for magic 0 and 1."""
 
     stored: StoredBatch
     header: BatchHeader | None
@@ -51,7 +51,12 @@ class _Batch:
     @classmethod
     def of(cls, stored: StoredBatch) -> _Batch:
         if stored.frame.magic < 2:
-            return cls(stored, None, stored.frame.offset, stored.frame.offset)
+            last = stored.frame.offset
+            try:
+                first = min((record.offset for record in records_in(stored.data, stored.position)), default=last)
+            except CorruptionError:
+                first = last
+            return cls(stored, None, first, last)
         header = parse_header(stored.data, where=stored.where, origin=stored.position)
         return cls(stored, header, header.base_offset, header.last_offset)
 
@@ -151,7 +156,7 @@ class Comparison:
             "producer id": (header.producer_id, old.producer_id),
             "producer epoch": (header.producer_epoch, old.producer_epoch),
             "base sequence": (header.base_sequence, old.base_sequence),
-            "kind (timestamp type, transactional, control)": (header.attributes & _KEPT_BITS, old.attributes & _KEPT_BITS),
+            "attribute bits": (header.attributes & _KEPT_BITS, old.attributes & _KEPT_BITS),
         }  # fmt: skip
         if has_records and old.delete_horizon_ms is not None:
             pairs["delete horizon"] = (header.delete_horizon_ms or 0, old.delete_horizon_ms)

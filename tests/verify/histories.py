@@ -56,7 +56,7 @@ class _Maker:
         base, self.offset = self.offset, self.offset + 1
         producer.open = False
         marker = Marker(self.rng.choice(("commit", "abort")), self.now_ms, coordinator_epoch=3)
-        made = Batch(
+        return Batch(
             base=base,
             marker=marker,
             producer_id=producer.producer_id,
@@ -65,7 +65,6 @@ class _Maker:
             control=True,
             leader_epoch=self.leader_epoch,
         )
-        return made
 
     def record(self, offset: int) -> Record:
         rng = self.rng
