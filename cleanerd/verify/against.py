@@ -32,7 +32,7 @@ def old_view(new: Sequence[SegmentFile], old: Sequence[SegmentFile]) -> tuple[Se
     """
     bases = {file.base for file in old}
     files = sorted([*old, *(file for file in new if file.base not in bases)], key=lambda file: file.base)
-    ends = [file.base for file in files[1:]] + [NO_END]
+    ends = [*(file.base for file in files), NO_END][1:]
     return tuple(
         type(file)(file.path, file.base, end, file.size_bytes, sealed=end != NO_END)
         for file, end in zip(files, ends, strict=True)

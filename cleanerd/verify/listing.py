@@ -102,7 +102,7 @@ def in_order(logs: dict[int, Path]) -> tuple[SegmentFile, ...]:
     bases = sorted(logs)
     return tuple(
         SegmentFile(logs[base], base, end, size_of(logs[base]), sealed=end != NO_END)
-        for base, end in zip(bases, [*bases[1:], NO_END], strict=True)
+        for base, end in zip(bases, [*bases, NO_END][1:], strict=True)
     )
 
 

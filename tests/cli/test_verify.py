@@ -63,7 +63,7 @@ def test_small_files(scene: Scene, shell: Shell) -> None:
     ]
     assert _verify(shell, *small) == (0, [])
     for path in small:
-        path.write_bytes(b"\xff" + path.read_bytes())
+        path.write_bytes(b"version=9\n\xff" + path.read_bytes())
         code, found = _verify(shell, path)
         assert code == 5
         assert [finding["file"] for finding in found] == [str(path)]
