@@ -195,10 +195,10 @@ def check_ends(new: LogFacts, old: LogFacts, log_start: int, findings: Findings)
     if new.end_offset < old.end_offset:
         what = f"the log ends at offset {new.end_offset - 1}, the copy at {old.end_offset - 1}"
         findings.error("R280-9", str(new.segments[-1].file.path), what, offset=new.end_offset)
-    ends = [(facts.file.base, facts.batches.end_offset) for facts in old.segments if len(facts.batches)]
+    ends = [(facts.file.base, facts.end_offset) for facts in old.segments if facts.batches]
     for facts in new.segments:
         there = [end for base, end in ends if facts.file.base <= base < facts.file.end]
-        if facts.file.sealed and there and log_start < max(there) != facts.batches.end_offset < max(there):
+        if facts.file.sealed and there and log_start < max(there) != facts.end_offset < max(there):
             what = f"the last batch before the cleaning, which ends at offset {max(there) - 1}, is gone; "
             what += "Kafka's own cleaner leaves that too, but after a crash a replaced segment could come back"
             findings.warning("U-13", str(facts.file.path), what, offset=max(there) - 1)

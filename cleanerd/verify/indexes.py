@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.verify.finding import Findings
-    from cleanerd.verify.segment import SegmentFacts
+    from cleanerd.verify.segment import BatchColumns, SegmentFacts
 
 _BELOW_ALL = np.iinfo(np.int64).min
 
 
-def check_indexes(facts: SegmentFacts, findings: Findings) -> None:
+def check_indexes(facts: SegmentFacts, batches: BatchColumns, findings: Findings) -> None:
     """Check ``.index`` and ``.timeindex`` beside the segment.
 
     Raises:
@@ -34,10 +34,10 @@ def check_indexes(facts: SegmentFacts, findings: Findings) -> None:
     """
     entries = _load(facts, INDEX_SUFFIX, "F-6", read_offset_index, findings)
     if entries is not None:
-        _check_offset_index(facts, entries, findings)
+        _check_offset_index(facts, batches, entries, findings)
     entries = _load(facts, TIMEINDEX_SUFFIX, "F-7", read_time_index, findings)
     if entries is not None:
-        _check_time_index(facts, entries, findings)
+        _check_time_index(facts, batches, entries, findings)
 
 
 def _load(
@@ -60,12 +60,13 @@ def _load(
         return None
     if not facts.file.sealed and size_of(facts.file.path) > facts.file.size_bytes:
         # A broker appends to it: what was not there when we looked is not looked at.
-        entries = entries[entries["relative_offset"] < facts.batches.end_offset - facts.file.base]
+        entries = entries[entries["relative_offset"] < facts.end_offset - facts.file.base]
     return entries
 
 
-def _check_offset_index(facts: SegmentFacts, entries: NDArray[np.void], findings: Findings) -> None:
-    batches = facts.batches
+def _check_offset_index(
+    facts: SegmentFacts, batches: BatchColumns, entries: NDArray[np.void], findings: Findings
+) -> None:
     name = str(facts.file.companion(INDEX_SUFFIX))
     offsets = entries["relative_offset"].astype(np.int64) + facts.file.base
     positions = entries["position"].astype(np.int64)
@@ -88,10 +89,11 @@ def _check_offset_index(facts: SegmentFacts, entries: NDArray[np.void], findings
         _tell(findings, "F-6", name, entry, OFFSET_ENTRY, offsets, what)
 
 
-def _check_time_index(facts: SegmentFacts, entries: NDArray[np.void], findings: Findings) -> None:
+def _check_time_index(
+    facts: SegmentFacts, batches: BatchColumns, entries: NDArray[np.void], findings: Findings
+) -> None:
     if not facts.whole:
         return  # which timestamp is the largest cannot be said
-    batches = facts.batches
     name = str(facts.file.companion(TIMEINDEX_SUFFIX))
     offsets = entries["relative_offset"].astype(np.int64) + facts.file.base
     times = entries["timestamp"].astype(np.int64)

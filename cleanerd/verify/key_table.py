@@ -20,17 +20,20 @@ if TYPE_CHECKING:
 KEY_ROW: Final = np.dtype([("low", "<u8"), ("high", "<u8"), ("offset", "<i8"), ("facts", "<u8")])
 """One record: the halves of its key's hash, its offset, and what the caller wants to know of it again."""
 
-_PARTS: Final = 64
+_MAX_PARTS: Final = 512
+"""As many temporary files may be open at once."""
 
 
 class KeyTable:
     """Rows in any order in, parts sorted by key and offset out. Use it as a context: it may have files."""
 
-    def __init__(self, memory_bytes: int) -> None:
+    def __init__(self, memory_bytes: int, rows: int) -> None:
+        """``rows``: how many there will be at most; what is sorted at once follows from it."""
         self._waiting: list[NDArray[np.void]] = []
         self._waiting_rows = 0
         # Sorting takes the rows once more, and their order.
         self._room_rows = max(memory_bytes // (4 * KEY_ROW.itemsize), 1)
+        self._parts = min(max(-(-rows // self._room_rows), 1), _MAX_PARTS)
         self._files: list[IO[bytes]] = []
         self.rows = 0
 
@@ -72,11 +75,11 @@ class KeyTable:
 
     def _spill(self) -> None:
         if not self._files:
-            self._files = [tempfile.TemporaryFile(prefix="cleanerd-keys-") for _ in range(_PARTS)]  # noqa: SIM115
+            self._files = [tempfile.TemporaryFile(prefix="cleanerd-keys-") for _ in range(self._parts)]  # noqa: SIM115
         rows = np.concatenate([np.empty(0, KEY_ROW), *self._waiting])
-        part = (rows["high"] % _PARTS).astype(np.int64)
+        part = (rows["high"] % np.uint64(self._parts)).astype(np.int64)
         order = np.argsort(part, kind="stable")
-        edges = np.searchsorted(part[order], np.arange(_PARTS + 1))
+        edges = np.searchsorted(part[order], np.arange(self._parts + 1))
         for file, start, end in zip(self._files, edges[:-1], edges[1:], strict=True):
             file.write(rows[order[start:end]].tobytes())
         self._waiting, self._waiting_rows = [], 0

@@ -189,7 +189,8 @@ def _compare_records(log: LogFacts, log_start: int, question: Question, findings
     against = None if question.against is None else _Against(question, log, findings)
     if against is not None:
         against.compare(log, log_start, clean_to)
-    with KeyTable(question.memory_bytes) as table:
+    rows = log.records + (0 if against is None else against.log.records + log.records)
+    with KeyTable(question.memory_bytes, rows) as table:
         if not where.clean and against is None:
             where = Range(0, 0, clean=False, now_ms=question.now_ms)
         keyed = KeyedRecords(table, where, findings, new_hash_key())
@@ -220,7 +221,7 @@ class _Against:
         walk = HeaderWalk(told, question.clock, question.advance, indexes=False)
         self.log = walk.walk(files)
         copied = [facts for facts in self.log.segments if facts.file.path not in self.shared]
-        self.copy_end = max(facts.batches.end_offset for facts in copied)
+        self.copy_end = max(facts.end_offset for facts in copied)
         for finding in told.kept:
             if finding.file.startswith(str(question.against)):
                 findings.error(finding.rule, finding.file, f"in the copy: {finding.what}", position=finding.position)
@@ -237,7 +238,7 @@ class _Against:
     def _untouched(self, facts: SegmentFacts) -> bool:
         """A segment that is not in the copy, nor within one of its segments: it was not replaced."""
         return facts.file.path in self.shared and not any(
-            each.file.base <= facts.file.base < each.batches.end_offset
+            each.file.base <= facts.file.base < each.end_offset
             for each in self.log.segments
             if each.file.path not in self.shared
         )

@@ -72,21 +72,23 @@ class HeaderWalk:
                 if epochs is not None:
                     epochs.take(batches, name)
 
-            facts = check_segment(file, self.findings, take, self.advance, tail_may_be_cut=self.tail_may_be_cut)
+            facts, columns = check_segment(
+                file, self.findings, take, self.advance, tail_may_be_cut=self.tail_may_be_cut
+            )
             markers = transactions.markers()
             if self.indexes:
-                check_indexes(facts, self.findings)
+                check_indexes(facts, columns, self.findings)
                 check_txn_index(file, markers, self.findings, whole=facts.whole)
             found.append(facts)
         for snapshot in waiting:
             self._compare(snapshot)
-        ends = [facts.batches.end_offset for facts in found]
+        ends = [facts.end_offset for facts in found]
         return LogFacts(
             segments=tuple(found),
             invisible=transactions.invisible(),
             producers=self._producers.state,
             end_offset=max([*ends, files[-1].base if files else 0]),
-            batches=sum(len(facts.batches) for facts in found),
+            batches=sum(facts.batches for facts in found),
             records=sum(facts.records for facts in found),
             size_bytes=sum(file.size_bytes for file in files),
         )

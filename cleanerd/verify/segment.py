@@ -44,11 +44,15 @@ class BatchColumns:
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """What a walk over the headers of a segment found. ``whole``: every byte of it is a good batch, in order."""
+    """What a walk over the headers of a segment found. ``whole``: every byte of it is a good batch, in order.
+
+    ``end_offset``: one past its largest offset, 0 when it has no batch.
+    """
 
     file: SegmentFile
-    batches: BatchColumns
+    batches: int
     records: int
+    end_offset: int
     bad_positions: frozenset[int]
     whole: bool
 
@@ -60,8 +64,8 @@ def check_segment(
     advance: Callable[[int], None],
     *,
     tail_may_be_cut: bool,
-) -> SegmentFacts:
-    """Walk the headers; ``take`` sees every chunk of them in order.
+) -> tuple[SegmentFacts, BatchColumns]:
+    """Walk the headers; ``take`` sees every chunk of them in order. The columns are for the checks of this segment.
 
     ``tail_may_be_cut``: a broker that was not stopped cleanly had this segment open, so its end may be half a batch.
 
@@ -75,7 +79,8 @@ def check_segment(
         advance(len(data))
     if file.size_bytes > MAX_RELATIVE_OFFSET:
         findings.error("F-1", str(file.path), f"{file.size_bytes} bytes: a segment has at most 2^31-1")
-    return checks.facts()
+    columns = checks.columns()
+    return checks.facts(columns), columns
 
 
 def _headers(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
@@ -165,8 +170,13 @@ class _Checks:
             return -1
         return message.timestamp
 
-    def facts(self) -> SegmentFacts:
-        columns = [np.concatenate(parts) for parts in zip(*self._columns, strict=True)] if self._columns else []
-        empty = np.zeros(0, np.int64)
-        batches = BatchColumns(*columns) if columns else BatchColumns(empty, empty, empty, empty)
-        return SegmentFacts(self._file, batches, self._records, frozenset(self._bad), self._whole)
+    def columns(self) -> BatchColumns:
+        if not self._columns:
+            empty = np.zeros(0, np.int64)
+            return BatchColumns(empty, empty, empty, empty)
+        return BatchColumns(*(np.concatenate(parts) for parts in zip(*self._columns, strict=True)))
+
+    def facts(self, columns: BatchColumns) -> SegmentFacts:
+        return SegmentFacts(
+            self._file, len(columns), self._records, columns.end_offset, frozenset(self._bad), self._whole
+        )
