@@ -10,11 +10,13 @@ from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import CONTROL, TIMESTAMP_TYPE, TRANSACTIONAL, BatchHeader, parse_header
 from cleanerd.log.batch_file import StoredBatch, read_batches
 from cleanerd.verify.listing import NO_END
+from cleanerd.verify.record_tails import tails_of
 from cleanerd.verify.records import records_in
 from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
 
     from cleanerd.format.record import Record
     from cleanerd.verify.finding import Findings
@@ -118,6 +120,17 @@ class Comparison:
             )
 
     def _compare(self, batch: _Batch, matching: list[_Batch]) -> None:
+        if batch.header is not None and len(matching) == 1 and matching[0].header is not None:
+            tails = tails_of(batch.stored.data, batch.header)
+            before = tails_of(matching[0].stored.data, matching[0].header)
+            if tails is not None and before is not None and tails.items() <= before.items():
+                self._compare_headers(batch, batch.header, [matching[0].header], has_records=bool(tails))
+                self._tell_left(batch, before.keys() - tails.keys())
+                return
+        self._compare_records(batch, matching)
+
+    def _compare_records(self, batch: _Batch, matching: list[_Batch]) -> None:
+        """Decoded: what differs can be said, and header names that differ in bytes only do not."""
         try:
             records = batch.records()
             before = {record.offset: record for each in matching for record in each.records()}
@@ -126,10 +139,8 @@ class Comparison:
         v2 = [each.header for each in matching if each.header is not None]
         if batch.header is not None and v2:
             self._compare_headers(batch, batch.header, v2, has_records=bool(records))
-        left = {offset for offset in before if offset >= max(self._clean_to, self._log_start)}
         for record in records:
             old = before.get(record.offset)
-            left.discard(record.offset)
             if old is None:
                 self._tell(batch, "S-08", f"the record at offset {record.offset} is not in the copy", record.offset)
                 continue
@@ -137,7 +148,11 @@ class Comparison:
             if changed:
                 what = f"the record at offset {record.offset} has another {' and '.join(changed)} than in the copy"
                 self._tell(batch, "S-08", what, record.offset)
-        for offset in sorted(left):
+        self._tell_left(batch, before.keys() - {record.offset for record in records})
+
+    def _tell_left(self, batch: _Batch, left: AbstractSet[int]) -> None:
+        """Records that are gone although the log is not clean so far up."""
+        for offset in sorted(offset for offset in left if offset >= max(self._clean_to, self._log_start)):
             what = f"the record at offset {offset} is gone, and the log is clean up to {self._clean_to} only"
             self._tell(batch, "C-45.1", what, offset)
 
