@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, OffsetMap
+from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, OffsetMap
 from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
 from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
-from cleanerd.policy.retain import RecordEvidence, Retention, end_of_group, retain
+from cleanerd.policy.retain import ACTION_MASK, RecordEvidence, Retention, end_of_group, retain
 from cleanerd.policy.transaction import OpenTransactions
 
 if TYPE_CHECKING:
@@ -211,18 +211,22 @@ def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np
     if len(actions):
         actions = end_of_group(actions, int(counts[-1]))
         closing_bytes = HEADER_BYTES if retention.actions[-1] == ACTION_DROP else 0
-    sizes = evidence.sizes().astype(np.float64)
-    share = np.divide(retention.kept_by_batch, counts, out=np.ones(len(counts)), where=counts > 0)
-    written = np.where(actions == ACTION_COPY, sizes, HEADER_BYTES + (sizes - HEADER_BYTES) * share)
-    written[actions == ACTION_EMPTY] = HEADER_BYTES
-    written[actions == ACTION_DROP] = 0
+    sizes = evidence.sizes()
+    copied = actions == ACTION_COPY
+    rebuilt = np.flatnonzero((actions & ACTION_MASK) == ACTION_REBUILD)
+    share = retention.kept_by_batch[rebuilt] / counts[rebuilt]
+    written_bytes = (
+        int(sizes[copied].sum())
+        + int((HEADER_BYTES + (sizes[rebuilt] - HEADER_BYTES) * share).sum())
+        + HEADER_BYTES * int(np.count_nonzero(actions == ACTION_EMPTY))
+    )
     return Outcome(
         base=evidence.source.base,
         last_offset=evidence.last_offset,
-        output_bytes=int(written.sum()),
+        output_bytes=written_bytes,
         output_batches=int(np.count_nonzero(actions != ACTION_DROP)),
         has_records=bool(retention.kept_by_batch.any()),
-        changed=bool((actions != ACTION_COPY).any()) or txn_entries != evidence.stored_txn_entries(),
+        changed=not copied.all() or txn_entries != evidence.stored_txn_entries(),
         min_timestamp_ms=evidence.min_timestamp_ms,
         max_timestamp_ms=evidence.max_timestamp_ms,
         closing_bytes=closing_bytes,

@@ -11,6 +11,7 @@ from cleanerd import _kernel
 from cleanerd.errors import UnsupportedLogError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from cleanerd.policy.retain import ACTION_MASK
 from cleanerd.policy.tombstone import new_horizon_ms
 
 if TYPE_CHECKING:
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.read import SegmentReader
-
-
-ACTION_MASK = np.uint8(0x0F)
-"""What to do with the batch, without the flags."""
 
 
 class GroupTooLargeError(Exception):

@@ -22,13 +22,13 @@ IDEMPOTENT = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
         pytest.param(GOOD + encode_legacy(5, b"k", b"v", magic=0), ("offset 5", "v0"), id="v0"),
         pytest.param(GOOD + encode_legacy(5, b"k", b"v", magic=1), ("offset 5", "v1"), id="v1"),
         pytest.param(
-            GOOD + encode_batch([Record(b"k")], base_offset=6, transactional=True, **IDEMPOTENT),
-            ("offset 6", "transactional"),
-            id="transactional data",
+            encode_batch([Record(b"k")], base_offset=6, transactional=True, **IDEMPOTENT), None, id="transactional data"
         ),
-        pytest.param(GOOD + encode_marker(7, commit=True, producer_id=1), ("offset 7", "transactional"), id="marker"),
+        pytest.param(GOOD + encode_marker(7, commit=True, producer_id=1), None, id="marker"),
         pytest.param(
-            GOOD + encode_batch([Record(b"k")], base_offset=8, control=True), ("offset 8",), id="control alone"
+            encode_marker(7, commit=True, producer_id=1) + encode_legacy(8, b"k", b"v", magic=1),
+            ("offset 8", "v1"),
+            id="v1 behind a transaction",
         ),
     ],
 )  # fmt: skip
