@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import click
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count
-from cleanerd.errors import CorruptionError
+from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
 from cleanerd.log.topic_config import resolve_producer_id_expiration_ms
 from cleanerd.verify.finding import Findings
@@ -109,9 +110,12 @@ def _verify(path: Path, question: Question) -> Iterator[Verdict]:
         yield Verdict(str(path), findings)
         for partition in partitions_in(path):
             copy = None if question.against is None else question.against / partition.name
-            yield verify_in_surroundings(
-                partition, around, replace(question, against=copy if copy is not None and copy.is_dir() else None)
-            )
+            asked = replace(question, against=copy if copy is not None and copy.is_dir() else None)
+            try:
+                yield verify_in_surroundings(partition, around, asked)
+            except CleanerdError as error:
+                # One partition that cannot be read stops no other one.
+                findings.error("OP-10", str(partition), f"cannot be verified: {error}")
     else:
         yield _verify_partition(path, question)
 
@@ -160,7 +164,9 @@ def _work(paths: Sequence[Path], passes: int) -> int:
     total = 0
     for path in paths:
         directories = partitions_in(path) if path.is_dir() and is_log_dir(path) else [path] if path.is_dir() else []
-        total += sum(file.size_bytes for each in directories for file in list_partition(each).segments)
+        for each in directories:
+            with contextlib.suppress(CleanerdError):  # told when its turn comes
+                total += sum(file.size_bytes for file in list_partition(each).segments)
         total += size_of(path) if path.is_file() else 0
     return total * passes
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cleanerd.errors import CorruptionError
+from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.names import CLEANED_SUFFIX, DELETED_SUFFIX, SEGMENT_SUFFIX, SWAP_SUFFIX, parse_file_name
 from cleanerd.log.batch_file import read_batches
 from cleanerd.verify.finding import Findings
@@ -94,15 +94,21 @@ def files_of(partition: Path) -> list[tuple[Path, str]]:
 def audit(partition: Path, keys: Sequence[bytes], advance: Callable[[int], None], *, log_start: int = 0) -> Audit:
     """Look for ``keys`` in every file of the partition directory. Below ``log_start`` no consumer sees anything.
 
+    A file that is gone before it is read is among ``unread``.
+
     Raises:
-        CleanerdError: the directory or a file in it cannot be read.
+        CleanerdError: the directory cannot be read.
     """
     told = Findings()
     walk = HeaderWalk(told, Clock(0, 0), lambda _bytes: None, indexes=False)
     invisible = walk.walk(list_partition(partition).segments).invisible
     search = _Search(keys, invisible, log_start)
     for path, state in files_of(partition):
-        search.file(path, state, advance)
+        try:
+            search.file(path, state, advance)
+        except CleanerdError as error:
+            # A broker that runs deletes and replaces files; what replaced this one was not there when we looked.
+            search.result.unread.append(str(error))
     return search.result
 
 
@@ -142,7 +148,7 @@ class _Search:
         try:
             stored = next(read_batches(path, start=position, cut_tail_ends=True, limit_bytes=MAX_UNPACKED_BYTES))
             records = records_in(stored.data, position)
-        except (StopIteration, CorruptionError) as error:
+        except (StopIteration, OSError, CorruptionError) as error:
             self.result.unread.append(f"{path} at byte {position}: {error}")
             return
         for number, record in enumerate(records):

@@ -172,8 +172,9 @@ def _check_snapshots(
         elif snapshot.offset > log.end_offset:
             what = f"lies behind the end of the log at {log.end_offset}; a broker removes it when it starts"
             findings.warning("F-10", str(snapshot.path), what)
-    if snapshots:
-        check_last_batches(snapshots[-1], log.producers, log_start, clock, findings)
+    usable = [snapshot for snapshot in snapshots if snapshot.offset <= log.end_offset]
+    if usable:
+        check_last_batches(usable[-1], log.producers, log_start, clock, findings)
 
 
 def _compare_records(log: LogFacts, log_start: int, question: Question, findings: Findings) -> None:

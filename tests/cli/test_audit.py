@@ -144,6 +144,16 @@ def test_damage_is_no_proof(scene: Scene, shell: Shell) -> None:
     assert _audit(shell, scene, "--key", "e")[1][0]["offset"] == 6, "what lies behind the damage is found"
 
 
+def test_unreadable_file_is_no_proof(scene: Scene, shell: Shell) -> None:
+    """A file that cannot be opened is told, and the others are searched."""
+    scene.file(0, ".log.deleted").symlink_to(scene.log_dir / "loop")
+    scene.file(1, ".log.swap").mkdir()
+    answer = shell("audit", s.NAME, scene.log_dir, "--key", "e", "--json")
+    assert answer.code == 5
+    assert answer.json["found"] == 1
+    assert len(answer.json["unread"]) == 2
+
+
 def test_table(scene: Scene, shell: Shell) -> None:
     answer = shell("audit", s.NAME, scene.log_dir, "--key", "c", "--key", "zz")
     titles, row, nowhere, total = answer.out.splitlines()

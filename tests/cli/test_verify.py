@@ -153,6 +153,17 @@ def test_against_without_segments(scene: Scene, shell: Shell) -> None:
     assert "no segment to compare with" in answer.err
 
 
+def test_one_bad_partition_stops_no_other(root: Path, shell: Shell) -> None:
+    """OP-10: a segment that cannot be read is a finding, and the next partition is verified."""
+    path = make_scene(root).log_dir
+    (path / "aaa-0").mkdir()
+    (path / "aaa-0" / f"{0:020d}.log").symlink_to(path / "nowhere")
+    code, found = _verify(shell, path)
+    assert (code, [each["rule"] for each in found]) == (5, ["OP-10"])
+    (path / "orders-0" / f"{0:020d}.log.swap").write_bytes(b"")
+    assert {each["rule"] for each in _verify(shell, path)[1]} == {"OP-10", "S-21"}
+
+
 def test_after_clean(root: Path, shell: Shell) -> None:
     """What ``cleanerd clean`` leaves is right; before it the same clean point would have been wrong."""
     path = make(root)

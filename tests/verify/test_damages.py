@@ -244,6 +244,14 @@ def test_warnings(scene: Scene, name: str, rule: str) -> None:
     assert found.file.endswith(name)
 
 
+def test_snapshot_of_a_log_that_was_cut(scene: Scene) -> None:
+    """A snapshot behind the end of the log speaks of batches that are no more; a broker removes it."""
+    later = s.snapshot((7, 0, 9, 40, 0, T, -1, -1), s.NINE)
+    scene.file(41, ".snapshot").write_bytes(later)
+    (found,) = findings(scene, None)
+    assert (found.severity, found.rule) == (Severity.WARNING, "F-10")
+
+
 def test_staging_directory(scene: Scene) -> None:
     (scene.partition / ".kstage").mkdir()
     (found,) = findings(scene, None)
