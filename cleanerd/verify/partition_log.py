@@ -80,14 +80,15 @@ class HeaderWalk:
                 check_indexes(facts, columns, self.findings)
                 check_txn_index(file, markers, self.findings, whole=facts.whole)
             found.append(facts)
+        end_offset = max([*(facts.end_offset for facts in found), files[-1].base if files else 0])
         for snapshot in waiting:
-            self._compare(snapshot)
-        ends = [facts.end_offset for facts in found]
+            if snapshot.offset <= end_offset:
+                self._compare(snapshot)
         return LogFacts(
             segments=tuple(found),
             invisible=transactions.invisible(),
             producers=self._producers.state,
-            end_offset=max([*ends, files[-1].base if files else 0]),
+            end_offset=end_offset,
             batches=sum(facts.batches for facts in found),
             records=sum(facts.records for facts in found),
             size_bytes=sum(file.size_bytes for file in files),
