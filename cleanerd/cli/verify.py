@@ -110,7 +110,12 @@ def _verify(path: Path, question: Question) -> Iterator[Verdict]:
         yield Verdict(str(path), findings)
         for partition in partitions_in(path):
             copy = None if question.against is None else question.against / partition.name
-            asked = replace(question, against=copy if copy is not None and copy.is_dir() else None)
+            if copy is not None and not copy.is_dir():
+                findings.warning(
+                    "U-28", str(partition), f"{copy} does not exist: the partition is compared with nothing"
+                )
+                copy = None
+            asked = replace(question, against=copy)
             try:
                 yield verify_in_surroundings(partition, around, asked)
             except CleanerdError as error:

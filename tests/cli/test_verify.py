@@ -117,6 +117,12 @@ def test_against(scene: Scene, shell: Shell) -> None:
     assert _verify(shell, scene.partition, "--against", scene.copy)[0] == 5
 
 
+def test_against_a_directory_without_the_partition(scene: Scene, shell: Shell) -> None:
+    """A partition without a copy is verified, and that it was not compared is told."""
+    code, (finding,) = _verify(shell, scene.log_dir, "--against", scene.partition)
+    assert (code, finding["severity"], finding["file"]) == (0, "warning", str(scene.partition))
+
+
 def test_staged_file(scene: Scene, shell: Shell) -> None:
     """A segment that waits to be swapped in or deleted can be verified by its name."""
     path = scene.file(0, ".log.cleaned")
