@@ -31,6 +31,8 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
         "Why a partition is or is not cleaned now; where settings came from.",
     ),
     "inspect": ("cleanerd.cli.inspect:inspect", "Decode any file that a broker keeps."),
+    "verify": ("cleanerd.cli.verify:verify", "Prove that segments, partitions, log directories are consistent."),
+    "audit": ("cleanerd.cli.audit:audit", "Where a key still occurs, byte position by byte position."),
     "config": ("cleanerd.cli.config:config", "Show, check or generate settings."),
     "demo": ("cleanerd.cli.demo:demo", "A real broker, real traffic, cleanerd at work."),
     "bench": ("cleanerd.cli.bench:bench", "Measure this machine: kernel stages and a whole clean."),

@@ -1,0 +1,173 @@
+"""``cleanerd audit``: where a key still occurs in a partition's files. Reads only."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cleanerd.cli.inspect_report import bytes_fields, time_of
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.cli.scope import parse_partitions
+from cleanerd.errors import ConfigError, CorruptionError
+from cleanerd.log.log_dir import LOG_START_CHECKPOINT
+from cleanerd.verify.audit import Audit, Occurrence, files_of
+from cleanerd.verify.audit import audit as search
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.listing import bytes_of
+from cleanerd.verify.log_dir import read_surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cleanerd.cli.output import Output
+
+FOUND: Final = 1
+"""Exit code of ``--expect-absent`` when the key is somewhere."""
+
+
+@click.command("audit")
+@common_options
+@click.argument("partition", metavar="TOPIC-N")
+@click.argument("log_dir", metavar="LOG_DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--key", "keys", multiple=True, metavar="K", help="A key, as it is. Repeatable.")
+@click.option("--keys-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="A key a line, in the form that --hex and --base64 say.")  # fmt: skip
+@click.option("--hex", "as_hex", is_flag=True, help="Keys are given as hexadecimal digits.")
+@click.option("--base64", "as_base64", is_flag=True, help="Keys are given in base64.")
+@click.option("--expect-absent", is_flag=True, help="Exit code 1 when a key is found: for proofs of erasure.")
+def audit(
+    common: Common,
+    partition: str,
+    log_dir: Path,
+    *,
+    keys: tuple[str, ...],
+    keys_file: Path | None,
+    as_hex: bool,
+    as_base64: bool,
+    expect_absent: bool,
+) -> int:
+    """Say where a key still lies: file, byte position of the batch, record, offset.
+
+    All files count: live segments, those that wait to be deleted, those of a replacement, staged ones. Visible is what
+    a consumer of committed records gets. Exit code 0, with --expect-absent 1 when a key was found; 5 when bytes could
+    not be decoded and so may hold it. For a proof stop the broker: one that runs moves records from file to file.
+    """
+    if as_hex and as_base64:
+        raise click.UsageError("--hex and --base64 exclude each other")
+    wanted = [_key(text.encode(), as_hex=as_hex, as_base64=as_base64) for text in keys]
+    if keys_file is not None:
+        lines = (bytes_of(keys_file) or b"").splitlines()
+        wanted += [_key(line, as_hex=as_hex, as_base64=as_base64) for line in lines]
+    if not wanted:
+        raise click.UsageError("nothing to look for: give --key or --keys-file")
+    (name,) = parse_partitions([partition])
+    path = log_dir / str(name)
+    if not path.is_dir():
+        raise ConfigError(f"there is no partition {name}", where=str(log_dir), hint="cleanerd inspect lists them")
+    total = sum(file.stat().st_size for file, _ in files_of(path) if file.exists())
+    around = read_surroundings(log_dir, Findings())
+    log_start = around.of(LOG_START_CHECKPOINT, name) or 0
+    with common.output.progress("audit", total=total) as advance:
+        found = search(path, wanted, advance, log_start=log_start)
+    if common.output.as_json:
+        common.output.json(_document(path, wanted, found))
+    else:
+        _tell(common.output, path, wanted, found)
+    for place in found.unread:
+        common.output.warning(f"{place}; a key may be in there")
+    if found.unread:
+        return CorruptionError.exit_code
+    return FOUND if expect_absent and found.occurrences else 0
+
+
+def _key(text: bytes, *, as_hex: bool, as_base64: bool) -> bytes:
+    decode: Callable[[bytes], bytes] | None = binascii.unhexlify if as_hex else _base64 if as_base64 else None
+    if decode is None:
+        return text
+    try:
+        return decode(text.strip())
+    except ValueError as error:
+        shown = text[:60].decode("utf-8", "backslashreplace")
+        raise click.UsageError(f"{shown!r} is no {'hexadecimal' if as_hex else 'base64'} key: {error}") from None
+
+
+def _base64(text: bytes) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _document(path: Path, wanted: list[bytes], found: Audit) -> dict[str, object]:
+    places: dict[bytes, list[dict[str, object]]] = {key: [] for key in wanted}
+    for each in found.occurrences:
+        places[each.key].append({
+            "file": each.file,
+            "state": each.state,
+            "position": each.position,
+            "record": each.record,
+            "offset": each.offset,
+            "timestamp": each.timestamp_ms,
+            "value_bytes": each.value_bytes,
+            "tombstone": each.is_tombstone,
+            "visible": each.visible,
+        })  # fmt: skip
+    return {
+        "path": str(path),
+        "files": found.files,
+        "bytes": found.size_bytes,
+        "found": len(found.occurrences),
+        "keys": [{**bytes_fields("key", key), "occurrences": rows} for key, rows in places.items()],
+        "unread": found.unread,
+    }
+
+
+def _tell(output: Output, path: Path, wanted: list[bytes], found: Audit) -> None:
+    if found.occurrences:
+        output.table(
+            [
+                Column("key"),
+                Column("file"),
+                Column("byte", right=True),
+                Column("record", right=True),
+                Column("offset", right=True),
+                Column("timestamp"),
+                Column("value", right=True),
+                Column("state"),
+                Column("visible"),
+            ],
+            [_row(each) for each in found.occurrences],
+        )
+    present = {each.key for each in found.occurrences}
+    searched = f"{human_count(found.files)} files, {human_bytes(found.size_bytes)}"
+    for key in dict.fromkeys(wanted):
+        if key not in present:
+            output.line(f"{_shown(key)}: nowhere in {path} ({searched})")
+    if present:
+        output.line(
+            f"{human_count(len(found.occurrences))} records with {human_count(len(present))} keys in {searched}"
+        )
+
+
+def _row(each: Occurrence) -> list[str]:
+    value = "tombstone" if each.is_tombstone else human_bytes(each.value_bytes)
+    return [
+        _shown(each.key),
+        each.file,
+        str(each.position),
+        str(each.record),
+        str(each.offset),
+        time_of(each.timestamp_ms),
+        value,
+        each.state,
+        "yes" if each.visible else "no",
+    ]
+
+
+def _shown(key: bytes) -> str:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return f"0x{key.hex()}"

@@ -1,0 +1,213 @@
+"""``cleanerd verify``: prove that a segment, a partition or a log directory is consistent. Reads only."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
+from cleanerd.log.topic_config import resolve_producer_id_expiration_ms
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.listing import NO_END, SegmentFile, list_partition, size_of
+from cleanerd.verify.log_dir import (
+    is_log_dir,
+    partitions_in,
+    read_surroundings,
+    verify_in_surroundings,
+    verify_small_file,
+)
+from cleanerd.verify.partition import Question, Verdict, verify_partition, verify_segment
+from cleanerd.verify.producers import read_snapshots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from cleanerd.cli.output import Output
+
+DEFAULT_LIMIT: Final = 100
+
+
+@click.command("verify")
+@common_options
+@click.argument(
+    "paths", metavar="FILE_OR_DIR...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path)
+)
+@click.option(
+    "--clean-to",
+    type=click.IntRange(min=0),
+    metavar="OFFSET",
+    help="The log is clean below this offset. Default: what cleaner-offset-checkpoint says.",
+)
+@click.option(
+    "--against",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="A copy from before the cleaning, or the replaced segments: nothing may be altered, lost or back again.",
+)
+@click.option("--many-rounds", is_flag=True, help="With --against: more than one cleaning lies between.")
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=DEFAULT_LIMIT,
+    show_default=True,
+    metavar="N",
+    help="At most N findings of each rule a partition; 0 for all.",
+)
+@click.option("--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock.")
+def verify(
+    common: Common,
+    paths: tuple[Path, ...],
+    *,
+    clean_to: int | None,
+    against: Path | None,
+    many_rounds: bool,
+    limit: int,
+    now_ms: int | None,
+) -> int:
+    """Prove that segments, partitions or log directories are consistent.
+
+    Checksums, every record's structure, the order of offsets, index files by what lookups find, transaction indexes,
+    producer snapshots, leader epochs, checkpoints, files left over; below the clean point at most one record a key.
+    Exit code 5 when there is an error among the findings. Beside a running broker the newest bytes may be in motion.
+    """
+    if many_rounds and against is None:
+        raise click.UsageError("--many-rounds goes with --against")
+    settings = common.load_settings()
+    expiration_ms, _ = resolve_producer_id_expiration_ms(settings_defaults=settings.broker_defaults())
+    question = Question(
+        now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
+        producer_expiration_ms=expiration_ms,
+        clean_to=clean_to,
+        against=against,
+        many_rounds=many_rounds,
+        memory_bytes=settings.daemon.log_cleaner_dedupe_buffer_size,
+        limit=limit or None,
+    )
+    verdicts: list[Verdict] = []
+    with common.output.progress("verify", total=_work(paths, passes=2 if against is None else 5)) as advance:
+        for path in paths:
+            verdicts += _verify(path, replace(question, advance=advance))
+    _show(common.output, verdicts)
+    return CorruptionError.exit_code if any(verdict.findings.errors for verdict in verdicts) else 0
+
+
+def _verify(path: Path, question: Question) -> Iterator[Verdict]:
+    if path.is_file():
+        yield _verify_file(path, question)
+    elif is_log_dir(path):
+        if question.clean_to is not None:
+            raise click.UsageError("--clean-to is for a partition, not for a log directory")
+        findings = Findings(question.limit)
+        around = read_surroundings(path, findings)
+        yield Verdict(str(path), findings)
+        for partition in partitions_in(path):
+            copy = None if question.against is None else question.against / partition.name
+            if copy is not None and not copy.is_dir():
+                findings.warning(
+                    "U-28", str(partition), f"{copy} does not exist: the partition is compared with nothing"
+                )
+                copy = None
+            asked = replace(question, against=copy)
+            try:
+                yield verify_in_surroundings(partition, around, asked)
+            except CleanerdError as error:
+                # One partition that cannot be read stops no other one.
+                findings.error("OP-10", str(partition), f"cannot be verified: {error}")
+    else:
+        yield _verify_partition(path, question)
+
+
+def _verify_partition(path: Path, question: Question) -> Verdict:
+    if not list_partition(path).segments:
+        raise click.UsageError(f"{str(path)!r} has neither segments nor a meta.properties")
+    if question.against is not None and (question.against / path.name).is_dir():
+        question = replace(question, against=question.against / path.name)
+    parent = path.resolve().parent
+    if not is_log_dir(parent):
+        return verify_partition(path, question)
+    # What is wrong with the directory's own files is told when it is asked for.
+    return verify_in_surroundings(path, read_surroundings(parent, Findings()), question)
+
+
+def _verify_file(path: Path, question: Question) -> Verdict:
+    if question.against is not None:
+        raise click.UsageError("--against is for directories")
+    parsed = parse_file_name(path.name)
+    if parsed is None:
+        verdict = verify_small_file(path, question)
+        if verdict is None:
+            raise click.UsageError(f"{path.name!r} is no name of a file that can be verified")
+        return verdict
+    base, suffix = parsed
+    if suffix == SNAPSHOT_SUFFIX:
+        findings = Findings(question.limit)
+        read_snapshots(path.parent, (base,), findings)
+        return Verdict(str(path), findings, size_bytes=size_of(path))
+    segments = list_partition(path.parent).segments
+    found = next((file for file in segments if file.base == base), None)
+    if suffix in {".index", ".timeindex", ".txnindex"}:
+        if found is None:
+            raise click.UsageError(f"{path.name!r} has no segment beside it")
+        return verify_segment(found, question)
+    if found is None or found.path.name != path.name:
+        if not suffix.startswith(".log"):
+            raise click.UsageError(f"{path.name!r}: of files that are staged or replaced only segments are verified")
+        found = SegmentFile(path, base, NO_END, size_of(path), sealed=False)
+    return verify_segment(found, question)
+
+
+def _work(paths: Sequence[Path], passes: int) -> int:
+    """Bytes that will be read, about: for the progress bar."""
+    total = 0
+    for path in paths:
+        directories = partitions_in(path) if path.is_dir() and is_log_dir(path) else [path] if path.is_dir() else []
+        for each in directories:
+            with contextlib.suppress(CleanerdError):  # told when its turn comes
+                total += sum(file.size_bytes for file in list_partition(each).segments)
+        total += size_of(path) if path.is_file() else 0
+    return total * passes
+
+
+def _show(output: Output, verdicts: list[Verdict]) -> None:
+    errors = sum(verdict.findings.errors for verdict in verdicts)
+    warnings = sum(verdict.findings.warnings for verdict in verdicts)
+    if output.as_json:
+        output.json({"errors": errors, "warnings": warnings, "verified": [verdict.to_json() for verdict in verdicts]})
+        return
+    _table(output, verdicts, _place)
+    omitted = sum(verdict.findings.omitted for verdict in verdicts)
+    if omitted:
+        output.line(f"... and {human_count(omitted)} more; --limit shows more of them, 0 all")
+    segments, batches, records, size = (
+        sum(getattr(verdict, name) for verdict in verdicts) for name in ("segments", "batches", "records", "size_bytes")
+    )
+    output.line(
+        f"{human_count(segments)} segments, {human_count(batches)} batches, {human_count(records)} records, "
+        f"{human_bytes(size)}: {human_count(errors)} errors, {human_count(warnings)} warnings"
+    )
+    for verdict in verdicts:
+        if verdict.segments and verdict.clean_to is None:
+            output.note(f"{verdict.path}: nothing says how far it is clean (--clean-to), so keys were not compared")
+
+
+def _place(value: int) -> str:
+    return "-" if value < 0 else str(value)
+
+
+def _table(output: Output, verdicts: list[Verdict], place: Callable[[int], str]) -> None:
+    rows = [
+        [found.severity.value, found.rule, found.file, place(found.position), place(found.offset), found.what]
+        for verdict in verdicts
+        for found in verdict.findings.in_order()
+    ]
+    if rows:
+        columns = [Column("severity"), Column("rule"), Column("file"), Column("byte", right=True)]
+        output.table([*columns, Column("offset", right=True), Column("what")], rows)

@@ -1,0 +1,237 @@
+"""A log against its copy from before the cleaning: what is left must be what was there, byte by meaning."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CorruptionError
+from cleanerd.format.batch import CONTROL, TIMESTAMP_TYPE, TRANSACTIONAL, BatchHeader, parse_header
+from cleanerd.log.batch_file import StoredBatch, read_batches
+from cleanerd.verify.listing import NO_END
+from cleanerd.verify.record_tails import tails_of
+from cleanerd.verify.records import records_in
+from cleanerd.verify.segment import MAX_UNPACKED_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from cleanerd.format.record import Record
+    from cleanerd.verify.finding import Findings
+    from cleanerd.verify.listing import SegmentFile
+    from cleanerd.verify.partition_log import LogFacts
+    from cleanerd.verify.producers import Clock
+
+_KEPT_BITS: Final = TIMESTAMP_TYPE | TRANSACTIONAL | CONTROL
+
+
+def old_view(new: Sequence[SegmentFile], old: Sequence[SegmentFile]) -> tuple[SegmentFile, ...]:
+    """The log before the cleaning: the copy's segments, and those of the log that no segment of the copy stands for.
+
+    The copy may be of the whole partition, or of the replaced segments only.
+    """
+    bases = {file.base for file in old}
+    files = sorted([*old, *(file for file in new if file.base not in bases)], key=lambda file: file.base)
+    ends = [*(file.base for file in files), NO_END][1:]
+    return tuple(
+        type(file)(file.path, file.base, end, file.size_bytes, sealed=end != NO_END)
+        for file, end in zip(files, ends, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch of one side. ``header`` is None for magic 0 and 1."""
+
+    stored: StoredBatch
+    header: BatchHeader | None
+    base: int
+    last: int
+
+    @classmethod
+    def of(cls, stored: StoredBatch) -> _Batch:
+        if stored.frame.magic < 2:
+            last = stored.frame.offset
+            try:
+                first = min((record.offset for record in records_in(stored.data, stored.position)), default=last)
+            except CorruptionError:
+                first = last
+            return cls(stored, None, first, last)
+        header = parse_header(stored.data, where=stored.where, origin=stored.position)
+        return cls(stored, header, header.base_offset, header.last_offset)
+
+    def records(self) -> list[Record]:
+        return records_in(self.stored.data, self.stored.position)
+
+
+def _batches(files: Iterable[SegmentFile], advance: Callable[[int], None]) -> Iterator[_Batch]:
+    for file in files:
+        try:
+            for stored in read_batches(file.path, cut_tail_ends=True, limit_bytes=MAX_UNPACKED_BYTES):
+                if stored.end > file.size_bytes:
+                    break
+                advance(stored.frame.size_bytes)
+                yield _Batch.of(stored)
+        except CorruptionError:
+            continue  # the walk over the headers has told
+
+
+class Comparison:
+    """Compares batch after batch. From ``clean_to`` on nothing may be missing; from ``old_end`` on all is new."""
+
+    def __init__(self, findings: Findings, *, log_start: int, clean_to: int, old_end: int) -> None:
+        self._findings = findings
+        self._log_start = log_start
+        self._clean_to = clean_to
+        self._old_end = old_end
+
+    def run(self, new: Sequence[SegmentFile], old: Sequence[SegmentFile], advance: Callable[[int], None]) -> None:
+        """Compare the segments ``new`` with ``old``, which cover at least their offsets.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        before = _batches(old, advance)
+        ahead: deque[_Batch] = deque()
+        for batch in _batches(new, advance):
+            while (not ahead or ahead[-1].last < batch.last) and (following := next(before, None)) is not None:
+                ahead.append(following)
+            while ahead and ahead[0].last < batch.base:
+                self._gone(ahead.popleft())
+            matching = [each for each in ahead if each.base <= batch.last]
+            while ahead and ahead[0].last <= batch.last:
+                ahead.popleft()
+            if not matching:
+                if batch.base < self._old_end:
+                    self._tell(batch, "S-08", f"the batch at offset {batch.base} is not in the copy")
+            elif len(matching) > 1 or matching[0].stored.data != batch.stored.data:
+                self._compare(batch, matching)
+        for batch in (*ahead, *before):
+            self._gone(batch)
+
+    def _gone(self, old: _Batch) -> None:
+        if old.last >= self._clean_to and old.last >= self._log_start:
+            what = f"the batch of offsets {old.base} to {old.last} is gone, and the log is clean up to {self._clean_to}"
+            where = old.stored
+            self._findings.error(
+                "C-45.1", where.where, f"{what} only", position=where.position, offset=max(old.base, self._clean_to)
+            )
+
+    def _compare(self, batch: _Batch, matching: list[_Batch]) -> None:
+        if batch.header is not None and len(matching) == 1 and matching[0].header is not None:
+            tails = tails_of(batch.stored.data, batch.header)
+            before = tails_of(matching[0].stored.data, matching[0].header)
+            if tails is not None and before is not None and tails.items() <= before.items():
+                self._compare_headers(batch, batch.header, [matching[0].header], has_records=bool(tails))
+                self._tell_left(batch, before.keys() - tails.keys())
+                return
+        self._compare_records(batch, matching)
+
+    def _compare_records(self, batch: _Batch, matching: list[_Batch]) -> None:
+        """Decoded: what differs can be said, and header names that differ in bytes only do not."""
+        try:
+            records = batch.records()
+            before = {record.offset: record for each in matching for record in each.records()}
+        except CorruptionError:
+            return
+        v2 = [each.header for each in matching if each.header is not None]
+        if batch.header is not None and v2:
+            self._compare_headers(batch, batch.header, v2, has_records=bool(records))
+        for record in records:
+            old = before.get(record.offset)
+            if old is None:
+                self._tell(batch, "S-08", f"the record at offset {record.offset} is not in the copy", record.offset)
+                continue
+            changed = _changed(record, old)
+            if changed:
+                what = f"the record at offset {record.offset} has another {' and '.join(changed)} than in the copy"
+                self._tell(batch, "S-08", what, record.offset)
+        self._tell_left(batch, before.keys() - {record.offset for record in records})
+
+    def _tell_left(self, batch: _Batch, left: AbstractSet[int]) -> None:
+        """Records that are gone although the log is not clean so far up."""
+        for offset in sorted(offset for offset in left if offset >= max(self._clean_to, self._log_start)):
+            what = f"the record at offset {offset} is gone, and the log is clean up to {self._clean_to} only"
+            self._tell(batch, "C-45.1", what, offset)
+
+    def _compare_headers(
+        self, batch: _Batch, header: BatchHeader, before: list[BatchHeader], *, has_records: bool
+    ) -> None:
+        if len(before) > 1:
+            bases = ", ".join(str(each.base_offset) for each in before)
+            self._tell(batch, "S-08", f"the batch at offset {batch.base} stands for several of the copy: {bases}")
+            return
+        (old,) = before
+        pairs = {
+            "base offset": (header.base_offset, old.base_offset),
+            "last offset": (header.last_offset, old.last_offset),
+            "leader epoch": (header.partition_leader_epoch, old.partition_leader_epoch),
+            "producer id": (header.producer_id, old.producer_id),
+            "producer epoch": (header.producer_epoch, old.producer_epoch),
+            "base sequence": (header.base_sequence, old.base_sequence),
+            "attribute bits": (header.attributes & _KEPT_BITS, old.attributes & _KEPT_BITS),
+        }  # fmt: skip
+        if has_records and old.delete_horizon_ms is not None:
+            pairs["delete horizon"] = (header.delete_horizon_ms or 0, old.delete_horizon_ms)
+        for what, (now, then) in pairs.items():
+            if now != then:
+                rule = "R534-2" if what == "delete horizon" else "C-52"
+                self._tell(batch, rule, f"the batch at offset {batch.base} has {what} {now}, {then} in the copy")
+
+    def _tell(self, batch: _Batch, rule: str, what: str, offset: int | None = None) -> None:
+        stored = batch.stored
+        place = batch.base if offset is None else offset
+        self._findings.error(rule, stored.where, what, position=stored.position, offset=place)
+
+
+def _changed(record: Record, old: Record) -> list[str]:
+    """What is not as it was. Attributes may be: Kafka zeroes them (U-14)."""
+    changed = [
+        name
+        for name, now, then in (
+            ("key", record.key, old.key),
+            ("value", record.value, old.value),
+            ("timestamp", record.timestamp, old.timestamp),
+        )
+        if now != then
+    ]
+    return changed + ["headers"] * (record.headers != old.headers and _headers(record) != _headers(old))
+
+
+def _headers(record: Record) -> list[tuple[str, bytes | None]]:
+    """Header names as Kafka writes them again: what is no UTF-8 becomes U+FFFD (F-2.3)."""
+    return [(name.decode("utf-8", "replace"), value) for name, value in record.headers]
+
+
+def check_ends(new: LogFacts, old: LogFacts, log_start: int, findings: Findings) -> None:
+    """The end of the log stays put, and so does the last batch of each segment (R280-9, U-13)."""
+    if new.end_offset < old.end_offset:
+        what = f"the log ends at offset {new.end_offset - 1}, the copy at {old.end_offset - 1}"
+        findings.error("R280-9", str(new.segments[-1].file.path), what, offset=new.end_offset)
+    ends = [(facts.file.base, facts.end_offset) for facts in old.segments if facts.batches]
+    for facts in new.segments:
+        there = [end for base, end in ends if facts.file.base <= base < facts.file.end]
+        if facts.file.sealed and there and log_start < max(there) != facts.end_offset < max(there):
+            what = f"the last batch before the cleaning, which ends at offset {max(there) - 1}, is gone; "
+            what += "Kafka's own cleaner leaves that too, but after a crash a replaced segment could come back"
+            findings.warning("U-13", str(facts.file.path), what, offset=max(there) - 1)
+
+
+def check_producers(new: LogFacts, old: LogFacts, log_start: int, clock: Clock, findings: Findings) -> None:
+    """R192-1: what an active producer's next append is checked with is still there."""
+    name = str(new.segments[-1].file.path.parent)
+    for key, before in old.producers.items():
+        if not clock.is_active(before.timestamp_ms) and before.open_from < 0:
+            continue
+        now = new.producers.get(key)
+        known_by_marker = before.epoch != before.data_epoch
+        if known_by_marker and (now is None or now.epoch < before.epoch):
+            what = f"the marker that holds epoch {before.epoch} of producer {key} is gone"
+            findings.error("R192-1", name, what)
+        if known_by_marker or before.last_offset < log_start:
+            continue
+        if now is None or now.last_offset < before.last_offset:
+            what = f"the last batch of producer {key}, which ended at offset {before.last_offset}, is gone: "
+            findings.error("R192-1", name, f"{what}its next append will be refused", offset=before.last_offset)

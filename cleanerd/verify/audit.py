@@ -1,0 +1,168 @@
+"""Where a key still lies in a partition's files: the proof of an erasure is that it is nowhere.
+
+Hashes find the batches worth a look; only equal bytes count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.format.names import CLEANED_SUFFIX, DELETED_SUFFIX, SEGMENT_SUFFIX, SWAP_SUFFIX, parse_file_name
+from cleanerd.log.batch_file import read_batches
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.listing import STAGING, list_partition, names_in, size_of
+from cleanerd.verify.partition_log import HeaderWalk
+from cleanerd.verify.producers import Clock
+from cleanerd.verify.records import hashes_of, new_hash_key, read_rows, records_in
+from cleanerd.verify.segment import MAX_UNPACKED_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from cleanerd.verify.records import Rows
+    from cleanerd.verify.transactions import Invisible
+    from cleanerd.verify.walk import Damage
+
+LIVE: Final = "live"
+_STATES: Final = {
+    SEGMENT_SUFFIX: LIVE,
+    SEGMENT_SUFFIX + DELETED_SUFFIX: "deleted",
+    SEGMENT_SUFFIX + CLEANED_SUFFIX: "cleaned",
+    SEGMENT_SUFFIX + SWAP_SUFFIX: "swap",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One record with the key. ``state``: live, or why the file is there; ``visible``: a consumer can still get it.
+
+    ``position`` is that of the batch in ``file``, ``record`` the record's number in the batch, ``value_bytes`` -1 for
+    a tombstone.
+    """
+
+    key: bytes
+    file: str
+    state: str
+    position: int
+    record: int
+    offset: int
+    timestamp_ms: int
+    value_bytes: int
+    visible: bool
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether the record says that the key is deleted."""
+        return self.value_bytes < 0
+
+
+@dataclass(slots=True)
+class Audit:
+    """What a search found. ``unread`` names the bytes that could not be decoded: the key may be in there."""
+
+    occurrences: list[Occurrence] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    files: int = 0
+    size_bytes: int = 0
+
+
+def files_of(partition: Path) -> list[tuple[Path, str]]:
+    """Every file of a partition that holds records, with its state, staged ones included.
+
+    Raises:
+        CleanerdError: a directory cannot be listed.
+    """
+    found = []
+    for name in names_in(partition):
+        parsed = parse_file_name(name)
+        if parsed is not None and parsed[1] in _STATES:
+            found.append((partition / name, _STATES[parsed[1]]))
+    staging = partition / STAGING
+    if staging.is_dir():
+        for plan in names_in(staging):
+            if (staging / plan).is_dir():
+                names = names_in(staging / plan)
+                found += [(staging / plan / name, "staged") for name in names if name.endswith(SEGMENT_SUFFIX)]
+    return found
+
+
+def audit(partition: Path, keys: Sequence[bytes], advance: Callable[[int], None], *, log_start: int = 0) -> Audit:
+    """Look for ``keys`` in every file of the partition directory. Below ``log_start`` no consumer sees anything.
+
+    A file that is gone before it is read is among ``unread``.
+
+    Raises:
+        CleanerdError: the directory cannot be read.
+    """
+    told = Findings()
+    walk = HeaderWalk(told, Clock(0, 0), lambda _bytes: None, indexes=False)
+    invisible = walk.walk(list_partition(partition).segments).invisible
+    search = _Search(keys, invisible, log_start)
+    for path, state in files_of(partition):
+        try:
+            search.file(path, state, advance)
+        except CleanerdError as error:
+            # A broker that runs deletes and replaces files; what replaced this one was not there when we looked.
+            search.result.unread.append(str(error))
+    return search.result
+
+
+class _Search:
+    def __init__(self, keys: Sequence[bytes], invisible: Invisible, log_start: int) -> None:
+        self.result = Audit()
+        self._keys = frozenset(keys)
+        self._invisible = invisible
+        self._log_start = log_start
+        self._hash_key = new_hash_key()
+        wanted = hashes_of(list(self._keys), self._hash_key)
+        self._low, self._high = wanted[:, 0], wanted[:, 1]
+
+    def file(self, path: Path, state: str, advance: Callable[[int], None]) -> None:
+        size = size_of(path)
+        self.result.files += 1
+        self.result.size_bytes += size
+
+        def damaged(damage: Damage) -> None:
+            if not (damage.zeros and state == LIVE):
+                self.result.unread.append(f"{path} at byte {damage.position}: {damage.reason}")
+
+        for count, rows in read_rows(path, size, self._hash_key, damaged):
+            advance(count)
+            self._take(path, state, rows)
+
+    def _take(self, path: Path, state: str, rows: Rows) -> None:
+        # Either half alone may match by chance, and so may both: the bytes decide.
+        hit = np.isin(rows.key_hash[:, 0], self._low) & np.isin(rows.key_hash[:, 1], self._high) & rows.has_key
+        if not hit.any():
+            return
+        hidden = self._invisible.batches(rows.batches)
+        for row in np.unique(rows.batch[hit]):
+            self._batch(path, state, int(rows.batches.position[row]), visible=state == LIVE and not hidden[row])
+
+    def _batch(self, path: Path, state: str, position: int, *, visible: bool) -> None:
+        try:
+            stored = next(read_batches(path, start=position, cut_tail_ends=True, limit_bytes=MAX_UNPACKED_BYTES))
+            records = records_in(stored.data, position)
+        except (StopIteration, OSError, CorruptionError) as error:
+            self.result.unread.append(f"{path} at byte {position}: {error}")
+            return
+        for number, record in enumerate(records):
+            if record.key is not None and record.key in self._keys:
+                self.result.occurrences.append(
+                    Occurrence(
+                        key=record.key,
+                        file=str(path),
+                        state=state,
+                        position=position,
+                        record=number,
+                        offset=record.offset,
+                        timestamp_ms=record.timestamp,
+                        value_bytes=-1 if record.value is None else len(record.value),
+                        visible=visible and record.offset >= self._log_start,
+                    )
+                )

@@ -1,0 +1,136 @@
+"""Offset and time index of a segment, by what a lookup in them finds (F-6, F-7).
+
+Kafka 3 writes an entry per append, Kafka 4 per batch, a recovery every so many bytes, and all of them are right as
+long as no lookup starts to read behind what it looks for. So that is what is asked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd.errors import CorruptionError
+from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY, read_offset_index, read_time_index
+from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX
+from cleanerd.verify.listing import bytes_of, size_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from cleanerd.verify.finding import Findings
+    from cleanerd.verify.segment import BatchColumns, SegmentFacts
+
+_BELOW_ALL = np.iinfo(np.int64).min
+
+
+def check_indexes(facts: SegmentFacts, batches: BatchColumns, findings: Findings) -> None:
+    """Check ``.index`` and ``.timeindex`` beside the segment.
+
+    Raises:
+        CleanerdError: they cannot be read.
+    """
+    entries = _load(facts, INDEX_SUFFIX, "F-6", read_offset_index, findings)
+    if entries is not None:
+        _check_offset_index(facts, batches, entries, findings)
+    entries = _load(facts, TIMEINDEX_SUFFIX, "F-7", read_time_index, findings)
+    if entries is not None:
+        _check_time_index(facts, batches, entries, findings)
+
+
+def _load(
+    facts: SegmentFacts,
+    suffix: str,
+    rule: str,
+    read: Callable[[bytes, str], NDArray[np.void]],
+    findings: Findings,
+) -> NDArray[np.void] | None:
+    path = facts.file.companion(suffix)
+    data = bytes_of(path)
+    if data is None:
+        if facts.file.size_bytes and facts.file.path.name.endswith(".log"):
+            findings.warning("S-58", str(path), "is missing; the broker makes a new one when it starts")
+        return None
+    try:
+        entries = read(data, str(path))
+    except CorruptionError as error:
+        findings.error(rule, str(path), error.message, position=error.position)
+        return None
+    if not facts.file.sealed and size_of(facts.file.path) > facts.file.size_bytes:
+        # A broker appends to it: what was not there when we looked is not looked at.
+        entries = entries[entries["relative_offset"] < facts.end_offset - facts.file.base]
+    return entries
+
+
+def _check_offset_index(
+    facts: SegmentFacts, batches: BatchColumns, entries: NDArray[np.void], findings: Findings
+) -> None:
+    name = str(facts.file.companion(INDEX_SUFFIX))
+    offsets = entries["relative_offset"].astype(np.int64) + facts.file.base
+    positions = entries["position"].astype(np.int64)
+    rows = np.searchsorted(batches.position, positions)
+    known = np.minimum(rows, max(len(batches) - 1, 0))
+    starts = (batches.position[known] == positions) if len(batches) else np.zeros(len(entries), np.bool_)
+    # With damage in the segment, a batch that could not be read may be what the entry means.
+    reached = positions < facts.file.size_bytes if facts.whole else np.zeros(len(entries), np.bool_)
+    reached |= positions >= facts.file.size_bytes
+    largest_before = np.concatenate([[_BELOW_ALL], np.maximum.accumulate(batches.last)])
+    skips = starts & (largest_before[rows] >= offsets)
+    beyond = offsets >= batches.end_offset if facts.whole else np.zeros(len(entries), np.bool_)
+    for entry in np.flatnonzero(~starts & reached):
+        _tell(findings, "F-6", name, entry, OFFSET_ENTRY, offsets, f"no batch starts at byte {positions[entry]}")
+    for entry in np.flatnonzero(skips):
+        what = f"a lookup of {offsets[entry]} starts at byte {positions[entry]}, behind the batch that holds it"
+        _tell(findings, "F-6", name, entry, OFFSET_ENTRY, offsets, what)
+    for entry in np.flatnonzero(beyond):
+        what = f"the segment ends at offset {batches.end_offset - 1}"
+        _tell(findings, "F-6", name, entry, OFFSET_ENTRY, offsets, what)
+
+
+def _check_time_index(
+    facts: SegmentFacts, batches: BatchColumns, entries: NDArray[np.void], findings: Findings
+) -> None:
+    if not facts.whole:
+        return  # which timestamp is the largest cannot be said
+    name = str(facts.file.companion(TIMEINDEX_SUFFIX))
+    offsets = entries["relative_offset"].astype(np.int64) + facts.file.base
+    times = entries["timestamp"].astype(np.int64)
+    largest = np.concatenate([[_BELOW_ALL], np.maximum.accumulate(batches.max_timestamp)])
+    holders = np.searchsorted(batches.last, offsets)
+    beyond = holders >= len(batches)
+    so_far = largest[np.minimum(holders + 1, len(batches))]
+    for entry in np.flatnonzero(beyond):
+        what = f"the segment ends at offset {batches.end_offset - 1}"
+        _tell(findings, "F-7", name, entry, TIME_ENTRY, offsets, what)
+    for entry in np.flatnonzero(~beyond & (so_far != times)):
+        what = f"says {times[entry]} is the largest timestamp up to there, {so_far[entry]} is"
+        _tell(findings, "F-7", name, entry, TIME_ENTRY, offsets, what)
+    for entry in np.flatnonzero(~beyond & (so_far == times) & (largest[holders] >= times)):
+        what = f"timestamp {times[entry]} occurs in an earlier batch, which a lookup skips"
+        _tell(findings, "F-7", name, entry, TIME_ENTRY, offsets, what)
+    highest = int(largest[-1])
+    # An entry of time 0 at the base offset looks like padding.
+    last = int(times[-1]) if len(times) else 0 if highest == 0 else -1
+    if facts.file.sealed and highest >= 0 and last < highest:
+        what = f"ends with {last}, the segment's largest timestamp is {highest}: retention would take it for older"
+        findings.error("H-25", name, what, position=len(entries) * TIME_ENTRY.itemsize)
+
+
+def _tell(
+    findings: Findings,
+    rule: str,
+    name: str,
+    entry: np.intp,
+    dtype: np.dtype[np.void],
+    offsets: NDArray[np.int64],
+    what: str,
+) -> None:
+    findings.error(
+        rule,
+        name,
+        f"entry {entry} (offset {offsets[entry]}): {what}",
+        position=int(entry) * dtype.itemsize,
+        offset=int(offsets[entry]),
+    )

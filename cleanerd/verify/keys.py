@@ -1,0 +1,206 @@
+"""Records by key: at most one that a reader sees in the clean part, and against a copy from before, the right one.
+
+The rule that is checked is the contract with readers, said without the cleaner's words: of all committed records of a
+key below the clean point, the last one is there, and nothing else (C-45, C-50).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd.errors import CorruptionError
+from cleanerd.log.batch_file import read_batches
+from cleanerd.verify.key_table import first_of_key
+from cleanerd.verify.records import NO_HORIZON, horizons, read_rows, records_in
+from cleanerd.verify.segment import MAX_UNPACKED_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from cleanerd.verify.finding import Findings
+    from cleanerd.verify.key_table import KeyTable
+    from cleanerd.verify.listing import SegmentFile
+    from cleanerd.verify.records import Rows
+    from cleanerd.verify.segment import SegmentFacts
+    from cleanerd.verify.transactions import Invisible
+    from cleanerd.verify.walk import Damage
+
+# facts of a row: where its batch lies (32 bits position, 24 bits number of the segment), and these.
+_OLD: Final = np.uint64(1 << 56)
+_TOMBSTONE: Final = np.uint64(1 << 57)
+_MAY_BE_GONE: Final = np.uint64(1 << 58)
+_HAS_HORIZON: Final = np.uint64(1 << 59)
+_POSITION_BITS: Final = np.uint64(32)
+_SEGMENT_MASK: Final = np.uint64((1 << 24) - 1)
+_POSITION_MASK: Final = np.uint64((1 << 32) - 1)
+
+DUPLICATE: Final = "C-45"
+KEYLESS: Final = "C-45.2"
+LOST: Final = "R280-9"
+RESURRECTED: Final = "R534-6"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Offsets ``start .. end`` (exclusive) in which keys are compared; ``clean``: the range has been cleaned.
+
+    ``many_rounds``: several cleanings lie between old and new, so a tombstone may have got a horizon and passed it.
+    """
+
+    start: int
+    end: int
+    clean: bool
+    now_ms: int
+    many_rounds: bool = False
+
+
+class KeyedRecords:
+    """Puts the records that readers see into a key table. ``files`` become the places that findings name."""
+
+    def __init__(self, table: KeyTable, where: Range, findings: Findings, hash_key: bytes) -> None:
+        self.files: list[Path] = []
+        self._table = table
+        self._where = where
+        self._findings = findings
+        self._hash_key = hash_key
+
+    def add_segment(
+        self,
+        facts: SegmentFacts,
+        invisible: Invisible,
+        advance: Callable[[int], None],
+        *,
+        is_old: bool = False,
+        old_end: int | None = None,
+    ) -> None:
+        """Decode a segment and take its records; ``is_old``: it belongs to the log from before the cleaning.
+
+        Records of the other one from ``old_end`` on were written since: they are in both.
+
+        Raises:
+            CleanerdError: the file cannot be read.
+        """
+        number = len(self.files)
+        self.files.append(facts.file.path)
+
+        def damaged(damage: Damage) -> None:
+            if not is_old and damage.position not in facts.bad_positions:
+                self._findings.error(
+                    "F-2.3", str(facts.file.path), damage.reason, position=damage.position, offset=damage.offset
+                )
+
+        for size, rows in read_rows(facts.file.path, facts.file.size_bytes, self._hash_key, damaged):
+            advance(size)
+            if facts.file.base >= self._where.end:
+                continue  # decoded all the same: the structure of every record is checked
+            seen = (rows.offset >= self._where.start) & (rows.offset < self._where.end)
+            seen &= ~invisible.batches(rows.batches)[rows.batch]
+            if not is_old and self._where.clean:
+                self._tell_keyless(facts.file, rows, seen & ~rows.has_key)
+            seen &= rows.has_key
+            if not seen.any():
+                continue
+            marks = self._marks(rows, number)[seen]
+            hashes, offsets = rows.key_hash[seen], rows.offset[seen]
+            self._table.add(hashes, offsets, marks | _OLD if is_old else marks)
+            if old_end is not None and (offsets >= old_end).any():
+                later = offsets >= old_end
+                self._table.add(hashes[later], offsets[later], marks[later] | _OLD)
+
+    def _marks(self, rows: Rows, number: int) -> NDArray[np.uint64]:
+        horizon = horizons(rows.batches)
+        gone = (rows.batches.magic < 2) | ((horizon != NO_HORIZON) & (horizon <= self._where.now_ms))
+        marks = rows.batches.position.astype(np.uint64) | np.uint64(number << 32)
+        marks |= np.where(gone, _MAY_BE_GONE, np.uint64(0)) | np.where(
+            horizon != NO_HORIZON, _HAS_HORIZON, np.uint64(0)
+        )
+        tombstones: NDArray[np.uint64] = np.where(rows.has_value, np.uint64(0), _TOMBSTONE)
+        return marks[rows.batch] | tombstones
+
+    def _tell_keyless(self, file: SegmentFile, rows: Rows, keyless: NDArray[np.bool_]) -> None:
+        for row in np.flatnonzero(keyless):
+            offset = int(rows.offset[row])
+            what = f"the record at offset {offset} has no key, and the log is clean up to {self._where.end}"
+            position = int(rows.batches.position[rows.batch[row]])
+            self._findings.error(KEYLESS, str(file.path), what, position=position, offset=offset)
+
+    def check(self, part: NDArray[np.void], *, against: bool) -> None:
+        """Check one part of the table: all rows of the keys in it."""
+        if self._where.clean:
+            new = part[(part["facts"] & _OLD) == 0]
+            again = np.ones(len(new), np.bool_)
+            again[first_of_key(new) - 1] = False  # the last row of each key; -1 is that of the last key
+            for row in np.flatnonzero(again):
+                last = int(new["offset"][row + 1])
+                self._tell(DUPLICATE, new[row], f"occurs again at offset {last}, below the clean point")
+        if against:
+            self._compare(part)
+
+    def _compare(self, part: NDArray[np.void]) -> None:
+        starts = first_of_key(part)
+        if not len(starts):
+            return
+        sizes = np.diff(np.append(starts, len(part)))
+        old = (part["facts"] & _OLD) != 0
+        winner = np.maximum.reduceat(np.where(old, part["offset"], -1), starts)
+        of_key = np.repeat(winner, sizes)
+        is_winner = part["offset"] == of_key
+        there = np.repeat(np.logical_or.reduceat(~old & is_winner, starts), sizes)
+        for row in np.flatnonzero(old & is_winner & ~there):
+            problem = self._why_lost(int(part["facts"][row]))
+            if problem is not None:
+                self._tell(LOST, part[row], problem)
+        for row in np.flatnonzero(~old & (part["offset"] < of_key) & ~there):
+            what = f"is back: a later record at offset {of_key[row]} was the last one before the cleaning"
+            self._tell(RESURRECTED, part[row], what)
+        # Sorted by offset within a key: the same record of the other side is a neighbour.
+        same_before = _same(part[1:], part[:-1]) & (old[1:] != old[:-1])
+        has_twin = np.zeros(len(part), np.bool_)
+        has_twin[1:] |= same_before
+        has_twin[:-1] |= same_before
+        for row in np.flatnonzero(~old & ~has_twin):
+            self._tell(RESURRECTED, part[row], "is visible now and was not before: aborted, or not in the log at all")
+
+    def _why_lost(self, facts: int) -> str | None:
+        """Why the loss of a key's last record is wrong, None when it is right: an expired tombstone."""
+        if not facts & int(_TOMBSTONE):
+            return "is lost: it was the last one of its key before the cleaning"
+        if facts & int(_MAY_BE_GONE) or self._where.many_rounds:
+            return None
+        if facts & int(_HAS_HORIZON):
+            return "is a tombstone that went before its delete horizon"
+        return "is a tombstone that went without a delete horizon, in one cleaning"
+
+    def _tell(self, rule: str, row: np.void, what: str) -> None:
+        if not self._findings.wants(rule):
+            self._findings.count_error(rule)
+            return
+        facts = row["facts"]
+        path = self.files[int((facts >> _POSITION_BITS) & _SEGMENT_MASK)]
+        position, offset = int(facts & _POSITION_MASK), int(row["offset"])
+        text = f"the record at offset {offset}{_key_text(path, position, offset)} {what}"
+        self._findings.error(rule, str(path), text, position=position, offset=offset)
+
+
+def _same(left: NDArray[np.void], right: NDArray[np.void]) -> NDArray[np.bool_]:
+    equal = (left["low"] == right["low"]) & (left["high"] == right["high"])
+    result: NDArray[np.bool_] = equal & (left["offset"] == right["offset"])
+    return result
+
+
+def _key_text(path: Path, position: int, offset: int) -> str:
+    """`` (key 'abc')`` of one record, for people."""
+    try:
+        batch = next(read_batches(path, start=position, cut_tail_ends=True, limit_bytes=MAX_UNPACKED_BYTES))
+        key = next(record.key for record in records_in(batch.data, position) if record.offset == offset)
+    except (StopIteration, CorruptionError, OSError):
+        return ""
+    if key is None:
+        return ""
+    return f" (key {key[:60].decode('utf-8', 'backslashreplace')!r})"

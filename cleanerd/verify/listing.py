@@ -1,0 +1,144 @@
+"""What lies in a partition directory, whatever it is: unlike ``log.partition``, nothing here makes a listing fail."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CleanerdError
+from cleanerd.format.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIMEINDEX_SUFFIX,
+    TXNINDEX_SUFFIX,
+    file_name,
+    parse_file_name,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STAGING: Final = ".kstage"
+NO_END: Final = 2**63 - 1
+_INDEXES: Final = (INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """A ``.log`` file. Its offsets lie in ``base .. end`` (exclusive); ``sealed``: another segment follows."""
+
+    path: Path
+    base: int
+    end: int
+    size_bytes: int
+    sealed: bool
+
+    def companion(self, suffix: str) -> Path:
+        """The file beside it with another suffix, whether it exists or not."""
+        return self.path.parent / file_name(self.base, suffix)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A partition directory. ``leftovers`` are the files of a replacement or deletion, ``orphans`` lack their log."""
+
+    path: Path
+    segments: tuple[SegmentFile, ...]
+    snapshots: tuple[int, ...]
+    leftovers: tuple[Path, ...]
+    orphans: tuple[Path, ...]
+
+
+def list_partition(path: Path, *, deleted_too: bool = False) -> Listing:
+    """List the directory ``path``.
+
+    ``deleted_too``: a ``.log.deleted`` stands in where its ``.log`` is gone, as in a directory of replaced segments.
+
+    Raises:
+        CleanerdError: it cannot be listed.
+    """
+    logs: dict[int, Path] = {}
+    replaced: dict[int, Path] = {}
+    indexes: list[tuple[int, Path]] = []
+    snapshots: list[int] = []
+    leftovers: list[Path] = []
+    for name in names_in(path):
+        parsed = parse_file_name(name)
+        if parsed is None:
+            if name == STAGING:
+                leftovers.append(path / name)
+            continue
+        base, suffix = parsed
+        if suffix == SEGMENT_SUFFIX:
+            logs[base] = path / name
+        elif suffix == SNAPSHOT_SUFFIX:
+            snapshots.append(base)
+        elif suffix in _INDEXES:
+            indexes.append((base, path / name))
+        elif deleted_too and suffix == SEGMENT_SUFFIX + DELETED_SUFFIX:
+            replaced[base] = path / name
+        elif suffix.endswith((SWAP_SUFFIX, CLEANED_SUFFIX, DELETED_SUFFIX)):
+            leftovers.append(path / name)
+    return Listing(
+        path=path,
+        segments=in_order({**replaced, **logs}),
+        snapshots=tuple(sorted(snapshots)),
+        leftovers=tuple(leftovers),
+        orphans=tuple(file for base, file in indexes if base not in logs and base not in replaced),
+    )
+
+
+def in_order(logs: dict[int, Path]) -> tuple[SegmentFile, ...]:
+    """The segments of one log, each ending where the next begins.
+
+    Raises:
+        CleanerdError: one cannot be looked at.
+    """
+    bases = sorted(logs)
+    return tuple(
+        SegmentFile(logs[base], base, end, size_of(logs[base]), sealed=end != NO_END)
+        for base, end in zip(bases, [*bases, NO_END][1:], strict=True)
+    )
+
+
+def names_in(path: Path) -> list[str]:
+    """The names in a directory, sorted.
+
+    Raises:
+        CleanerdError: it cannot be listed.
+    """
+    try:
+        return sorted(os.listdir(path))
+    except OSError as error:
+        raise CleanerdError(f"cannot be listed: {error.strerror}", where=str(path)) from error
+
+
+def size_of(path: Path) -> int:
+    """Bytes in a file.
+
+    Raises:
+        CleanerdError: it cannot be looked at.
+    """
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
+
+
+def bytes_of(path: Path) -> bytes | None:
+    """The whole of a small file, None when there is none.
+
+    Raises:
+        CleanerdError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error

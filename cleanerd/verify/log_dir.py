@@ -1,0 +1,155 @@
+"""A whole log directory: its checkpoint files and all of its partitions (F-11)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CorruptionError
+from cleanerd.format.checkpoint import read_epoch_checkpoint, read_offset_checkpoint
+from cleanerd.format.meta import read_meta_properties
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+from cleanerd.log.log_dir import (
+    CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+)
+from cleanerd.log.partition import LEADER_EPOCHS
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.listing import bytes_of, names_in
+from cleanerd.verify.partition import Question, Verdict, verify_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+CHECKPOINTS: Final = (
+    CLEANER_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The log directory around a partition. ``offsets``: the checkpoints by file name, without the damaged ones."""
+
+    path: Path
+    offsets: Mapping[str, Mapping[TopicPartition, int]]
+    clean_shutdown: bool
+
+    def of(self, checkpoint: str, name: TopicPartition) -> int | None:
+        """What a checkpoint says of a partition, None when nothing."""
+        return self.offsets.get(checkpoint, {}).get(name)
+
+
+def is_log_dir(path: Path) -> bool:
+    """Whether ``path`` is a broker's log directory."""
+    return (path / META_PROPERTIES).is_file()
+
+
+def read_surroundings(path: Path, findings: Findings) -> Surroundings:
+    """The small files of a log directory; damaged ones become findings.
+
+    Raises:
+        CleanerdError: one cannot be read.
+    """
+    meta = path / META_PROPERTIES
+    try:
+        content = bytes_of(meta)
+        if content is not None:
+            read_meta_properties(content, str(meta))
+    except CorruptionError as error:
+        findings.error("F-11", str(meta), error.message, position=error.position)
+    offsets = {}
+    for name in CHECKPOINTS:
+        file = path / name
+        try:
+            offsets[name] = read_offset_checkpoint(bytes_of(file) or b"", str(file))
+        except CorruptionError as error:
+            what = f"{error.message}; a broker takes the whole log directory offline for this"
+            findings.error("F-11", str(file), what, position=error.position)
+    return Surroundings(path, offsets, (path / CLEAN_SHUTDOWN).exists())
+
+
+def partitions_in(path: Path) -> list[Path]:
+    """The partition directories of a log directory; not those on their way in or out, nor the metadata log.
+
+    Raises:
+        CleanerdError: it cannot be listed.
+    """
+    names = [name for name in names_in(path) if (path / name).is_dir()]
+    found = [parse_topic_partition_dir(name) for name in names]
+    return [path / str(name) for name in sorted(name for name in found if name is not None)]
+
+
+def verify_in_surroundings(path: Path, around: Surroundings, question: Question) -> Verdict:
+    """Verify a partition of a log directory, and what the directory's checkpoints say of it.
+
+    A ``clean_to`` or ``log_start`` of the question wins over the checkpoint.
+
+    Raises:
+        CleanerdError, OSError: see ``verify_partition``.
+    """
+    name = parse_topic_partition_dir(path.name)
+    if name is None:
+        return verify_partition(path, question)
+    clean_to = question.clean_to
+    if clean_to is None:
+        clean_to = around.of(CLEANER_CHECKPOINT, name)
+    verdict = verify_partition(
+        path,
+        replace(
+            question,
+            clean_to=clean_to,
+            log_start=max(question.log_start, around.of(LOG_START_CHECKPOINT, name) or 0),
+            clean_shutdown=around.clean_shutdown,
+        ),
+    )
+    _check_checkpoints(name, around, verdict)
+    return verdict
+
+
+def _check_checkpoints(name: TopicPartition, around: Surroundings, verdict: Verdict) -> None:
+    if verdict.end_offset is None:
+        return
+    for checkpoint in CHECKPOINTS:
+        offset = around.of(checkpoint, name)
+        if offset is None:
+            continue
+        file = str(around.path / checkpoint)
+        if offset > verdict.end_offset or offset < 0:
+            what = f"{name} {offset} lies outside the log, which ends at {verdict.end_offset}"
+            # The high watermark is not flushed with the data: after a crash it may be ahead.
+            tolerated = checkpoint == HIGH_WATERMARK_CHECKPOINT and not around.clean_shutdown
+            tell = verdict.findings.warning if tolerated else verdict.findings.error
+            tell("F-11", file, what, offset=offset)
+        elif checkpoint == CLEANER_CHECKPOINT and offset < verdict.log_start:
+            what = f"{name} {offset} lies below the log start {verdict.log_start}; cleaning begins there instead"
+            verdict.findings.warning("C-02", file, what, offset=offset)
+
+
+def verify_small_file(path: Path, question: Question) -> Verdict | None:
+    """Verify a checkpoint or ``meta.properties`` on its own; None when the name is of no such file.
+
+    Raises:
+        CleanerdError: it cannot be read.
+    """
+    findings = Findings(question.limit)
+    data = bytes_of(path) or b""
+    try:
+        if path.name == LEADER_EPOCHS:
+            read_epoch_checkpoint(data, str(path))
+        elif path.name in CHECKPOINTS:
+            read_offset_checkpoint(data, str(path))
+        elif path.name == META_PROPERTIES:
+            read_meta_properties(data, str(path))
+        else:
+            return None
+    except CorruptionError as error:
+        findings.error("F-11", str(path), error.message, position=error.position)
+    return Verdict(str(path), findings, size_bytes=len(data))

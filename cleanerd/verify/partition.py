@@ -1,0 +1,245 @@
+"""Everything that can be proved about one partition directory, or about one segment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.format.meta import read_partition_metadata
+from cleanerd.format.names import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
+from cleanerd.log.partition import PARTITION_METADATA
+from cleanerd.verify.against import Comparison, check_ends, check_producers, old_view
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.key_table import KeyTable
+from cleanerd.verify.keys import KeyedRecords, Range
+from cleanerd.verify.listing import NO_END, STAGING, bytes_of, list_partition
+from cleanerd.verify.partition_log import HeaderWalk, LogFacts
+from cleanerd.verify.producers import Clock, check_last_batches, read_snapshots
+from cleanerd.verify.records import new_hash_key
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from cleanerd.verify.listing import Listing, SegmentFile
+    from cleanerd.verify.producers import Snapshot
+    from cleanerd.verify.segment import SegmentFacts
+
+DEFAULT_MEMORY_BYTES: Final = 128 * 1024 * 1024
+
+
+def _nobody(_bytes: int) -> None:
+    """Progress that nobody looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is known of a partition besides its files. ``clean_to``: below it the log has been cleaned; None: unknown.
+
+    ``clean_shutdown`` is None where there is no log directory around it.
+    """
+
+    now_ms: int
+    producer_expiration_ms: int = 86_400_000
+    log_start: int = 0
+    clean_to: int | None = None
+    clean_shutdown: bool | None = None
+    against: Path | None = None
+    many_rounds: bool = False
+    memory_bytes: int = DEFAULT_MEMORY_BYTES
+    limit: int | None = None
+    advance: Callable[[int], None] = _nobody
+
+    @property
+    def clock(self) -> Clock:
+        """What decides which producers are active."""
+        return Clock(self.now_ms, self.producer_expiration_ms)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What came out for one partition, segment or file."""
+
+    path: str
+    findings: Findings
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    size_bytes: int = 0
+    clean_to: int | None = None
+    log_start: int = 0
+    end_offset: int | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """The object of ``--json``."""
+        return {
+            "path": self.path,
+            "segments": self.segments,
+            "batches": self.batches,
+            "records": self.records,
+            "bytes": self.size_bytes,
+            "log_start_offset": self.log_start,
+            "end_offset": self.end_offset,
+            "clean_to": self.clean_to,
+            "errors": self.findings.errors,
+            "warnings": self.findings.warnings,
+            "findings": [finding.to_json() for finding in self.findings.in_order()],
+            "findings_omitted": self.findings.omitted,
+        }
+
+
+def verify_partition(path: Path, question: Question) -> Verdict:
+    """Verify a partition directory.
+
+    Raises:
+        CleanerdError: a file cannot be read, or ``against`` is no copy of a partition.
+        OSError: there is no room for the keys on the temporary file system.
+    """
+    findings = Findings(question.limit)
+    listing = list_partition(path)
+    _check_files(listing, findings)
+    snapshots = read_snapshots(path, listing.snapshots, findings)
+    log_start = max(question.log_start, listing.segments[0].base if listing.segments else 0)
+    verdict = Verdict(str(path), findings, clean_to=question.clean_to, log_start=log_start)
+    if not listing.segments:
+        findings.error("F-5", str(path), "holds no segment")
+        return verdict
+    walk = HeaderWalk(
+        findings,
+        question.clock,
+        question.advance,
+        log_start=log_start,
+        tail_may_be_cut=question.clean_shutdown is False,
+        snapshots=[each for each in snapshots if each.offset >= log_start],
+        epochs_of=path,
+    )
+    log = walk.walk(listing.segments)
+    _check_snapshots(listing, snapshots, log, log_start, question.clock, findings)
+    _count(verdict, log)
+    _compare_records(log, log_start, question, findings)
+    return verdict
+
+
+def verify_segment(file: SegmentFile, question: Question) -> Verdict:
+    """Verify one segment with its indexes.
+
+    Raises:
+        CleanerdError: a file cannot be read.
+    """
+    findings = Findings(question.limit)
+    log = HeaderWalk(findings, question.clock, question.advance).walk([file])
+    verdict = Verdict(str(file.path), findings, log_start=file.base)
+    _count(verdict, log)
+    _compare_records(log, file.base, question, findings)
+    return verdict
+
+
+def _count(verdict: Verdict, log: LogFacts) -> None:
+    verdict.segments, verdict.batches, verdict.records = len(log.segments), log.batches, log.records
+    verdict.size_bytes, verdict.end_offset = log.size_bytes, log.end_offset
+
+
+def _check_files(listing: Listing, findings: Findings) -> None:
+    for path in listing.leftovers:
+        if path.name.endswith(SWAP_SUFFIX):
+            what = "a replacement that was cut short: the segments as they lie here are not what a broker would load"
+            findings.error("S-21", str(path), what)
+        elif path.name.endswith(CLEANED_SUFFIX):
+            findings.warning("S-21", str(path), "a replacement that was given up; a broker removes it when it starts")
+        elif path.name.endswith(DELETED_SUFFIX):
+            findings.warning("F-12", str(path), "waits to be deleted; its records can still be read")
+        elif path.name == STAGING:
+            findings.warning("S-22", str(path), "staged segments of a cleaning that did not end")
+    for path in listing.orphans:
+        findings.warning("F-6", str(path), "belongs to no segment; a broker removes it when it starts")
+    metadata = listing.path / PARTITION_METADATA
+    try:
+        data = bytes_of(metadata)
+        if data is not None:
+            read_partition_metadata(data, str(metadata))
+    except CorruptionError as error:
+        findings.error("F-5", str(metadata), error.message, position=error.position)
+
+
+def _check_snapshots(
+    listing: Listing, snapshots: Sequence[Snapshot], log: LogFacts, log_start: int, clock: Clock, findings: Findings
+) -> None:
+    bases = {file.base for file in listing.segments}
+    for snapshot in snapshots:
+        if snapshot.offset not in bases and snapshot.offset < listing.segments[-1].base:
+            findings.warning("F-10", str(snapshot.path), "is at no segment's base; a broker removes it when it starts")
+        elif snapshot.offset > log.end_offset:
+            what = f"lies behind the end of the log at {log.end_offset}; a broker removes it when it starts"
+            findings.warning("F-10", str(snapshot.path), what)
+    usable = [snapshot for snapshot in snapshots if snapshot.offset <= log.end_offset]
+    if usable:
+        check_last_batches(usable[-1], log.producers, log_start, clock, findings)
+
+
+def _compare_records(log: LogFacts, log_start: int, question: Question, findings: Findings) -> None:
+    """Every record decoded; keys compared, with each other and with the copy."""
+    clean_to = NO_END if question.clean_to is None else question.clean_to
+    where = Range(
+        log_start,
+        clean_to,
+        clean=question.clean_to is not None,
+        now_ms=question.now_ms,
+        many_rounds=question.many_rounds,
+    )
+    against = None if question.against is None else _Against(question, log, findings)
+    if against is not None:
+        against.compare(log, log_start, clean_to)
+    rows = log.records + (0 if against is None else against.log.records + log.records)
+    with KeyTable(question.memory_bytes, rows) as table:
+        if not where.clean and against is None:
+            where = Range(0, 0, clean=False, now_ms=question.now_ms)
+        keyed = KeyedRecords(table, where, findings, new_hash_key())
+        old_end = None if against is None else against.copy_end
+        for facts in log.segments:
+            keyed.add_segment(facts, log.invisible, question.advance, old_end=old_end)
+        if against is not None:
+            for facts in against.log.segments:
+                keyed.add_segment(facts, against.log.invisible, question.advance, is_old=True)
+        for part in table.parts():
+            keyed.check(part, against=against is not None)
+
+
+class _Against:
+    """The log before the cleaning. ``shared`` are its segments that are the log's own; ``copy_end``: the copy's end."""
+
+    def __init__(self, question: Question, log: LogFacts, findings: Findings) -> None:
+        if question.against is None:
+            raise ValueError("there is nothing to compare with")
+        self._findings = findings
+        self._question = question
+        copy = list_partition(question.against, deleted_too=True).segments
+        if not copy:
+            raise CleanerdError("holds no segment to compare with", where=str(question.against))
+        files = old_view([facts.file for facts in log.segments], copy)
+        self.shared = {facts.file.path for facts in log.segments} & {file.path for file in files}
+        told = Findings(question.limit)
+        walk = HeaderWalk(told, question.clock, question.advance, indexes=False)
+        self.log = walk.walk(files)
+        copied = [facts for facts in self.log.segments if facts.file.path not in self.shared]
+        self.copy_end = max(facts.end_offset for facts in copied)
+        for finding in told.kept:
+            if finding.file.startswith(str(question.against)):
+                findings.error(finding.rule, finding.file, f"in the copy: {finding.what}", position=finding.position)
+
+    def compare(self, log: LogFacts, log_start: int, clean_to: int) -> None:
+        """Batches, ends, producers."""
+        compared = [facts for facts in log.segments if not self._untouched(facts)]
+        comparison = Comparison(self._findings, log_start=log_start, clean_to=clean_to, old_end=self.copy_end)
+        old = [facts.file for facts in self.log.segments if facts.file.path not in self.shared]
+        comparison.run([facts.file for facts in compared], old, self._question.advance)
+        check_ends(log, self.log, log_start, self._findings)
+        check_producers(log, self.log, log_start, self._question.clock, self._findings)
+
+    def _untouched(self, facts: SegmentFacts) -> bool:
+        """A segment that is not in the copy, nor within one of its segments: it was not replaced."""
+        return facts.file.path in self.shared and not any(
+            each.file.base <= facts.file.base < each.end_offset
+            for each in self.log.segments
+            if each.file.path not in self.shared
+        )

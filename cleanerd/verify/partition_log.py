@@ -1,0 +1,108 @@
+"""One walk over the headers of a whole log: what the other checks rest on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd.verify.epochs import Epochs, read_epochs
+from cleanerd.verify.indexes import check_indexes
+from cleanerd.verify.producers import Clock, ProducerFacts, Producers, Snapshot, compare_snapshot
+from cleanerd.verify.segment import SegmentFacts, check_segment
+from cleanerd.verify.transactions import Invisible, Transactions, check_txn_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from cleanerd import _kernel
+    from cleanerd.verify.finding import Findings
+    from cleanerd.verify.listing import SegmentFile
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """A log as its batches tell it. ``end_offset``: one past the last offset, at least the last segment's base."""
+
+    segments: tuple[SegmentFacts, ...]
+    invisible: Invisible
+    producers: dict[int, ProducerFacts]
+    end_offset: int
+    batches: int
+    records: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class HeaderWalk:
+    """How to walk a log. ``snapshots`` ascend; each is compared with the state at its offset.
+
+    ``indexes`` False: the log is somebody's copy, of which only the batches matter.
+    """
+
+    findings: Findings
+    clock: Clock
+    advance: Callable[[int], None]
+    log_start: int = 0
+    tail_may_be_cut: bool = False
+    indexes: bool = True
+    snapshots: Sequence[Snapshot] = ()
+    epochs_of: Path | None = None
+    _producers: Producers = field(default_factory=Producers)
+
+    def walk(self, files: Sequence[SegmentFile]) -> LogFacts:
+        """Walk ``files``, the segments of one log in order.
+
+        Raises:
+            CleanerdError: a file cannot be read.
+        """
+        epochs = None
+        if self.epochs_of is not None:
+            epochs = Epochs(self.epochs_of, read_epochs(self.epochs_of, self.findings), self.findings)
+        transactions = Transactions()
+        waiting = list(self.snapshots)
+        found = []
+        for file in files:
+
+            def take(batches: _kernel.Batches, name: str = str(file.path)) -> None:
+                transactions.take(batches)
+                self._replay(batches, waiting)
+                if epochs is not None:
+                    epochs.take(batches, name)
+
+            facts, columns = check_segment(
+                file, self.findings, take, self.advance, tail_may_be_cut=self.tail_may_be_cut
+            )
+            markers = transactions.markers()
+            if self.indexes:
+                check_indexes(facts, columns, self.findings)
+                check_txn_index(file, markers, self.findings, whole=facts.whole)
+            found.append(facts)
+        end_offset = max([*(facts.end_offset for facts in found), files[-1].base if files else 0])
+        for snapshot in waiting:
+            if snapshot.offset <= end_offset:
+                self._compare(snapshot)
+        return LogFacts(
+            segments=tuple(found),
+            invisible=transactions.invisible(),
+            producers=self._producers.state,
+            end_offset=end_offset,
+            batches=sum(facts.batches for facts in found),
+            records=sum(facts.records for facts in found),
+            size_bytes=sum(file.size_bytes for file in files),
+        )
+
+    def _replay(self, batches: _kernel.Batches, waiting: list[Snapshot]) -> None:
+        """Bring the producers forward; stop where a snapshot was taken and compare."""
+        done = 0
+        while waiting and waiting[0].offset <= int(batches.base_offset[-1]):
+            until = int(np.searchsorted(batches.base_offset, waiting[0].offset))
+            self._producers.take(batches, slice(done, until))
+            self._compare(waiting.pop(0))
+            done = until
+        self._producers.take(batches, slice(done, len(batches)))
+
+    def _compare(self, snapshot: Snapshot) -> None:
+        compare_snapshot(snapshot, dict(self._producers.state), self.log_start, self.clock, self.findings)

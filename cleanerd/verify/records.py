@@ -1,0 +1,163 @@
+"""The records of a segment as columns: the kernel's for v2, and the same for messages of magic 0 and 1."""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.errors import CorruptionError
+from cleanerd.format.batch import CONTROL, CRC_FROM, HAS_DELETE_HORIZON, HEADER
+from cleanerd.format.legacy import parse_message, records_of_message
+from cleanerd.format.record import Record, records_of
+from cleanerd.verify.segment import MAX_UNPACKED_BYTES
+from cleanerd.verify.walk import CHUNK_BYTES, Damage, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+HASH_KEY_BYTES: Final = 16
+NO_HORIZON: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Data records of some batches. ``batch`` is each one's row in ``batches``; ``key_hash`` is [n, 2]."""
+
+    batches: _kernel.Batches
+    batch: NDArray[np.intp]
+    offset: NDArray[np.int64]
+    key_hash: NDArray[np.uint64]
+    has_key: NDArray[np.bool_]
+    has_value: NDArray[np.bool_]
+
+
+def new_hash_key() -> bytes:
+    """A random key for the hashes of one run."""
+    return os.urandom(HASH_KEY_BYTES)
+
+
+def read_rows(
+    path: Path,
+    size_bytes: int,
+    hash_key: bytes,
+    damaged: Callable[[Damage], None],
+    *,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Iterator[tuple[int, Rows]]:
+    """The data records of a segment file, chunk by chunk, and how many bytes they took. Checksums are not verified.
+
+    Raises:
+        CleanerdError: the file cannot be read.
+    """
+
+    def decode(data: NDArray[np.uint8], position: int) -> _kernel.Chunk:
+        return _kernel.decode_chunk(
+            data, position, hash_key=hash_key, verify_crc=False, max_unpacked=MAX_UNPACKED_BYTES
+        )
+
+    for data, chunk in walk(path, size_bytes, decode, damaged, chunk_bytes=chunk_bytes):
+        yield len(data), _rows(chunk)
+        if (chunk.batches.magic < 2).any():
+            yield 0, _legacy_rows(data, chunk.batches, hash_key, damaged)
+
+
+def _rows(chunk: _kernel.Chunk) -> Rows:
+    batches, records = chunk.batches, chunk.records
+    first = batches.first_record.astype(np.int64)
+    counts: NDArray[np.int64] = first[1:] - first[:-1]
+    batch = np.repeat(np.arange(len(batches)), counts)
+    is_data = ((batches.attributes & CONTROL) == 0)[batch]
+    return Rows(
+        batches,
+        batch[is_data],
+        records.offset[is_data],
+        records.key_hash.reshape(-1, 2)[is_data],
+        ((records.flags & _kernel.FLAG_HAS_KEY) != 0)[is_data],
+        ((records.flags & _kernel.FLAG_HAS_VALUE) != 0)[is_data],
+    )
+
+
+def _legacy_rows(
+    data: NDArray[np.uint8], batches: _kernel.Batches, hash_key: bytes, damaged: Callable[[Damage], None]
+) -> Rows:
+    batch: list[int] = []
+    found: list[Record] = []
+    for row in np.flatnonzero(batches.magic < 2):
+        position = int(batches.position[row])
+        content = content_of(data, batches, int(row))
+        try:
+            records = records_in(content, position)
+        except CorruptionError as error:
+            damaged(Damage(position, int(batches.base_offset[row]), error.message, len(content)))
+            continue
+        found += records
+        batch += [int(row)] * len(records)
+    return Rows(
+        batches,
+        np.array(batch, np.intp),
+        np.array([record.offset for record in found], np.int64),
+        hashes_of([record.key for record in found], hash_key),
+        np.array([record.key is not None for record in found], np.bool_),
+        np.array([record.value is not None for record in found], np.bool_),
+    )
+
+
+def content_of(data: NDArray[np.uint8], batches: _kernel.Batches, row: int) -> bytes:
+    """The bytes of one batch of a chunk."""
+    at = int(batches.position[row]) - int(batches.position[0])
+    return data[at : at + int(batches.size[row])].tobytes()
+
+
+def records_in(content: bytes, position: int) -> list[Record]:
+    """The records of a batch of any magic; ``position`` is for errors. Checksums are not verified.
+
+    Raises:
+        CorruptionError: it cannot be decoded.
+    """
+    if content[16] >= 2:
+        return records_of(content, limit_bytes=MAX_UNPACKED_BYTES, position=position, verify_crc=False)
+    message = parse_message(content, position=position, verify_crc=False)
+    return records_of_message(message, limit_bytes=MAX_UNPACKED_BYTES, position=position)
+
+
+def horizons(batches: _kernel.Batches) -> NDArray[np.int64]:
+    """[b]: the delete horizon in ms, NO_HORIZON when the batch has none."""
+    has = (batches.magic == 2) & ((batches.attributes & HAS_DELETE_HORIZON) != 0)
+    return np.where(has, batches.base_timestamp, NO_HORIZON)
+
+
+def hashes_of(keys: Sequence[bytes | None], hash_key: bytes) -> NDArray[np.uint64]:
+    """[n, 2]: the hashes that the kernel gives records with these keys; it is asked with a batch made of them."""
+    body = bytearray()
+    for delta, key in enumerate(keys):
+        field = _varint(-1) if key is None else _varint(len(key)) + key
+        record = b"\x00" + _varint(0) + _varint(delta) + field + _varint(-1) + _varint(0)
+        body += _varint(len(record)) + record
+    header = np.zeros(1, HEADER)
+    header["batch_length"] = HEADER.itemsize - 12 + len(body)
+    header["magic"], header["producer_id"], header["base_sequence"] = 2, -1, -1
+    header["producer_epoch"] = -1
+    header["last_offset_delta"], header["record_count"] = max(len(keys) - 1, 0), len(keys)
+    batch = bytearray(header.tobytes() + bytes(body))
+    batch[17:21] = struct.pack(">I", _kernel.crc32c(np.frombuffer(bytes(batch[CRC_FROM:]), np.uint8)))
+    chunk = _kernel.decode_chunk(np.frombuffer(bytes(batch), np.uint8), 0, hash_key=hash_key)
+    return chunk.records.key_hash.reshape(-1, 2)
+
+
+def _varint(value: int) -> bytes:
+    """Zigzag, 7 bits a byte, low group first (F-2.3)."""
+    rest = (value << 1) ^ (value >> 31)
+    encoded = bytearray()
+    while rest >= 0x80:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)

@@ -1,0 +1,182 @@
+"""The batches of one segment: checksums, order, range (F-1, F-2, F-5)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.errors import CorruptionError
+from cleanerd.format.legacy import parse_message, records_of_message
+from cleanerd.verify.walk import CHUNK_BYTES, Damage, walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from cleanerd.verify.finding import Findings
+    from cleanerd.verify.listing import SegmentFile
+
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+MAX_UNPACKED_BYTES: Final = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class BatchColumns:
+    """The batches of a segment that could be read, in file order. ``base`` of a legacy wrapper is its last offset."""
+
+    position: NDArray[np.int64]
+    base: NDArray[np.int64]
+    last: NDArray[np.int64]
+    max_timestamp: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    @property
+    def end_offset(self) -> int:
+        """One past the largest offset, 0 when there is no batch."""
+        return int(self.last.max()) + 1 if len(self) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What a walk over the headers of a segment found. ``whole``: every byte of it is a good batch, in order.
+
+    ``end_offset``: one past its largest offset, 0 when it has no batch.
+    """
+
+    file: SegmentFile
+    batches: int
+    records: int
+    end_offset: int
+    bad_positions: frozenset[int]
+    whole: bool
+
+
+def check_segment(
+    file: SegmentFile,
+    findings: Findings,
+    take: Callable[[_kernel.Batches], None],
+    advance: Callable[[int], None],
+    *,
+    tail_may_be_cut: bool,
+) -> tuple[SegmentFacts, BatchColumns]:
+    """Walk the headers; ``take`` sees every chunk of them in order. The columns are for the checks of this segment.
+
+    ``tail_may_be_cut``: a broker that was not stopped cleanly had this segment open, so its end may be half a batch.
+
+    Raises:
+        CleanerdError: the file cannot be read.
+    """
+    checks = _Checks(file, findings, tail_may_be_cut=tail_may_be_cut)
+    for data, batches in walk(file.path, file.size_bytes, _headers, checks.damaged, chunk_bytes=CHUNK_BYTES):
+        checks.take(data, batches)
+        take(batches)
+        advance(len(data))
+    if file.size_bytes > MAX_RELATIVE_OFFSET:
+        findings.error("F-1", str(file.path), f"{file.size_bytes} bytes: a segment has at most 2^31-1")
+    columns = checks.columns()
+    return checks.facts(columns), columns
+
+
+def _headers(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
+    return _kernel.scan_headers(data, position, verify_crc=True)
+
+
+class _Checks:
+    """The state of one walk."""
+
+    def __init__(self, file: SegmentFile, findings: Findings, *, tail_may_be_cut: bool) -> None:
+        self._file = file
+        self._name = str(file.path)
+        self._findings = findings
+        self._tail_may_be_cut = tail_may_be_cut
+        self._bad: set[int] = set()
+        self._whole = True
+        self._records = 0
+        self._last = -1
+        self._columns: list[tuple[NDArray[np.int64], ...]] = []
+
+    def damaged(self, damage: Damage) -> None:
+        self._whole = False
+        self._bad.add(damage.position)
+        tell = self._findings.error
+        reason = damage.reason
+        if damage.zeros and not self._file.sealed:
+            tell, reason = self._findings.warning, "zeros to the end of the file: a preallocated segment that is open"
+        elif damage.cut and self._tail_may_be_cut and not self._file.sealed:
+            tell = self._findings.warning
+            reason += "; the broker was not stopped cleanly and cuts it off when it starts"
+        elif not damage.size_bytes:
+            reason += "; nothing after it was read"
+        rule = "F-2" if damage.size_bytes else "F-1"
+        tell(rule, self._name, reason, position=damage.position, offset=damage.offset)
+
+    def take(self, data: NDArray[np.uint8], batches: _kernel.Batches) -> None:
+        columns = tuple(
+            column.astype(np.int64)
+            for column in (batches.position, batches.base_offset, batches.last_offset, batches.max_timestamp)
+        )
+        self._columns.append(columns)
+        self._records += int(batches.first_record[-1])
+        position, base, last, _ = columns
+        before = np.concatenate([[self._last], last[:-1]])
+        self._tell(
+            base <= before, position, base, before, "F-5", "does not lie after the batch before it, which ends at"
+        )
+        self._tell(base < self._file.base, position, base, None, "F-5", "is below the segment's base offset")
+        self._tell(last >= self._file.end, position, last, None, "F-5", "lies in the range of the segment that follows")
+        too_far = last - self._file.base > MAX_RELATIVE_OFFSET
+        self._tell(too_far, position, last, None, "F-6", "is more than 2^31-1 above the segment's base offset")
+        self._whole &= bool((base > before).all())
+        self._last = int(last[-1])
+        for row in np.flatnonzero(batches.magic < 2):
+            at = int(position[row])
+            columns[3][row] = self._check_legacy(data[at - int(position[0]) :][: int(batches.size[row])], at)
+
+    def _tell(
+        self,
+        bad: NDArray[np.bool_],
+        position: NDArray[np.int64],
+        offset: NDArray[np.int64],
+        other: NDArray[np.int64] | None,
+        rule: str,
+        what: str,
+    ) -> None:
+        for row in np.flatnonzero(bad):
+            after = "" if other is None else f" {other[row]}"
+            self._findings.error(
+                rule,
+                self._name,
+                f"the batch at offset {offset[row]} {what}{after}",
+                position=int(position[row]),
+                offset=int(offset[row]),
+            )
+
+    def _check_legacy(self, data: NDArray[np.uint8], position: int) -> int:
+        """CRC-32 and content of a message of magic 0 or 1: the kernel looks at its frame only. Gives its timestamp."""
+        content = data.tobytes()
+        try:
+            message = parse_message(content, where=self._name, position=position)
+            records_of_message(message, limit_bytes=MAX_UNPACKED_BYTES, where=self._name, position=position)
+        except CorruptionError as error:
+            self._whole = False
+            self._bad.add(position)
+            self._findings.error("F-3", self._name, error.message, position=position)
+            return -1
+        return message.timestamp
+
+    def columns(self) -> BatchColumns:
+        if not self._columns:
+            empty = np.zeros(0, np.int64)
+            return BatchColumns(empty, empty, empty, empty)
+        return BatchColumns(*(np.concatenate(parts) for parts in zip(*self._columns, strict=True)))
+
+    def facts(self, columns: BatchColumns) -> SegmentFacts:
+        return SegmentFacts(
+            self._file, len(columns), self._records, columns.end_offset, frozenset(self._bad), self._whole
+        )

@@ -1,0 +1,180 @@
+"""``cleanerd audit``: every place where a key lies, and the proof that it is nowhere."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cleaner.driver import scratch
+from tests.cli.clean_log_dirs import Shell
+from tests.support.log_dirs import LOG_STARTS, write_checkpoint
+from tests.support.logs import encode_legacy, keyed_batch
+from tests.verify import scene as s
+from tests.verify.scene import Scene, make_scene
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with scratch() as root:
+        yield make_scene(root)
+
+
+@pytest.fixture
+def shell(scene: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(scene.log_dir.parent, capsys, monkeypatch)
+
+
+def _audit(shell: Shell, scene: Scene, *arguments: object) -> tuple[int, list[dict[str, Any]]]:
+    """Exit code, and the occurrences of all keys."""
+    answer = shell("audit", s.NAME, scene.log_dir, *arguments, "--json")
+    assert answer.json["schema"] == 1
+    return answer.code, [row for key in answer.json["keys"] for row in key["occurrences"]]
+
+
+def test_every_field(scene: Scene, shell: Shell) -> None:
+    """File, byte of the batch, number of the record, offset, time, size."""
+    code, found = _audit(shell, scene, "--key", "a")
+    assert code == 0
+    assert found == [
+        {
+            "file": str(scene.file(0)), "state": "live", "position": 0, "record": 0, "offset": 3,
+            "timestamp": s.T + 10, "value_bytes": 1, "tombstone": False, "visible": True,
+        },
+        {
+            "file": str(scene.file(14)), "state": "live", "position": len(s.ACTIVE) - len(s.END), "record": 1,
+            "offset": 17, "timestamp": s.T, "value_bytes": 1, "tombstone": False, "visible": True,
+        },
+    ]  # fmt: skip
+
+
+def test_tombstone_and_aborted(scene: Scene, shell: Shell) -> None:
+    """A tombstone still names the key; aborted data is still in the file, though no consumer gets it."""
+    (tombstone,) = _audit(shell, scene, "--key", "c")[1]
+    assert (tombstone["offset"], tombstone["tombstone"], tombstone["value_bytes"]) == (12, True, -1)
+    (aborted,) = _audit(shell, scene, "--key", "z")[1]
+    assert (aborted["offset"], aborted["visible"]) == (14, False)
+
+
+def test_below_the_log_start(scene: Scene, shell: Shell) -> None:
+    write_checkpoint(scene.log_dir / LOG_STARTS, {s.NAME: 4})
+    found = _audit(shell, scene, "--key", "a")[1]
+    assert [(row["offset"], row["visible"]) for row in found] == [(3, False), (17, True)]
+
+
+def test_nowhere(scene: Scene, shell: Shell) -> None:
+    """The erasure proof: exit code 0; --expect-absent gives 1 for a key that is there."""
+    answer = shell("audit", s.NAME, scene.log_dir, "--key", "gone", "--expect-absent")
+    assert answer.code == 0
+    assert answer.out.startswith(f"gone: nowhere in {scene.partition} (4 files, ")
+    assert _audit(shell, scene, "--key", "a", "--expect-absent")[0] == 1
+    assert _audit(shell, scene, "--key", "a")[0] == 0
+
+
+def test_every_kind_of_file(scene: Scene, shell: Shell) -> None:
+    """Files that wait to be deleted, swapped in or thrown away, and staged ones."""
+    secret = keyed_batch(0, [("other", "1"), ("secret", "2")], codec=4)
+    places = {
+        "deleted": scene.file(3, ".log.deleted"),
+        "swap": scene.file(3, ".log.swap"),
+        "cleaned": scene.file(3, ".log.cleaned"),
+        "staged": scene.partition / ".kstage" / "20261121t010203-0123abcd" / f"{3:020d}.log",
+    }
+    places["staged"].parent.mkdir(parents=True)
+    for path in places.values():
+        path.write_bytes(secret)
+    code, found = _audit(shell, scene, "--key", "secret", "--expect-absent")
+    assert code == 1
+    assert {row["state"]: row["file"] for row in found} == {state: str(path) for state, path in places.items()}
+    assert {(row["offset"], row["record"], row["visible"]) for row in found} == {(1, 1, False)}
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_codecs(scene: Scene, shell: Shell, codec: int) -> None:
+    entries: list[tuple[str | None, str | None]] = [(f"k{row}", "v" * 50) for row in range(200)]
+    scene.put(14, keyed_batch(14, entries, codec=codec))
+    (found,) = _audit(shell, scene, "--key", "k77")[1]
+    assert (found["offset"], found["record"]) == (14 + 77, 77)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_legacy(scene: Scene, shell: Shell, magic: int) -> None:
+    """F-3: messages of the old formats hold keys too."""
+    scene.put(14, encode_legacy(14, b"old", b"v", magic=magic) + encode_legacy(15, b"else", b"v", magic=magic))
+    (found,) = _audit(shell, scene, "--key", "old")[1]
+    assert (found["offset"], found["position"]) == (14, 0)
+
+
+def test_forms_of_keys(scene: Scene, shell: Shell) -> None:
+    """Text, hexadecimal digits, base64, from a file; several at once; the empty key is a key."""
+    scene.put(14, keyed_batch(14, [("é", "1"), ("", "2"), (None, "3")]))
+    raw = "é".encode()
+    assert [row["offset"] for row in _audit(shell, scene, "--key", "é")[1]] == [14]
+    assert [row["offset"] for row in _audit(shell, scene, "--key", raw.hex(), "--hex")[1]] == [14]
+    packed = base64.b64encode(raw).decode()
+    assert [row["offset"] for row in _audit(shell, scene, "--key", packed, "--base64")[1]] == [14]
+    assert [row["offset"] for row in _audit(shell, scene, "--key", "")[1]] == [15]
+    listed = shell.root / "keys"
+    listed.write_text("é\na\nnowhere\n")
+    answer = shell("audit", s.NAME, scene.log_dir, "--keys-file", listed, "--key", "b", "--json")
+    assert {key["key"]: [row["offset"] for row in key["occurrences"]] for key in answer.json["keys"]} == {
+        "b": [11],
+        "é": [14],
+        "a": [3],
+        "nowhere": [],
+    }
+
+
+def test_only_equal_bytes_count(scene: Scene, shell: Shell) -> None:
+    """A key that begins the same, or lies in a value, is another one."""
+    scene.put(14, keyed_batch(14, [("secretly", "secret"), ("secre", "secret")]))
+    assert _audit(shell, scene, "--key", "secret") == (0, [])
+
+
+def test_damage_is_no_proof(scene: Scene, shell: Shell) -> None:
+    """Bytes that cannot be decoded may hold the key: exit code 5, whatever else was found."""
+    scene.patch(scene.file(0), 61, b"\x7f")
+    answer = shell("audit", s.NAME, scene.log_dir, "--key", "gone", "--expect-absent")
+    assert answer.code == 5
+    assert f"{scene.file(0)} at byte 0" in answer.err
+    assert _audit(shell, scene, "--key", "e")[1][0]["offset"] == 6, "what lies behind the damage is found"
+
+
+def test_unreadable_file_is_no_proof(scene: Scene, shell: Shell) -> None:
+    """A file that cannot be opened is told, and the others are searched."""
+    scene.file(0, ".log.deleted").symlink_to(scene.log_dir / "loop")
+    scene.file(1, ".log.swap").mkdir()
+    answer = shell("audit", s.NAME, scene.log_dir, "--key", "e", "--json")
+    assert answer.code == 5
+    assert answer.json["found"] == 1
+    assert len(answer.json["unread"]) == 2
+
+
+def test_table(scene: Scene, shell: Shell) -> None:
+    answer = shell("audit", s.NAME, scene.log_dir, "--key", "c", "--key", "zz")
+    titles, row, nowhere, total = answer.out.splitlines()
+    assert titles.split() == ["key", "file", "byte", "record", "offset", "timestamp", "value", "state", "visible"]
+    assert row.split()[-3:] == ["tombstone", "live", "yes"]
+    assert nowhere.startswith("zz: nowhere in")
+    assert total.startswith("1 records with 1 keys in 4 files, ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        ((s.NAME, "{log_dir}"), 2, "nothing to look for"),
+        ((s.NAME, "{log_dir}", "--key", "xyz", "--hex"), 2, "no hexadecimal key"),
+        ((s.NAME, "{log_dir}", "--key", "?", "--base64"), 2, "no base64 key"),
+        ((s.NAME, "{log_dir}", "--key", "aa", "--base64", "--hex"), 2, "exclude each other"),
+        (("orders", "{log_dir}", "--key", "a"), 2, "not of the form TOPIC-N"),
+        (("orders-7", "{log_dir}", "--key", "a"), 3, "no partition orders-7"),
+    ],
+)
+def test_usage(scene: Scene, shell: Shell, arguments: tuple[str, ...], code: int, text: str) -> None:
+    answer = shell("audit", *(argument.format(log_dir=scene.log_dir) for argument in arguments))
+    assert answer.code == code
+    assert text in " ".join(answer.err.split())

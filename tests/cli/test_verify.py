@@ -1,0 +1,178 @@
+"""``cleanerd verify``: what it takes, what it prints, exit codes (cli.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cleaner.driver import scratch
+from tests.cli.clean_log_dirs import COMPACT, Shell, make
+from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
+from tests.verify import scene as s
+from tests.verify.scene import NOW, Scene, make_scene
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path
+
+
+@pytest.fixture
+def scene(root: Path) -> Scene:
+    return make_scene(root)
+
+
+@pytest.fixture
+def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(root, capsys, monkeypatch)
+
+
+def _verify(shell: Shell, *arguments: object) -> tuple[int, list[dict[str, object]]]:
+    answer = shell("verify", *arguments, "--now-ms", NOW, "--json", "--quiet")
+    assert answer.err == ""
+    document = answer.json
+    assert document["schema"] == 1
+    found = [finding for verified in document["verified"] for finding in verified["findings"]]
+    assert document["errors"] == sum(finding["severity"] == "error" for finding in found)
+    return answer.code, found
+
+
+def test_right_log(scene: Scene, shell: Shell) -> None:
+    """Exit code 0 and a count of what was read, for all three kinds of argument."""
+    for path in (scene.log_dir, scene.partition, scene.file(0), scene.file(0, ".index"), scene.file(7, ".txnindex")):
+        assert _verify(shell, path) == (0, [])
+    answer = shell("verify", scene.log_dir, "--now-ms", NOW)
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.out.splitlines()[-1].startswith("4 segments, 10 batches, 12 records, ")
+    assert answer.out.splitlines()[-1].endswith(": 0 errors, 0 warnings")
+
+
+def test_small_files(scene: Scene, shell: Shell) -> None:
+    """Snapshots, checkpoints and meta.properties on their own."""
+    small = [
+        scene.file(7, ".snapshot"),
+        scene.partition / "leader-epoch-checkpoint",
+        scene.log_dir / CLEANER_CHECKPOINT,
+        scene.log_dir / "meta.properties",
+    ]
+    assert _verify(shell, *small) == (0, [])
+    for path in small:
+        path.write_bytes(b"version=9\n\xff" + path.read_bytes())
+        code, found = _verify(shell, path)
+        assert code == 5
+        assert [finding["file"] for finding in found] == [str(path)]
+
+
+def test_error(scene: Scene, shell: Shell) -> None:
+    """Exit code 5; the finding names rule, file, byte and offset, in the table and in JSON."""
+    scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
+    code, (finding,) = _verify(shell, scene.log_dir)
+    assert code == 5
+    assert finding == {
+        "severity": "error",
+        "rule": "C-45",
+        "file": str(scene.file(0)),
+        "position": len(s.SECOND_CLEANED),
+        "offset": 5,
+        "what": "the record at offset 5 (key 'd') occurs again at offset 13, below the clean point",
+    }
+    answer = shell("verify", scene.log_dir, "--now-ms", NOW)
+    assert answer.code == 5
+    titles, row, total = answer.out.splitlines()
+    assert titles.split() == ["severity", "rule", "file", "byte", "offset", "what"]
+    assert row.split()[:5] == ["error", "C-45", str(scene.file(0)), str(len(s.SECOND_CLEANED)), "5"]
+    assert total.endswith(": 1 errors, 0 warnings")
+
+
+def test_warning_is_no_error(scene: Scene, shell: Shell) -> None:
+    scene.file(0, ".log.deleted").write_bytes(b"")
+    code, (finding,) = _verify(shell, scene.log_dir)
+    assert (code, finding["severity"]) == (0, "warning")
+
+
+def test_clean_to(scene: Scene, shell: Shell) -> None:
+    """The clean point is the checkpoint's; the option wins; a partition on its own has none, which a note says."""
+    assert read_checkpoint(scene.log_dir / CLEANER_CHECKPOINT) == {s.NAME: s.CLEAN_TO}
+    code, found = _verify(shell, scene.partition, "--clean-to", 18)
+    assert (code, [each["offset"] for each in found]) == (5, [3]), "a@3 and a@17"
+    (scene.log_dir / CLEANER_CHECKPOINT).unlink()
+    answer = shell("verify", scene.partition, "--now-ms", NOW)
+    assert answer.code == 0
+    assert "--clean-to" in answer.err
+
+
+def test_against(scene: Scene, shell: Shell) -> None:
+    """--against takes the copy, or the directory it lies in, also for a whole log directory."""
+    scene.put(13, b"")
+    for target in (scene.partition, scene.log_dir):
+        code, found = _verify(shell, target, "--against", scene.copy.parent)
+        assert code == 5
+        assert {each["rule"] for each in found if each["severity"] == "error"} == {"R280-9"}
+    assert _verify(shell, scene.partition, "--against", scene.copy)[0] == 5
+
+
+def test_against_a_directory_without_the_partition(scene: Scene, shell: Shell) -> None:
+    """A partition without a copy is verified, and that it was not compared is told."""
+    code, (finding,) = _verify(shell, scene.log_dir, "--against", scene.partition)
+    assert (code, finding["severity"], finding["file"]) == (0, "warning", str(scene.partition))
+
+
+def test_staged_file(scene: Scene, shell: Shell) -> None:
+    """A segment that waits to be swapped in or deleted can be verified by its name."""
+    path = scene.file(0, ".log.cleaned")
+    path.write_bytes(s.NEW[0])
+    assert _verify(shell, path) == (0, [])
+    path.write_bytes(s.NEW[0][:-1])
+    assert _verify(shell, path)[0] == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("{log_dir}", "--clean-to", 3), "--clean-to is for a partition"),
+        (("{root}",), "neither segments nor a meta.properties"),
+        (("{partition}", "--many-rounds"), "--many-rounds goes with --against"),
+        (("{log_dir}/.kafka_cleanshutdown",), "no name of a file that can be verified"),
+        (("{root}/missing",), "does not exist"),
+        (("{file}", "--against", "{root}"), "--against is for directories"),
+        ((), "Missing argument"),
+    ],
+)
+def test_usage(scene: Scene, shell: Shell, arguments: tuple[object, ...], text: str) -> None:
+    """What makes no sense is exit code 2."""
+    names = {"log_dir": scene.log_dir, "root": shell.root, "partition": scene.partition, "file": scene.file(0)}
+    answer = shell("verify", *(str(argument).format(**names) for argument in arguments))
+    assert answer.code == 2
+    assert text in " ".join(answer.err.split())
+
+
+def test_against_without_segments(scene: Scene, shell: Shell) -> None:
+    (shell.root / "empty").mkdir()
+    answer = shell("verify", scene.partition, "--against", shell.root / "empty")
+    assert answer.code == 1
+    assert "no segment to compare with" in answer.err
+
+
+def test_one_bad_partition_stops_no_other(root: Path, shell: Shell) -> None:
+    """OP-10: a segment that cannot be read is a finding, and the next partition is verified."""
+    path = make_scene(root).log_dir
+    (path / "aaa-0").mkdir()
+    (path / "aaa-0" / f"{0:020d}.log").symlink_to(path / "nowhere")
+    code, found = _verify(shell, path)
+    assert (code, [each["rule"] for each in found]) == (5, ["OP-10"])
+    (path / "orders-0" / f"{0:020d}.log.swap").write_bytes(b"")
+    assert {each["rule"] for each in _verify(shell, path)[1]} == {"OP-10", "S-21"}
+
+
+def test_after_clean(root: Path, shell: Shell) -> None:
+    """What ``cleanerd clean`` leaves is right; before it the same clean point would have been wrong."""
+    path = make(root)
+    assert _verify(shell, path / "orders-0", "--clean-to", 6)[0] == 5
+    assert shell.clean(path, *COMPACT).code == 0
+    assert _verify(shell, path) == (0, [])

@@ -1,0 +1,92 @@
+"""``verify`` beside a real broker with transactions and its own cleaner, after it stopped, after it was killed."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.log_dir import CLEANER_CHECKPOINT
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.log_dir import partitions_in, read_surroundings, verify_in_surroundings
+from cleanerd.verify.partition import Question
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.demo.broker import Broker
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+BROKER = {
+    "log.cleaner.backoff.ms": "200",
+    "log.initial.task.delay.ms": "500",
+    "transaction.state.log.num.partitions": "1",
+    "offsets.topic.num.partitions": "1",
+}
+TOPIC = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.01"}
+
+
+def _transactions(broker: Broker, seed: int, count: int, codec: str) -> None:
+    """Transactions of two producers at once, a third of them aborted."""
+    rng = random.Random(seed)
+    producers = []
+    for row in range(2):
+        settings = {"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "compression.type": codec}
+        producers.append(Producer({**settings, "transactional.id": f"{seed}-{row}"}))
+        producers[-1].init_transactions(30)
+    for _ in range(count):
+        for producer in producers:
+            producer.begin_transaction()
+            for _ in range(rng.randint(1, 40)):
+                value = None if rng.random() < 0.1 else rng.randbytes(1000)
+                producer.produce("t", key=f"k{rng.randint(0, 200)}".encode(), value=value, partition=0)
+                producer.poll(0)
+        for producer in producers:
+            if rng.random() < 0.33:
+                producer.flush(30)
+                producer.abort_transaction(30)
+            else:
+                producer.commit_transaction(30)
+
+
+def _cleaned_to(log_dir: Path) -> int:
+    return read_surroundings(log_dir, Findings()).of(CLEANER_CHECKPOINT, TopicPartition("t", 0)) or 0
+
+
+def _errors(log_dir: Path) -> list[str]:
+    found = Findings()
+    around = read_surroundings(log_dir, found)
+    question = Question(now_ms=time.time_ns() // 1_000_000)
+    verdicts = [verify_in_surroundings(path, around, question) for path in partitions_in(log_dir)]
+    assert {"t-0", "__transaction_state-0", "__cluster_metadata-0"} <= {path.name for path in partitions_in(log_dir)}
+    every = [*found.in_order(), *(each for verdict in verdicts for each in verdict.findings.in_order())]
+    return [f"{each.rule} {each.file}: {each.what}" for each in every if each.severity == "error"]
+
+
+def test_real_broker(broker_43: StartBroker) -> None:
+    broker = broker_43(properties=BROKER)
+    (log_dir,) = broker.log_dirs
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("t", 1, 1, config=TOPIC)])["t"].result(30)
+    _transactions(broker, 1, 60, "none")
+    _transactions(broker, 2, 60, "lz4")
+    deadline = time.monotonic() + 60
+    while _cleaned_to(log_dir) == 0 and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert _cleaned_to(log_dir) > 0, "Kafka's cleaner did nothing"
+    time.sleep(2)  # a round that is under way ends
+    assert _errors(log_dir) == []
+    broker.stop()
+    assert _errors(log_dir) == []
+    assert list((log_dir / "t-0").glob("*.txnindex")), "no aborted transaction is left"
+    broker.start()
+    _transactions(broker, 3, 20, "zstd")
+    broker.kill()
+    assert _errors(log_dir) == []

@@ -1,0 +1,342 @@
+"""``verify`` finds every kind of damage, names the file and the rule, and says nothing of the log without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.verify.finding import Findings, Severity
+from cleanerd.verify.log_dir import read_surroundings, verify_in_surroundings
+from cleanerd.verify.partition import Question
+from tests.cleaner.driver import scratch
+from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, write_checkpoint
+from tests.support.logs import encode_batch, encode_record, seal
+from tests.verify import scene as s
+from tests.verify.scene import NOW, Scene, T, make_scene, record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from cleanerd.verify.finding import Finding
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with scratch() as root:
+        yield make_scene(root)
+
+
+def findings(scene: Scene, against: Path | None, **facts: object) -> list[Finding]:
+    """What is found in the partition and in the log directory's files."""
+    found = Findings()
+    around = read_surroundings(scene.log_dir, found)
+    question = replace(Question(now_ms=NOW, against=against), **facts)  # type: ignore[arg-type]  # by name
+    verdict = verify_in_surroundings(scene.partition, around, question)
+    return [*found.in_order(), *verdict.findings.in_order()]
+
+
+def test_nothing_wrong(scene: Scene) -> None:
+    assert findings(scene, None) == []
+    assert findings(scene, scene.copy) == []
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """``rule`` and end of the file name of the finding; ``against``: it takes the copy to see it."""
+
+    name: str
+    do: Callable[[Scene], object]
+    rule: str
+    file: str = ".log"
+    against: bool = False
+    offset: int | None = None
+
+
+def _rebuilt(key: str, value: str | None, timestamp: int = T + 10, **fields: int) -> bytes:
+    """The batch of the offsets 3 and 4 with another record."""
+    return encode_batch([record(key, value, 0, timestamp)], base_offset=3, last_offset_delta=1, **fields)
+
+
+def _second(batch: bytes) -> Callable[[Scene], None]:
+    return lambda scene: scene.put(0, batch + s.LAST_OF_7_CLEANED)
+
+
+def _tail(batches: bytes) -> Callable[[Scene], None]:
+    return lambda scene: scene.put(14, batches)
+
+
+def _bad_record() -> bytes:
+    """A right checksum over a record that is longer than its length says."""
+    good = encode_record(record("a", "2", 0), offset_delta=0, timestamp_delta=0)
+    payload = bytes([good[0] - 2]) + good[1:]
+    return encode_batch([record("a", "2", 0)], base_offset=3, last_offset_delta=1, payload=payload)
+
+
+def _crc(scene: Scene) -> None:
+    data = scene.file(0).read_bytes()
+    scene.patch(scene.file(0), len(s.SECOND_CLEANED) - 1, bytes([data[len(s.SECOND_CLEANED) - 1] ^ 1]))
+
+
+def _resurrected(scene: Scene) -> None:
+    """The last record of d is gone, and the one before it is there again."""
+    scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
+    scene.put(13, encode_batch([], base_offset=13, leader_epoch=1))
+
+
+def _aborted_is_back(scene: Scene) -> None:
+    visible = encode_batch([record("x", "1", 0)], base_offset=7)
+    scene.put(7, visible + b"".join(s.TRANSACTIONS) + s.HELD)
+
+
+def _epoch_back(scene: Scene) -> None:
+    scene.put(13, encode_batch([record("d", "5", 0)], base_offset=13, leader_epoch=5))
+
+
+def _checkpoint(name: str, offset: int) -> Callable[[Scene], None]:
+    return lambda scene: write_checkpoint(scene.log_dir / name, {s.NAME: offset})
+
+
+def _cut(scene: Scene) -> None:
+    scene.file(7).write_bytes(scene.file(7).read_bytes()[:-9])
+
+
+TIMELESS = encode_batch(s.TOMBSTONE[:1], base_offset=11, last_offset_delta=1, delete_horizon=s.HORIZON)
+MOVED = encode_batch(s.TOMBSTONE, base_offset=11, delete_horizon=s.HORIZON + 1)
+SECOND_BYTES = len(s.SECOND_CLEANED)
+
+DAMAGES = [
+    # against the copy
+    Damage("altered value", _second(_rebuilt("a", "3")), "S-08", against=True, offset=3),
+    Damage("altered key", _second(_rebuilt("q", "2")), "S-08", against=True, offset=3),
+    Damage("altered timestamp", _second(_rebuilt("a", "2", T + 11)), "S-08", against=True, offset=3),
+    Damage("altered producer", _second(_rebuilt("a", "2", producer_id=3)), "C-52", against=True),
+    Damage("altered leader epoch", lambda c: c.put(13, encode_batch([record("d", "5", 0)], base_offset=13)), "C-52",
+           against=True, offset=13),
+    Damage("altered last offset", _second(encode_batch([record("a", "2", 0, T + 10)], base_offset=3)), "C-52",
+           against=True, offset=3),
+    Damage("invented record",
+           _second(encode_batch([record("a", "2", 0, T + 10), record("q", "1", 1)], base_offset=3)), "S-08",
+           against=True, offset=4),
+    Damage("dropped record", _second(encode_batch([], base_offset=3, last_offset_delta=1)), "R280-9", against=True,
+           offset=3),
+    Damage("dropped batch", lambda c: c.put(0, s.LAST_OF_7_CLEANED), "R280-9", against=True, offset=3),
+    Damage("resurrected key", _resurrected, "R534-6", against=True, offset=5),
+    Damage("lost winner of a resurrected key", _resurrected, "R280-9", against=True, offset=13),
+    Damage("aborted record is back", _aborted_is_back, "R534-6", against=True, offset=7),
+    Damage("tombstone gone early", lambda c: c.put(7, b"".join(s.TRANSACTIONS) + TIMELESS), "R280-9", against=True,
+           offset=12),
+    Damage("horizon moved", lambda c: c.put(7, b"".join(s.TRANSACTIONS) + MOVED), "R534-2", against=True, offset=11),
+    Damage("record gone above the clean point",
+           _tail(s.ACTIVE[: -len(s.END)] + encode_batch([record("a", "9", 1)], base_offset=16, leader_epoch=1)),
+           "C-45.1", against=True, offset=16),
+    Damage("batch gone above the clean point", _tail(s.ACTIVE[len(s.ABORTED) :]), "C-45.1", against=True, offset=14),
+    Damage("end of the log gone", _tail(s.ACTIVE[: -len(s.END)]), "R280-9", against=True, offset=16),
+    Damage("last batch of a producer, by the copy", lambda c: c.put(0, s.SECOND_CLEANED), "R192-1", s.NAME,
+           against=True, offset=6),
+    # batches
+    Damage("last batch of a producer, by the snapshot", lambda c: c.put(0, s.SECOND_CLEANED), "R192-1", ".snapshot",
+           offset=6),
+    Damage("cut batch", _cut, "F-1"),
+    Damage("checksum", _crc, "F-2"),
+    Damage("magic", lambda c: c.patch(c.file(0), 16, b"\x07"), "F-1"),
+    Damage("record structure", _second(_bad_record()), "F-2.3"),
+    Damage("order of offsets", lambda c: c.put(0, s.LAST_OF_7_CLEANED + s.SECOND_CLEANED), "F-5", offset=3),
+    Damage("offset of the next segment", lambda c: c.put(7, b"".join(s.TRANSACTIONS) + encode_batch(
+        [record("b", "2", 0)], base_offset=11, last_offset_delta=2)), "F-5", offset=13),
+    Damage("offset below the segment", lambda c: c.put(13, encode_batch([record("d", "5", 0)], base_offset=12)), "F-5",
+           offset=12),
+    # keys
+    Damage("duplicate key", lambda c: c.put(0, s.SECOND_CLEANED + s.LAST_OF_7), "C-45", offset=5),
+    Damage("keyless record", _second(s.SECOND), "C-45.2", offset=4),
+    # indexes
+    Damage("index position", lambda c: c.file(0, ".index").write_bytes(s.offset_entries((6, SECOND_BYTES + 1))), "F-6",
+           ".index", offset=6),
+    Damage("index entry that skips", lambda c: c.file(0, ".index").write_bytes(s.offset_entries((3, SECOND_BYTES))),
+           "F-6", ".index", offset=3),
+    Damage("index entry beyond the end",
+           lambda c: c.file(0, ".index").write_bytes(s.offset_entries((99, SECOND_BYTES))), "F-6", ".index", offset=99),
+    Damage("index of half an entry", lambda c: c.file(0, ".index").write_bytes(b"\1" * 12), "F-6", ".index"),
+    Damage("index that falls", lambda c: c.file(0, ".index").write_bytes(s.offset_entries((6, 90), (4, 95))), "F-6",
+           ".index"),
+    Damage("time index without its last entry", lambda c: c.file(7, ".timeindex").write_bytes(b""), "H-25",
+           ".timeindex"),
+    Damage("time index with another time", lambda c: c.file(0, ".timeindex").write_bytes(s.time_entries((T + 11, 4))),
+           "F-7", ".timeindex", offset=4),
+    Damage("time index entry that skips", lambda c: c.file(0, ".timeindex").write_bytes(s.time_entries((T + 10, 6))),
+           "F-7", ".timeindex", offset=6),
+    # transaction index
+    Damage("stray transaction", lambda c: c.file(7, ".txnindex").write_bytes(
+        s.txn_index((9, 7, 8, 9), (9, 9, 11, 12))), "F-8", ".txnindex", offset=11),
+    Damage("transaction that was committed", lambda c: c.file(7, ".txnindex").write_bytes(
+        s.txn_index((9, 7, 8, 9), (9, 9, 10, 11))), "F-8", ".txnindex", offset=10),
+    Damage("missing transaction", lambda c: c.file(14, ".txnindex").unlink(), "C-69", ".txnindex", offset=15),
+    Damage("transaction that begins late", lambda c: c.file(14, ".txnindex").write_bytes(s.txn_index((9, 15, 15, 16))),
+           "F-8", ".txnindex", offset=15),
+    Damage("transaction that hides another",
+           lambda c: c.file(14, ".txnindex").write_bytes(s.txn_index((9, 9, 15, 16))), "F-8", ".txnindex", offset=15),
+    Damage("transaction of another producer",
+           lambda c: c.file(14, ".txnindex").write_bytes(s.txn_index((8, 14, 15, 16))), "F-8", ".txnindex", offset=15),
+    # producer snapshots
+    Damage("last sequence", lambda c: c.file(7, ".snapshot").write_bytes(s.snapshot((7, 0, 5, 6, 1, T, -1, -1))),
+           "F-10", ".snapshot", offset=6),
+    Damage("producer missing", lambda c: c.file(14, ".snapshot").write_bytes(s.snapshot(s.NINE)), "F-10", ".snapshot",
+           offset=6),
+    Damage("producer's old offset",
+           lambda c: c.file(14, ".snapshot").write_bytes(s.snapshot((7, 0, 0, 5, 0, T, -1, -1), s.NINE)), "F-10",
+           ".snapshot", offset=5),
+    Damage("snapshot checksum", lambda c: c.patch(c.file(7, ".snapshot"), 12, b"\xff"), "F-10", ".snapshot"),
+    # small files
+    Damage("epoch goes back", _epoch_back, "F-9", offset=14),
+    Damage("epoch checkpoint, later start",
+           lambda c: (c.partition / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 14\n"), "F-9",
+           "leader-epoch-checkpoint", offset=13),
+    Damage("epoch checkpoint, earlier start",
+           lambda c: (c.partition / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 11\n"), "F-9",
+           "leader-epoch-checkpoint", offset=11),
+    Damage("epoch checkpoint in disorder",
+           lambda c: (c.partition / "leader-epoch-checkpoint").write_text("0\n2\n1 13\n0 0\n"), "F-9",
+           "leader-epoch-checkpoint"),
+    Damage("epoch checkpoint, no number",
+           lambda c: (c.partition / "leader-epoch-checkpoint").write_text("0\n1\n0 x\n"), "F-9",
+           "leader-epoch-checkpoint"),
+    Damage("partition.metadata", lambda c: (c.partition / "partition.metadata").write_text("version: 0\n"), "F-5",
+           "partition.metadata"),
+    Damage("left over .swap", lambda c: c.file(0, ".log.swap").write_bytes(s.NEW[0]), "S-21", ".swap"),
+    Damage("cleaner checkpoint", _checkpoint(CLEANER_CHECKPOINT, 19), "F-11", CLEANER_CHECKPOINT, offset=19),
+    Damage("recovery point", _checkpoint(RECOVERY_POINTS, 19), "F-11", RECOVERY_POINTS, offset=19),
+    Damage("log start", _checkpoint(LOG_STARTS, 19), "F-11", LOG_STARTS, offset=19),
+    Damage("high watermark", _checkpoint(HIGH_WATERMARKS, 19), "F-11", HIGH_WATERMARKS, offset=19),
+    Damage("checkpoint of too few lines", lambda c: (c.log_dir / RECOVERY_POINTS).write_text("0\n2\norders 0 1\n"),
+           "F-11", RECOVERY_POINTS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.name)
+def test_damage(scene: Scene, damage: Damage) -> None:
+    damage.do(scene)
+    found = findings(scene, scene.copy if damage.against else None)
+    errors = [each for each in found if each.severity is Severity.ERROR]
+    matching = [each for each in errors if each.rule == damage.rule and each.file.endswith(damage.file)]
+    assert matching, [f"{each.rule} {each.file} {each.offset}: {each.what}" for each in found]
+    if damage.offset is not None:
+        assert damage.offset in {each.offset for each in matching}
+    if damage.against and damage.rule != "R192-1":
+        rules = {each.rule for each in findings(scene, None)}
+        assert damage.rule not in rules, "the copy is not what it takes to see it"
+
+
+def test_how_many_damages() -> None:
+    assert len({damage.name for damage in DAMAGES}) == len(DAMAGES) >= 50
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [(".log.cleaned", "S-21"), (".index.deleted", "F-12"), (".index", "F-6"), (".snapshot", "F-10")],
+)
+def test_warnings(scene: Scene, name: str, rule: str) -> None:
+    """What a broker removes when it starts is told, but is no error: a segment's files without it, old snapshots."""
+    scene.file(3, name).write_bytes(s.snapshot() if name == ".snapshot" else b"")
+    (found,) = findings(scene, None)
+    assert (found.severity, found.rule) == (Severity.WARNING, rule)
+    assert found.file.endswith(name)
+
+
+def test_snapshot_of_a_log_that_was_cut(scene: Scene) -> None:
+    """A snapshot behind the end of the log speaks of batches that are no more; a broker removes it."""
+    later = s.snapshot((7, 0, 9, 40, 0, T, -1, -1), s.NINE)
+    scene.file(41, ".snapshot").write_bytes(later)
+    (found,) = findings(scene, None)
+    assert (found.severity, found.rule) == (Severity.WARNING, "F-10")
+
+
+def test_staging_directory(scene: Scene) -> None:
+    (scene.partition / ".kstage").mkdir()
+    (found,) = findings(scene, None)
+    assert (found.severity, found.rule) == (Severity.WARNING, "S-22")
+
+
+def test_cut_tail_of_a_crash(scene: Scene) -> None:
+    """A broker that was not stopped cleanly leaves half a batch, and a preallocated segment has zeros: no errors."""
+    whole = scene.file(14).read_bytes()
+    (scene.log_dir / ".kafka_cleanshutdown").unlink()
+    for tail in (s.END[:-1].replace(struct_offset(16), struct_offset(18)), bytes(5000)):
+        scene.file(14).write_bytes(whole + tail)
+        (found,) = findings(scene, None)
+        assert (found.severity, found.position) == (Severity.WARNING, len(whole))
+    scene.file(13).write_bytes(scene.file(13).read_bytes() + bytes(100))
+    assert any(each.severity is Severity.ERROR for each in findings(scene, None)), "not in a sealed segment"
+
+
+def struct_offset(offset: int) -> bytes:
+    return offset.to_bytes(8, "big")
+
+
+def test_after_damage_goes_on(scene: Scene) -> None:
+    """One bad batch hides nothing of what comes after it: in its segment, and in the others."""
+    flipped = bytearray(s.SECOND_CLEANED)
+    flipped[-1] ^= 1
+    scene.put(0, bytes(flipped) + s.LAST_OF_7)
+    found = {(each.rule, each.offset) for each in findings(scene, None)}
+    assert ("F-2", 3) in found
+    assert ("C-45", 5) in found
+
+
+def test_expired_tombstone(scene: Scene) -> None:
+    """R534-2: past its horizon a tombstone may go; without a horizon only if several rounds lie between."""
+    scene.put(7, b"".join(s.TRANSACTIONS) + TIMELESS)
+    assert {each.rule for each in findings(scene, scene.copy)} == {"R280-9"}
+    assert findings(scene, scene.copy, now_ms=s.HORIZON) == []
+    plain = encode_batch(s.TOMBSTONE, base_offset=11)
+    (scene.copy / f"{7:020d}.log").write_bytes(s.OLD[7][: -len(s.HELD)] + plain)
+    assert {each.rule for each in findings(scene, scene.copy, now_ms=s.HORIZON)} == {"R280-9"}
+    assert findings(scene, scene.copy, now_ms=s.HORIZON, many_rounds=True) == []
+
+
+def test_only_the_replaced_segments(scene: Scene) -> None:
+    """The copy may be what was replaced alone, under the names that a swap leaves."""
+    for base in (13, 14):
+        (scene.copy / f"{base:020d}.log").unlink()
+    for name in (".log", ".index", ".timeindex"):
+        path = scene.copy / f"{7:020d}{name}"
+        path.rename(path.with_name(path.name + ".deleted"))
+    assert findings(scene, scene.copy) == []
+    scene.put(7, b"".join(s.TRANSACTIONS) + TIMELESS)
+    assert {each.rule for each in findings(scene, scene.copy)} == {"R280-9"}
+
+
+def test_log_has_grown_since_the_copy(scene: Scene) -> None:
+    """What was written after the copy was made is not missing from it, and may supersede what is in it."""
+    later = encode_batch([record("d", "6", 0)], base_offset=18, leader_epoch=1)
+    scene.put(14, s.ACTIVE + later)
+    assert findings(scene, scene.copy) == []
+    scene.put(13, encode_batch([], base_offset=13, leader_epoch=1))
+    assert {each.rule for each in findings(scene, scene.copy)} == {"R280-9"}
+    assert {each.rule for each in findings(scene, scene.copy, clean_to=19)} == {"C-45"}, "a@3 and a@17"
+
+
+@pytest.mark.parametrize("memory_bytes", [1, 1 << 20])
+def test_memory(scene: Scene, memory_bytes: int) -> None:
+    """With next to no memory the keys go to files, and the findings are the same."""
+    _resurrected(scene)
+    found = [(each.rule, each.offset) for each in findings(scene, scene.copy, memory_bytes=memory_bytes)]
+    assert ("R534-6", 5) in found
+    assert ("R280-9", 13) in found
+
+
+def test_limit(scene: Scene) -> None:
+    """Findings over the limit are counted."""
+    batches = b"".join(encode_batch([record("k", "1", 0)], base_offset=offset) for offset in range(5))
+    scene.put(0, batches + s.LAST_OF_7_CLEANED)
+    question = Question(now_ms=NOW, limit=2, clean_to=7)
+    verdict = verify_in_surroundings(scene.partition, read_surroundings(scene.log_dir, Findings()), question)
+    assert [each.rule for each in verdict.findings.kept] == ["C-45", "C-45"]
+    assert (verdict.findings.errors, verdict.findings.omitted) == (4, 2)
+    assert "(key 'k')" in verdict.findings.kept[0].what
+
+
+def test_sealed_damage_has_a_right_checksum() -> None:
+    """The damages of records are such that only decoding or the copy shows them."""
+    assert seal(_bad_record()) == _bad_record()
