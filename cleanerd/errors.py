@@ -5,6 +5,7 @@
     CleanerdError                 exit code 1: anything else (no space, unreadable file)
     ├── ConfigError               3: a setting, or a file that holds settings, is wrong
     ├── RefusedError              4: cleanerd will not touch this now
+    │   ├── OutOfRangeError         the command line asks for what this log cannot give
     │   ├── LogDirBusyError         somebody (a broker) has the log directory or a segment open
     │   ├── UnsupportedLogError     data that this version does not know how to clean
     │   └── StalePlanError          the log changed under the plan
@@ -43,6 +44,10 @@ class RefusedError(CleanerdError):
     """Cleaning is possible in principle, but not now or not by this version."""
 
     exit_code = 4
+
+
+class OutOfRangeError(RefusedError):
+    """An offset on the command line lies outside of what this log allows; nothing is wrong with the log."""
 
 
 class LogDirBusyError(RefusedError):

@@ -32,7 +32,7 @@ from cleanerd.cleaner.plan import CleaningPlan, Source, fingerprint, new_hash_ke
 from cleanerd.cleaner.result import CleaningResult, Dropped
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, survey
-from cleanerd.errors import CleanerdError, LogDirBusyError, RefusedError
+from cleanerd.errors import CleanerdError, LogDirBusyError, OutOfRangeError, RefusedError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name, parse_file_name
 from cleanerd.log.aborted import read_aborted
 from cleanerd.log.partition import read_partition
@@ -64,6 +64,8 @@ def clean_partition(
     where = str(locked.log_dir.path)
     try:
         return _clean(locked, name, config, wishes, progress)
+    except OutOfRangeError as error:
+        return CleaningResult(name, where, "skipped", str(error), error=error)
     except LogDirBusyError as error:
         return CleaningResult(name, where, "quarantined", str(error), error=error)
     except (CleanerdError, OSError) as caught:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.plan import fingerprint
 from cleanerd.cleaner.verdict import Verdict, verdict
-from cleanerd.errors import RefusedError
+from cleanerd.errors import OutOfRangeError
 from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
 from cleanerd.log.clean_point import PartitionState, StateStore, still_valid
 from cleanerd.log.partition import PartitionLog, read_partition
@@ -71,7 +71,7 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
 
     Raises:
         CorruptionError, CleanerdError: it cannot be read.
-        RefusedError: ``--first-dirty`` or ``--up-to`` lie outside of what is possible.
+        OutOfRangeError: ``--first-dirty`` or ``--up-to`` lie outside of what is possible.
     """
     log = read_partition(log_dir, name)
     with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:
@@ -110,7 +110,7 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
 
 def _asked_for(offset: int, log: PartitionLog, log_end: int) -> int:
     if not log.log_start_offset <= offset <= log_end:
-        raise RefusedError(
+        raise OutOfRangeError(
             f"--first-dirty {offset} lies outside the log {log.log_start_offset}..{log_end}", where=str(log.path)
         )
     return offset
@@ -144,7 +144,7 @@ def _end_offset(name: TopicPartition, bounds: Bounds, wishes: Wishes) -> int:
     if wishes.up_to_offset is None:
         return bounds.bound.offset
     if wishes.up_to_offset > bounds.bound.offset:
-        raise RefusedError(
+        raise OutOfRangeError(
             f"--up-to {wishes.up_to_offset} is above the bound {bounds.bound.offset} of {name}, "
             f"which is set by {bounds.bound.limited_by}",
         )

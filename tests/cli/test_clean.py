@@ -246,6 +246,16 @@ def test_options_that_make_no_sense(root: Path, shell: Shell, options: tuple[str
     assert tree(path) == before
 
 
+@pytest.mark.parametrize("option", [("--first-dirty", "8"), ("--up-to", "7")])
+def test_offset_out_of_range_is_no_quarantine(root: Path, shell: Shell, option: tuple[str, str]) -> None:
+    """A slip on the command line says nothing about the log: skipped, and nothing is remembered of it."""
+    path = make(root)
+    answer = shell.clean(path, *option, "--json")
+    assert answer.code == 4
+    assert answer.json["partitions"][0]["outcome"] == "skipped"
+    assert not list(root.rglob("partitions/*/*.json"))
+
+
 def test_range_of_offsets(root: Path, shell: Shell) -> None:
     """--first-dirty, --up-to: the end of the log and the bound themselves are allowed."""
     path = make(root)
