@@ -181,6 +181,18 @@ class _Duel:
             outcome = self._turn(turn, self._start(turn, dirty))
             dirty = outcome.kafka.end_offset
             yield outcome
+            if self._holds_a_marker(outcome):
+                return
+
+    def _holds_a_marker(self, outcome: Outcome) -> bool:
+        """A transaction's data batch that ours alone has, because it ends a group (U-13), keeps its marker (C-37).
+
+        Without the marker a broker would take the transaction for open. So from here on ours is behind Kafka's.
+        """
+        if not outcome.comparison.additions:
+            return False
+        kept = {base for base, _ in outcome.comparison.additions}
+        return any(b.base in kept and b.transactional and not b.control for b in self._judge.dump(self._ours).batches)
 
     def _swap(self) -> None:
         aside = self._work / "aside"
