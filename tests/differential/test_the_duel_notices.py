@@ -22,6 +22,7 @@ from tests.differential import (
     test_partial,
     test_producers,
     test_tombstones,
+    test_transaction_scenarios,
     test_transactions,
 )
 
@@ -43,6 +44,7 @@ CELLS = {
         *test_producers.CELLS,
         *test_tombstones.CELLS,
         *test_transactions.CELLS,
+        *test_transaction_scenarios.CELLS,
     )
 }
 
