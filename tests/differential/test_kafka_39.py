@@ -15,6 +15,8 @@ from tests.differential import (
     test_records,
     test_shapes,
     test_tombstones,
+    test_transaction_scenarios,
+    test_transactions,
 )
 from tests.differential.cell import Cell, parameters
 from tests.differential.duel import play
@@ -39,6 +41,8 @@ CELLS = [
     *test_producers.CELLS[:24:5],
     *test_records.CELLS[:30:7],
     *test_further_rounds.CELLS[:4],
+    *test_transactions.CELLS[4::5],
+    *test_transaction_scenarios.CELLS[1::4],
 ]
 
 
