@@ -16,7 +16,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.cleaner.manifest import staging_path
+from cleanerd.cleaner.manifest import STAGING, staging_path
 
 if TYPE_CHECKING:
     from cleanerd.apply.files import PartitionFiles
@@ -44,9 +44,10 @@ class Journal:
         self._name = f"{self._directory}/{JOURNAL}"
 
     def begin(self, group: ManifestGroup) -> None:
-        """S-32: before the commit point of ``group``. On the disk when this returns."""
+        """S-32: before the commit point of ``group``. On the disk when this returns, the way to it included."""
         self._append(f"begin {self._plan_id} {group.base} {group.end}")
         self._files.fsync_directory(self._directory)
+        self._files.fsync_directory(STAGING)
 
     def done(self, group: ManifestGroup) -> None:
         """S-38: nothing is left to do for ``group``. On the disk when this returns."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -88,9 +89,15 @@ def clean_partition(
         return _clean(locked, name, config, wishes, progress)
     except LogDirBusyError as error:
         return CleaningResult(name, where, "quarantined", str(error), error=error)
-    except CleanerdError as error:
+    except (CleanerdError, OSError) as caught:
+        error = caught if isinstance(caught, CleanerdError) else _refused_by_system(caught, where)
         _remember_quarantine(locked, name, str(error))
         return CleaningResult(name, where, "quarantined", str(error), error=error)
+
+
+def _refused_by_system(error: OSError, where: str) -> CleanerdError:
+    """What the system refused outside of the places that know better how to tell it."""
+    return CleanerdError(error.strerror or str(error), where=str(error.filename or where))
 
 
 def _clean(
@@ -334,17 +341,19 @@ def _remember(
     """The clean point, then Kafka's checkpoint, in this order (U-10)."""
     if not found.moves_clean_point:
         return
-    last = next(segment for segment in reversed(after.segments) if segment.base < plan.end_offset)
+    # What was clean beyond the end of this cleaning (--up-to) still is.
+    offset = max(plan.end_offset, found.proven_offset)
+    last = next(segment for segment in reversed(after.segments) if segment.base < offset)
     point = CleanPoint(
-        offset=plan.end_offset,
-        leader_epoch=after.leader_epoch_at(plan.end_offset - 1),
+        offset=offset,
+        leader_epoch=after.leader_epoch_at(offset - 1),
         fingerprint=plan.fingerprint,
         last_segment=LastSegment.of(last),
     )
     state = PartitionState(point, None, {**result.to_json(), "finished_ms": time.time_ns() // 1_000_000})
     locked.store.save(locked.log_dir, after, state)
     if plan.strategy == "offset":
-        write_cleaner_checkpoint(locked.log_dir.path, plan.name, plan.end_offset)
+        write_cleaner_checkpoint(locked.log_dir.path, plan.name, offset)
 
 
 def _remember_quarantine(locked: LockedDir, name: TopicPartition, reason: str) -> None:
@@ -357,9 +366,23 @@ def _remember_quarantine(locked: LockedDir, name: TopicPartition, reason: str) -
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """SIGINT and SIGTERM are delivered when the block is through: a group is swapped whole."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    """SIGINT and SIGTERM are delivered when the block is through: a group is swapped whole.
+
+    Handlers are exchanged, because blocking the signals in this thread does not help: any other thread (NumPy's) may
+    take them, and Python runs the handler here all the same.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread only
+        return
+    waiting: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    exchanged = {number: handler for number, handler in handlers.items() if handler not in {None, signal.SIG_IGN}}
+    for number in exchanged:
+        signal.signal(number, lambda received, _frame: waiting.append(received))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number, handler in exchanged.items():
+            signal.signal(number, handler)
+        if waiting:
+            signal.raise_signal(waiting[0])

@@ -207,8 +207,10 @@ def _newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> ND
 def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], txn_entries: int) -> Outcome:
     """What grouping has to know; the size of rebuilt batches is their size times the share of records kept."""
     actions = retention.actions
+    closing_bytes = 0
     if len(actions):
         actions = end_of_group(actions, int(counts[-1]))
+        closing_bytes = HEADER_BYTES if retention.actions[-1] == ACTION_DROP else 0
     sizes = evidence.sizes().astype(np.float64)
     share = np.divide(retention.kept_by_batch, counts, out=np.ones(len(counts)), where=counts > 0)
     written = np.where(actions == ACTION_COPY, sizes, HEADER_BYTES + (sizes - HEADER_BYTES) * share)
@@ -223,4 +225,5 @@ def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np
         changed=bool((actions != ACTION_COPY).any()) or txn_entries != evidence.stored_txn_entries(),
         min_timestamp_ms=evidence.min_timestamp_ms,
         max_timestamp_ms=evidence.max_timestamp_ms,
+        closing_bytes=closing_bytes,
     )

@@ -9,7 +9,8 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.errors import UnsupportedLogError
-from cleanerd.policy.grouping import MAX_SEGMENT_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from cleanerd.policy.tombstone import new_horizon_ms
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def rewrite_group(
 
     Raises:
         GroupTooLargeError: more than one source, and the output passes ``segment_bytes``.
-        UnsupportedLogError: one source alone gives more than a segment can hold (2^31 - 1 bytes).
+        UnsupportedLogError: one source alone gives more than a segment can hold (2^31 - 1 bytes or relative offsets).
         CorruptionError: a batch that stays is damaged.
     """
     target = _Target(plan, group[0].source.base, output)
@@ -134,6 +135,7 @@ def rewrite_group(
         actions = member.actions_at(ends_group=row == last)
         batch = 0
         for written in _rewritten(plan, reader, member, actions):
+            _check_offsets(plan, member, target.base, written)
             if target.index.position + len(written.data) > min(limit, MAX_SEGMENT_BYTES):
                 if row > 0:
                     raise GroupTooLargeError(row)
@@ -147,6 +149,17 @@ def rewrite_group(
             batch += written.batches_read
             progress(written.consumed)
     return target.finish(b"".join(member.txn_entries.tobytes() for member in group))
+
+
+def _check_offsets(plan: CleaningPlan, member: SegmentDecision, base: int, written: _kernel.Written) -> None:
+    """Grouping keeps within the limit, but one segment alone may pass it (C-67: brokers before KAFKA-5413)."""
+    last_offset = int(written.last_offset[-1]) if len(written) else base
+    if last_offset - base > MAX_RELATIVE_OFFSET:
+        raise UnsupportedLogError(
+            f"offset {last_offset} is more than {MAX_RELATIVE_OFFSET} above the base {member.source.base} of its segment: "
+            "this version does not split segments",
+            where=f"{plan.path}/{file_name(member.source.base, SEGMENT_SUFFIX)}",
+        )
 
 
 def _rewritten(

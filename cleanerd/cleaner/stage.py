@@ -42,20 +42,31 @@ class Staging:
         self.directory = -1
 
     def __enter__(self) -> Self:
-        with self._told("cannot be made"):
-            with suppress(FileExistsError):
-                os.mkdir(STAGING, 0o755, dir_fd=self._partition)
-            name = f"{STAGING}/{self._plan.plan_id}"
-            os.mkdir(name, 0o755, dir_fd=self._partition)
-            self.directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._partition)
-            self._give_directory(STAGING)
-            self._give_directory(name)
-            self._put(PLAN, json.dumps(self._plan.to_json(), indent=1).encode())
+        try:
+            with self._told("cannot be made"):
+                self._make()
+        except BaseException:
+            self.discard()
+            self._close()
+            raise
         return self
+
+    def _make(self) -> None:
+        with suppress(FileExistsError):
+            os.mkdir(STAGING, 0o755, dir_fd=self._partition)
+        name = f"{STAGING}/{self._plan.plan_id}"
+        os.mkdir(name, 0o755, dir_fd=self._partition)
+        self.directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._partition)
+        self._give_directory(STAGING)
+        self._give_directory(name)
+        self._put(PLAN, json.dumps(self._plan.to_json(), indent=1).encode())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self.directory >= 0:
             os.close(self.directory)
             self.directory = -1
@@ -119,11 +130,13 @@ class Staging:
 
     def discard(self) -> None:
         """Remove what was staged: the plan is given up, the log stays as it was. Never fails."""
-        with suppress(OSError):
-            for name in os.listdir(self.directory):
-                os.unlink(name, dir_fd=self.directory)
-            os.rmdir(f"{STAGING}/{self._plan.plan_id}", dir_fd=self._partition)
-            os.rmdir(STAGING, dir_fd=self._partition)
+        if self.directory >= 0:
+            with suppress(OSError):
+                for name in os.listdir(self.directory):
+                    os.unlink(name, dir_fd=self.directory)
+        for name in (f"{STAGING}/{self._plan.plan_id}", STAGING):
+            with suppress(OSError):
+                os.rmdir(name, dir_fd=self._partition)
 
     def _create(self, name: str) -> int:
         with self._told("cannot be staged"):

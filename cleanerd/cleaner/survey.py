@@ -39,10 +39,11 @@ class Wishes:
 class Survey:
     """One partition, looked at.
 
-    ``moves_clean_point`` is false when ``--first-dirty`` left out a part that nothing shows to be clean: then the log
-    is not clean up to ``end_offset`` afterwards, and nobody may be told so. ``verdict`` is what
-    speaks against cleaning now. ``notes`` are things that the operator should know either way (repairs of C-03,
-    state that was outdated).
+    ``proven_offset`` is up to where the log is provably clean as it lies there. ``moves_clean_point`` is false when
+    ``--first-dirty`` left out a part that nothing shows to be clean: then the log is not clean up to ``end_offset``
+    afterwards, and nobody may be told so. ``verdict`` is what speaks against cleaning now. ``notes`` are things that
+    the operator should know either way (repairs of C-03, state that
+    was outdated).
     """
 
     log: PartitionLog
@@ -50,6 +51,7 @@ class Survey:
     bounds: Bounds
     end_offset: int
     first_dirty_origin: str
+    proven_offset: int
     moves_clean_point: bool
     verdict: Verdict | None
     notes: tuple[str, ...]
@@ -96,6 +98,7 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
         bounds=bounds,
         end_offset=end,
         first_dirty_origin=origin,
+        proven_offset=proven,
         moves_clean_point=first <= proven,
         verdict=verdict(log_dir, config, bounds, end, now_ms=wishes.now_ms, force=wishes.force, unclean=wishes.unclean),
         notes=tuple(notes),

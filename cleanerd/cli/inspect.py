@@ -58,7 +58,7 @@ KINDS: Final[dict[str, Callable[[Path, Selection], Inspection]]] = {
     "clean-shutdown": lambda path, _selection: files.inspect_clean_shutdown(path),
     "json": lambda path, _selection: files.inspect_json(path, path.name),
     "lock": lambda path, _selection: files.inspect_lock(path),
-    "journal": lambda path, selection: files.inspect_text(path, "journal of a swap", selection),
+    "journal": files.inspect_journal,
 }
 """What ``--as`` takes, and who decodes it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cli.inspect_report import Inspection, Selection, Table, moment, number, words
@@ -195,9 +196,12 @@ def _read_json(path: Path) -> Any:
         raise CorruptionError("JSON nested too deeply", where=str(path), position=0) from None
 
 
-def inspect_text(path: Path, kind: str, selection: Selection) -> Inspection:
-    """A file of lines, such as the journal of a swap."""
-    table = Table("lines", (words("line", "line"),), selection.limit)
-    for line in path.read_bytes().decode("utf-8", "backslashreplace").splitlines():
-        table.add({"line": line})
-    return Inspection(str(path), kind, {"lines_in_all": len(table.rows) + table.omitted}, [table])
+def inspect_journal(path: Path, selection: Selection) -> Inspection:
+    """The journal of a swap: lines with a CRC-32 at the end; a torn line counts for nothing, its size is shown."""
+    table = Table("lines", (words("line", "line"), words("counts", "whole")), selection.limit)
+    for line in path.read_bytes().splitlines():
+        text, _, crc = line.rpartition(b" ")
+        whole = bool(text) and crc == b"%08x" % zlib.crc32(text)
+        table.add({"line": text.decode("ascii", "replace") if whole else f"{len(line)} bytes", "whole": whole})
+    facts: dict[str, object] = {"line_count": len(table.rows) + table.omitted}
+    return Inspection(str(path), "journal of a swap", facts, [table])

@@ -165,14 +165,14 @@ def _decode(stored: StoredBatch, *, need_records: bool) -> tuple[dict[str, objec
             if need_records
             else None
         )
-        return _header_row(header, position), records
+        return _header_row(header, where, position), records
     message = parse_message(stored.data, where=where, position=position)
     # How many messages are in a wrapper, and where it starts, only unpacking tells.
     inner = records_of_message(message, limit_bytes=MAX_UNPACKED_BYTES, where=where, position=position)
-    return _message_row(message, inner, position), inner
+    return _message_row(message, inner, where, position), inner
 
 
-def _header_row(header: BatchHeader, position: int) -> dict[str, object]:
+def _header_row(header: BatchHeader, where: str, position: int) -> dict[str, object]:
     named = {
         "transactional": header.is_transactional,
         "control": header.is_control,
@@ -186,7 +186,7 @@ def _header_row(header: BatchHeader, position: int) -> dict[str, object]:
         "last_offset": header.last_offset,
         "records": header.record_count,
         "magic": header.magic,
-        "codec": _codec_name(header.codec, position),
+        "codec": _codec_name(header.codec, where, position),
         "flags": [name for name, is_set in named.items() if is_set],
         "attributes": header.attributes,
         "base_timestamp": None if header.delete_horizon_ms is not None else header.base_timestamp,
@@ -201,7 +201,7 @@ def _header_row(header: BatchHeader, position: int) -> dict[str, object]:
     }
 
 
-def _message_row(message: LegacyMessage, inner: list[Record], position: int) -> dict[str, object]:
+def _message_row(message: LegacyMessage, inner: list[Record], where: str, position: int) -> dict[str, object]:
     return {
         "position": position,
         "size_bytes": message.size_bytes,
@@ -209,7 +209,7 @@ def _message_row(message: LegacyMessage, inner: list[Record], position: int) -> 
         "last_offset": message.offset,
         "records": len(inner),
         "magic": message.magic,
-        "codec": _codec_name(message.codec, position),
+        "codec": _codec_name(message.codec, where, position),
         "flags": ["append time"] if message.attributes & TIMESTAMP_TYPE else [],
         "attributes": message.attributes,
         "base_timestamp": None,
@@ -224,9 +224,9 @@ def _message_row(message: LegacyMessage, inner: list[Record], position: int) -> 
     }
 
 
-def _codec_name(codec: int, position: int) -> str:
+def _codec_name(codec: int, where: str, position: int) -> str:
     if codec >= len(CODEC_NAMES):
-        raise CorruptionError(f"codec {codec} is unknown", position=position)
+        raise CorruptionError(f"codec {codec} is unknown", where=where, position=position)
     return CODEC_NAMES[codec]
 
 

@@ -10,7 +10,7 @@ import click
 
 from cleanerd.apply.offline import Means
 from cleanerd.cleaner.survey import Wishes
-from cleanerd.errors import CleanerdError, ConfigError
+from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.format.properties import read_properties
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
@@ -180,7 +180,7 @@ def parse_partitions(values: Sequence[str]) -> tuple[TopicPartition, ...]:
         if name is None:
             raise click.BadParameter(f"{value!r} is not of the form TOPIC-N", param_hint="--partition")
         if name.topic in NEVER_CLEANED:
-            raise CleanerdError("is never cleaned by anybody but its own raft layer", where=value)
+            raise RefusedError("is never cleaned by anybody but its own raft layer", where=value)
         names.append(name)
     return tuple(names)
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 STATE_FORMAT = 1
 
+# What json and the conversions below raise for bytes that are no state file.
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
 
 @dataclass(frozen=True, slots=True)
 class LastSegment:
@@ -86,7 +89,7 @@ class StateStore:
             return None
         except OSError as error:
             self.warnings.append(f"{path}: cannot be read ({error.strerror}); counts as absent")
-        except (ValueError, KeyError, TypeError) as error:
+        except _DAMAGE as error:
             self.warnings.append(f"{path}: damaged ({error}); set aside, counts as absent")
             try:
                 path.replace(path.with_suffix(".damaged"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cleanerd.errors import CorruptionError
+from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
 from cleanerd.format.names import MAX_OFFSET, SNAPSHOT_SUFFIX, file_name
@@ -20,6 +20,7 @@ from cleanerd.format.snapshot import read_snapshot
 from cleanerd.policy.producer import LastRecords
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -82,25 +83,33 @@ def read_producers(log: PartitionLog, reader: SegmentReader, *, until: int = MAX
     Raises:
         CorruptionError: the log itself is damaged after the snapshot.
     """
-    producers, snapshot_offset, damaged = _newest_snapshot(log, until)
-    end = _replay(log, reader, producers, snapshot_offset, until)
-    return ProducerState(producers, end, snapshot_offset, tuple(damaged))
-
-
-def _newest_snapshot(log: PartitionLog, until: int) -> tuple[dict[int, Producer], int, list[str]]:
     damaged: list[str] = []
+    for offset, producers in _snapshots(log, until, damaged):
+        end = _replay(log, reader, producers, offset, until)
+        if offset <= end:
+            break
+        # The log was cut after the snapshot was written, so it speaks of batches that are no more.
+        damaged.append(f"{log.path / file_name(offset, SNAPSHOT_SUFFIX)}: lies beyond the log end offset {end}")
+    return ProducerState(producers, end, offset, tuple(damaged))
+
+
+def _snapshots(log: PartitionLog, until: int, damaged: list[str]) -> Iterator[tuple[int, dict[int, Producer]]]:
+    """Offset and content of the usable snapshots, newest first; (-1, nothing) comes last: then the whole log counts."""
     for offset in sorted((offset for offset in log.snapshots if offset <= until), reverse=True):
         if offset < log.segments[0].base:
             break
-        path = log.path / file_name(offset, SNAPSHOT_SUFFIX)
         try:
-            return _load(path), offset, damaged
-        except CorruptionError as error:
+            yield offset, _load(log.path / file_name(offset, SNAPSHOT_SUFFIX))
+        except CleanerdError as error:
             damaged.append(str(error))
-    return {}, NONE, damaged
+    yield NONE, {}
 
 
 def _load(path: Path) -> dict[int, Producer]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
     return {
         int(entry["producer_id"]): Producer(
             epoch=int(entry["producer_epoch"]),
@@ -108,24 +117,26 @@ def _load(path: Path) -> dict[int, Producer]:
             timestamp_ms=int(entry["timestamp"]),
             open_from=int(entry["current_txn_first_offset"]),
         )
-        for entry in read_snapshot(path.read_bytes(), str(path))
+        for entry in read_snapshot(data, str(path))
     }
 
 
 def _replay(log: PartitionLog, reader: SegmentReader, producers: dict[int, Producer], since: int, until: int) -> int:
     """Bring ``producers`` forward over the batches from ``since`` up to ``until``; returns where the replay ended."""
-    end = max(since, log.segments[0].base)
+    end = log.segments[0].base
     for index, segment in enumerate(log.segments):
         if segment.base >= until:
             break
+        end = max(end, segment.base)
         if index + 1 < len(log.segments) and log.end_of(index) <= since:
+            end = log.end_of(index)
             continue
         for batches in reader.headers(segment):
-            rows = np.flatnonzero((batches.base_offset >= since) & (batches.base_offset < until))
-            if len(rows):
-                end = max(end, int(batches.last_offset[rows[-1]]) + 1)
-                _take(batches, rows, producers)
-            if len(batches) and int(batches.base_offset[-1]) >= until:
+            below = batches.base_offset < until
+            if below.any():
+                end = max(end, int(batches.last_offset[below][-1]) + 1)
+                _take(batches, np.flatnonzero(below & (batches.base_offset >= since)), producers)
+            if not below.all():
                 break
     return end
 

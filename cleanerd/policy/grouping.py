@@ -25,6 +25,7 @@ class Outcome:
 
     ``output_bytes`` is an estimate where batches are rebuilt; ``last_offset`` is -1 and the timestamps are -1 when
     there are no batches. ``changed`` says that the segment would be written differently if it stood alone.
+    ``closing_bytes`` of the output, one batch, are there only for the case that the segment ends its group (U-13).
     """
 
     base: int
@@ -35,6 +36,7 @@ class Outcome:
     changed: bool
     min_timestamp_ms: int
     max_timestamp_ms: int
+    closing_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class _Span:
     last_offset: int
     output_bytes: int
     output_batches: int
+    closing_bytes: int
     has_records: bool
     changed: bool
     joinable: bool
@@ -74,6 +77,7 @@ class _Span:
             last_offset=outcome.last_offset,
             output_bytes=outcome.output_bytes,
             output_batches=outcome.output_batches,
+            closing_bytes=outcome.closing_bytes,
             has_records=outcome.has_records,
             changed=outcome.changed,
             joinable=outcome.changed or outcome.output_bytes < limits.segment_bytes // 4,
@@ -83,12 +87,16 @@ class _Span:
 
     def plus(self, right: _Span) -> _Span:
         lows = [low for low in (self.min_timestamp_ms, right.min_timestamp_ms) if low >= 0]
+        # Only the last non-empty source of a group keeps its last batch; dozens of them are not dozens of headers.
+        continues = right.last_offset >= 0
+        gone_bytes = self.closing_bytes if continues else 0
         return _Span(
             rows=range(self.rows.start, right.rows.stop),
             base=self.base,
             last_offset=max(self.last_offset, right.last_offset),
-            output_bytes=self.output_bytes + right.output_bytes,
-            output_batches=self.output_batches + right.output_batches,
+            output_bytes=self.output_bytes - gone_bytes + right.output_bytes,
+            output_batches=self.output_batches - (gone_bytes > 0) + right.output_batches,
+            closing_bytes=right.closing_bytes if continues else self.closing_bytes,
             has_records=self.has_records or right.has_records,
             changed=self.changed or right.changed,
             joinable=self.joinable and right.joinable,

@@ -35,6 +35,24 @@ impl Batches {
         Self { first_record: vec![0], ..Self::default() }
     }
 
+    pub(crate) fn reserve(&mut self, count: usize) {
+        self.position.reserve(count);
+        self.size.reserve(count);
+        self.base_offset.reserve(count);
+        self.last_offset.reserve(count);
+        self.base_timestamp.reserve(count);
+        self.max_timestamp.reserve(count);
+        self.producer_id.reserve(count);
+        self.producer_epoch.reserve(count);
+        self.base_sequence.reserve(count);
+        self.leader_epoch.reserve(count);
+        self.attributes.reserve(count);
+        self.magic.reserve(count);
+        self.crc.reserve(count);
+        self.control_type.reserve(count);
+        self.first_record.reserve(count);
+    }
+
     pub fn len(&self) -> usize {
         self.size.len()
     }

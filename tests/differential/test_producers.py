@@ -51,7 +51,7 @@ def _expiring(name: str, since_ms: int, *, stays: bool) -> Cell:
 CELLS = [
     *(
         _once(
-            f"a superseded last batch stays without its records, {codec}",
+            f"a superseded last batch stays, {codec}",
             emptied(0),
             [sent(1, 0, "a=1 b=1", codec=codec), batch(2, "a=2 b=2")],
             [batch(4, "c=1")],

@@ -134,6 +134,10 @@ def test_position_inside_a_buffer() -> None:
     assert parse_header(data, 0, origin=5000).base_offset == 100
     with pytest.raises(CorruptionError, match=f"at byte {5000 + 96 + 57}:"):
         parse_header(data, 96, origin=5000)
+    with pytest.raises(CorruptionError, match=f"at byte {5000 + 96 + 16}:"):
+        parse_frame(A + with_field(E, 16, ">b", 3), 96, origin=5000)
+    with pytest.raises(CorruptionError, match=f"at byte {5000 + 96 + 8}:"):
+        parse_frame(A + with_field(E, 8, ">i", 3), 96, origin=5000)
 
 
 @pytest.mark.parametrize("example", [A, B, D, E])

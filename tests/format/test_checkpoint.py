@@ -42,6 +42,7 @@ def test_what_is_written() -> None:
         (b"0\r\n1\r\na 0 5\r\n", {TopicPartition("a", 0): 5}),
         (b"0\n1\na \t\x0b 0\f5 \t\n", {TopicPartition("a", 0): 5}),  # runs of white space, some at the end
         (b"0\n1\na 0 +5\n", {TopicPartition("a", 0): 5}),
+        (b"0\n1\na 2147483647 -9223372036854775808\n", {TopicPartition("a", 2147483647): -(2**63)}),
         (b"0\n2\na 0 5\na 0 6\n", {TopicPartition("a", 0): 6}),
     ],
 )
@@ -70,6 +71,7 @@ def test_what_kafka_accepts(data: bytes, expected: dict[TopicPartition, int]) ->
         (b"0\n1\na -1 5\n", 3, 4),
         (b"0\n1\na 2147483648 5\n", 3, 4),
         (b"0\n1\na 0 9223372036854775808\n", 3, 4),
+        (b"0\n1\na 0 -9223372036854775809\n", 3, 4),
         (b"0\n1\na 0 1_0\n", 3, 4),  # Python would take it
         (b"0\n1\na 0 \xd9\xa5\n", 3, 4),
     ],

@@ -46,6 +46,16 @@ def test_example_g_relative_offsets() -> None:
     assert [(each.offset, each.timestamp) for each in records(G)] == [(60, 1600000000000), (62, 1600000000003)]
 
 
+def test_attributes_are_an_unsigned_byte() -> None:
+    assert parse_message(message(1, 1, b"k", b"v", attributes=-128)).attributes == 128
+
+
+def test_inner_offsets_that_are_absolute_already() -> None:
+    """F-3.1: the wrapper's offset equals the last inner one."""
+    inner = message(5, 1, b"a", b"1") + message(6, 1, b"b", b"2")
+    assert [each.offset for each in records(wrapper(6, 1, inner))] == [5, 6]
+
+
 def test_magic_0_inner_offsets_are_absolute() -> None:
     """F-3.1."""
     inner = message(60, 0, b"a", b"1") + message(62, 0, b"b", b"2")

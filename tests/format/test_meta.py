@@ -23,6 +23,8 @@ TEXT = "MkU3OEVBNTcwNTJENDM2Qg"
         ),
         ("version=1\nnode.id=0\ncluster.id=c\n", MetaProperties(1, "c", 0, None)),
         ("version=0\nbroker.id=2\ncluster.id=c\n", MetaProperties(0, "c", 2, None)),
+        ("version=0 \nbroker.id=2147483647\n", MetaProperties(0, None, 2147483647, None)),
+        ("version=0\nbroker.id=-2147483648\n", MetaProperties(0, None, -2147483648, None)),
         ("version=0\n", MetaProperties(0, None, None, None)),
         ("", MetaProperties(0, None, None, None)),
         ("version=0\nbroker.id=2\nnode.id=9\n", MetaProperties(0, None, 2, None)),
@@ -38,6 +40,7 @@ def test_meta_properties(data: str, expected: MetaProperties) -> None:
     [
         ("version=2\nnode.id=1\ncluster.id=c", "version 2 is unknown"),
         ("version=one", "version is 'one'"),
+        ("version=0\nbroker.id=1 ", "broker.id is '1 '"),
         ("version=1\ncluster.id=c", "node.id is missing"),
         ("version=1\nbroker.id=1\ncluster.id=c", "node.id is missing"),
         ("version=1\nnode.id=1", "cluster.id is missing"),

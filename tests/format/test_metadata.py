@@ -79,6 +79,97 @@ def test_records(value: bytes, expected: MetadataRecord) -> None:
     assert read_metadata_record(value) == expected
 
 
+# What Kafka 4.3.1's own serialiser (MetadataRecordSerde) wrote; names, reasons and log directories are tagged fields.
+FROM_KAFKA = [
+    (
+        "01170001000404776879",
+        BeginTransactionRecord(),
+    ),
+    (
+        "01170000",
+        BeginTransactionRecord(),
+    ),
+    (
+        "01180000",
+        EndTransactionRecord(),
+    ),
+    (
+        "0119000100080862656361757365",
+        AbortTransactionRecord(),
+    ),
+    (
+        (
+            "01000000000007a5d28745c72d408ca6a4cddade53e6b10000000000000063020a504c41494e5445585405686f"
+            "73749c4100000002116d657461646174612e76657273696f6e0001001e000372300100"
+        ),
+        RegisterBrokerRecord(7, ID, 99, {"metadata.version": (1, 30)}),
+    ),
+    (
+        (
+            "01000100000007a5d28745c72d408ca6a4cddade53e6b10000000000000063020a504c41494e5445585405686f"
+            "73749c4100000002116d657461646174612e76657273696f6e0001001e00037231010100"
+        ),
+        RegisterBrokerRecord(7, ID, 99, {"metadata.version": (1, 30)}),
+    ),
+    (
+        (
+            "0100020000000700a5d28745c72d408ca6a4cddade53e6b10000000000000063020a504c41494e544558540568"
+            "6f73749c4100000002116d657461646174612e76657273696f6e0001001e00037232010100"
+        ),
+        RegisterBrokerRecord(7, ID, 99, {"metadata.version": (1, 30)}),
+    ),
+    (
+        (
+            "0100030000000700a5d28745c72d408ca6a4cddade53e6b10000000000000063020a504c41494e544558540568"
+            "6f73749c4100000002116d657461646174612e76657273696f6e0001001e00037233010101001102a5d28745c7"
+            "2d408ca6a4cddade53e6b1"
+        ),
+        RegisterBrokerRecord(7, ID, 99, {"metadata.version": (1, 30)}),
+    ),
+    (
+        (
+            "0100040000000700a5d28745c72d408ca6a4cddade53e6b10000000000000063020a504c41494e544558540568"
+            "6f73749c4100000002116d657461646174612e76657273696f6e0001001e00037234010102001102a5d28745c7"
+            "2d408ca6a4cddade53e6b1011102a5d28745c72d408ca6a4cddade53e6b1"
+        ),
+        RegisterBrokerRecord(7, ID, 99, {"metadata.version": (1, 30)}),
+    ),
+    (
+        "01010000000007000000000000006300",
+        UnregisterBrokerRecord(7, 99),
+    ),
+    (
+        "010c000266000300",
+        FeatureLevelRecord("f", 3),
+    ),
+    (
+        "01040002076f72646572730d726574656e74696f6e2e6d730000",
+        ConfigRecord(2, "orders", "retention.ms", None),
+    ),
+    (
+        "01040002076f72646572730d726574656e74696f6e2e6d730100",
+        ConfigRecord(2, "orders", "retention.ms", ""),
+    ),
+    (
+        "010200076f7264657273a5d28745c72d408ca6a4cddade53e6b100",
+        TopicRecord("orders", ID),
+    ),
+    (
+        "010900a5d28745c72d408ca6a4cddade53e6b100",
+        RemoveTopicRecord(ID),
+    ),
+]
+
+
+@pytest.mark.parametrize(("hexadecimal", "expected"), FROM_KAFKA)
+def test_records_from_kafkas_serialiser(hexadecimal: str, expected: MetadataRecord) -> None:
+    """Every layout, every version of it; cut anywhere it is damaged."""
+    value = bytes.fromhex(hexadecimal)
+    assert read_metadata_record(value) == expected
+    for size in range(len(value)):
+        assert refusal(read_metadata_record, value[:size]) is not None
+
+
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_register_broker(version: int) -> None:
     """Version 1 and 2 added a flag each, in different places."""

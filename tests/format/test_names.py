@@ -58,6 +58,7 @@ def test_file_name_of_no_offset(base: int) -> None:
         ("orders--3", TopicPartition("orders-", 3)),
         ("x" * 249 + "-0", TopicPartition("x" * 249, 0)),
         ("x" * 250 + "-0", None),
+        ("orders-2147483647", TopicPartition("orders", 2147483647)),
         ("orders-2147483648", None),
         ("orders-01", None),  # would be looked for as orders-1
         ("orders", None),
@@ -84,6 +85,9 @@ def test_partitions_sort_by_number() -> None:
     ("name", "expected"),
     [
         ("00000000000000000061-0000000001.checkpoint", (61, 1)),
+        ("09223372036854775807-2147483647.checkpoint", (2**63 - 1, 2**31 - 1)),
+        ("09223372036854775808-2147483647.checkpoint", None),
+        ("09223372036854775807-2147483648.checkpoint", None),
         ("00000000000000000061-0000000001.checkpoint.part", None),
         ("00000000000000000061-0000000001.checkpoint.deleted", None),
         ("bootstrap.checkpoint", None),

@@ -131,6 +131,7 @@ GOOD = record(0, b"k", b"v")
         (batch(0, [varint(8) + b"\x00\xff\xff\xff\xff\xff\xff\xff"]), 1063, "cut off"),
         (batch(0, [varint(13) + b"\x00" + b"\xff" * 10 + b"\x01\x00"]), 1063, "more than 64 bits"),
         (batch(0, [b"\xff\xff\xff\xff\x7f"]), 1061, "more than 32 bits"),
+        (batch(0, [b"\x80\x80\x80\x80\x80\x00"]), 1061, "more than 32 bits"),
         (batch(5, [record(-1, b"k", b"v")]), 1064, "record offset 4 is below"),
         (batch(2**63 - 1, [record(1, b"k", b"v")]), 1064, "or too large"),
         (batch(0, [], attributes=5, count=1), 1000, "codec 5 is unknown"),
@@ -164,6 +165,11 @@ def test_limit() -> None:
     assert len(records_of(data, limit_bytes=1_000_100)) == 1
     with pytest.raises(CorruptionError, match=r"^f at byte 9: gzip: "):
         records_of(data, limit_bytes=999_999, where="f", position=9)
+
+
+def test_largest_offset() -> None:
+    data = batch(2**63 - 1, [record(0, b"k", b"v")])
+    assert records_of(data, limit_bytes=LIMIT)[0].offset == 2**63 - 1
 
 
 @given(st.sampled_from(sorted(EXAMPLES)), st.data())

@@ -73,6 +73,21 @@ BIG = 2 * 2**31
             [[0, 1, 2]],
             id="D-02: two that are joined can be taken by who is before them",
         ),
+        pytest.param(
+            [*(empty(base, closing_bytes=61) for base in range(0, 200, 10)), changed(200, 900)],
+            [list(range(21))],
+            id="U-13, D-02: twenty ends of segments are not twenty headers in one group",
+        ),
+        pytest.param(
+            [empty(0, closing_bytes=61), hollow(10), empty(20, closing_bytes=61), hollow(30), changed(40, 1000)],
+            [[0, 1, 2, 3, 4]],
+            id="U-13: the end of a group is the last source that has batches",
+        ),
+        pytest.param(
+            [changed(0, 940), empty(10, closing_bytes=61), hollow(20)],
+            [[0], [1, 2]],
+            id="U-13: a file of 0 bytes does not take the end's place",
+        ),
         pytest.param([hollow(0)], [], id="D-03: nothing but 0 bytes"),
         pytest.param([hollow(0), hollow(10)], [], id="D-03: a group of 0-byte files is not formed"),
         pytest.param([hollow(0), changed(10)], [[0, 1]], id="D-03: with another it is"),
@@ -192,7 +207,8 @@ def test_properties(outcomes: list[Outcome], limits: Limits) -> None:
         pair = [outcomes[row] for row in (*left, *right)]
         is_written = [unit.start in written for unit in (left, right)]
         hollow_ones = [not any(outcomes[row].has_records for row in unit) for unit in (left, right)]
-        if any(w and h for w, h in zip(is_written, hollow_ones, strict=True)):
+        no_bytes = any(all(outcomes[row].last_offset < 0 for row in unit) for unit in (left, right))
+        if any(w and h for w, h in zip(is_written, hollow_ones, strict=True)) and not no_bytes:
             could = fits(pair, limits) and all(is_small(outcome, limits) for outcome in pair)
             assert not could, "D-02: a record-less output that a neighbour could take"
 

@@ -6,6 +6,7 @@ use super::Scratch;
 use crate::error::Reason;
 
 const DEFAULT_LEVEL: u32 = 6;
+const OUTPUT_ROOM: usize = 16 << 10;
 const WINDOW_BITS: u8 = 15;
 const MAGIC: [u8; 3] = [0x1f, 0x8b, 8];
 const FLAG_HEADER_CRC: u8 = 0x02;
@@ -18,6 +19,7 @@ const RESERVED_FLAGS: u8 = 0xe0;
 pub struct Gzip {
     reader: Option<Decompress>,
     writer: Option<Compress>,
+    packed: Vec<u8>,
 }
 
 impl Gzip {
@@ -64,16 +66,19 @@ impl Gzip {
     pub fn compress(&mut self, mut input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
         let state = self.writer.get_or_insert_with(|| Compress::new_gzip(Compression::new(DEFAULT_LEVEL), WINDOW_BITS));
         state.reset();
+        // Through a buffer of our own: given a vector, flate2 zeroes all of its spare room first.
+        self.packed.resize(OUTPUT_ROOM, 0);
         loop {
-            output.reserve(input.len() / 2 + 64);
-            let (in_before, out_before) = (state.total_in(), output.len());
-            let status = state.compress_vec(input, output, FlushCompress::Finish).map_err(|_| refused())?;
+            let (in_before, out_before) = (state.total_in(), state.total_out());
+            let status = state.compress(input, &mut self.packed, FlushCompress::Finish).map_err(|_| refused())?;
             let consumed = usize::try_from(state.total_in() - in_before).map_err(|_| refused())?;
+            let produced = usize::try_from(state.total_out() - out_before).map_err(|_| refused())?;
             input = input.get(consumed..).ok_or_else(refused)?;
+            output.extend_from_slice(self.packed.get(..produced).ok_or_else(refused)?);
             if status == Status::StreamEnd {
                 return Ok(());
             }
-            if consumed == 0 && output.len() == out_before {
+            if consumed == 0 && produced == 0 {
                 return Err(refused());
             }
         }

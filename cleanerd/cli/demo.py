@@ -1,0 +1,292 @@
+"""``cleanerd demo``: a real broker, real traffic, cleanerd at work; prints what changed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.output import Column, human_bytes, human_count, human_ms
+from cleanerd.demo.jars import KafkaRelease, find_kafka
+from cleanerd.demo.story import OFF_LIMITS, Cleaned, Demo, KafkaResult, OnceMore, log_bytes
+from cleanerd.demo.traffic import PRODUCERS
+from cleanerd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd.cli.output import Output
+    from cleanerd.demo.compare import Verdict
+    from cleanerd.demo.traffic import Written
+
+FAILED: Final = 1
+ONCE_MORE_RECORDS: Final = 100
+
+
+@click.command("demo")
+@common_options
+@click.option(
+    "--records",
+    default=300_000,
+    show_default=True,
+    type=click.IntRange(min=5_000, max=3_000_000),
+    help="How many records to write, over all topics.",
+)
+@click.option(
+    "--kafka-libs",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Jars of a Kafka release: an unpacked release, or a directory with libs-X.Y.Z. "
+    "Default: $KAFKA_LIBS, else .cache/kafka.",
+)
+@click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR and leave everything there.")
+@click.option("--seed", default=1, show_default=True, help="Another seed, other traffic.")
+def demo(common: Common, *, records: int, kafka_libs: Path | None, keep: Path | None, seed: int) -> int:
+    """Show cleanerd at work on the log of a real broker.
+
+    Starts Kafka on 127.0.0.1 with five compacted topics, one for each codec, lets several producers write and delete,
+    stops it, runs `cleanerd clean`, starts Kafka again and compares what consumers read with what was acknowledged.
+    Then Kafka's own cleaner gets a copy of the same data. Exit code 1 when anything differs.
+    """
+    common.load_settings()
+    release = find_kafka(kafka_libs)
+    if shutil.which("java") is None:
+        raise ConfigError("java is missing", hint="install a Java runtime, 17 or newer")
+    started = time.monotonic()
+    with _work_dir(keep) as work_dir, Demo(release, work_dir, records=records, seed=seed) as run:
+        return _Teller(common.output, run, release).tell(started)
+
+
+@contextlib.contextmanager
+def _work_dir(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="cleanerd-demo-", ignore_cleanup_errors=True) as work_dir:
+            yield Path(work_dir)
+        return
+    if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise ConfigError("exists and is not an empty directory", where=str(keep), hint="give --keep another one")
+    keep.mkdir(parents=True, exist_ok=True)
+    yield keep.resolve()
+
+
+class _Teller:
+    """Runs the steps one after the other and says after each what came of it."""
+
+    def __init__(self, output: Output, run: Demo, release: KafkaRelease) -> None:
+        self._output = output
+        self._run = run
+        self._release = release
+        self._step_number = 0
+        self._bytes_before: dict[str, int] = {}
+
+    def tell(self, started: float) -> int:
+        """The whole story; the result is the exit code."""
+        self._line(f"Kafka {self._release.version} on 127.0.0.1, all files in {self._run.work_dir}")
+        with self._step("A broker starts, and producers write"):
+            written = self._run.start_and_write()
+            self._run.stop_and_copy()
+        self._tell_written(written)
+        with self._step("The broker is stopped; cleanerd cleans its log directory"):
+            cleaned = self._run.clean()
+        self._tell_cleaned(cleaned)
+        with self._step("The broker starts on the cleaned directory; consumers read everything"):
+            verdicts = self._run.start_and_read(cleaned)
+            once_more = self._run.write_once_more(ONCE_MORE_RECORDS)
+        self._tell_read(verdicts, once_more)
+        with self._step("Kafka's own cleaner does the same work on a copy"):
+            kafka = self._run.kafka_cleans()
+        self._tell_kafka(cleaned, kafka)
+        good = (
+            all(verdict.good for verdict in verdicts)
+            and once_more.read_back == once_more.written
+            and all(kafka.same_records.values())
+        )
+        seconds = time.monotonic() - started
+        self._line()
+        self._line(f"{'Everything is as it should be' if good else 'SOMETHING DIFFERS, see above'}. {seconds:.0f} s.")
+        if self._output.as_json:
+            document = _document(self._release, written, cleaned, verdicts, once_more, kafka)
+            self._output.json({"good": good, "seconds": round(seconds, 3), **document})
+        return 0 if good else FAILED
+
+    def _tell_written(self, written: list[Written]) -> None:
+        self._bytes_before = {each.topic: log_bytes(self._run.log_dir, each.topic) for each in written}
+        off_limits = ", ".join(f"{name}={value}" for name, value in OFF_LIMITS.items())
+        self._say(
+            f"One compacted topic for each codec, {PRODUCERS} idempotent producers to each. Every key is updated again "
+            f"and again,\nso most records are out of date. Kafka's own cleaner is kept away ({off_limits})."
+        )
+        self._table(
+            ("topic", "acknowledged", "keys", "deletes", "bytes"),
+            [
+                [
+                    each.topic,
+                    human_count(len(each.records)),
+                    human_count(len(each.last_values())),
+                    human_count(each.deletes),
+                    human_bytes(self._bytes_before[each.topic]),
+                ]
+                for each in written
+            ],
+        )
+
+    def _tell_cleaned(self, cleaned: Cleaned) -> None:
+        self._say(
+            "Superseded: a newer record has the same key. Tombstones (deletes) stay for delete.retention.ms, a day,\n"
+            "so that every consumer learns of the deletion; then they go as well. The active segment is never touched."
+        )
+        rows = []
+        for topic, after in cleaned.bytes_after.items():
+            entry = cleaned.partitions[topic]
+            dropped = entry["dropped"]
+            rows.append(
+                [
+                    topic,
+                    human_count(entry["records_read"]),
+                    human_count(dropped["superseded"]),
+                    human_count(dropped["tombstone"]),
+                    human_count(entry["records_kept"]),
+                    human_bytes(self._bytes_before[topic]),
+                    human_bytes(after),
+                    f"-{100 * (1 - after / self._bytes_before[topic]):.0f} %",
+                ]
+            )
+        titles = ("topic", "read", "superseded", "old tombstones", "kept", "bytes before", "after", "")
+        self._table(titles, rows)
+
+    def _tell_read(self, verdicts: list[Verdict], once_more: OnceMore) -> None:
+        self._say("Compared with every offset, key and value that the broker had acknowledged.")
+        titles = (
+            "topic",
+            "read with",
+            "records",
+            "keys",
+            "wrong records",
+            "wrong keys",
+            "repeated keys",
+            "short of the end",
+            "",
+        )
+        self._table(
+            titles,
+            [
+                [
+                    verdict.topic,
+                    verdict.client,
+                    human_count(verdict.records),
+                    human_count(verdict.keys),
+                    human_count(verdict.wrong_records),
+                    human_count(verdict.wrong_keys),
+                    human_count(verdict.repeated_keys),
+                    human_count(verdict.short_of_end),
+                    "good" if verdict.good else "WRONG",
+                ]
+                for verdict in verdicts
+            ],
+        )
+        self._say(f"Then {once_more.written} records more were written; {once_more.read_back} of them came back.")
+
+    def _tell_kafka(self, cleaned: Cleaned, kafka: KafkaResult) -> None:
+        self._say(
+            "cleanerd: the whole process, with its start, fsync, and reading back of all that it wrote.\n"
+            "Kafka: its cleaning thread alone; CPU by the operating system, time as the broker logs it. The thread\n"
+            "had cleaned another topic before, so that it does not work in a cold JVM."
+        )
+        start, cost = cleaned.start, cleaned.cost
+        self._table(
+            ("", "CPU", "time", "bytes after"),
+            [
+                [
+                    "cleanerd clean",
+                    human_ms(1000 * cost.cpu_seconds),
+                    human_ms(1000 * cost.wall_seconds),
+                    human_bytes(sum(cleaned.bytes_after.values())),
+                ],
+                [
+                    "  without the start of the process",
+                    human_ms(1000 * max(cost.cpu_seconds - start.cpu_seconds, 0)),
+                    human_ms(1000 * max(cost.wall_seconds - start.wall_seconds, 0)),
+                    "",
+                ],
+                [
+                    "Kafka's cleaner",
+                    human_ms(1000 * kafka.cleaning.cpu_seconds),
+                    human_ms(1000 * kafka.cleaning.reported_seconds),
+                    human_bytes(sum(kafka.bytes_after.values())),
+                ],
+            ],
+        )
+        different = [topic for topic, same in kafka.same_records.items() if not same]
+        self._say(
+            f"A consumer does NOT read the same from both: {', '.join(different)}."
+            if different
+            else "A consumer reads the same from both, record for record, offset for offset."
+        )
+
+    @contextlib.contextmanager
+    def _step(self, title: str) -> Iterator[None]:
+        self._step_number += 1
+        started = time.monotonic()
+        self._output.note(f"... {title}") if self._output.as_json else None
+        with self._output.progress(title):
+            yield
+        self._line()
+        self._line(f"{self._step_number}. {title} ({time.monotonic() - started:.0f} s)")
+
+    def _table(self, titles: tuple[str, ...], rows: list[list[str]]) -> None:
+        if not self._output.as_json:
+            columns = [Column(title, right=_is_number(rows, at)) for at, title in enumerate(titles)]
+            self._output.table(columns, rows)
+            sys.stdout.flush()
+
+    def _say(self, text: str) -> None:
+        for line in text.split("\n"):
+            self._line(f"   {line}")
+
+    def _line(self, text: str = "") -> None:
+        if not self._output.as_json:
+            self._output.line(text)
+            sys.stdout.flush()
+
+
+def _is_number(rows: list[list[str]], at: int) -> bool:
+    return any(row[at][:1].isdigit() or row[at][:1] == "-" for row in rows)
+
+
+def _document(
+    release: KafkaRelease,
+    written: list[Written],
+    cleaned: Cleaned,
+    verdicts: list[Verdict],
+    once_more: OnceMore,
+    kafka: KafkaResult,
+) -> dict[str, object]:
+    return {
+        "kafka_version": release.version,
+        "topics": [
+            {
+                "topic": each.topic,
+                "codec": each.codec,
+                "acknowledged": len(each.records),
+                "keys": len(each.last_values()),
+                "deletes": each.deletes,
+                "cleaned": cleaned.partitions[each.topic],
+                "same_records_as_kafka": kafka.same_records[each.topic],
+                "bytes_after": cleaned.bytes_after[each.topic],
+                "kafka_bytes_after": kafka.bytes_after[each.topic],
+            }
+            for each in written
+        ],
+        "readings": [{**dataclasses.asdict(verdict), "good": verdict.good} for verdict in verdicts],
+        "once_more": dataclasses.asdict(once_more),
+        "cleanerd": {"cost": dataclasses.asdict(cleaned.cost), "start": dataclasses.asdict(cleaned.start)},
+        "kafka": dataclasses.asdict(kafka.cleaning),
+    }

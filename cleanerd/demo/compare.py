@@ -1,0 +1,57 @@
+"""Is what consumers read after the cleaning what was acknowledged before it? Pure comparison."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cleanerd.demo.reading import Read
+    from cleanerd.demo.traffic import Written
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One reader's records of one topic against what was acknowledged; every count but the first two should be 0.
+
+    ``wrong_records``: not acknowledged with this offset, key and value. ``wrong_keys``: keys whose last value, or whose
+    deletion, is not what was acknowledged last. ``repeated_keys``: keys that occur more than once below
+    ``clean_offset``. ``short_of_end``: offsets between the reader's position and the end of the log.
+    """
+
+    topic: str
+    client: str
+    records: int
+    keys: int
+    wrong_records: int
+    wrong_keys: int
+    repeated_keys: int
+    short_of_end: int
+
+    @property
+    def good(self) -> bool:
+        """Nothing is wrong."""
+        return self.wrong_records == self.wrong_keys == self.repeated_keys == self.short_of_end == 0
+
+
+def compare(written: Written, read: Read, clean_offset: int) -> Verdict:
+    """Compare a whole reading of a topic whose log is clean below ``clean_offset``.
+
+    A key whose tombstone was removed may be missing: for a reader it is deleted either way.
+    """
+    expected = written.last_values()
+    found = {key: value for _, (key, value) in sorted(read.records.items())}
+    wrong_keys = sum(
+        found.get(key) != value if value is not None else found.get(key) is not None for key, value in expected.items()
+    )
+    clean = [key for offset, (key, _) in read.records.items() if offset < clean_offset]
+    return Verdict(
+        topic=written.topic,
+        client=read.client,
+        records=len(read.records),
+        keys=len(expected),
+        wrong_records=sum(written.records.get(offset) != record for offset, record in read.records.items()),
+        wrong_keys=wrong_keys,
+        repeated_keys=len(clean) - len(set(clean)),
+        short_of_end=read.end_offset - read.position,
+    )

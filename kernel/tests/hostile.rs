@@ -1,0 +1,194 @@
+//! Random and damaged logs: no panic, no overflow, and a rewrite that keeps exactly the kept.
+
+use cleanerd_kernel::Error;
+use cleanerd_kernel::batch_table::scan_headers;
+use cleanerd_kernel::codec;
+use cleanerd_kernel::decode::{Chunk, Options, decode_chunk};
+use cleanerd_kernel::header::{HEADER_BYTES, Header, seal};
+use cleanerd_kernel::rewrite::{
+    ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, Request, Written, rewrite_chunk,
+};
+use cleanerd_kernel::varint::{write_varint, write_varlong};
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+type TestRecord = (i64, i32, Option<Vec<u8>>, Option<Vec<u8>>);
+
+fn write_field(output: &mut Vec<u8>, field: Option<&Vec<u8>>) {
+    match field {
+        None => write_varint(output, -1),
+        Some(bytes) => {
+            write_varint(output, bytes.len() as i32);
+            output.extend_from_slice(bytes);
+        }
+    }
+}
+
+fn encode(log: &mut Vec<u8>, base_offset: i64, codec: u8, records: &[TestRecord]) {
+    let (mut payload, mut delta) = (Vec::new(), -1);
+    for (timestamp_delta, step, key, value) in records {
+        delta += step;
+        let mut body = vec![0];
+        write_varlong(&mut body, *timestamp_delta);
+        write_varint(&mut body, delta);
+        write_field(&mut body, key.as_ref());
+        write_field(&mut body, value.as_ref());
+        write_varint(&mut body, 1);
+        write_field(&mut body, Some(&b"header".to_vec()));
+        write_field(&mut body, None);
+        write_varint(&mut payload, body.len() as i32);
+        payload.extend_from_slice(&body);
+    }
+    let start = log.len();
+    log.extend_from_slice(&[0; HEADER_BYTES]);
+    log.extend_from_slice(&codec::compress(codec.into(), &payload).unwrap());
+    let header = Header {
+        base_offset,
+        size: 0,
+        leader_epoch: 4,
+        magic: 2,
+        crc: 0,
+        attributes: codec.into(),
+        last_offset_delta: delta.max(0),
+        base_timestamp: 1_700_000_000_000,
+        max_timestamp: 1_700_000_000_000,
+        producer_id: -1,
+        producer_epoch: -1,
+        base_sequence: -1,
+        record_count: records.len() as i32,
+    };
+    seal(&header, log, start).unwrap();
+}
+
+fn a_log() -> impl Strategy<Value = Vec<u8>> {
+    let bytes = || prop::option::of(prop::collection::vec(any::<u8>(), 0..60));
+    let record = (0i64..100_000, 1i32..4, bytes(), bytes());
+    let batch = (0u8..=4, prop::collection::vec(record, 0..6));
+    prop::collection::vec(batch, 0..5).prop_map(|batches| {
+        let mut log = Vec::new();
+        for (index, (codec, records)) in batches.iter().enumerate() {
+            encode(&mut log, 1000 * index as i64, *codec, records);
+        }
+        log
+    })
+}
+
+fn decode(data: &[u8], verify_crc: bool) -> Result<Chunk, Error> {
+    decode_chunk(data, 50, &Options { hash_key: Some([1; 16]), verify_crc, max_unpacked: 1 << 20 })
+}
+
+fn rewrite(data: &[u8], keep_bits: &[u64], actions: &[u8], verify_crc: bool) -> Result<Written, Error> {
+    rewrite_chunk(&Request {
+        data,
+        position: 0,
+        keep_bits,
+        first_bit: 0,
+        actions,
+        delete_horizon: 5,
+        verify_crc,
+        max_unpacked: 1 << 20,
+    })
+}
+
+/// Anything but a bug of ours; and what is refused lies in the data.
+fn check_decodes_or_is_refused(data: &[u8], verify_crc: bool) -> Result<(), TestCaseError> {
+    match decode(data, verify_crc) {
+        Ok(chunk) => {
+            prop_assert!(chunk.batches.consumed <= data.len());
+            prop_assert_eq!(chunk.records.len(), *chunk.batches.first_record.last().unwrap() as usize);
+            prop_assert_eq!(chunk.records.key_hash.len(), 2 * chunk.records.len());
+        }
+        Err(Error::Corrupt(corrupt)) => {
+            prop_assert!((50..50 + data.len() as i64).contains(&corrupt.position));
+        }
+        Err(error) => prop_assert!(false, "{error}"),
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn garbage(data in prop::collection::vec(any::<u8>(), 0..400)) {
+        check_decodes_or_is_refused(&data, false)?;
+        check_decodes_or_is_refused(&data, true)?;
+    }
+
+    #[test]
+    fn damage_and_cuts(mut log in a_log(), place in any::<Index>(), byte: u8, cut in any::<Index>(), verify_crc: bool) {
+        prop_assume!(!log.is_empty());
+        log.truncate(1 + cut.index(2 * log.len()));
+        let place = place.index(log.len());
+        log[place] = byte;
+        check_decodes_or_is_refused(&log, verify_crc)?;
+        for action in [ACTION_COPY, ACTION_REBUILD, ACTION_EMPTY] {
+            match rewrite(&log, &[u64::MAX; 4], &[action; 8], verify_crc) {
+                Ok(_) | Err(Error::Corrupt(_) | Error::Invalid(_)) => {}
+                Err(error) => prop_assert!(false, "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn chunks_join_up(log in a_log(), cut in any::<Index>()) {
+        let cut = cut.index(log.len() + 1);
+        let whole = scan_headers(&log, 0, true).unwrap();
+        prop_assert_eq!((whole.consumed, whole.needed), (log.len(), 0));
+        let front = scan_headers(&log[..cut], 0, true).unwrap();
+        let back = scan_headers(&log[front.consumed..], front.consumed as i64, true).unwrap();
+        prop_assert_eq!([front.position, back.position].concat(), whole.position);
+        if front.needed > 0 {
+            prop_assert_eq!(front.needed, back.size[0] as usize);
+        }
+    }
+
+    #[test]
+    fn exactly_the_kept_survive(log in a_log(), keep: u64, choices in prop::collection::vec(0u8..4, 5)) {
+        let source = decode(&log, true).unwrap();
+        let edges = &source.batches.first_record;
+        let mut actions = Vec::new();
+        let mut rows = Vec::new();
+        for (range, choice) in edges.windows(2).zip(choices) {
+            let range = range[0] as usize..range[1] as usize;
+            let kept: Vec<usize> = range.clone().filter(|row| keep >> row & 1 != 0).collect();
+            let action = if choice == ACTION_REBUILD && kept.is_empty() { ACTION_EMPTY } else { choice };
+            actions.push(action);
+            match action {
+                ACTION_COPY => rows.extend(range),
+                ACTION_REBUILD => rows.extend(kept),
+                _ => {}
+            }
+        }
+        let written = rewrite(&log, &[keep], &actions, true).unwrap();
+        let result = decode(&written.data, true).unwrap();
+        let pick = |column: &[i64]| rows.iter().map(|&row| column[row]).collect::<Vec<_>>();
+        prop_assert_eq!(&result.records.offset, &pick(&source.records.offset));
+        prop_assert_eq!(&result.records.timestamp, &pick(&source.records.timestamp));
+        let hashes: Vec<u64> = rows.iter().flat_map(|row| source.records.key_hash[2 * row..2 * row + 2].to_vec()).collect();
+        prop_assert_eq!(&result.records.key_hash, &hashes);
+        prop_assert_eq!(&result.batches.size, &written.size);
+        prop_assert_eq!(written.size.len(), actions.iter().filter(|&&action| action != ACTION_DROP).count());
+    }
+}
+
+#[test]
+fn a_record_count_reserves_no_memory_before_the_bytes_bear_it_out() {
+    let mut log = Vec::new();
+    encode(&mut log, 0, 0, &[(0, 1, None, None)]);
+    for codec in [0u8, 4] {
+        log[22] = codec;
+        log[57..61].copy_from_slice(&i32::MAX.to_be_bytes());
+        assert!(matches!(decode(&log, false), Err(Error::Corrupt(_))));
+        assert_eq!(scan_headers(&log, 0, false).unwrap().first_record, [0, i32::MAX as u32]);
+    }
+}
+
+#[test]
+fn record_counts_that_pass_32_bits_end_a_scan() {
+    let mut log = Vec::new();
+    encode(&mut log, 0, 0, &[(0, 1, None, None)]);
+    log[57..61].copy_from_slice(&i32::MAX.to_be_bytes());
+    let three = scan_headers(&log.repeat(3), 0, false).unwrap();
+    assert_eq!((three.len(), three.consumed, three.needed), (2, 2 * log.len(), 0));
+}

@@ -1,0 +1,115 @@
+//! The map against `HashMap`: few lines, long chains, full maps.
+
+use std::collections::HashMap;
+
+use cleanerd_kernel::Error;
+use cleanerd_kernel::offset_map::{MAX_ORDINAL, OffsetMap, SMALLEST_BYTES, Shard};
+use proptest::prelude::*;
+
+const SLOTS: usize = SMALLEST_BYTES / 16;
+
+/// A key's hash: one of few home lines and steps, so that lines fill and chains grow.
+fn crowded(key: u16, homes: u16) -> [u64; 2] {
+    let mut mixed = u64::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^= mixed >> 29;
+    let home = u64::from(key % homes) * ((1 << 40) / u64::from(homes));
+    [mixed << 32, u64::from(key) << 40 | home]
+}
+
+struct Model {
+    ordinals: HashMap<[u64; 2], u64>,
+    capacity: usize,
+}
+
+impl Model {
+    fn put(&mut self, hashes: &[[u64; 2]], first: u64, mask: &[bool]) -> usize {
+        for (row, hash) in hashes.iter().enumerate().filter(|&(row, _)| mask[row]) {
+            if self.ordinals.len() == self.capacity && !self.ordinals.contains_key(hash) {
+                return row;
+            }
+            let ordinal = self.ordinals.entry(*hash).or_default();
+            *ordinal = (*ordinal).max(first + row as u64);
+        }
+        mask.len()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn like_a_hash_map(
+        calls in prop::collection::vec((prop::collection::vec((0u16..900, any::<bool>()), 0..600), 0u64..5000), 1..6),
+        homes in 1u16..6,
+        capacity in prop_oneof![1usize..20, 200usize..900],
+    ) {
+        let load = (capacity as f64 + 0.5) / SLOTS as f64;
+        let mut map = OffsetMap::new(SMALLEST_BYTES as i64, load, false).unwrap();
+        prop_assert_eq!(map.capacity(), capacity);
+        let mut model = Model { ordinals: HashMap::new(), capacity };
+        for (rows, first) in &calls {
+            let hashes: Vec<[u64; 2]> = rows.iter().map(|row| crowded(row.0, homes)).collect();
+            let mask: Vec<bool> = rows.iter().map(|row| row.1).collect();
+            let taken = map.put_max(hashes.as_flattened(), *first as i64, &mask, Shard::ALL).unwrap();
+            prop_assert_eq!(taken, model.put(&hashes, *first, &mask));
+            prop_assert_eq!(map.len(), model.ordinals.len());
+        }
+        let all: Vec<[u64; 2]> = (0..1000).map(|key| crowded(key, homes)).collect();
+        let found = map.contains(all.as_flattened(), &vec![true; all.len()], Shard::ALL).unwrap();
+        let expected: Vec<bool> = all.iter().map(|hash| model.ordinals.contains_key(hash)).collect();
+        prop_assert_eq!(found, expected);
+        let mut bits = vec![0u64; 6016 / 64];
+        for &ordinal in model.ordinals.values() {
+            bits[ordinal as usize / 64] |= 1 << (ordinal % 64);
+        }
+        prop_assert_eq!(map.winners(0, 6016).unwrap(), bits);
+    }
+
+    #[test]
+    fn shards_divide_the_keys(keys in prop::collection::vec(any::<[u64; 2]>(), 1..200), shards in 1i64..9) {
+        let mask = vec![true; keys.len()];
+        let mut held = vec![0; keys.len()];
+        for shard in 0..shards {
+            let shard = Shard::new(shard, shards).unwrap();
+            let mut map = OffsetMap::new(SMALLEST_BYTES as i64, 0.85, false).unwrap();
+            prop_assert_eq!(map.put_max(keys.as_flattened(), 0, &mask, shard).unwrap(), keys.len());
+            let found = map.contains(keys.as_flattened(), &mask, shard).unwrap();
+            let everywhere = map.contains(keys.as_flattened(), &mask, Shard::ALL).unwrap();
+            prop_assert_eq!(&found, &everywhere);
+            for (count, found) in held.iter_mut().zip(found) {
+                *count += i32::from(found);
+            }
+        }
+        prop_assert!(held.iter().all(|&count| count == 1));
+    }
+}
+
+/// Every slot taken: chains go once around, and a miss ends.
+#[test]
+fn a_map_without_a_free_slot() {
+    let mut map = OffsetMap::new(SMALLEST_BYTES as i64, 1.0, false).unwrap();
+    let hashes: Vec<[u64; 2]> = (0..=SLOTS as u16).map(|key| crowded(key, 3)).collect();
+    let mask = vec![true; hashes.len()];
+    assert_eq!(map.put_max(hashes.as_flattened(), 0, &mask, Shard::ALL).unwrap(), SLOTS);
+    let found = map.contains(hashes.as_flattened(), &mask, Shard::ALL).unwrap();
+    assert_eq!(found.iter().filter(|&&found| found).count(), SLOTS);
+    assert!(!found[SLOTS]);
+    map.clear();
+    assert_eq!(map.put_max(hashes.as_flattened(), 0, &mask, Shard::ALL).unwrap(), SLOTS);
+}
+
+#[test]
+fn the_largest_ordinal() {
+    let mut map = OffsetMap::new(SMALLEST_BYTES as i64, 0.85, true).unwrap();
+    assert_eq!(map.put_max(&[1, 2], MAX_ORDINAL as i64, &[true], Shard::ALL).unwrap(), 1);
+    assert!(matches!(map.put_max(&[1, 2], MAX_ORDINAL as i64 + 1, &[true], Shard::ALL), Err(Error::Invalid(_))));
+    let bits = map.winners(MAX_ORDINAL as i64 / 64 * 64, 63).unwrap();
+    assert_eq!(bits, [1 << 62]);
+}
+
+#[test]
+fn identity() {
+    let map = OffsetMap::new(SMALLEST_BYTES as i64, 0.85, false).unwrap();
+    assert!(map.identity_bits() >= 96.0);
+    assert!(OffsetMap::new(SMALLEST_BYTES as i64 - 1, 0.85, false).is_err());
+}

@@ -1,0 +1,202 @@
+"""The manifest: every key of formats.md section 2, nothing that cannot be a name or a number gets in."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd import __version__
+from cleanerd.cleaner.manifest import (
+    PLAN_ID,
+    FileFact,
+    Manifest,
+    ManifestGroup,
+    read_manifest,
+    staged_name,
+    staging_path,
+    write_manifest,
+)
+from cleanerd.errors import CleanerdError, CorruptionError, UnsupportedLogError
+from cleanerd.log.segment import BatchWitness, Witness
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PLAN = "20261121t001400-0123abcd"
+
+
+def manifest() -> Manifest:
+    witnesses = (
+        Witness(0, 64, 1001, 500, 10**18 + 1, 10**18 + 2, BatchWitness(3, 0xFFFFFFFF), BatchWitness(9, 1)),
+        Witness(10, 64, 1002, 0, 5, 6, None, None),
+        Witness(20, 64, 1003, 700, 5, 6, BatchWitness(20, 7), BatchWitness(29, 8)),
+    )
+    three = {"log": FileFact(400, 0xE3069283), "index": FileFact(8, 5), "timeindex": FileFact(12, 6)}
+    groups = (
+        ManifestGroup(0, 20, (0, 10), {**three, "txnindex": FileFact(34, 7)}),  # type: ignore[dict-item]
+        ManifestGroup(20, 30, (20,), three),  # type: ignore[arg-type]
+    )
+    return Manifest(
+        PLAN, "orders.v1", uuid.UUID(int=5), 3, uuid.UUID(int=6), 2, 40, "offset/null", 1_000, 2_000, witnesses, groups
+    )
+
+
+def test_what_is_written_is_read() -> None:
+    """Round trip, absent identities included."""
+    for each in (manifest(), replace(manifest(), topic_id=None, directory_id=None, groups=())):
+        assert Manifest.from_json(each.to_json(), "x") == each
+
+
+def test_the_keys_are_those_of_the_format() -> None:
+    """formats.md section 2, and the version of cleanerd."""
+    body = json.loads(manifest().to_json())
+    assert list(body) == [
+        "format",
+        "cleanerd",
+        "plan",
+        "topic",
+        "topic_id",
+        "partition",
+        "directory_id",
+        "log_start_offset",
+        "bound",
+        "strategy_fingerprint",
+        "created_ms",
+        "max_age_ms",
+        "witnesses",
+        "groups",
+    ]
+    assert body["format"] == 1
+    assert body["cleanerd"] == __version__
+    assert body["topic_id"] == "AAAAAAAAAAAAAAAAAAAABQ"
+    assert list(body["witnesses"][0]) == [
+        "base",
+        "dev",
+        "inode",
+        "size",
+        "mtime_ns",
+        "ctime_ns",
+        "first_batch",
+        "last_batch",
+    ]
+    assert body["witnesses"][0]["first_batch"] == {"offset": 3, "crc": 0xFFFFFFFF}
+    assert body["groups"][1] == {
+        "base": 20,
+        "end": 30,
+        "sources": [20],
+        "files": {
+            "log": {"bytes": 400, "crc32c": 0xE3069283},
+            "index": {"bytes": 8, "crc32c": 5},
+            "timeindex": {"bytes": 12, "crc32c": 6},
+        },
+    }
+
+
+def changed(path: str, value: Any) -> bytes:
+    body = json.loads(manifest().to_json())
+    place = body
+    *parts, last = path.split(".")
+    for part in parts:
+        place = place[int(part) if part.isdigit() else part]
+    if value is None:
+        del place[last]
+    else:
+        place[int(last) if last.isdigit() else last] = value
+    return json.dumps(body).encode()
+
+
+def test_a_newer_format_is_refused() -> None:
+    """formats.md: a reader refuses a higher format, even when nothing else of it makes sense."""
+    for data in (changed("format", 2), b'{"format": 9, "groups": "elsewhere"}'):
+        with pytest.raises(UnsupportedLogError, match=r"format [29]"):
+            Manifest.from_json(data, "x")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff",
+        b"{}",
+        b"[" * 100_000,
+        changed("format", 0),
+        changed("format", True),
+        changed("format", "1"),
+        changed("plan", "../../etc"),
+        changed("plan", "20261121T001400-0123ABCD"),
+        changed("topic_id", "short"),
+        changed("topic_id", 5),
+        changed("partition", -1),
+        changed("bound", "40"),
+        changed("bound", 29),
+        changed("bound", 2**63),
+        changed("created_ms", None),
+        changed("surprise", 1),
+        changed("witnesses.0.base", None),
+        changed("witnesses.0.base", 10),
+        changed("witnesses.2.base", 25),
+        changed("groups.0.base", 1),
+        changed("groups.0.end", 10),
+        changed("groups.0.end", 21),
+        changed("groups.0.sources", []),
+        changed("groups.0.sources", [0, 0]),
+        changed("groups.0.sources.1", 11),
+        changed("groups.0.files.log", None),
+        changed("groups.0.files.timeindex", None),
+        changed("groups.0.files.snapshot", {"bytes": 1, "crc32c": 1}),
+        changed("groups.0.files.log.bytes", -1),
+        changed("groups.0.files.log.bytes", 1.5),
+        changed("groups.0.files.log.crc32c", 2**32),
+        changed("groups.0.files.log.crc32c", "5"),
+        changed("groups.1.surprise", 1),
+    ],
+    ids=lambda data: data.decode("utf-8", "replace")[:30].replace("\n", " ") if len(data) < 200 else None,
+)
+def test_anything_else_is_corrupt(data: bytes) -> None:
+    """Never a traceback, never a name that leads elsewhere."""
+    with pytest.raises(CorruptionError) as caught:
+        Manifest.from_json(data, "some/manifest.json")
+    assert caught.value.where == "some/manifest.json"
+
+
+def test_written_to_a_directory_and_read_back(tmp_path: Path) -> None:
+    """8.4 step 5: the second manifest replaces the first, nothing else is left."""
+    directory = os.open(tmp_path, os.O_RDONLY)
+    try:
+        assert read_manifest(directory) is None
+        write_manifest(directory, replace(manifest(), groups=manifest().groups[:1]))
+        write_manifest(directory, manifest())
+        assert read_manifest(directory) == manifest()
+        assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+    finally:
+        os.close(directory)
+
+
+def test_the_old_manifest_stays_when_the_new_one_cannot_be_written(tmp_path: Path) -> None:
+    """Tmp + fsync + rename: a name that cannot be written to leaves the old one alone."""
+    directory = os.open(tmp_path, os.O_RDONLY)
+    try:
+        write_manifest(directory, manifest())
+        (tmp_path / "manifest.json.tmp").mkdir()
+        with pytest.raises(CleanerdError, match="cannot be written"):
+            write_manifest(directory, replace(manifest(), groups=()), where="p/manifest.json")
+        assert read_manifest(directory) == manifest()
+    finally:
+        os.close(directory)
+
+
+def test_plan_ids_and_names() -> None:
+    """formats.md: YYYYMMDDThhmmss- and 8 hex digits, lower case; no other text ever becomes a path."""
+    assert PLAN_ID.fullmatch(PLAN)
+    assert staging_path(PLAN) == f".kstage/{PLAN}"
+    assert staged_name(PLAN, 20, "txnindex") == f".kstage/{PLAN}/00000000000000000020.txnindex"
+    for wrong in ("", "..", f"{PLAN}/..", f"{PLAN}\n", PLAN.upper()):
+        with pytest.raises(ValueError, match="no plan id"):
+            staging_path(wrong)

@@ -1,0 +1,310 @@
+"""Segments that are merged, split, large, empty or damaged: the cleaner on logs made by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.errors import CleanerdError, CorruptionError, UnsupportedLogError
+from tests.cleaner.driver import NAME, clean, clean_all, config, means, scratch
+from tests.cleaner.model import Rules, check_cleaned
+from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, read_segments, tree
+from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, keyed_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NOW = BASE_TIMESTAMP_MS + 1_000_000
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def batch(base: int, *entries: tuple[str | None, str | None], codec: int = 0) -> bytes:
+    return keyed_batch(base, entries, codec=codec, timestamp=NOW - 1000)
+
+
+def sizes(root: Path) -> dict[int, int]:
+    return {int(log.stem): log.stat().st_size for log in sorted((root / NAME).glob("*.log"))}
+
+
+def keys(root: Path) -> dict[int, list[tuple[int, str]]]:
+    return {
+        base: [(record.offset, (record.key or b"").decode()) for stored in batches for record in stored.records]
+        for base, batches in read_segments(root / NAME).items()
+    }
+
+
+def lopsided(base: int, key: str, size: int, *, codec: int = 0) -> bytes:
+    """Ten records of one batch; nine small ones are superseded by ``tail``, the large one stays: it is estimated a tenth."""
+    small = [(f"s{number}", "x") for number in range(9)]
+    return batch(base, *small, (key, "y" * size), codec=codec)
+
+
+def tail(base: int) -> bytes:
+    return batch(base, *[(f"s{number}", "last") for number in range(9)], ("end", "1"))
+
+
+def test_group_that_grows(root: Path) -> None:
+    """U-17: four sources are estimated to fit one segment, two do: split at a source edge, nothing lost, no limit passed."""
+    logs = {10 * row: lopsided(10 * row, f"k{row}", 900) for row in range(4)}
+    make_log_dir(root, {NAME: Partition({**logs, 40: tail(40), 50: batch(50, ("z", "1"))})})
+    before = read_segments(root / NAME)
+    result = clean_all(root, NOW, config(segment_bytes=2100))
+    check_cleaned(before, read_segments(root / NAME), Rules(0, 50, NOW, 86_400_000, ()))
+    assert sizes(root).keys() == {0, 20, 40, 50}
+    assert all(size <= 2100 for size in sizes(root).values())
+    assert result.segments_rewritten == 4
+    assert not (root / NAME / ".kstage").exists()
+    again = clean_all(root, NOW, config(segment_bytes=2100))
+    assert again.outcome == "unchanged"
+
+
+def test_every_source_alone(root: Path) -> None:
+    """U-17: splitting goes on until a source stands alone, and that one may be larger than segment.bytes (C-63)."""
+    logs = {10 * row: lopsided(10 * row, f"k{row}", 3000) for row in range(4)}
+    make_log_dir(root, {NAME: Partition({**logs, 40: tail(40), 50: b""})})
+    clean_all(root, NOW, config(segment_bytes=2000))
+    assert sizes(root).keys() == {0, 10, 20, 30, 40, 50}
+    assert keys(root)[20] == [(29, "k2")]
+    assert clean_all(root, NOW, config(segment_bytes=2000)).outcome == "unchanged"
+
+
+def test_unchanged_member_of_a_split_group(root: Path) -> None:
+    """U-17: a small unchanged segment that only joined stays as it is when the group falls apart."""
+    logs = {0: batch(0, ("own", "1")), 10: lopsided(10, "k1", 1950), 20: lopsided(20, "k2", 1950)}
+    make_log_dir(root, {NAME: Partition({**logs, 40: tail(40), 50: b""})})
+    unchanged = (root / NAME / f"{0:020d}.log").stat()
+    clean_all(root, NOW, config(segment_bytes=2000))
+    assert sizes(root).keys() == {0, 10, 20, 40, 50}
+    left = (root / NAME / f"{0:020d}.log").stat()
+    assert (left.st_ino, left.st_mtime_ns) == (unchanged.st_ino, unchanged.st_mtime_ns)
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_batch_that_grows_by_compression(root: Path, codec: int) -> None:
+    """T-28: the estimate is a share of packed bytes; what stays packs worse than what goes."""
+    noise = bytes((97 + (number * number * 7919 >> 5) % 26) for number in range(4000)).decode()
+    logs = {
+        10 * row: batch(10 * row, *[(f"s{n}", "x" * 2000) for n in range(9)], (f"k{row}", noise[row:]), codec=codec)
+        for row in range(3)
+    }
+    make_log_dir(root, {NAME: Partition({**logs, 30: tail(30), 50: b""})})
+    before = read_segments(root / NAME)
+    limit = len(logs[0]) + 100
+    clean_all(root, NOW, config(segment_bytes=limit))
+    check_cleaned(before, read_segments(root / NAME), Rules(0, 50, NOW, 86_400_000, ()))
+    assert all(size <= limit for size in sizes(root).values())
+
+
+def test_batch_larger_than_the_buffer(root: Path) -> None:
+    """C-60, KAFKA-6834: whatever the buffer and max.message.bytes, in every phase."""
+    large = batch(1, ("b", "x" * 300_000), ("a", "2"))
+    make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1")) + large, 3: batch(3, ("b", "3")), 4: b""})})
+    result = clean_all(root, NOW, config(max_message_bytes=100), means(chunk_bytes=64))
+    assert keys(root) == {0: [(2, "a"), (3, "b")], 4: []}
+    assert not any("max.message.bytes" in note for note in result.notes)
+
+
+def test_oversize_is_told(root: Path) -> None:
+    """R534-5, C-55: written all the same, and said."""
+    make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1"), ("b", "x" * 500)), 2: batch(2, ("a", "3")), 3: b""})})
+    result = clean_all(root, NOW, config(max_message_bytes=400))
+    assert any("1 rewritten batches" in note and "400" in note for note in result.notes)
+    assert keys(root)[0] == [(1, "b"), (2, "a")]
+
+
+def test_segment_with_overflow(root: Path) -> None:
+    """C-67, KAFKA-6264: offsets of before KAFKA-5413 that an index cannot hold are refused, with the log as it was."""
+    data = batch(0, ("a", "1")) + batch(2**31, ("a", "2"))
+    make_log_dir(root, {NAME: Partition({0: data, 2**32: b""})})
+    before = tree(root)
+    result = clean(root, Wishes(now_ms=NOW, force=True))
+    assert isinstance(result.error, UnsupportedLogError)
+    assert result.error.where == str(root / NAME / f"{0:020d}.log")
+    assert str(2**31) in result.reason
+    assert tree(root) == before
+
+
+def test_largest_relative_offset(root: Path) -> None:
+    """C-63: exactly 2^31 - 1 is fine, in one segment and in a merged one."""
+    data = batch(0, ("a", "1")) + batch(2**31 - 1, ("a", "2"))
+    make_log_dir(root, {NAME: Partition({0: data, 2**32: b""})})
+    clean_all(root, NOW)
+    assert keys(root)[0] == [(2**31 - 1, "a")]
+
+
+def test_all_superseded(root: Path) -> None:
+    """LogCleanerTest, U-13: three segments without a survivor become one with one empty batch, the last one."""
+    logs = {base: batch(base, ("a", str(base)), ("b", "1")) for base in (0, 2, 4)}
+    make_log_dir(root, {NAME: Partition({**logs, 6: batch(6, ("a", "9"), ("b", "9")), 8: b""})})
+    clean_all(root, NOW, first_dirty_offset=None)
+    assert keys(root) == {0: [(6, "a"), (7, "b")], 8: []}
+    stored = read_segments(root / NAME)[0]
+    assert [found.header.last_offset for found in stored] == [7], "in the middle of a group no empty batch is kept"
+
+
+def test_end_of_the_log_stays(root: Path) -> None:
+    """R280-9, U-13, T-18: the last batch below the bound, emptied, so that the log end offset survives."""
+    make_log_dir(root, {NAME: Partition({0: batch(0, (None, "1")) + batch(1, (None, "2"), (None, "3")), 3: b""})})
+    result = clean_all(root, NOW)
+    (left,) = read_segments(root / NAME)[0]
+    assert (left.header.base_offset, left.header.last_offset, left.records) == (1, 2, ())
+    assert (result.dropped.keyless, result.dropped.total) == (3, 3)
+    assert clean_all(root, NOW).outcome == "unchanged"
+
+
+def test_hollow_segments(root: Path) -> None:
+    """D-03, C-64: files of 0 bytes go with a neighbour, and the base is that of the first source."""
+    logs = {0: b"", 5: b"", 10: batch(10, ("a", "1")), 11: b"", 12: batch(12, ("a", "2")), 13: b"", 20: b""}
+    make_log_dir(root, {NAME: Partition(logs)})
+    clean_all(root, NOW)
+    assert keys(root) == {0: [(12, "a")], 20: []}
+    assert clean_all(root, NOW).outcome == "unchanged"
+
+
+def test_only_hollow_segments(root: Path) -> None:
+    """D-03: of nothing but 0-byte segments no group is formed; they count as clean."""
+    make_log_dir(root, {NAME: Partition({0: b"", 5: b"", 10: batch(10, ("a", "1"))})})
+    assert clean_all(root, NOW).outcome == "unchanged"
+    assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 10}
+
+
+def test_gap_at_a_segment_end(root: Path) -> None:
+    """C-23, KAFKA-8764: the clean point is the bound, not the last offset that exists."""
+    make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1")), 100: batch(100, ("a", "2")), 200: b""})})
+    assert clean_all(root, NOW).end_offset == 200
+    assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 200}
+    result = clean(root, Wishes(now_ms=NOW, force=True))
+    assert (result.outcome, result.first_dirty_offset) == ("skipped", 200)
+
+
+def test_two_passes_for_a_tombstone(root: Path) -> None:
+    """R534-1, R534-2, C-47: kept with its horizon, kept one millisecond before it, gone at it; timestamps unchanged."""
+    make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1"), ("a", None)), 2: batch(2, ("b", "1")), 3: b""})})
+    topic = config(delete_retention_ms=1000)
+    assert clean_all(root, NOW, topic).dropped.tombstone == 0
+    stored = read_segments(root / NAME)[0][0]
+    assert stored.header.delete_horizon_ms == NOW + 1000
+    assert [(record.offset, record.value, record.timestamp) for record in stored.records] == [(1, None, NOW - 1000)]
+    assert clean_all(root, NOW + 999, topic).outcome == "unchanged"
+    assert clean_all(root, NOW + 1000, topic).dropped.tombstone == 1
+    assert keys(root)[0] == [(2, "b")]
+
+
+def test_no_retention_takes_two_passes(root: Path) -> None:
+    """C-47: even with delete.retention.ms = 0."""
+    make_log_dir(root, {NAME: Partition({0: batch(0, ("a", None)), 1: batch(1, ("b", "1")), 2: b""})})
+    topic = config(delete_retention_ms=0)
+    assert clean_all(root, NOW, topic).dropped.tombstone == 0
+    assert clean_all(root, NOW, topic).dropped.tombstone == 1
+
+
+def test_horizon_that_overflows(root: Path) -> None:
+    """C-50, T-34: no bit is written and the tombstone never goes."""
+    make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1"), ("a", None)), 2: b""})})
+    topic = config(delete_retention_ms=2**63 - 1)
+    for _ in range(3):
+        assert clean_all(root, NOW, topic).dropped.tombstone == 0
+    (stored,) = read_segments(root / NAME)[0]
+    assert (stored.header.delete_horizon_ms, len(stored.records)) == (None, 1)
+    assert stored.records[0].timestamp == NOW - 1000
+
+
+def test_horizon_is_not_moved(root: Path) -> None:
+    """C-49: a later retention changes nothing for a batch that has its horizon."""
+    make_log_dir(root, {NAME: Partition({0: batch(0, ("a", None), ("b", "1")), 2: batch(2, ("c", "1")), 3: b""})})
+    clean_all(root, NOW, config(delete_retention_ms=1000))
+    assert clean_all(root, NOW + 500, config(delete_retention_ms=5_000_000)).outcome == "unchanged"
+    assert clean_all(root, NOW + 1000, config(delete_retention_ms=5_000_000)).dropped.tombstone == 1
+    stored = read_segments(root / NAME)[0][0]
+    assert stored.header.delete_horizon_ms == NOW + 1000, "kept by a rewrite without tombstones"
+
+
+def test_clean_part_is_compared_with_the_dirty_part(root: Path) -> None:
+    """C-45.3: clean records lose against dirty ones and never among themselves (R280-11)."""
+    logs = {0: batch(0, ("a", "1"), ("a", "2"), ("b", "1")), 3: batch(3, ("b", "2"), ("c", "1")), 5: b""}
+    make_log_dir(root, {NAME: Partition(logs, cleaner_offset=3)})
+    result = clean(root, Wishes(now_ms=NOW, force=True))
+    assert (result.first_dirty_offset, result.end_offset) == (3, 5)
+    assert keys(root)[0] == [(0, "a"), (1, "a"), (3, "b"), (4, "c")]
+
+
+@pytest.mark.parametrize("first_dirty", range(7))
+@pytest.mark.parametrize("up_to", range(7))
+def test_every_range(root: Path, first_dirty: int, up_to: int) -> None:
+    """C-20, C-45.1, U-20: first dirty and end anywhere, inside segments and batches."""
+    logs = {
+        0: batch(0, ("a", "0"), ("b", "1"), ("a", None)),
+        3: batch(3, ("b", None)) + batch(4, ("a", "4"), (None, "5")),
+        6: batch(6, ("a", "6")),
+    }
+    make_log_dir(root, {NAME: Partition(logs)})
+    before = read_segments(root / NAME)
+    result = clean(root, Wishes(now_ms=NOW, force=True, first_dirty_offset=first_dirty, up_to_offset=up_to))
+    assert result.error is None
+    assert (result.outcome == "skipped") == (up_to <= first_dirty)
+    after = read_segments(root / NAME)
+    if result.outcome == "skipped":
+        assert before == after
+    else:
+        check_cleaned(before, after, Rules(first_dirty, up_to, NOW, 86_400_000, ()))
+    expected = {NAME: up_to} if first_dirty == 0 and up_to > 0 else {}
+    assert read_checkpoint(root / CLEANER_CHECKPOINT) == expected, "a gap is never called clean"
+
+
+def test_records_below_the_log_start(root: Path) -> None:
+    """C-15: the cleaner neither skips nor drops them; they are clean part."""
+    logs = {0: batch(0, ("a", "1"), ("b", "1"), ("c", "1")), 3: batch(3, ("a", "2")), 4: b""}
+    make_log_dir(root, {NAME: Partition(logs, log_start_offset=2)})
+    assert clean(root, Wishes(now_ms=NOW, force=True)).first_dirty_offset == 2
+    assert keys(root)[0] == [(1, "b"), (2, "c"), (3, "a")]
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        pytest.param(batch(0, ("a", "1")) + batch(0, ("a", "2")), "does not follow", id="twice the same offset"),
+        pytest.param(batch(4, ("a", "1")) + batch(2, ("a", "2")), "does not follow", id="falling offsets"),
+        pytest.param(batch(0, *[("a", "1")] * 11), "range", id="into the next segment"),
+        pytest.param(
+            encode_batch([Record(b"a", b"1", offset_delta=1), Record(b"a", b"2", offset_delta=0)], last_offset_delta=1),
+            "offset",
+            id="C-54: not increasing inside a batch",
+        ),
+    ],
+)
+def test_offsets_that_make_no_sense(root: Path, data: bytes, says: str) -> None:
+    """C-54, C-57: nothing is salvaged, the log stays as it was."""
+    make_log_dir(root, {NAME: Partition({0: data, 10: batch(10, ("a", "3")), 11: b""})})
+    before = tree(root)
+    result = clean(root, Wishes(now_ms=NOW, force=True))
+    assert isinstance(result.error, CorruptionError)
+    assert says in result.reason
+    assert result.error.where == str(root / NAME / f"{0:020d}.log")
+    assert tree(root) == before
+
+
+def test_decompression_bomb(root: Path) -> None:
+    """T-27: a small batch that unpacks to more than the limit is refused before memory is taken."""
+    make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "x" * 5_000_000), codec=4), 1: b""})})
+    before = tree(root)
+    result = clean(root, Wishes(now_ms=NOW, force=True), with_means=means(max_unpacked_bytes=1 << 20))
+    assert isinstance(result.error, CleanerdError)
+    assert tree(root) == before
+
+
+def test_keys_that_do_not_fit_the_map(root: Path) -> None:
+    """OP-2, U-20: as many shards as it takes, and the same result."""
+    entries = [(f"key-{number}", "v") for number in range(200)]
+    make_log_dir(root, {NAME: Partition({0: batch(0, *entries), 200: batch(200, *entries), 400: b""})})
+    result = clean_all(root, NOW, None, means(map_bytes=1, map_load=0.005))
+    assert result.shards > 8
+    assert (result.dropped.superseded, result.records_kept) == (200, 200)
+    assert [offset for offset, _ in keys(root)[0]] == list(range(200, 400))

@@ -1,0 +1,136 @@
+"""Log directories and ways to call ``plan`` and ``clean`` on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.cli import clean as clean_module
+from cleanerd.cli.main import run
+from tests.support.format_bytes import config as config_record
+from tests.support.format_bytes import metadata_batch
+from tests.support.format_bytes import topic as topic_record
+from tests.support.log_dirs import Partition, make_log_dir, read_segments
+from tests.support.logs import BASE_TIMESTAMP_MS, keyed_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+NOW = BASE_TIMESTAMP_MS + 1_000_000
+COMPACT = ("--set", "topics.orders.cleanup.policy=compact")
+GOOD = ("--set", "topics.good.cleanup.policy=compact")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one command line gave."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The result of ``--json``."""
+        return json.loads(self.out)
+
+    @property
+    def errors(self) -> list[str]:
+        """The lines of stderr that are no notes (call with ``--quiet`` for none)."""
+        return self.err.splitlines()
+
+
+class Shell:
+    """Command lines in this process, without the second that a lock has to settle."""
+
+    def __init__(self, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self._capsys = capsys
+        real = LogDirLock.acquire
+
+        class QuickLock:
+            @staticmethod
+            def acquire(path: Path, wait_seconds: float = 0.0) -> LogDirLock:
+                assert wait_seconds > 0
+                return real(path, 0, settle_seconds=0)
+
+        monkeypatch.setattr(clean_module, "LogDirLock", QuickLock)
+
+    @property
+    def common(self) -> list[str]:
+        """Settings of every call."""
+        return ["--set", f"cleanerd.state.dir={self.root / 'state'}", "--set", "cleanerd.disk.reserve=0"]
+
+    def __call__(self, verb: str, *arguments: object) -> Answer:
+        self._capsys.readouterr()
+        code = run([verb, *(str(argument) for argument in arguments), *self.common])
+        captured = self._capsys.readouterr()
+        return Answer(code, captured.out, captured.err)
+
+    def clean(self, *arguments: object) -> Answer:
+        """``clean --yes --force --quiet`` of the topic ``orders`` with a fixed clock."""
+        return self("clean", *arguments, "--yes", "--force", "--quiet", "--now-ms", NOW, *COMPACT)
+
+    def subprocess(self, *arguments: object, script: str = "", **options: Any) -> subprocess.Popen[str]:
+        """A process of its own; ``script`` is run before the command line."""
+        code = f"{script}\nfrom cleanerd.cli.main import main\nmain()"
+        command = [sys.executable, "-c", code, *(str(argument) for argument in arguments), *self.common]
+        environment = {**os.environ, "HOME": str(self.root)}
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
+        return subprocess.Popen(command, text=True, env=environment, **options)
+
+
+def batch(base: int, *entries: tuple[str | None, str | None]) -> bytes:
+    return keyed_batch(base, entries, timestamp=NOW - 1000)
+
+
+def dirty(**facts: Any) -> Partition:
+    """Three sealed segments of which one record of five stays, and an active one."""
+    logs = {
+        0: batch(0, ("a", "1"), ("b", "1")),
+        2: batch(2, ("a", "2")) + batch(3, (None, "x")),
+        4: batch(4, ("b", None), ("b", "3")),
+        6: batch(6, ("z", "1")),
+    }
+    return Partition(logs, **facts)
+
+
+CLEANED = {0: [(2, "a"), (5, "b")], 6: [(6, "z")]}
+
+
+def good() -> Partition:
+    """Another partition, that has to be cleaned whatever happens to the first."""
+    return Partition({0: batch(0, ("k", "1")), 1: batch(1, ("k", "2")), 2: b""})
+
+
+def keys(path: Path) -> dict[int, list[tuple[int, str]]]:
+    """Offsets and keys by segment."""
+    return {
+        base: [(record.offset, (record.key or b"").decode()) for stored in batches for record in stored.records]
+        for base, batches in read_segments(path).items()
+    }
+
+
+def make(root: Path, **facts: Any) -> Path:
+    """The usual directory: ``orders-0`` is dirty."""
+    return make_log_dir(root / "logs", {"orders-0": dirty(**facts)})
+
+
+def write_metadata(path: Path, *, topics: dict[str, dict[str, str]]) -> Path:
+    """A KRaft metadata log in the log directory ``path`` that knows these topics."""
+    directory = path / "__cluster_metadata-0"
+    directory.mkdir()
+    values = []
+    for number, (name, settings) in enumerate(topics.items()):
+        values.append(topic_record(name, uuid.UUID(int=number + 1)))
+        values += [config_record(2, name, key, value) for key, value in settings.items()]
+    (directory / f"{0:020d}.log").write_bytes(metadata_batch(0, *values))
+    return directory

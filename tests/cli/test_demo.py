@@ -1,0 +1,109 @@
+"""``cleanerd demo`` from end to end, and how it ends when it cannot begin or is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.judge import KafkaJars, fetch
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def jars() -> KafkaJars:
+    return fetch("4.3")
+
+
+def _start(arguments: list[str], temporary: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
+    environment.pop("KAFKA_LIBS", None)
+    return subprocess.Popen(
+        [sys.executable, "-m", "cleanerd", "demo", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=temporary,
+    )
+
+
+def _java_in(directory: Path) -> list[int]:
+    """Processes whose command line names ``directory``."""
+    found = []
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                command = (process / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"java" in command and os.fsencode(directory) in command:
+                found.append(int(process.name))
+    return found
+
+
+@pytest.mark.broker
+@pytest.mark.timeout(300)
+def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
+    """Every codec is cleaned, both clients read what was acknowledged, Kafka's cleaner leaves the same records."""
+    demo = _start(["--records", "20000", "--json", "--kafka-libs", str(jars.libs)], tmp_path)
+    stdout, stderr = demo.communicate(timeout=280)
+    assert demo.returncode == 0, stderr
+    result = json.loads(stdout)
+    assert result["schema"] == 1
+    assert result["good"] is True
+    assert [topic["codec"] for topic in result["topics"]] == ["none", "gzip", "snappy", "lz4", "zstd"]
+    for topic in result["topics"]:
+        assert topic["acknowledged"] == 4000
+        assert topic["deletes"] > 0
+        assert topic["cleaned"]["dropped"]["superseded"] > 2000
+        assert topic["same_records_as_kafka"] is True
+    assert {reading["client"] for reading in result["readings"]} == {"confluent-kafka", "kafka-python"}
+    assert result["once_more"] == {"written": 500, "read_back": 500}
+    assert result["kafka"]["cpu_seconds"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.broker
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_no_process_and_no_file(
+    jars: KafkaJars, tmp_path: Path, signal_number: signal.Signals
+) -> None:
+    demo = _start(["--records", "3000000", "--kafka-libs", str(jars.libs)], tmp_path)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("cleanerd-demo-*/broker/d1/orders-none-0/*.log")):
+        assert time.monotonic() < deadline
+        assert demo.poll() is None
+        time.sleep(0.1)
+    assert _java_in(tmp_path)
+    demo.send_signal(signal_number)
+    demo.communicate(timeout=60)
+    assert demo.returncode == 128 + signal_number
+    assert _java_in(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_jars_exit_code_3_and_a_way_out(tmp_path: Path) -> None:
+    demo = _start(["--kafka-libs", str(tmp_path)], tmp_path)
+    _, stderr = demo.communicate(timeout=60)
+    assert demo.returncode == 3
+    assert "make setup" in stderr
+
+
+def test_keep_takes_no_directory_that_holds_something(jars: KafkaJars, tmp_path: Path) -> None:
+    keep = tmp_path / "keep"
+    keep.mkdir()
+    (keep / "mine").touch()
+    demo = _start(["--kafka-libs", str(jars.libs), "--keep", str(keep)], tmp_path)
+    _, stderr = demo.communicate(timeout=60)
+    assert demo.returncode == 3
+    assert "not an empty directory" in stderr
+    assert [path.name for path in keep.iterdir()] == ["mine"]

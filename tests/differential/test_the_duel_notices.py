@@ -1,0 +1,101 @@
+"""The duel fails when it should: small mistakes put into our cleaner, each caught by a cell that is about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from cleanerd.apply import offline
+from cleanerd.cleaner import decide as deciding
+from cleanerd.cleaner import evidence, rewrite
+from cleanerd.policy import retain as retention
+from cleanerd.policy import tombstone
+from tests.differential import test_first_dirty, test_offsets, test_partial, test_producers, test_tombstones
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.kafka.judge import Judge
+
+pytestmark = pytest.mark.kafka
+
+CELLS = {
+    cell.name: cell
+    for cell in (
+        *test_first_dirty.CELLS,
+        *test_offsets.END,
+        *test_offsets.SIZES,
+        *test_partial.CELLS,
+        *test_producers.CELLS,
+        *test_tombstones.CELLS,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """``module.name`` is replaced by what ``wrong`` makes of it; ``cell`` notices."""
+
+    name: str
+    module: Any
+    wrong: Callable[[Any], Any]
+    cell: str
+
+
+def _result(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The right function with its result changed."""
+    return lambda right: lambda *args, **kwargs: change(right(*args, **kwargs))
+
+
+def _earlier(right: Any) -> Any:
+    return lambda attributes, base_timestamp, now_ms: right(attributes, base_timestamp, now_ms - 1)
+
+
+def _none_beyond(right: Any) -> Any:
+    return lambda first, total: right(0 if first == 0 else total, total)
+
+
+def _without_producers(found: Any) -> Any:
+    return replace(found, last_data_offsets=())
+
+
+def _all_dirty(found: Any) -> Any:
+    return replace(found, bounds=replace(found.bounds, first_dirty_offset=0))
+
+
+def _sparse(plan: Any) -> Any:
+    return replace(plan, limits=replace(plan.limits, index_interval_bytes=2 * plan.limits.index_interval_bytes))
+
+
+def _one_less(plan: Any) -> Any:
+    return replace(plan, end_offset=plan.end_offset - 1)
+
+
+MISTAKES = [
+    Mistake("new_horizon_ms", rewrite, _result(lambda ms: ms + 1), "at the horizon, zstd"),
+    Mistake("expired", evidence, _earlier, "horizon now"),
+    Mistake("tombstones", evidence, _result(np.zeros_like), "a batch of one tombstone"),
+    Mistake("LONG_MAX", tombstone, lambda right: right - 1, "the last horizon that fits (C-50)"),
+    Mistake("bits_from", retention, _none_beyond, "expired tombstones beyond the end stay (C-45.1)"),
+    Mistake("read_producers", offline, _result(_without_producers), "a superseded last batch stays, lz4"),
+    Mistake("protected", evidence, _result(np.ones_like), "only the last batch is protected (C-39.1)"),
+    Mistake("protected", evidence, _result(np.ones_like), "when it expires"),
+    Mistake("end_of_group", deciding, lambda _: lambda actions, __: actions, "the last batch is keyless"),
+    Mistake("survey", offline, _result(_all_dirty), "first dirty inside a batch, between its duplicates (6)"),
+    Mistake("make_plan", offline, _result(_one_less), "inside a batch: 3 keys, up to 3"),
+    Mistake("make_plan", offline, _result(_sparse), "an index entry every 200 bytes"),
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: f"{mistake.name}: {mistake.cell}")
+def test_noticed(judge_43: Judge, work: Path, monkeypatch: pytest.MonkeyPatch, mistake: Mistake) -> None:
+    """The cell passes; with the mistake it does not."""
+    cell = CELLS[mistake.cell]
+    cell.check(judge_43, work / "right")
+    monkeypatch.setattr(mistake.module, mistake.name, mistake.wrong(getattr(mistake.module, mistake.name)))
+    with pytest.raises(AssertionError):
+        cell.check(judge_43, work / "wrong")

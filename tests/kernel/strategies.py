@@ -1,0 +1,104 @@
+"""Random logs for the kernel's tests, and the comparison of a call with its twin."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from cleanerd import _kernel
+from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_legacy
+from tests.support.reference_batches import CorruptError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+HASH_KEY = bytes(range(16))
+
+_KEYS = st.one_of(st.none(), st.sampled_from([b"", b"a", b"b", b"key-7", b"k" * 200]), st.binary(max_size=40))
+_VALUES = st.one_of(st.none(), st.binary(max_size=90), st.integers(1, 400).map(lambda count: b"value " * count))
+_TIMESTAMPS = st.one_of(
+    st.just(-1), st.integers(0, 200).map(BASE_TIMESTAMP_MS.__add__), st.integers(0, 2**62), st.just(2**63 - 1)
+)
+_HEADERS = st.lists(st.tuples(st.binary(max_size=5), st.one_of(st.none(), st.binary(max_size=9))), max_size=3)
+
+
+def array(data: bytes) -> NDArray[np.uint8]:
+    """Bytes as the kernel takes them."""
+    return np.frombuffer(data, np.uint8)
+
+
+def bitmap(bits: list[bool]) -> NDArray[np.uint64]:
+    """Bits one by one as words, without a bit to spare beyond the last word."""
+    padded = bits + [False] * (-len(bits) % 64)
+    return np.packbits(np.array(padded, bool), bitorder="little").view("<u8").astype(np.uint64)
+
+
+@st.composite
+def records(draw: st.DrawFn, *, most: int = 6) -> list[Record]:
+    """Records with gaps between their offsets."""
+    result = []
+    delta = -1
+    for _ in range(draw(st.integers(0, most))):
+        delta += draw(st.sampled_from([1, 1, 1, 2, 100, 3_000_000]))
+        result.append(
+            Record(
+                key=draw(_KEYS),
+                value=draw(_VALUES),
+                timestamp=draw(_TIMESTAMPS),
+                offset_delta=delta,
+                headers=tuple(draw(_HEADERS)),
+                attributes=draw(st.sampled_from([0, 0, 0x20, 0xFF])),
+            )
+        )
+    return result
+
+
+@st.composite
+def batch(draw: st.DrawFn, base_offset: int = 0) -> bytes:
+    """A v2 batch as brokers have them: any codec, timestamp type, producer, horizon; sometimes empty."""
+    content = draw(records())
+    producer = draw(st.booleans())
+    append_time = draw(st.one_of(st.none(), st.none(), st.integers(0, 2**62)))
+    last = content[-1].offset_delta if content else 0
+    assert last is not None
+    return encode_batch(
+        content,
+        base_offset=base_offset,
+        codec=draw(st.integers(0, 4)) if content else 0,
+        log_append_time=append_time,
+        delete_horizon=draw(st.one_of(st.none(), st.none(), st.integers(0, 2**62))) if content else None,
+        transactional=producer and draw(st.booleans()),
+        control=draw(st.sampled_from([False, False, True])),
+        producer_id=draw(st.integers(0, 2**63 - 1)) if producer else -1,
+        producer_epoch=draw(st.integers(0, 2**15 - 1)) if producer else -1,
+        base_sequence=draw(st.integers(0, 2**31 - 1)) if producer else -1,
+        leader_epoch=draw(st.integers(-1, 2**31 - 1)),
+        last_offset_delta=last + draw(st.sampled_from([0, 0, 5])),
+    )
+
+
+@st.composite
+def log(draw: st.DrawFn, *, most: int = 4) -> bytes:
+    """Batches one behind the other, a few of them legacy."""
+    base, pieces = draw(st.sampled_from([0, 7, 2**40])), []
+    for _ in range(draw(st.integers(0, most))):
+        if draw(st.integers(0, 7)) == 0:
+            pieces.append(encode_legacy(base, b"k", draw(st.sampled_from([None, b"v"])), magic=draw(st.integers(0, 1))))
+        else:
+            pieces.append(draw(batch(base)))
+        base += 10_000_000_000
+    return b"".join(pieces)
+
+
+def outcome(call: Callable[[], Any]) -> tuple[Any, Any]:
+    """(result, None), or (None, what was raised in a form that the kernel and its twin share)."""
+    try:
+        return call(), None
+    except (_kernel.CorruptLogError, CorruptError) as error:
+        return None, ("corrupt", error.position, error.base_offset, error.record)
+    except ValueError:
+        return None, "ValueError"

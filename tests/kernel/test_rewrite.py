@@ -1,0 +1,240 @@
+"""rewrite_chunk against its twin, and rule by rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from cleanerd import _kernel
+from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON, Written
+from tests.kernel.strategies import array, bitmap, log, outcome
+from tests.support import reference_kernel as twin
+from tests.support.logs import Record, encode_batch, encode_legacy, keyed_batch, seal
+
+T = 1_700_000_000_000
+SET = ACTION_REBUILD | ACTION_SET_HORIZON
+ROWS = ("position", "size", "last_offset", "max_timestamp", "record_count")
+
+
+def _rewrite(data: bytes, keep: list[bool], actions: list[int], first_bit: int = 0, **options: Any) -> Written:
+    return _kernel.rewrite_chunk(array(data), 0, bitmap(keep), first_bit, np.array(actions, np.uint8), **options)
+
+
+def _check(data: bytes, keep: list[bool], first_bit: int, actions: list[int], **options: Any) -> None:
+    padded = keep + [False] * (-len(keep) % 64)
+    written, error = outcome(lambda: _rewrite(data, keep, actions, first_bit, **options))
+    expected, expected_error = outcome(lambda: twin.rewrite_chunk(data, 0, padded, first_bit, actions, **options))
+    assert error == expected_error
+    if error is None:
+        assert written.data.tobytes() == expected.data
+        for name in ROWS:
+            assert getattr(written, name).tolist() == getattr(expected, name), name
+        for name in ("consumed", "needed", "batches_read", "records_read"):
+            assert getattr(written, name) == getattr(expected, name), name
+        assert len(written) == len(expected.size)
+
+
+_ACTIONS = st.sampled_from([ACTION_DROP, ACTION_COPY, ACTION_COPY, ACTION_REBUILD, SET, ACTION_EMPTY])
+_HORIZONS = st.sampled_from([-1, -(2**63), 0, T, 2**63 - 1])
+
+
+def _plan(draw: st.DrawFn | Any, data: bytes) -> tuple[list[bool], int, list[int]]:
+    """Keep bits and actions, mostly such as a sane planner would give."""
+    table = _kernel.scan_headers(array(data), 0)
+    first_bit = draw(st.sampled_from([0, 3, 64, 100]))
+    records = int(table.first_record[-1])
+    keep = [False] * first_bit + draw(st.lists(st.booleans(), min_size=records, max_size=records))
+    actions = []
+    for index in range(len(table)):
+        start, end = (first_bit + int(table.first_record[index + i]) for i in (0, 1))
+        kept = any(keep[start:end])
+        choice = draw(_ACTIONS)
+        if table.magic[index] < 2 or (choice & ACTION_REBUILD and choice != ACTION_EMPTY and not kept):
+            choice = draw(st.sampled_from([ACTION_DROP, ACTION_COPY]))
+        actions.append(choice)
+    return keep, first_bit, actions
+
+
+@given(log(), _HORIZONS, st.data())
+def test_like_the_twin(data: bytes, horizon: int, draw: st.DataObject) -> None:
+    """F-2.2, F-2.3, F-2.5, F-2.6, C-52: the same bytes, in every codec."""
+    keep, first_bit, actions = _plan(draw.draw, data)
+    _check(data, keep, first_bit, actions, delete_horizon=horizon)
+
+
+@given(log(), st.data())
+def test_damage(data: bytes, draw: st.DataObject) -> None:
+    """C-57: the same verdict as the twin on damaged input, with the CRC put right or not looked at."""
+    assume(data)
+    keep, first_bit, actions = _plan(draw.draw, data)
+    damaged = bytearray(data)
+    damaged[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
+    keep += [True] * 500
+    for verify_crc in (True, False):
+        _check(bytes(damaged), keep, first_bit, actions, verify_crc=verify_crc, max_unpacked=100_000)
+
+
+@given(log(most=2), st.lists(st.integers(0, 255), max_size=3), st.integers(0, 12), st.integers(0, 9))
+def test_callers_mistakes(data: bytes, actions: list[int], bits: int, first_bit: int) -> None:
+    """Too few actions or bits, unknown actions, a rebuild that keeps nothing: ValueError, as the twin says."""
+    _check(data, [True] * bits, first_bit, actions)
+
+
+@given(log(), st.data())
+def test_exactly_the_kept_records_survive(data: bytes, draw: st.DataObject) -> None:
+    """C-52: offsets, timestamps, keys of the kept records and no others; decoded, not compared with the twin."""
+    keep, first_bit, actions = _plan(draw.draw, data)
+    source = _kernel.decode_chunk(array(data), 0, hash_key=bytes(16))
+    written, error = outcome(lambda: _rewrite(data, keep, actions, first_bit))
+    assume(error is None)
+    result = _kernel.decode_chunk(written.data, 0, hash_key=bytes(16)).records
+    survives = []
+    for index, action in enumerate(actions):
+        first, end = source.batches.first_record[index : index + 2].tolist()
+        kept = keep[first_bit + first : first_bit + end]
+        survives += {ACTION_DROP: [False], ACTION_EMPTY: [False], ACTION_COPY: [True]}.get(action, []) * len(
+            kept
+        ) or kept
+    rows = np.flatnonzero(np.array(survives, bool))
+    for name in ("offset", "timestamp", "flags"):
+        assert getattr(result, name).tolist() == getattr(source.records, name)[rows].tolist(), name
+    hashes = source.records.key_hash.reshape(-1, 2)[rows]
+    assert result.key_hash.reshape(-1, 2).tolist() == hashes.tolist()
+
+
+def _header(data: bytes) -> dict[str, int]:
+    table = _kernel.scan_headers(array(data), 0, verify_crc=True)
+    names = ("attributes", "base_timestamp", "max_timestamp", "last_offset", "producer_id", "base_sequence")
+    return {name: int(getattr(table, name)[0]) for name in names}
+
+
+def test_max_timestamp_shrinks_with_create_time() -> None:
+    """C-52: the maximum of the survivors; with LogAppendTime the original stays, and all deltas are 0 (F-2.6)."""
+    records = [Record(timestamp=T + 9), Record(timestamp=T + 4), Record(timestamp=T + 6)]
+    created = _rewrite(encode_batch(records), [False, True, True], [ACTION_REBUILD])
+    assert created.max_timestamp.tolist() == [T + 6]
+    assert _header(created.data.tobytes())["base_timestamp"] == T + 4
+    appended = _rewrite(encode_batch(records, log_append_time=T + 50), [False, True, True], [ACTION_REBUILD])
+    assert appended.max_timestamp.tolist() == [T + 50]
+    assert _header(appended.data.tobytes())["base_timestamp"] == T + 50
+    assert appended.data[61:].tobytes() == bytes.fromhex("0c 00 00 02 01 01 00 0c 00 00 04 01 01 00")
+
+
+def test_append_time_under_a_horizon() -> None:
+    """F-2.2: deltas are written against the horizon though nobody reads them."""
+    data = encode_batch([Record()], log_append_time=T)
+    written = _rewrite(data, [True], [SET], delete_horizon=T + 1).data.tobytes()
+    assert written[61:] == bytes.fromhex("0c 00 01 00 01 01 00")
+    assert _header(written)["base_timestamp"] == T + 1
+    assert _kernel.decode_chunk(array(written), 0).records.timestamp.tolist() == [T]
+
+
+def test_a_negative_horizon_sets_no_bit() -> None:
+    """C-50: the sum that overflowed; the batch is rebuilt as if there were none."""
+    data = keyed_batch(5, [("a", "1"), ("b", None)])
+    written = _rewrite(data, [False, True], [SET], delete_horizon=-(2**63) + 5)
+    assert written.data.tobytes() == _rewrite(data, [False, True], [ACTION_REBUILD]).data.tobytes()
+    assert _header(written.data.tobytes())["attributes"] == 0
+
+
+def test_upper_attribute_bits_go_and_record_attributes_stay() -> None:
+    """F-2.1 and U-14: a rebuilt batch has 0 in bits 7-15, records keep their byte (KIP-87)."""
+    data = encode_batch([Record(attributes=0x20), Record(attributes=0xFF)], attributes=0x7F80)
+    written = _rewrite(data, [False, True], [ACTION_REBUILD]).data.tobytes()
+    assert _header(written)["attributes"] == 0
+    assert written[62] == 0xFF
+    assert _header(_rewrite(data, [True, True], [ACTION_COPY]).data.tobytes())["attributes"] == 0x7F80
+
+
+def test_malformed_header_keys_are_kept() -> None:
+    """T-37, F-2.3: raw header bytes, not a string that was decoded and encoded again."""
+    data = encode_batch([Record(), Record(headers=((b"\xff\xfe", b"x"), (b"", None)))])
+    written = _rewrite(data, [False, True], [ACTION_REBUILD]).data.tobytes()
+    assert b"\x04\xff\xfe\x02x\x00\x01" in written
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"transactional": True}, "transactional batch without producer id"),
+        ({"producer_id": 5, "base_sequence": 0}, "without producer epoch"),
+        ({"producer_id": 5, "producer_epoch": 0}, "without base sequence"),
+    ],
+)
+def test_producers_that_cannot_be_rebuilt(fields: dict[str, Any], reason: str) -> None:
+    """C-54: refused when rebuilt, not when copied; a control batch may have no sequence."""
+    data = encode_batch([Record(), Record()], **fields)
+    with pytest.raises(_kernel.CorruptLogError, match=reason):
+        _rewrite(data, [True, False], [ACTION_REBUILD])
+    assert _rewrite(data, [True, True], [ACTION_COPY]).data.tobytes() == data
+    marker = encode_batch([Record(), Record()], control=True, producer_id=5, producer_epoch=0)
+    assert len(_rewrite(marker, [True, False], [ACTION_REBUILD])) == 1
+
+
+def test_a_negative_timestamp_is_refused() -> None:
+    """C-54: below -1, and only if it survives; the record is named."""
+    data = encode_batch([Record(timestamp=T), Record(timestamp=-1), Record(timestamp=-2)])
+    assert len(_rewrite(data, [False, True, False], [ACTION_REBUILD])) == 1
+    with pytest.raises(_kernel.CorruptLogError, match="negative timestamp -2") as caught:
+        _rewrite(data, [False, True, True], [ACTION_REBUILD])
+    assert caught.value.record == 2
+
+
+def test_dropped_batches_are_not_looked_into() -> None:
+    """Neither CRC nor records; their count still moves the keep bits."""
+    bad = bytearray(keyed_batch(0, [("a", "1"), ("b", "2")]))
+    bad[-1] ^= 1
+    good = keyed_batch(2, [("c", "3"), ("d", "4")])
+    written = _rewrite(bytes(bad) + good, [True, True, False, True], [ACTION_DROP, ACTION_REBUILD])
+    assert _kernel.decode_chunk(written.data, 0).records.offset.tolist() == [3]
+    assert (written.batches_read, written.records_read) == (2, 4)
+    for action in (ACTION_COPY, ACTION_REBUILD, ACTION_EMPTY):
+        with pytest.raises(_kernel.CorruptLogError, match="CRC"):
+            _rewrite(bytes(bad), [True, True], [action])
+
+
+def test_copies_side_by_side() -> None:
+    """C-51: verbatim, with a row for each batch, legacy ones included."""
+    pieces = [keyed_batch(0, [("a", "1")]), encode_legacy(1, b"k", b"v"), keyed_batch(2, [("b", "2")], codec=2)]
+    written = _rewrite(b"".join(pieces), [True, True], [ACTION_COPY] * 3)
+    assert written.data.tobytes() == b"".join(pieces)
+    assert written.size.tolist() == [len(piece) for piece in pieces]
+    assert written.position.tolist() == [0, len(pieces[0]), len(pieces[0]) + len(pieces[1])]
+    assert written.last_offset.tolist() == [0, 1, 2]
+    assert written.record_count.tolist() == [1, 0, 1]
+
+
+def test_legacy_batches_are_dropped_or_copied() -> None:
+    """F-3: there is no other form of them here."""
+    data = encode_legacy(1, b"k", b"v")
+    for action in (ACTION_REBUILD, ACTION_EMPTY, SET):
+        with pytest.raises(ValueError, match="magic 1"):
+            _rewrite(data, [], [action])
+
+
+def test_offsets_and_sequences_are_kept() -> None:
+    """F-2.4: last offset and base sequence are the original ones, whoever survives."""
+    data = encode_batch(
+        [Record(offset_delta=5), Record(offset_delta=8), Record(offset_delta=10)],
+        base_offset=100,
+        last_offset_delta=12,
+        producer_id=9,
+        producer_epoch=2,
+        base_sequence=2**31 - 3,
+    )
+    written = _rewrite(data, [False, True, False], [ACTION_REBUILD])
+    header = _header(written.data.tobytes())
+    assert (header["last_offset"], header["base_sequence"], header["producer_id"]) == (112, 2**31 - 3, 9)
+    assert written.last_offset.tolist() == [112]
+    assert _kernel.decode_chunk(written.data, 0).records.offset.tolist() == [108]
+
+
+def test_stops_early_when_the_output_is_large() -> None:
+    """Between batches, when 64 MiB are reached."""
+    one = seal(encode_batch([Record(value=bytes(30 << 20))]))
+    written = _rewrite(one * 4, [True] * 4, [ACTION_COPY] * 4)
+    assert (written.batches_read, written.consumed, written.needed) == (3, 3 * len(one), 0)

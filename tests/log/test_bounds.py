@@ -1,0 +1,167 @@
+"""From where to where, from what lies on the disk (S-01, C-05..C-11, C-86)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.errors import CorruptionError
+from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
+from cleanerd.log.read import SegmentReader
+from tests.support.log_dirs import Partition, make_log_dir, set_mtime
+from tests.support.logs import encode_legacy, keyed_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = 1_700_000_000_000
+HOUR = 3_600_000
+NO_LAG = 2**63 - 1
+
+
+def batch(base: int, age_ms: int = 0, count: int = 10) -> bytes:
+    return keyed_batch(base, [("a", "1")] * count, timestamp=NOW - age_ms)
+
+
+def ages(*hours: int) -> dict[int, bytes]:
+    """Segments of ten offsets, so many hours old."""
+    return {10 * row: batch(10 * row, hour * HOUR) for row, hour in enumerate(hours)}
+
+
+def bounds(
+    path: Path, partition: Partition | None, *, first_dirty: int = 0, min_lag: int = 0, max_lag: int = NO_LAG
+) -> Bounds:
+    if partition is not None:
+        make_log_dir(path / "logs", {"orders-0": partition})
+    name = parse_topic_partition_dir("orders-0")
+    assert name is not None
+    log = read_partition(read_log_dir(path / "logs"), name)
+    with SegmentReader.open(str(log.path), chunk_bytes=100) as reader:
+        return read_bounds(
+            log, reader, first_dirty_offset=first_dirty, now_ms=NOW, min_lag_ms=min_lag, max_lag_ms=max_lag
+        )
+
+
+def end(path: Path, partition: Partition) -> int:
+    make_log_dir(path / "logs", {"orders-0": partition})
+    name = parse_topic_partition_dir("orders-0")
+    assert name is not None
+    log = read_partition(read_log_dir(path / "logs"), name)
+    with SegmentReader.open(str(log.path), chunk_bytes=100) as reader:
+        return log_end_offset(log, reader)
+
+
+def test_limits(tmp_path: Path) -> None:
+    """S-01: active segment, high watermark, recovery point; sizes of what lies below (C-08)."""
+    segments = ages(0, 0, 0, 0)
+    found = bounds(tmp_path, Partition(segments), first_dirty=15)
+    assert (found.bound.offset, found.bound.limited_by) == (30, "the active segment")
+    assert found.bound.limits == {"the active segment": 30, "the high watermark": 40, "the recovery point": 40}
+    assert found.dirtiness.clean_bytes == len(segments[0]) + len(segments[10])
+    assert found.dirtiness.cleanable_bytes == len(segments[10]) + len(segments[20])
+
+
+@pytest.mark.parametrize(
+    ("high_watermark", "recovery_point", "expected", "by"),
+    [
+        pytest.param(25, 40, 20, "the high watermark", id="C-07: in the middle of a segment, rounds down"),
+        pytest.param(20, 40, 20, "the high watermark", id="on an edge"),
+        pytest.param(0, 40, 0, "the high watermark", id="C-86: nothing is committed, nothing is cleanable"),
+        pytest.param(40, 12, 10, "the recovery point", id="S-02: beyond it the disk may hold anything"),
+        pytest.param(40, 0, 0, "the recovery point", id="S-02: no entry"),
+    ],
+)
+def test_checkpoints(tmp_path: Path, high_watermark: int, recovery_point: int, expected: int, by: str) -> None:
+    """S-01, S-02, C-07, C-86, T-17."""
+    partition = Partition(ages(0, 0, 0, 0), high_watermark=high_watermark, recovery_point=recovery_point)
+    found = bounds(tmp_path, partition)
+    assert (found.bound.offset, found.bound.limited_by) == (expected, by)
+
+
+@pytest.mark.parametrize(
+    ("hours", "lag", "expected"),
+    [
+        pytest.param((3, 2, 1, 0), HOUR + 1, 20, id="C-05: the first that is too young"),
+        pytest.param((3, 2, 1, 0), HOUR, 30, id="C-05: exactly the lag is old enough"),
+        pytest.param((3, 0, 3, 0), HOUR, 10, id="old ones behind a young one have to wait"),
+        pytest.param((3, 3, 3, 0), HOUR, 30, id="the age of the active segment does not matter"),
+    ],
+)
+def test_min_lag(tmp_path: Path, hours: tuple[int, ...], lag: int, expected: int) -> None:
+    """C-05: by the time index, not by the file's modification time (which is now)."""
+    assert bounds(tmp_path, Partition(ages(*hours)), min_lag=lag).bound.offset == expected
+
+
+def test_min_lag_by_modification_time(tmp_path: Path) -> None:
+    """C-05: without a time index, or with an empty one, the file's time counts."""
+    log = Partition(ages(0, 0, 0, 0), indexes=False, mtime_ms=NOW - 2 * HOUR)
+    assert bounds(tmp_path, log, min_lag=HOUR).bound.offset == 30
+    path = tmp_path / "logs" / "orders-0"
+    set_mtime(path / f"{10:020d}.log", NOW - HOUR + 1)
+    assert bounds(tmp_path, None, min_lag=HOUR).bound.offset == 10
+    (path / f"{10:020d}.timeindex").write_bytes(b"\x00" * 120)
+    assert bounds(tmp_path, None, min_lag=HOUR).bound.offset == 10, "a preallocated one is empty"
+
+
+def test_min_lag_of_clean_segments(tmp_path: Path) -> None:
+    """C-05: only from the segment with first dirty on: a young clean segment limits nothing."""
+    assert bounds(tmp_path, Partition(ages(0, 2, 2, 0)), first_dirty=10, min_lag=HOUR).bound.offset == 30
+    assert bounds(tmp_path / "b", Partition(ages(0, 2, 2, 0)), first_dirty=9, min_lag=HOUR).bound.offset == 0
+
+
+def test_max_lag(tmp_path: Path) -> None:
+    """C-10: from the largest timestamp of each dirty segment's FIRST batch."""
+    segments = {0: batch(0, 9 * HOUR), 10: batch(10, 2 * HOUR) + batch(20, 8 * HOUR), 30: batch(30, HOUR), 40: batch(40)}
+    found = bounds(tmp_path, Partition(segments), first_dirty=10, max_lag=HOUR)
+    assert found.overdue_ms == HOUR
+    assert bounds(tmp_path, None, first_dirty=0, max_lag=HOUR).overdue_ms == 8 * HOUR
+    assert bounds(tmp_path, None, first_dirty=30, max_lag=HOUR).overdue_ms == 0
+    assert bounds(tmp_path, None, first_dirty=40, max_lag=1).overdue_ms == 0, "C-10: never the active segment"
+    assert bounds(tmp_path, None, first_dirty=0).overdue_ms == 0, "no lag is set"
+
+
+def test_max_lag_of_empty_segments(tmp_path: Path) -> None:
+    """C-10: no value; D-03 segments have no first batch."""
+    assert bounds(tmp_path, Partition({0: b"", 10: b"", 20: batch(20)}), max_lag=1).overdue_ms == 0
+
+
+def test_damaged_time_index(tmp_path: Path) -> None:
+    """A time index that is needed and damaged is told; one that is not needed is not read."""
+    make_log_dir(tmp_path / "logs", {"orders-0": Partition(ages(2, 2, 2))})
+    broken = tmp_path / "logs" / "orders-0" / f"{10:020d}.timeindex"
+    broken.write_bytes(b"\x01" * 13)
+    assert bounds(tmp_path, None).bound.offset == 20
+    with pytest.raises(CorruptionError) as raised:
+        bounds(tmp_path, None, min_lag=HOUR)
+    assert raised.value.where == str(broken)
+
+
+@pytest.mark.parametrize(
+    ("segments", "expected"),
+    [
+        pytest.param({0: batch(0)}, 10, id="one batch"),
+        pytest.param({0: batch(0), 10: b""}, 10, id="an empty active segment"),
+        pytest.param({0: batch(0) + batch(12)}, 22, id="a gap"),
+        pytest.param({0: encode_legacy(4, b"k", b"v")}, 5, id="an old message"),
+        pytest.param({0: b"".join(batch(base) for base in range(0, 2000, 10))}, 2000, id="behind the last index entry"),
+    ],
+)
+def test_log_end(tmp_path: Path, segments: dict[int, bytes], expected: int) -> None:
+    """C-86: by the batches of the active segment."""
+    assert end(tmp_path / "with", Partition(segments, index_interval_bytes=100)) == expected
+    assert end(tmp_path / "without", Partition(segments, indexes=False)) == expected
+
+
+def test_log_end_with_a_wrong_index(tmp_path: Path) -> None:
+    """An entry that points past the end of the file is not followed; the file is read from its start."""
+    make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: batch(0)})})
+    (tmp_path / "logs" / "orders-0" / f"{0:020d}.index").write_bytes((5).to_bytes(4, "big") + (9999).to_bytes(4, "big"))
+    name = parse_topic_partition_dir("orders-0")
+    assert name is not None
+    log = read_partition(read_log_dir(tmp_path / "logs"), name)
+    with SegmentReader.open(str(log.path)) as reader:
+        assert log_end_offset(log, reader) == 10

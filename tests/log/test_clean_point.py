@@ -1,0 +1,183 @@
+"""cleanerd's own clean point: what lowers it, and that its file can only cost work (U-6, U-10, formats.md section 3)."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.format.checkpoint import EpochStart
+from cleanerd.format.names import parse_topic_partition_dir, uuid_to_base64
+from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore, still_valid
+from cleanerd.log.log_dir import LogDir, read_log_dir
+from cleanerd.log.partition import PartitionLog, read_partition
+from tests.support.log_dirs import DIRECTORY_ID, Partition, make_log_dir
+from tests.support.logs import keyed_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TOPIC_ID = uuid.UUID(int=77)
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> tuple[LogDir, PartitionLog]:
+    segments = {0: keyed_batch(0, [("a", "1")] * 5), 5: keyed_batch(5, [("a", "1")] * 5), 10: b""}
+    partition = Partition(segments, topic_id=TOPIC_ID, epochs=((0, 0), (3, 5)))
+    log_dir = read_log_dir(make_log_dir(tmp_path / "logs", {"orders.v1-0": partition}))
+    name = parse_topic_partition_dir("orders.v1-0")
+    assert name is not None
+    return log_dir, read_partition(log_dir, name)
+
+
+def point_of(log: PartitionLog) -> CleanPoint:
+    return CleanPoint(10, 3, "strategy=offset", LastSegment.of(log.segments[1]))
+
+
+def state_of(log: PartitionLog) -> PartitionState:
+    return PartitionState(point_of(log), None, {"outcome": "cleaned"})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        pytest.param(lambda p: p, None, id="nothing changed"),
+        pytest.param(lambda p: replace(p, offset=-1), "outside", id="below the log"),
+        pytest.param(lambda p: replace(p, offset=11), "outside", id="beyond the end: truncated"),
+        pytest.param(lambda p: replace(p, leader_epoch=2), "epoch", id="another leader wrote there"),
+        pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, base=4)), "4", id="no such segment"),
+        pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, inode=1)), "another file", id="inode"),
+        pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, dev=1)), "another file", id="device"),
+        pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, size=1)), "another file", id="size"),
+        pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, mtime_ns=1)), "another file", id="mtime"),
+    ],
+)
+def test_every_mismatch_counts(
+    found: tuple[LogDir, PartitionLog], change: Callable[[CleanPoint], CleanPoint], says: str | None
+) -> None:
+    """U-10: any mismatch."""
+    reason = still_valid(change(point_of(found[1])), found[1], 10)
+    assert reason is None if says is None else says in str(reason)
+
+
+def test_epoch_of_the_last_clean_offset(found: tuple[LogDir, PartitionLog]) -> None:
+    """U-10: the epoch at ``offset - 1``, the last offset that was cleaned; the next one belongs to whoever comes."""
+    log = replace(found[1], leader_epochs=(EpochStart(0, 0), EpochStart(3, 5), EpochStart(4, 10)))
+    assert still_valid(point_of(log), log, 10) is None
+    again = replace(log, leader_epochs=(EpochStart(0, 0), EpochStart(4, 9)))
+    assert "epoch" in str(still_valid(point_of(log), again, 10))
+
+
+def test_log_start_moved_past_it(found: tuple[LogDir, PartitionLog]) -> None:
+    """Records were deleted up to an offset above it."""
+    assert "outside" in str(still_valid(point_of(found[1]), replace(found[1], log_start_offset=11), 20))
+
+
+def test_round_trip(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
+    """formats.md section 3: by directory id and topic id."""
+    store = StateStore(tmp_path / "state")
+    assert store.load(*found) is None
+    store.save(*found, state_of(found[1]))
+    expected = tmp_path / "state" / "partitions" / uuid_to_base64(DIRECTORY_ID) / f"{uuid_to_base64(TOPIC_ID)}-0.json"
+    assert store.path(*found) == expected
+    assert [path for path in (tmp_path / "state").rglob("*") if path.is_file()] == [expected]
+    assert store.load(*found) == state_of(found[1])
+    store.save(*found, replace(state_of(found[1]), clean_point=None, quarantine="bad"))
+    assert store.load(*found) == PartitionState(None, "bad", {"outcome": "cleaned"})
+    assert store.warnings == []
+
+
+def test_created_again(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
+    """S-51: a topic of the same name with another id starts anew; so does another directory."""
+    store = StateStore(tmp_path / "state")
+    log_dir, log = found
+    store.save(log_dir, log, state_of(log))
+    assert store.load(log_dir, replace(log, topic_id=uuid.UUID(int=78))) is None
+    other = replace(log_dir, meta=replace(log_dir.meta, directory_id=uuid.UUID(int=5)))
+    assert store.load(other, log) is None
+    nameless = replace(log_dir, meta=replace(log_dir.meta, directory_id=None)), replace(log, topic_id=None)
+    store.save(*nameless, state_of(log))
+    assert store.load(*nameless) == state_of(log)
+    assert len(list((tmp_path / "state").rglob("*.json"))) == 2
+
+
+VALID = {
+    "format": 1,
+    "clean_point": {
+        "offset": 1,
+        "leader_epoch": 0,
+        "fingerprint": "f",
+        "last_segment": {"base": 0, "dev": 0, "inode": 0, "size": 0, "mtime_ns": 0},
+    },
+    "quarantine": None,
+    "last_result": None,
+}
+
+
+def variant(**changes: object) -> bytes:
+    return json.dumps({**VALID, **changes}).encode()
+
+
+def point(**changes: object) -> dict[str, object]:
+    return {**VALID["clean_point"], **changes}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="0 bytes"),
+        pytest.param(b"{", id="cut"),
+        pytest.param(b"\xff\xfe{}", id="no text"),
+        pytest.param(b"\x00" * 64, id="zeros"),
+        pytest.param(b"[]", id="a list"),
+        pytest.param(b"7", id="a number"),
+        pytest.param(b"null", id="null"),
+        pytest.param(b"[" * 100_000, id="deep"),
+        pytest.param(b"{}", id="nothing in it"),
+        pytest.param(variant(format=2), id="a later format"),
+        pytest.param(variant(clean_point=7), id="no clean point"),
+        pytest.param(variant(clean_point=point(offset="x")), id="a word for a number"),
+        pytest.param(variant(clean_point=point(offset=None)), id="null for a number"),
+        pytest.param(variant(clean_point=point(offset=float("inf"))), id="infinity"),
+        pytest.param(variant(clean_point=point(last_segment=[])), id="a list for the segment"),
+        pytest.param(variant(clean_point=point(last_segment={"base": 0})), id="half a segment"),
+        pytest.param(variant(clean_point=point(last_segment={"what": 0})), id="another segment"),
+    ],
+)
+def test_damaged_file(tmp_path: Path, found: tuple[LogDir, PartitionLog], content: bytes) -> None:
+    """formats.md section 3: set aside with a warning, counts as absent, and saving goes on."""
+    store = StateStore(tmp_path / "state")
+    path = store.path(*found)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    assert store.load(*found) is None
+    assert len(store.warnings) == 1
+    assert str(path) in store.warnings[0]
+    assert path.with_suffix(".damaged").read_bytes() == content
+    assert not path.exists()
+    store.save(*found, state_of(found[1]))
+    assert store.load(*found) == state_of(found[1])
+    assert len(store.warnings) == 1
+
+
+def test_unusable_directory(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
+    """formats.md section 3: offline verbs work without a writable state directory."""
+    (tmp_path / "state").write_text("a file, not a directory")
+    store = StateStore(tmp_path / "state" / "below")
+    assert store.load(*found) is None
+    store.save(*found, state_of(found[1]))
+    assert any("cannot be written" in warning and "Kafka's checkpoint" in warning for warning in store.warnings)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_read_only_directory(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
+    """The same for a directory that may not be written."""
+    (tmp_path / "state").mkdir(mode=0o500)
+    store = StateStore(tmp_path / "state")
+    store.save(*found, state_of(found[1]))
+    assert any("cannot be written" in warning for warning in store.warnings)

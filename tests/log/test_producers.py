@@ -1,0 +1,183 @@
+"""Which producers are alive and where their last batches lie (C-39.1, C-85, F-10, R192-1, R192-2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.errors import CorruptionError
+from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
+from cleanerd.log.producers import Producers, read_producers
+from cleanerd.log.read import SegmentReader
+from tests.support.log_dirs import Partition, Producer, make_log_dir
+from tests.support.logs import Record, encode_batch, encode_marker, keyed_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+NOW = 1_700_000_000_000
+EXPIRATION = 10_000
+
+
+def data(base: int, producer: int, *, age_ms: int = 0, count: int = 1, epoch: int = 0, transactional: bool = False) -> bytes:
+    records = [Record(b"k", b"v", NOW - age_ms)] * count
+    return encode_batch(
+        records,
+        base_offset=base,
+        producer_id=producer,
+        producer_epoch=epoch,
+        base_sequence=0,
+        transactional=transactional,
+    )
+
+
+def emptied(base: int, last_offset: int, producer: int, *, age_ms: int = 0) -> bytes:
+    return encode_batch(
+        [],
+        base_offset=base,
+        last_offset_delta=last_offset - base,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=0,
+        max_timestamp=NOW - age_ms,
+    )
+
+
+def read(
+    path: Path, segments: Mapping[int, bytes], snapshots: Mapping[int, Sequence[Producer]] | None = None, now_ms: int = NOW
+) -> Producers:
+    make_log_dir(path / "logs", {"orders-0": Partition(segments, snapshots=snapshots or {})})
+    return reread(path, now_ms)
+
+
+def reread(path: Path, now_ms: int = NOW, chunk_bytes: int = 70) -> Producers:
+    name = parse_topic_partition_dir("orders-0")
+    assert name is not None
+    log = read_partition(read_log_dir(path / "logs"), name)
+    with SegmentReader.open(str(log.path), chunk_bytes=chunk_bytes) as reader:
+        return read_producers(log, reader, now_ms=now_ms, expiration_ms=EXPIRATION)
+
+
+def test_no_snapshot_means_the_whole_log(tmp_path: Path) -> None:
+    """C-85: from the first batch to the end of the active segment (R192-2)."""
+    found = read(tmp_path, {0: data(0, 1) + data(1, 2), 2: data(2, 1, count=3) + keyed_batch(5, [("a", "1")])})
+    assert found == Producers((1, 4), -1, 6, ())
+
+
+def test_snapshot_and_what_came_after(tmp_path: Path) -> None:
+    """F-10: the newest snapshot, then the batches from its offset on; older batches are not looked at again."""
+    old, new = [Producer(9, 7, NOW)], [Producer(1, 0, NOW), Producer(2, 1, NOW)]
+    found = read(tmp_path, {0: data(0, 1) + data(1, 2), 2: data(2, 1)}, {0: old, 2: new})
+    assert found == Producers((1, 2), 2, 3, ())
+
+
+def test_snapshot_inside_a_segment(tmp_path: Path) -> None:
+    """Batches below the snapshot's offset in the same segment are history, whatever the snapshot says of them."""
+    found = read(tmp_path, {0: data(0, 1) + data(1, 2) + data(2, 3)}, {2: [Producer(2, 1, NOW)]})
+    assert found.last_data_offsets == (1, 2)
+
+
+@pytest.mark.parametrize(("age_ms", "alive"), [(EXPIRATION - 1, True), (EXPIRATION, False), (EXPIRATION + 1, False)])
+def test_expiry(tmp_path: Path, age_ms: int, alive: bool) -> None:
+    """C-85: expired when now - last timestamp >= producer.id.expiration.ms, from the log and from a snapshot alike."""
+    expected = (0,) if alive else ()
+    assert read(tmp_path / "log", {0: data(0, 1, age_ms=age_ms)}).last_data_offsets == expected
+    snapshot = {1: [Producer(1, 0, NOW - age_ms)]}
+    assert read(tmp_path / "snapshot", {0: data(0, 1), 1: b""}, snapshot).last_data_offsets == expected
+
+
+def test_the_last_batch_counts_not_the_largest_timestamp(tmp_path: Path) -> None:
+    """A younger timestamp in an older batch keeps nobody alive: Kafka takes that of the last batch."""
+    assert read(tmp_path, {0: data(0, 1) + data(1, 1, age_ms=EXPIRATION)}).last_data_offsets == ()
+
+
+def test_emptied_batches_count(tmp_path: Path) -> None:
+    """C-41: an empty batch that a cleaner kept still is its producer's last."""
+    found = read(tmp_path, {0: data(0, 1) + emptied(1, 5, 1, age_ms=3), 6: b""})
+    assert found == Producers((5,), -1, 6, ())
+
+
+def test_epochs(tmp_path: Path) -> None:
+    """A new epoch takes over: its batch is the last."""
+    assert read(tmp_path, {0: data(0, 1, epoch=3) + data(1, 1, epoch=4)}).last_data_offsets == (1,)
+
+
+def test_markers_keep_alive(tmp_path: Path) -> None:
+    """C-39.1: a marker is no data batch; its timestamp keeps the producer, whose last data stays protected."""
+    old = data(0, 1, age_ms=EXPIRATION, transactional=True)
+    assert read(tmp_path / "a", {0: old}).last_data_offsets == ()
+    marked = old + encode_marker(1, commit=True, producer_id=1, timestamp=NOW)
+    assert read(tmp_path / "b", {0: marked}).last_data_offsets == (0,)
+    alone = encode_marker(0, commit=False, producer_id=1, timestamp=NOW)
+    assert read(tmp_path / "c", {0: alone}).last_data_offsets == ()
+    known = {0: [Producer(1, -1, NOW, last_sequence=-1)]}
+    assert read(tmp_path / "d", {0: alone}, known).last_data_offsets == (), "only markers are known"
+
+
+def test_marker_and_data_in_one_chunk(tmp_path: Path) -> None:
+    """Whatever the chunk size, marker and data of one producer give the same."""
+    log = b"".join(
+        data(base, 1, age_ms=50, transactional=True) + encode_marker(base + 1, commit=True, producer_id=1, timestamp=NOW)
+        for base in range(0, 20, 2)
+    )
+    read(tmp_path, {0: log})
+    assert {reread(tmp_path, chunk_bytes=size) for size in (70, 200, 1 << 20)} == {Producers((18,), -1, 20, ())}
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        pytest.param(lambda old: b"", "too short", id="0 bytes"),
+        pytest.param(lambda old: old[:-1], "CRC", id="cut"),
+        pytest.param(lambda old: old[:20] + b"\xff" + old[21:], "CRC", id="one byte"),
+        pytest.param(lambda old: b"\x00\x09" + old[2:], "version 9", id="version"),
+    ],
+)
+def test_damaged_snapshot(tmp_path: Path, damage: object, says: str) -> None:
+    """F-10: a damaged snapshot is passed over for the next older one, and said so."""
+    path = tmp_path / "logs" / "orders-0" / f"{2:020d}.snapshot"
+    snapshots = {1: [Producer(7, 0, NOW)], 2: [Producer(8, 1, NOW)]}
+    assert read(tmp_path, {0: keyed_batch(0, [("a", "1")]), 1: data(1, 2), 2: data(2, 3)}, snapshots) == Producers(
+        (1, 2), 2, 3, ()
+    )
+    path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
+    found = reread(tmp_path)
+    assert (found.last_data_offsets, found.snapshot_offset) == ((0, 1, 2), 1)
+    assert len(found.damaged_snapshots) == 1
+    assert str(path) in found.damaged_snapshots[0]
+    assert says in found.damaged_snapshots[0]
+
+
+def test_unreadable_snapshot(tmp_path: Path) -> None:
+    """A snapshot that the system refuses to read is passed over too: it ended the whole run once."""
+    read(tmp_path, {0: data(0, 1), 1: b""}, {1: [Producer(8, 0, NOW)]})
+    path = tmp_path / "logs" / "orders-0" / f"{1:020d}.snapshot"
+    path.unlink()
+    path.mkdir()
+    found = reread(tmp_path)
+    assert found.last_data_offsets == (0,)
+    assert "cannot be read" in found.damaged_snapshots[0]
+
+
+def test_snapshot_beyond_the_end(tmp_path: Path) -> None:
+    """A log that was cut below its snapshot (power loss): the snapshot's last batches are no more, others are the last."""
+    found = read(tmp_path, {0: data(0, 1) + data(1, 1)}, {9: [Producer(1, 8, NOW)]})
+    assert (found.last_data_offsets, found.snapshot_offset) == ((1,), -1)
+    assert "beyond the log end offset 2" in found.damaged_snapshots[0]
+
+
+def test_snapshot_below_the_log(tmp_path: Path) -> None:
+    """A snapshot from before the first segment says nothing that the log does not."""
+    found = read(tmp_path, {5: data(5, 1)}, {3: [Producer(9, 2, NOW)]})
+    assert found == Producers((5,), -1, 6, ())
+
+
+def test_damaged_log(tmp_path: Path) -> None:
+    """The batches after the snapshot have to be readable: no guess about producers."""
+    with pytest.raises(CorruptionError) as raised:
+        read(tmp_path, {0: data(0, 1), 1: data(1, 1)[:-1]})
+    assert (raised.value.where, raised.value.position) == (str(tmp_path / "logs" / "orders-0" / f"{1:020d}.log"), 0)

@@ -1,0 +1,170 @@
+"""THE decision (C-39.1, C-41, C-45..C-48, C-51, U-13), by hand and against a plain loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON
+from cleanerd.policy.retain import (
+    BATCH_EXPIRED,
+    BATCH_HAS_HORIZON,
+    BATCH_PROTECTED,
+    RecordEvidence,
+    Retention,
+    bits_from,
+    end_of_group,
+    retain,
+)
+
+HORIZON = ACTION_REBUILD | ACTION_SET_HORIZON
+GONE = BATCH_HAS_HORIZON | BATCH_EXPIRED
+
+
+def bitmap(bits: list[bool]) -> np.ndarray:
+    words = np.zeros((len(bits) + 63) // 64, dtype=np.uint64)
+    for row, bit in enumerate(bits):
+        if bit:
+            words[row // 64] |= np.uint64(1) << np.uint64(row % 64)
+    return words
+
+
+def bits(words: np.ndarray, count: int) -> list[bool]:
+    return [bool(words[row // 64] >> np.uint64(row % 64) & np.uint64(1)) for row in range(count)]
+
+
+def decide(batches: list[str], flags: list[int] | None = None, *, cleaned: int | None = None) -> Retention:
+    """Batches as words, a letter a record.
+
+    ``v`` newest, ``o`` superseded, ``t`` newest and a tombstone, ``s`` a superseded tombstone, ``k`` keyless,
+    ``n`` keyless without a value.
+    """
+    text = "".join(batches)
+    evidence = RecordEvidence(
+        keyed=bitmap([letter not in "kn" for letter in text]),
+        tombstone=bitmap([letter in "tsn" for letter in text]),
+        newest=bitmap([letter in "vtkn" for letter in text]),
+        cleaned_records=len(text) if cleaned is None else cleaned,
+    )
+    first = np.cumsum([0, *map(len, batches)], dtype=np.uint32)
+    return retain(evidence, first, np.array(flags or [0] * len(batches), dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("batch", "flags", "keep", "action"),
+    [
+        pytest.param("v", 0, "1", ACTION_COPY, id="C-46: equality keeps; C-51: verbatim"),
+        pytest.param("o", 0, "0", ACTION_DROP, id="C-45.3"),
+        pytest.param("k", 0, "0", ACTION_DROP, id="C-45.2: whatever 'newest' says of a keyless record"),
+        pytest.param("vo", 0, "10", ACTION_REBUILD, id="C-51"),
+        pytest.param("vk", 0, "10", ACTION_REBUILD, id="C-45.2 beside another"),
+        pytest.param("t", 0, "1", HORIZON, id="C-48: a kept tombstone starts the horizon, all records survive or not"),
+        pytest.param("to", 0, "10", HORIZON, id="C-48"),
+        pytest.param("so", 0, "00", ACTION_DROP, id="a superseded tombstone starts nothing"),
+        pytest.param("vs", 0, "10", ACTION_REBUILD, id="nor beside one that stays"),
+        pytest.param("t", BATCH_HAS_HORIZON, "1", ACTION_COPY, id="C-49: once set it is never moved"),
+        pytest.param("to", BATCH_HAS_HORIZON, "10", ACTION_REBUILD, id="C-49: and survives a rebuild"),
+        pytest.param("t", GONE, "0", ACTION_DROP, id="C-45.5: expired"),
+        pytest.param("tv", GONE, "01", ACTION_REBUILD, id="C-45.5: values stay"),
+        pytest.param("o", BATCH_PROTECTED, "0", ACTION_EMPTY, id="C-39.1, C-41: emptied"),
+        pytest.param("k", BATCH_PROTECTED, "0", ACTION_EMPTY, id="C-41: whatever emptied it"),
+        pytest.param("t", GONE | BATCH_PROTECTED, "0", ACTION_EMPTY, id="C-41: an expired tombstone too"),
+        pytest.param("", BATCH_PROTECTED, "", ACTION_COPY, id="F-2.5: one that is empty already stays as it is"),
+        pytest.param("", 0, "", ACTION_DROP, id="C-43: empty and of nobody: it goes"),
+        pytest.param("v", BATCH_PROTECTED, "1", ACTION_COPY, id="C-42: protected with survivors is ordinary"),
+        pytest.param("vo", BATCH_PROTECTED, "10", ACTION_REBUILD, id="C-42"),
+    ],
+)
+def test_one_batch(batch: str, flags: int, keep: str, action: int) -> None:
+    """C-39.1, C-41, C-45..C-51."""
+    found = decide([batch], [flags])
+    assert "".join(str(int(bit)) for bit in bits(found.keep, len(batch))) == keep
+    assert found.actions.tolist() == [action]
+    assert found.kept_by_batch.tolist() == [keep.count("1")]
+
+
+def test_reasons() -> None:
+    """Every dropped record has exactly one reason; superseded comes before expired."""
+    found = decide(["voks", "tsn", "tt"], [0, GONE, GONE])
+    assert (found.superseded, found.keyless, found.expired_tombstones) == (3, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("batches", "flags", "cleaned", "keep", "actions"),
+    [
+        pytest.param(["oo", "oo"], [0, 0], 2, "0011", [ACTION_DROP, ACTION_COPY], id="C-45.1: between batches"),
+        pytest.param(["ooo"], [0], 1, "011", [ACTION_REBUILD], id="C-45.1: in the middle of one"),
+        pytest.param(["kkk"], [0], 2, "001", [ACTION_REBUILD], id="C-45.1: keyless ones too"),
+        pytest.param(["tt"], [GONE], 1, "01", [ACTION_REBUILD], id="C-45.1: expired ones too"),
+        pytest.param(["os"], [0], 1, "01", [HORIZON], id="C-48: a tombstone past the end starts its horizon early"),
+        pytest.param(["on"], [0], 1, "01", [HORIZON], id="C-48: any null value does, with a key or without"),
+        pytest.param(["oo"], [0], 0, "11", [ACTION_COPY], id="nothing cleaned"),
+    ],
+)
+def test_end_of_range(batches: list[str], flags: list[int], cleaned: int, keep: str, actions: list[int]) -> None:
+    """C-45.1."""
+    found = decide(batches, flags, cleaned=cleaned)
+    assert "".join(str(int(bit)) for bit in bits(found.keep, len(keep))) == keep
+    assert found.actions.tolist() == actions
+    assert found.superseded + found.keyless + found.expired_tombstones == keep.count("0")
+
+
+@pytest.mark.parametrize(
+    ("actions", "records", "expected"),
+    [
+        pytest.param([ACTION_COPY, ACTION_DROP], 3, ACTION_EMPTY, id="U-13: emptied"),
+        pytest.param([ACTION_COPY, ACTION_DROP], 0, ACTION_COPY, id="U-13: empty already"),
+        pytest.param([ACTION_DROP, ACTION_COPY], 3, ACTION_COPY, id="stays anyway"),
+        pytest.param([ACTION_DROP, ACTION_EMPTY], 3, ACTION_EMPTY, id="protected anyway"),
+        pytest.param([ACTION_DROP, HORIZON], 3, HORIZON, id="rebuilt anyway"),
+    ],
+)
+def test_end_of_group(actions: list[int], records: int, expected: int) -> None:
+    """U-13, S-09: only the last batch, and the decision itself is left as it was."""
+    before = np.array(actions, dtype=np.uint8)
+    found = end_of_group(before, records)
+    assert found.tolist() == [*actions[:-1], expected]
+    assert before.tolist() == actions
+
+
+@pytest.mark.parametrize("total", [0, 1, 63, 64, 65, 128, 130])
+def test_bits_from(total: int) -> None:
+    """Word edges."""
+    for first in range(total + 2):
+        words = bits_from(first, total)
+        assert len(words) == (total + 63) // 64
+        assert words.tolist() == bitmap([row >= first for row in range(total)]).tolist()
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    batches=st.lists(st.text("votskn", max_size=90), max_size=6),
+    flags=st.lists(st.sampled_from((0, 1, 3, 4, 5, 7)), min_size=6, max_size=6),
+    data=st.data(),
+)
+def test_like_a_loop(batches: list[str], flags: list[int], data: st.DataObject) -> None:
+    """C-39..C-51, record by record: word and batch edges do not matter."""
+    total = sum(map(len, batches))
+    cleaned = data.draw(st.integers(0, total))
+    found = decide(batches, flags[: len(batches)], cleaned=cleaned)
+    keep, actions, row = [], [], 0
+    for batch, flag in zip(batches, flags, strict=False):
+        here = []
+        for letter in batch:
+            stays = letter in "v" or (letter == "t" and not flag & BATCH_EXPIRED)
+            here.append(stays or row >= cleaned)
+            row += 1
+        keep += here
+        null = any(stays and letter in "tsn" for stays, letter in zip(here, batch, strict=True))
+        if not any(here):
+            actions.append((ACTION_EMPTY if batch else ACTION_COPY) if flag & BATCH_PROTECTED else ACTION_DROP)
+        elif null and not flag & BATCH_HAS_HORIZON:
+            actions.append(HORIZON)
+        else:
+            actions.append(ACTION_COPY if all(here) else ACTION_REBUILD)
+    assert bits(found.keep, total) == keep
+    assert not total % 64 or not len(found.keep) or int(found.keep[-1]) >> total % 64 == 0
+    assert found.actions.tolist() == actions
+    assert found.superseded + found.keyless + found.expired_tombstones == keep.count(False)

@@ -1,0 +1,295 @@
+"""The kernel's twin: every call of ``cleanerd/_kernel.pyi`` in plain Python. Slow, exact, a dict for the map.
+
+Columns are lists. The twin raises its own ``CorruptError`` with the kernel's attributes except the reason, and
+ValueError where the kernel does. Packing is the kernel's own: packed bytes depend on the library, and that they unpack
+to the right thing is tested against ``reference_codecs``.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field, replace
+
+from cleanerd import _kernel
+from tests.support.logs import varint
+from tests.support.reference_batches import BadBatchError, Header, Walk, check_crc, payload_of, records_of, wrap
+from tests.support.reference_codecs import crc32c, siphash_1_3_128
+
+MANY_RECORDS = 1 << 20
+MANY_BYTES = 64 << 20
+MAX_ORDINAL = (1 << 39) - 2
+
+
+@dataclass(slots=True)
+class Batches:
+    position: list[int] = field(default_factory=list)
+    headers: list[Header] = field(default_factory=list)
+    first_record: list[int] = field(default_factory=lambda: [0])
+    consumed: int = 0
+    needed: int = 0
+
+    def column(self, name: str) -> list[int]:
+        """The column of this name, as the kernel has it."""
+        if name in ("position", "first_record"):
+            return list(getattr(self, name))
+        return [getattr(header, name) for header in self.headers]
+
+
+@dataclass(slots=True)
+class Chunk:
+    batches: Batches = field(default_factory=Batches)
+    offset: list[int] = field(default_factory=list)
+    timestamp: list[int] = field(default_factory=list)
+    key_hash: list[int] = field(default_factory=list)
+    flags: list[int] = field(default_factory=list)
+
+
+def scan_headers(data: bytes, position: int, *, verify_crc: bool = False) -> Batches:
+    """Twin of ``scan_headers``."""
+    walk, table = Walk(data, position), Batches()
+    while front := walk.peek():
+        header, batch = front
+        if table.first_record[-1] + header.record_count > 0xFFFF_FFFF:
+            break
+        if verify_crc:
+            try:
+                check_crc(header, batch)
+            except BadBatchError as error:
+                raise walk.corrupt() from error
+        _push(table, walk, header, table.first_record[-1] + header.record_count)
+    table.consumed, table.needed = walk.consumed, walk.needed
+    return table
+
+
+def _push(table: Batches, walk: Walk, header: Header, records: int) -> None:
+    table.position.append(walk.position + walk.consumed)
+    table.headers.append(header)
+    table.first_record.append(records)
+    walk.consumed += header.size
+
+
+def decode_chunk(
+    data: bytes, position: int, *, hash_key: bytes | None = None, verify_crc: bool = True, max_unpacked: int = 1 << 30
+) -> Chunk:
+    """Twin of ``decode_chunk``."""
+    walk, chunk, unpacked = Walk(data, position), Chunk(), 0
+    while len(chunk.flags) < MANY_RECORDS and unpacked <= MANY_BYTES and (front := walk.peek()):
+        header, batch = front
+        try:
+            if verify_crc:
+                check_crc(header, batch)
+            payload = payload_of(header, batch, max_unpacked) if header.magic == 2 else b""
+            records = list(records_of(header, payload))
+        except BadBatchError as error:
+            raise walk.corrupt(error.record) from error
+        unpacked += len(payload)
+        for record in records:
+            chunk.offset.append(header.base_offset + record.offset_delta)
+            chunk.timestamp.append(record.timestamp)
+            chunk.flags.append((record.key is not None) + 2 * record.has_value)
+            if hash_key is not None:
+                chunk.key_hash += (0, 0) if record.key is None else siphash_1_3_128(hash_key, record.key)
+        _push(chunk.batches, walk, header, len(chunk.flags))
+    chunk.batches.consumed, chunk.batches.needed = walk.consumed, walk.needed
+    return chunk
+
+
+class OffsetMap:
+    """Twin of ``OffsetMap``: a dict with a capacity."""
+
+    def __init__(self, memory_bytes: int, *, load: float = 0.85) -> None:
+        self.memory_bytes = memory_bytes // 64 * 64
+        if self.memory_bytes < 48 << 10 or not 0 < load <= 1:
+            raise ValueError(memory_bytes)
+        self.capacity = max(1, int(self.memory_bytes // 16 * load))
+        self.ordinals: dict[tuple[int, int], int] = {}
+
+    @staticmethod
+    def _rows(key_hash: list[int], mask: list[bool], shard: int, shards: int) -> list[tuple[int, tuple[int, int]]]:
+        if len(key_hash) != 2 * len(mask) or not 0 <= shard < shards:
+            raise ValueError(shard)
+        keys = zip(key_hash[::2], key_hash[1::2], strict=True)
+        return [(row, key) for row, key in enumerate(keys) if mask[row] and (key[0] >> 32) * shards >> 32 == shard]
+
+    def put_max(
+        self, key_hash: list[int], first_ordinal: int, mask: list[bool], shard: int = 0, shards: int = 1
+    ) -> int:
+        """Twin of ``put_max``."""
+        if first_ordinal < 0 or first_ordinal + len(mask) > MAX_ORDINAL + 1:
+            raise ValueError(first_ordinal)
+        for row, key in self._rows(key_hash, mask, shard, shards):
+            if key not in self.ordinals and len(self.ordinals) == self.capacity:
+                return row
+            self.ordinals[key] = max(self.ordinals.get(key, -1), first_ordinal + row)
+        return len(mask)
+
+    def contains(self, key_hash: list[int], mask: list[bool], shard: int = 0, shards: int = 1) -> list[bool]:
+        """Twin of ``contains``."""
+        found = [False] * len(mask)
+        for row, key in self._rows(key_hash, mask, shard, shards):
+            found[row] = key in self.ordinals
+        return found
+
+    def winners(self, first_ordinal: int, count: int) -> list[bool]:
+        """Bits of ``winners``, one by one."""
+        won = set(self.ordinals.values())
+        return [first_ordinal + index in won for index in range(count)]
+
+
+@dataclass(slots=True)
+class Written:
+    data: bytearray = field(default_factory=bytearray)
+    position: list[int] = field(default_factory=list)
+    size: list[int] = field(default_factory=list)
+    last_offset: list[int] = field(default_factory=list)
+    max_timestamp: list[int] = field(default_factory=list)
+    record_count: list[int] = field(default_factory=list)
+    consumed: int = 0
+    needed: int = 0
+    batches_read: int = 0
+    records_read: int = 0
+
+    def add(self, header: Header, batch: bytes) -> None:
+        """One more written batch."""
+        self.position.append(len(self.data))
+        self.size.append(len(batch))
+        self.last_offset.append(header.last_offset)
+        self.max_timestamp.append(header.max_timestamp)
+        self.record_count.append(header.record_count)
+        self.data += batch
+
+
+def _encode(header: Header, payload: bytes) -> bytes:
+    h = header
+    covered = struct.pack(
+        ">hiqqqhii",
+        h.attributes, h.last_offset_delta, h.base_timestamp, h.max_timestamp,
+        h.producer_id, h.producer_epoch, h.base_sequence, h.record_count,
+    ) + payload  # fmt: skip
+    return struct.pack(">qiibI", h.base_offset, 49 + len(payload), h.leader_epoch, 2, crc32c(covered)) + covered
+
+
+def _check_producer(header: Header) -> None:
+    """Refuse what C-54 refuses."""
+    transactional, control = header.attributes & 0x10, header.attributes & 0x20
+    if header.producer_id == -1:
+        bad = bool(transactional)
+    else:
+        bad = header.producer_epoch == -1 or (header.base_sequence < 0 and not control)
+    if bad:
+        raise BadBatchError
+
+
+def _rebuild(header: Header, batch: bytes, keep: list[bool], horizon: int, limit: int) -> tuple[Header, bytes]:
+    _check_producer(header)
+    kept = []
+    for index, record in enumerate(records_of(header, payload_of(header, batch, limit))):
+        if keep[index]:
+            if record.timestamp < -1:
+                raise BadBatchError(index)
+            kept.append(record)
+    if not kept:
+        raise ValueError(header)
+    if header.attributes & 0x40:
+        horizon = header.base_timestamp
+    base = horizon if horizon >= 0 else kept[0].timestamp
+    payload = b""
+    for record in kept:
+        body = bytes([record.attributes]) + varint(wrap(record.timestamp - base)) + record.tail
+        payload += varint(len(body)) + body
+    latest = header.max_timestamp if header.append_time else max(record.timestamp for record in kept)
+    rebuilt = replace(
+        header,
+        attributes=header.attributes & 0x3F | (0x40 if horizon >= 0 else 0),
+        base_timestamp=base,
+        max_timestamp=latest,
+        record_count=len(kept),
+    )
+    return rebuilt, _encode(rebuilt, _kernel.compress(header.attributes & 7, payload))
+
+
+def rewrite_chunk(
+    data: bytes,
+    position: int,
+    keep: list[bool],
+    first_bit: int,
+    actions: list[int],
+    *,
+    delete_horizon: int = -1,
+    verify_crc: bool = True,
+    max_unpacked: int = 1 << 30,
+) -> Written:
+    """Twin of ``rewrite_chunk``; ``keep`` are the bits one by one."""
+    walk, written = Walk(data, position), Written()
+    while len(written.data) < MANY_BYTES and (front := walk.peek()):
+        header, batch = front
+        first = first_bit + written.records_read
+        if first + header.record_count > len(keep) or written.batches_read >= len(actions):
+            raise ValueError(first)
+        action = actions[written.batches_read]
+        if action not in (0, 1) and (action not in (2, 3, 0x12) or header.magic < 2):
+            raise ValueError(action)
+        try:
+            if action and verify_crc:
+                check_crc(header, batch)
+            if action == 1:
+                written.add(header, batch)
+            elif action == 3:
+                empty = replace(header, attributes=header.attributes & 0x38, base_timestamp=-1, record_count=0)
+                written.add(empty, _encode(empty, b""))
+            elif action:
+                horizon = delete_horizon if action & 0x10 else -1
+                written.add(*_rebuild(header, batch, keep[first:], horizon, max_unpacked))
+        except BadBatchError as error:
+            raise walk.corrupt(error.record) from error
+        written.batches_read += 1
+        written.records_read += header.record_count
+        walk.consumed += header.size
+    written.consumed, written.needed = walk.consumed, walk.needed
+    return written
+
+
+class IndexBuilder:
+    """Twin of ``IndexBuilder``: F-6/7.1 per batch."""
+
+    def __init__(self, base: int, interval: int, *, max_offset_entries: int, max_time_entries: int) -> None:
+        if min(base, interval, max_offset_entries, max_time_entries) < 0:
+            raise ValueError(base)
+        self.base, self.interval = base, interval
+        self.most_offsets, self.most_times = max_offset_entries, max_time_entries
+        self.offsets: list[tuple[int, int]] = []
+        self.times: list[tuple[int, int]] = []
+        self.counter = self.position = 0
+        self.latest, self.latest_offset, self.last_offset = -1, base, -1
+
+    def append(self, batches: list[tuple[int, int, int]]) -> None:
+        """Append (size, last offset, max timestamp) of each batch."""
+        last = self.last_offset
+        for _, last_offset, _ in batches:
+            if not 0 <= last_offset - self.base < 1 << 31 or last_offset <= last:
+                raise ValueError(last_offset)
+            last = last_offset
+        if self.position + sum(size for size, _, _ in batches) >= 1 << 31:
+            raise ValueError(self.position)
+        for size, last_offset, timestamp in batches:
+            if timestamp > self.latest:
+                self.latest, self.latest_offset = timestamp, last_offset
+            if self.counter > self.interval:
+                if len(self.offsets) < self.most_offsets:
+                    self.offsets.append((last_offset - self.base, self.position))
+                if len(self.times) < self.most_times - 1:
+                    self.times = self._with_time()
+                self.counter = 0
+            self.counter += size
+            self.position += size
+            self.last_offset = last_offset
+
+    def _with_time(self) -> list[tuple[int, int]]:
+        if self.latest > (self.times[-1][0] if self.times else -1):
+            return [*self.times, (self.latest, self.latest_offset - self.base)]
+        return self.times
+
+    def finish(self) -> tuple[bytes, bytes]:
+        """Twin of ``finish``."""
+        offsets = b"".join(struct.pack(">ii", *entry) for entry in self.offsets)
+        return offsets, b"".join(struct.pack(">qi", *entry) for entry in self._with_time())
