@@ -39,6 +39,7 @@ from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, St
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.producers import read_producers
 from cleanerd.log.read import SegmentReader
+from cleanerd.policy import legacy
 from cleanerd.policy.grouping import Limits
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Means:
     disk_reserve_bytes: int | None
     producer_id_expiration_ms: int
     lease_required: bool
+    convert_legacy: bool = True
+    profile_origin: str = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +167,15 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         delete_retention_ms=config.delete_retention_ms,
         last_records=producers.last_records(now_ms=wishes.now_ms, expiration_ms=means.producer_id_expiration_ms),
         aborted=read_aborted(log, found.bounds.bound.offset),
+        legacy_horizon_ms=legacy.horizon_ms(
+            [
+                source.segment.mtime_ns // 1_000_000
+                for source in sources
+                if source.base < found.bounds.first_dirty_offset
+            ],
+            config.delete_retention_ms,
+        ),
+        convert_legacy=means.convert_legacy,
         max_message_bytes=config.max_message_bytes,
         limits=Limits(
             segment_bytes=config.segment_bytes,
@@ -176,7 +188,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         map_load=means.map_load,
         chunk_bytes=means.chunk_bytes,
         max_unpacked_bytes=means.max_unpacked_bytes,
-        origins=tuple(sorted(config.origins.items())),
+        origins=tuple(sorted({**config.origins, "cleanerd.broker.version": means.profile_origin}.items())),
         notes=tuple(f"producer snapshot passed over: {damage}" for damage in producers.damaged_snapshots),
     )
 
@@ -226,7 +238,7 @@ def _carry_out(
             "rewrite": cleaning.totals.rewrite_seconds,
             "apply": apply_seconds,
         },
-        notes=(*blank.notes, *plan.notes, *_oversize_note(cleaning)),
+        notes=(*blank.notes, *plan.notes, *_oversize_note(cleaning), *cleaning.legacy_note()),
     )
     _remember(locked, found, plan, after, result)
     return result

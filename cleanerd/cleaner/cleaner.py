@@ -76,6 +76,18 @@ class Cleaning:
             self._decision = decide(self.plan, Decoder(self.plan, self.reader, self._progress.advance))
         return self._decision
 
+    def legacy_note(self) -> tuple[str, ...]:
+        """What becomes of message formats v0 and v1, if there are any."""
+        count = sum(segment.legacy_batches for segment in self.decision.segments)
+        if not count:
+            return ()
+        form = "what is rewritten of them becomes v2" if self.plan.convert_legacy else "they keep their format"
+        told = (
+            f"{count} batches of message format v0 or v1: {form} (cleanerd.broker.version), and their tombstones are "
+            "timed by the modification times of the segments (R534-4)"
+        )
+        return (told,)
+
     def groups(self) -> list[Group]:
         """Which sources become one segment; sources in no group stay as they are."""
         return group([segment.outcome for segment in self.decision.segments], self.plan.limits)
@@ -102,7 +114,13 @@ class Cleaning:
                 waiting[:0] = [part for part in parts if len(part) > 1 or segments[part[0]].outcome.changed]
                 continue
             with self.reader.beside(staging.path, staging.directory) as reader:
-                verify_staged(reader, staging.staged_segment(written.base), written, members)
+                verify_staged(
+                    reader,
+                    staging.staged_segment(written.base),
+                    written,
+                    members,
+                    max_unpacked_bytes=self.plan.max_unpacked_bytes,
+                )
             staged = staging.finish(members, written)
             self._count(written, members, time.monotonic() - started)
             yield staged, members

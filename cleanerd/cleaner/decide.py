@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, OffsetMap
+from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, OffsetMap
 from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
 from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
-from cleanerd.policy.retain import RecordEvidence, Retention, end_of_group, retain
+from cleanerd.policy.retain import BATCH_REBUILT, RecordEvidence, Retention, end_of_group, retain
 from cleanerd.policy.transaction import OpenTransactions
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.segment import Witness
 
+ACTION_MASK = np.uint8(0x0F)
+"""What to do with the batch, without the flags."""
 MAX_SHARDS = 4096
 MIN_MAP_BYTES = 48 * 1024
 MAP_ENTRY_BYTES = 16
@@ -35,6 +37,7 @@ class SegmentDecision:
     """What stays of one source segment; all that the rewrite needs of the decision.
 
     ``actions`` treats the segment as one in the middle of a group; :meth:`actions_at` knows about ends (U-13).
+    ``last_written_offset`` is where it ends when it ends a group. ``legacy_batches``: v0 and v1 ones among its batches.
     """
 
     source: Source
@@ -50,6 +53,8 @@ class SegmentDecision:
     markers: int
     txn_entries: NDArray[np.void]
     last_batch_records: int
+    last_written_offset: int
+    legacy_batches: int
     outcome: Outcome
 
     def actions_at(self, *, ends_group: bool) -> NDArray[np.uint8]:
@@ -77,7 +82,7 @@ def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
     """Phases 1 and 2, in as many shards as the map's size asks for; the result does not depend on their number (OP-2).
 
     Raises:
-        UnsupportedLogError, CorruptionError: see ``SegmentEvidence.add``.
+        CorruptionError: see ``SegmentEvidence.add``.
         CleanerdError: the distinct keys do not fit even the largest number of shards.
     """
     offset_map = OffsetMap(map_bytes(plan), load=plan.map_load)
@@ -185,8 +190,20 @@ def _decide_segment(
         markers=retention.markers,
         txn_entries=txn_entries,
         last_batch_records=last_batch_records,
+        last_written_offset=_last_written_offset(evidence, retention),
+        legacy_batches=evidence.legacy_batches,
         outcome=_outcome(evidence, retention, counts, len(txn_entries)),
     )
+
+
+def _last_written_offset(evidence: SegmentEvidence, retention: Retention) -> int:
+    """The last offset of the segment's last batch, of a rebuilt v0 or v1 batch that of the last record kept."""
+    offsets = evidence.last_batch_offsets
+    if offsets is not None and retention.actions[-1] & ACTION_MASK == ACTION_REBUILD:
+        for row in range(evidence.records - 1, evidence.records - len(offsets) - 1, -1):
+            if int(retention.keep[row // 64]) >> row % 64 & 1:
+                return int(offsets[row - evidence.records])
+    return evidence.last_offset
 
 
 def _newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> NDArray[np.uint64]:
@@ -205,7 +222,10 @@ def _newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> ND
 
 
 def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], txn_entries: int) -> Outcome:
-    """What grouping has to know; the size of rebuilt batches is their size times the share of records kept."""
+    """What grouping has to know; the size of rebuilt batches is their size times the share of records kept.
+
+    A v0 or v1 batch that becomes v2 gets a header for it.
+    """
     actions = retention.actions
     closing_bytes = 0
     if len(actions):
@@ -213,7 +233,9 @@ def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np
         closing_bytes = HEADER_BYTES if retention.actions[-1] == ACTION_DROP else 0
     sizes = evidence.sizes().astype(np.float64)
     share = np.divide(retention.kept_by_batch, counts, out=np.ones(len(counts)), where=counts > 0)
-    written = np.where(actions == ACTION_COPY, sizes, HEADER_BYTES + (sizes - HEADER_BYTES) * share)
+    converted = (evidence.batch_flags() & BATCH_REBUILT) != 0
+    payload = np.where(converted, sizes, np.maximum(sizes - HEADER_BYTES, 0))
+    written = np.where(actions == ACTION_COPY, sizes, HEADER_BYTES + payload * share)
     written[actions == ACTION_EMPTY] = HEADER_BYTES
     written[actions == ACTION_DROP] = 0
     return Outcome(

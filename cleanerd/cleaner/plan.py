@@ -49,7 +49,9 @@ class CleaningPlan:
     ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31).
     Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from ``end_offset`` on stay whatever
     they are (C-45.1). ``last_records`` is what active producers' state hangs on, ``aborted`` are the aborted
-    transactions up to the end of the log. ``hash_key`` makes the key hash of this plan unpredictable for producers.
+    transactions up to the end of the log. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1 tombstones
+    may go (C-30); ``convert_legacy``: what is kept in these formats becomes v2 (U-18). ``hash_key`` makes the key hash
+    of this plan unpredictable for producers.
     """
 
     plan_id: str
@@ -68,6 +70,8 @@ class CleaningPlan:
     delete_retention_ms: int
     last_records: LastRecords
     aborted: AbortedTransactions
+    legacy_horizon_ms: int
+    convert_legacy: bool
     max_message_bytes: int
     limits: Limits
     hash_key: bytes

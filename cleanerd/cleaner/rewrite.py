@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from cleanerd import _kernel
+from cleanerd.cleaner.decide import ACTION_MASK
 from cleanerd.errors import UnsupportedLogError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.read import SegmentReader
-
-
-ACTION_MASK = np.uint8(0x0F)
-"""What to do with the batch, without the flags."""
 
 
 class GroupTooLargeError(Exception):
@@ -178,6 +175,7 @@ def _rewritten(
             record,
             actions[batch:],
             delete_horizon=horizon_ms,
+            convert_legacy=plan.convert_legacy,
             max_unpacked=plan.max_unpacked_bytes,
         )
 

@@ -85,6 +85,7 @@ fn rewrite(data: &[u8], keep_bits: &[u64], actions: &[u8], verify_crc: bool) -> 
         first_bit: 0,
         actions,
         delete_horizon: 5,
+        convert_legacy: false,
         verify_crc,
         max_unpacked: 1 << 20,
     })

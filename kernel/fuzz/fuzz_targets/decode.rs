@@ -37,6 +37,7 @@ fn rewrite(data: &[u8], keep: &[u64], action: u8) -> Result<Vec<u8>, Error> {
         first_bit: 0,
         actions: &[action],
         delete_horizon: 1_700_000_000_000,
+        convert_legacy: false,
         verify_crc: true,
         max_unpacked: LIMIT,
     };
