@@ -37,7 +37,7 @@ from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.log.aborted import read_aborted
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
 from cleanerd.log.partition import PartitionLog, read_partition
-from cleanerd.log.producers import read_producers
+from cleanerd.log.producers import read_last_records
 from cleanerd.log.read import SegmentReader
 from cleanerd.policy import legacy
 from cleanerd.policy.grouping import Limits
@@ -93,9 +93,9 @@ def clean_partition(
     except LogDirBusyError as error:
         return CleaningResult(name, where, "quarantined", str(error), error=error)
     except (CleanerdError, OSError) as caught:
-        error = caught if isinstance(caught, CleanerdError) else _refused_by_system(caught, where)
-        _remember_quarantine(locked, name, str(error))
-        return CleaningResult(name, where, "quarantined", str(error), error=error)
+        told = caught if isinstance(caught, CleanerdError) else _refused_by_system(caught, where)
+        _remember_quarantine(locked, name, str(told))
+        return CleaningResult(name, where, "quarantined", str(told), error=told)
 
 
 def _refused_by_system(error: OSError, where: str) -> CleanerdError:
@@ -143,7 +143,13 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         CorruptionError: the producer state cannot be rebuilt from the log.
     """
     log, config = found.log, found.config
-    producers = read_producers(log, reader)
+    last_records, damaged_snapshots = read_last_records(
+        log,
+        reader,
+        now_ms=wishes.now_ms,
+        expiration_ms=means.producer_id_expiration_ms,
+        torn_from=None if log_dir.clean_shutdown else log.recovery_point,
+    )
     sources = tuple(
         Source(segment, log.end_of(row))
         for row, segment in enumerate(log.segments[:-1])
@@ -165,7 +171,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         fingerprint=fingerprint(config.compaction_strategy),
         now_ms=wishes.now_ms,
         delete_retention_ms=config.delete_retention_ms,
-        last_records=producers.last_records(now_ms=wishes.now_ms, expiration_ms=means.producer_id_expiration_ms),
+        last_records=last_records,
         aborted=read_aborted(log, found.bounds.bound.offset),
         legacy_horizon_ms=legacy.horizon_ms(
             [
@@ -189,7 +195,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         chunk_bytes=means.chunk_bytes,
         max_unpacked_bytes=means.max_unpacked_bytes,
         origins=tuple(sorted({**config.origins, "cleanerd.broker.version": means.profile_origin}.items())),
-        notes=tuple(f"producer snapshot passed over: {damage}" for damage in producers.damaged_snapshots),
+        notes=tuple(f"producer snapshot passed over: {damage}" for damage in damaged_snapshots),
     )
 
 

@@ -18,11 +18,13 @@ from cleanerd.format.checkpoint import write_offset_checkpoint
 from cleanerd.format.names import (
     INDEX_SUFFIX,
     SEGMENT_SUFFIX,
+    SNAPSHOT_SUFFIX,
     TIMEINDEX_SUFFIX,
     TopicPartition,
     file_name,
     uuid_to_base64,
 )
+from cleanerd.format.snapshot import SNAPSHOT_ENTRY, write_snapshot
 from cleanerd.log.log_dir import CLEAN_SHUTDOWN, HIGH_WATERMARK_CHECKPOINT, META_PROPERTIES, RECOVERY_POINT_CHECKPOINT
 
 if TYPE_CHECKING:
@@ -124,6 +126,10 @@ def make_log(log_dir: Path, shape: Shape, *, unpacked_bytes: int, segment_bytes:
     active.append(next(_batches(shape, 1, first_offset=offset)))
     active.close()
     end = offset + shape.batch_records
+    # Taken when a segment ends and when the broker stops: without any, the producers' state is read from all batches.
+    for snapshot_offset in (offset, end):
+        snapshot = write_snapshot(np.zeros(0, SNAPSHOT_ENTRY))
+        (partition / file_name(snapshot_offset, SNAPSHOT_SUFFIX)).write_bytes(snapshot)
     write_broker_files(log_dir, {PARTITION: end})
     return MadeLog(shape, log_dir, offset, log_bytes, segment_bytes, end)
 

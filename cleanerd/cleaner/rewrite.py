@@ -153,7 +153,7 @@ def _check_offsets(plan: CleaningPlan, member: SegmentDecision, base: int, writt
     last_offset = int(written.last_offset[-1]) if len(written) else base
     if last_offset - base > MAX_RELATIVE_OFFSET:
         raise UnsupportedLogError(
-            f"offset {last_offset} is more than {MAX_RELATIVE_OFFSET} above the base {member.source.base} of its segment: "
+            f"offset {last_offset} is more than {MAX_RELATIVE_OFFSET} above its segment's base {member.source.base}: "
             "this version does not split segments",
             where=f"{plan.path}/{file_name(member.source.base, SEGMENT_SUFFIX)}",
         )

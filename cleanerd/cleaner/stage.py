@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from cleanerd._kernel import crc32c
+from cleanerd.cleaner.log_file import LogFile, WriteBuffer
 from cleanerd.cleaner.manifest import STAGING, FileFact, FileKind, StagedGroup
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import file_name
@@ -18,8 +19,6 @@ from cleanerd.log.segment import Segment
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
-
-    from numpy.typing import NDArray
 
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.plan import CleaningPlan
@@ -40,6 +39,7 @@ class Staging:
         self._reserve_bytes = reserve_bytes
         self.path = f"{plan.path}/{STAGING}/{plan.plan_id}"
         self.directory = -1
+        self._buffer = WriteBuffer()
 
     def __enter__(self) -> Self:
         try:
@@ -82,7 +82,7 @@ class Staging:
         name = file_name(base, ".log")
         where = f"{self.path}/{name}"
         self._check_space(sum(member.outcome.output_bytes for member in group))
-        output = LogFile(self._create(name), where)
+        output = LogFile(self._create(name), where, self._buffer)
         try:
             yield output
             output.sync()
@@ -189,36 +189,6 @@ class Staging:
             yield
         except OSError as error:
             raise CleanerdError(f"{what}: {error.strerror}", where=self.path) from error
-
-
-class LogFile:
-    """A staged ``.log`` that is being written."""
-
-    def __init__(self, descriptor: int, where: str) -> None:
-        self._descriptor = descriptor
-        self._where = where
-
-    def write(self, data: NDArray[np.uint8]) -> None:
-        """Append ``data``.
-
-        Raises:
-            CleanerdError: no space, or the disk failed.
-        """
-        try:
-            write_all(self._descriptor, data.data)
-        except OSError as error:
-            raise CleanerdError(f"cannot be written: {error.strerror}", where=self._where) from error
-
-    def sync(self) -> None:
-        """Bring the data to the disk."""
-        try:
-            os.fsync(self._descriptor)
-        except OSError as error:
-            raise CleanerdError(f"cannot be flushed to disk: {error.strerror}", where=self._where) from error
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        os.close(self._descriptor)
 
 
 def write_all(descriptor: int, data: memoryview) -> None:

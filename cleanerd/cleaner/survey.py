@@ -42,8 +42,7 @@ class Survey:
     ``proven_offset`` is up to where the log is provably clean as it lies there. ``moves_clean_point`` is false when
     ``--first-dirty`` left out a part that nothing shows to be clean: then the log is not clean up to ``end_offset``
     afterwards, and nobody may be told so. ``verdict`` is what speaks against cleaning now. ``notes`` are things that
-    the operator should know either way (repairs of C-03, state that
-    was outdated).
+    the operator should know either way (repairs of C-03, state that was outdated).
     """
 
     log: PartitionLog
@@ -76,7 +75,8 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
     """
     log = read_partition(log_dir, name)
     with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:
-        log_end = log_end_offset(log, reader)
+        may_be_torn = wishes.unclean and not log_dir.clean_shutdown
+        log_end = log_end_offset(log, reader, may_be_torn=may_be_torn)
         proven, origin, notes = _clean_point(log_dir, log, log_end, store, config)
         first = proven
         if wishes.from_start:
@@ -90,6 +90,7 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
             now_ms=wishes.now_ms,
             min_lag_ms=config.min_compaction_lag_ms,
             max_lag_ms=config.max_compaction_lag_ms,
+            may_be_torn=may_be_torn,
         )
     end = _end_offset(name, bounds, wishes)
     return Survey(
@@ -100,7 +101,9 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
         first_dirty_origin=origin,
         proven_offset=proven,
         moves_clean_point=first <= proven,
-        verdict=verdict(log_dir, config, bounds, end, now_ms=wishes.now_ms, force=wishes.force, unclean=wishes.unclean),
+        verdict=verdict(
+            log, log_dir, config, bounds, end, now_ms=wishes.now_ms, force=wishes.force, unclean=wishes.unclean
+        ),
         notes=tuple(notes),
     )
 

@@ -11,6 +11,7 @@ from cleanerd.policy.cleanable import is_eligible
 if TYPE_CHECKING:
     from cleanerd.log.bounds import Bounds
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.partition import PartitionLog
     from cleanerd.log.topic_config import TopicConfig
 
 
@@ -28,13 +29,34 @@ class Verdict:
 
 
 def verdict(
-    log_dir: LogDir, config: TopicConfig, bounds: Bounds, end_offset: int, *, now_ms: int, force: bool, unclean: bool
+    log: PartitionLog,
+    log_dir: LogDir,
+    config: TopicConfig,
+    bounds: Bounds,
+    end_offset: int,
+    *,
+    now_ms: int,
+    force: bool,
+    unclean: bool,
 ) -> Verdict | None:
     """The first rule against cleaning this partition, in the order of the checks; None when it is to be cleaned."""
     return (
-        _of_directory(log_dir, config, unclean=unclean)
+        _of_leftovers(log)
+        or _of_directory(log_dir, config, unclean=unclean)
         or _of_bounds(bounds, end_offset, config, now_ms)
         or (None if force else _of_ratio(bounds, config))
+    )
+
+
+def _of_leftovers(log: PartitionLog) -> Verdict | None:
+    """S-21. ``clean`` has dealt with it before it asks; who only looks, sees segments of both sides."""
+    if not log.unfinished:
+        return None
+    return Verdict(
+        ".swap and .cleaned files",
+        f"a replacement was cut short: {', '.join(log.unfinished[:4])} (clean finishes or undoes its own, any other is "
+        "resolved by a start of the broker)",
+        "at the next run of clean, or at the next start of the broker",
     )
 
 

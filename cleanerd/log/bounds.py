@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.index import read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX, file_name
 from cleanerd.log.producers import read_producers
@@ -44,11 +44,12 @@ def read_bounds(
     now_ms: int,
     min_lag_ms: int,
     max_lag_ms: int,
+    may_be_torn: bool = False,
 ) -> Bounds:
     """Put the limits of S-01 together.
 
     The last stable offset is worked out from the producer state at the high watermark (S-04): a transaction counts as
-    open when its marker does not lie below it.
+    open when its marker does not lie below it. ``may_be_torn``: no clean shutdown, or a broker is writing.
 
     Raises:
         CorruptionError: a time index or a first batch that has to be read is damaged.
@@ -61,7 +62,8 @@ def read_bounds(
         "the high watermark": log.high_watermark,
         "the recovery point": log.recovery_point,
     }
-    open_offset = read_producers(log, reader, until=log.high_watermark).first_open_offset()
+    torn_from = log.recovery_point if may_be_torn else None
+    open_offset = read_producers(log, reader, below=log.high_watermark, torn_from=torn_from).first_open_offset()
     if open_offset is not None:
         limits["an open transaction"] = open_offset
     dirty = [sealed[row] for row in segment_range(bases[:-1], first_dirty_offset, log.active.base)]
@@ -84,24 +86,33 @@ def read_bounds(
     )
 
 
-def log_end_offset(log: PartitionLog, reader: SegmentReader) -> int:
+def log_end_offset(log: PartitionLog, reader: SegmentReader, *, may_be_torn: bool = False) -> int:
     """One past the last offset of the log, from the active segment's batches (C-86).
+
+    ``may_be_torn``: no clean shutdown, or a broker is writing. Damage in the active segment then is its end.
 
     Raises:
         CorruptionError: the active segment is damaged after its last index entry.
     """
     end = log.active.base
-    for batches in reader.headers(log.active, start=_last_indexed_position(log, log.active)):
+    start = _last_indexed_position(log, log.active, may_be_torn=may_be_torn)
+    read = reader.headers_until_damage if may_be_torn else reader.headers
+    for batches in read(log.active, start=start):
         if len(batches):
             end = max(end, int(batches.last_offset[-1]) + 1)
     return end
 
 
-def _last_indexed_position(log: PartitionLog, segment: Segment) -> int:
+def _last_indexed_position(log: PartitionLog, segment: Segment, *, may_be_torn: bool) -> int:
     data = _read(log, segment, INDEX_SUFFIX)
     if data is None:
         return 0
-    entries = read_offset_index(data, str(log.path / file_name(segment.base, INDEX_SUFFIX)))
+    try:
+        entries = read_offset_index(data, str(log.path / file_name(segment.base, INDEX_SUFFIX)))
+    except CorruptionError:
+        if not may_be_torn:
+            raise
+        return 0
     position = int(entries["position"][-1]) if len(entries) else 0
     return position if 0 <= position < segment.size_bytes else 0
 

@@ -6,6 +6,7 @@ outdated file costs work, never data.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from cleanerd.log.segment import Segment
 
 STATE_FORMAT = 1
+FILE_MODE = 0o640
+DIRECTORY_MODE = 0o750
 
 # What json and the conversions below raise for bytes that are no state file.
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -71,7 +74,7 @@ class StateStore:
         self.warnings: list[str] = []
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
-        """Where the partition's file is: by directory id and topic id, so a re-created topic starts anew (S-51)."""
+        """Where the partition's file is: by directory id and topic id; a re-created topic starts anew (S-51)."""
         if log_dir.meta.directory_id is not None:
             directory = uuid_to_base64(log_dir.meta.directory_id)
         else:
@@ -109,8 +112,12 @@ class StateStore:
         }
         temporary = path.with_suffix(".tmp")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+            owner = self._owner(log_dir)
+            for directory in (self.root, path.parent.parent, path.parent):
+                _make_directory(directory, owner)
             with temporary.open("wb") as file:
+                _give(file.fileno(), owner)
+                os.fchmod(file.fileno(), FILE_MODE)
                 file.write(json.dumps(document, indent=1).encode())
                 file.flush()
                 os.fsync(file.fileno())
@@ -120,6 +127,13 @@ class StateStore:
             self.warnings.append(
                 f"{path}: cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
             )
+
+    def _owner(self, log_dir: LogDir) -> os.stat_result:
+        """Whoever owns the state directory; one that comes into being belongs to the broker's user.
+
+        Otherwise a cleaning by root would leave what the daemon, which runs as that user, cannot read or replace.
+        """
+        return (self.root if self.root.exists() else log_dir.path).stat()
 
 
 def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> str | None:
@@ -150,6 +164,21 @@ def _from_json(document: dict[str, Any]) -> PartitionState:
         quarantine=document["quarantine"],
         last_result=document["last_result"],
     )
+
+
+def _make_directory(path: Path, owner: os.stat_result) -> None:
+    """Make ``path``, and whatever is missing above it, unless it is there."""
+    if path.is_dir():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(exist_ok=True, mode=DIRECTORY_MODE)
+    _give(path, owner)
+
+
+def _give(file: Path | int, owner: os.stat_result) -> None:
+    """Make ``owner``'s owner that of ``file``; only root can, so failing is no error."""
+    with contextlib.suppress(PermissionError):
+        os.chown(file, owner.st_uid, owner.st_gid)
 
 
 def _fsync_directory(path: Path) -> None:

@@ -47,57 +47,85 @@ class Producer:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """All producers at ``offset``, by id.
+    """All producers by what lies below some offset, by id.
 
     ``snapshot_offset`` is where the replay began: -1 when there was no usable snapshot and the whole log was read.
     ``damaged_snapshots`` says which ones were passed over, and why.
     """
 
     producers: dict[int, Producer]
-    offset: int
     snapshot_offset: int
+    end_offset: int
     damaged_snapshots: tuple[str, ...]
 
-    def last_records(self, *, now_ms: int, expiration_ms: int) -> LastRecords:
-        """What retention protects. Expired producers protect nothing (C-43); an open transaction keeps one alive."""
-        active = {
+    def active(self, *, now_ms: int, expiration_ms: int) -> dict[int, Producer]:
+        """Those that have not expired (C-43): wrote within ``expiration_ms``, or have a transaction open."""
+        return {
             producer_id: producer
             for producer_id, producer in self.producers.items()
             if producer.open_from != NONE or now_ms - producer.timestamp_ms < expiration_ms
         }
-        return LastRecords.of(
-            data_offsets=[p.last_data_offset for p in active.values() if p.last_data_offset >= 0],
-            marker_epochs=[(key, p.epoch) for key, p in active.items() if p.last_data_offset < 0],
-        )
 
     def first_open_offset(self) -> int | None:
         """Where the oldest open transaction began, None when none is open."""
         return min((p.open_from for p in self.producers.values() if p.open_from != NONE), default=None)
 
 
-def read_producers(log: PartitionLog, reader: SegmentReader, *, until: int = MAX_OFFSET) -> ProducerState:
-    """Rebuild the producer state from the batches below ``until``, by default all of the log.
+def read_last_records(
+    log: PartitionLog, reader: SegmentReader, *, now_ms: int, expiration_ms: int, torn_from: int | None = None
+) -> tuple[LastRecords, tuple[str, ...]]:
+    """What retention protects for the active producers, and which snapshots were passed over.
 
-    A damaged snapshot is passed over for the next older one, as the broker does (F-10).
+    ``torn_from`` is the recovery point when the broker was not stopped cleanly. Its recovery will cut the log at the
+    first damage from there on, so damage there ends the replay, and the last batches below it are as good as the last
+    of all.
 
     Raises:
-        CorruptionError: the log itself is damaged after the snapshot.
+        CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
+    """
+    states = [read_producers(log, reader, torn_from=torn_from)]
+    if torn_from is not None:
+        states.append(read_producers(log, reader, below=torn_from, torn_from=torn_from))
+    active = [
+        (producer_id, producer)
+        for state in states
+        for producer_id, producer in state.active(now_ms=now_ms, expiration_ms=expiration_ms).items()
+    ]
+    last_records = LastRecords.of(
+        data_offsets={p.last_data_offset for _, p in active if p.last_data_offset >= 0},
+        marker_epochs={(producer_id, p.epoch) for producer_id, p in active if p.last_data_offset < 0},
+    )
+    return last_records, states[0].damaged_snapshots
+
+
+def read_producers(
+    log: PartitionLog, reader: SegmentReader, *, below: int = MAX_OFFSET, torn_from: int | None = None
+) -> ProducerState:
+    """Rebuild the producer state from the batches below the offset ``below``, by default all of the log.
+
+    A damaged snapshot is passed over for the next older one, as the broker does (F-10). ``torn_from``: see
+    :func:`read_last_records`.
+
+    Raises:
+        CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
     """
     damaged: list[str] = []
-    for offset, producers in _snapshots(log, until, damaged):
-        end = _replay(log, reader, producers, offset, until)
+    for offset, producers in _snapshots(log, damaged, below):
+        end = _replay(log, reader, producers, (offset, below), torn_from)
         if offset <= end:
-            break
+            return ProducerState(producers, offset, end, tuple(damaged))
         # The log was cut after the snapshot was written, so it speaks of batches that are no more.
         damaged.append(f"{log.path / file_name(offset, SNAPSHOT_SUFFIX)}: lies beyond the log end offset {end}")
-    return ProducerState(producers, end, offset, tuple(damaged))
+    raise AssertionError("the last of the snapshots is none, and fits every log")
 
 
-def _snapshots(log: PartitionLog, until: int, damaged: list[str]) -> Iterator[tuple[int, dict[int, Producer]]]:
-    """Offset and content of the usable snapshots, newest first; (-1, nothing) comes last: then the whole log counts."""
-    for offset in sorted((offset for offset in log.snapshots if offset <= until), reverse=True):
+def _snapshots(log: PartitionLog, damaged: list[str], below: int) -> Iterator[tuple[int, dict[int, Producer]]]:
+    """Offset and content of the usable snapshots up to ``below``, newest first; then (-1, nothing): the whole log."""
+    for offset in sorted(log.snapshots, reverse=True):
         if offset < log.segments[0].base:
             break
+        if offset > below:
+            continue
         try:
             yield offset, _load(log.path / file_name(offset, SNAPSHOT_SUFFIX))
         except CleanerdError as error:
@@ -121,23 +149,30 @@ def _load(path: Path) -> dict[int, Producer]:
     }
 
 
-def _replay(log: PartitionLog, reader: SegmentReader, producers: dict[int, Producer], since: int, until: int) -> int:
-    """Bring ``producers`` forward over the batches from ``since`` up to ``until``; returns where the replay ended."""
-    end = log.segments[0].base
+def _replay(
+    log: PartitionLog,
+    reader: SegmentReader,
+    producers: dict[int, Producer],
+    span: tuple[int, int],
+    torn_from: int | None,
+) -> int:
+    """Bring ``producers`` forward over the batches in ``span`` (from, below); returns where the log ended in it."""
+    since, below = span
+    end = min(log.active.base, below)
     for index, segment in enumerate(log.segments):
-        if segment.base >= until:
-            break
-        end = max(end, segment.base)
-        if index + 1 < len(log.segments) and log.end_of(index) <= since:
-            end = log.end_of(index)
+        following = log.end_of(index) if index + 1 < len(log.segments) else MAX_OFFSET
+        if following <= since or segment.base >= below:
             continue
-        for batches in reader.headers(segment):
-            below = batches.base_offset < until
-            if below.any():
-                end = max(end, int(batches.last_offset[below][-1]) + 1)
-                _take(batches, np.flatnonzero(below & (batches.base_offset >= since)), producers)
-            if not below.all():
-                break
+        may_be_torn = torn_from is not None and following > torn_from
+        position = 0
+        for batches in reader.headers_until_damage(segment) if may_be_torn else reader.headers(segment):
+            position += batches.consumed
+            if len(batches):
+                end = max(end, min(int(batches.last_offset[-1]) + 1, below))
+                rows = np.flatnonzero((batches.base_offset >= since) & (batches.last_offset < below))
+                _take(batches, rows, producers)
+        if position < segment.size_bytes:
+            break
     return end
 
 

@@ -7,6 +7,8 @@
 //!
 //! Nothing is ever removed, hence a line that was once full stays full, and a search that goes on ends at the first line with room.
 
+use std::hint::select_unpredictable;
+
 use bytemuck::{cast_slice, cast_slice_mut};
 use memmap2::MmapMut;
 
@@ -159,29 +161,35 @@ impl OffsetMap {
         Probe { tag_low: low, tag_high: high >> HOME_BITS, home, other }
     }
 
+    /// Which of the two lines it is cannot be foreseen, so nothing here branches on it.
     #[inline(always)]
     fn find(lines: &[Line], probe: &Probe) -> Place {
         let (home, other) = (&lines[probe.home], &lines[probe.other]);
         let (home_slot, in_home, home_used) = look(home, probe);
         let (other_slot, in_other, other_used) = look(other, probe);
         if in_home | in_other {
-            return if in_home {
-                Place::Found { line: probe.home, slot: home_slot }
-            } else {
-                Place::Found { line: probe.other, slot: other_slot }
-            };
-        }
-        if home[SLOTS] & GOES_ON != 0 {
-            return Self::find_behind(lines, probe);
+            let line = select_unpredictable(in_home, probe.home, probe.other);
+            return Place::Found { line, slot: select_unpredictable(in_home, home_slot, other_slot) };
         }
         // Lines fill from slot 0, so the number of entries is the first free slot.
-        if home_used <= other_used && home_used < SLOTS {
-            Place::Room { line: probe.home, slot: home_used, behind_home: false }
-        } else if other_used < SLOTS {
-            Place::Room { line: probe.other, slot: other_used, behind_home: false }
-        } else {
-            Self::find_behind(lines, probe)
+        let slot = home_used.min(other_used);
+        if home[SLOTS] & GOES_ON != 0 || slot == SLOTS {
+            return Self::find_behind(lines, probe);
         }
+        let line = select_unpredictable(home_used <= other_used, probe.home, probe.other);
+        Place::Room { line, slot, behind_home: false }
+    }
+
+    #[inline(always)]
+    fn holds(lines: &[Line], probe: &Probe) -> bool {
+        let home = &lines[probe.home];
+        let (_, in_home, _) = look(home, probe);
+        let (_, in_other, _) = look(&lines[probe.other], probe);
+        let found = in_home | in_other;
+        if !found && home[SLOTS] & GOES_ON != 0 {
+            return matches!(Self::find_behind(lines, probe), Place::Found { .. });
+        }
+        found
     }
 
     /// Both lines are full: the key lies or goes behind home. At most once around.
@@ -259,7 +267,7 @@ impl OffsetMap {
             let count = touch(lines, hashes, mask, shard, &mut probes, &mut rows);
             for (probe, &row) in probes.iter().zip(&rows).take(count) {
                 if let Some(result) = result.get_mut(row) {
-                    *result = matches!(Self::find(lines, probe), Place::Found { .. });
+                    *result = Self::holds(lines, probe);
                 }
             }
         }

@@ -14,7 +14,7 @@ from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.lease import LeaseResult
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.offline import LockedDir
-from cleanerd.cleaner import stage
+from cleanerd.cleaner import cleaner, stage
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.survey import Wishes
 from cleanerd.errors import CleanerdError, CorruptionError, LogDirBusyError, RefusedError, StalePlanError
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.apply.files import Operation
+    from cleanerd.log.read import SegmentReader
+    from cleanerd.log.segment import Segment
 
 NOW = BASE_TIMESTAMP_MS + 1_000_000
 
@@ -57,7 +59,12 @@ def batch(base: int, *entries: tuple[str | None, str | None]) -> bytes:
 def two_groups() -> Partition:
     """Two segments that change, a large one between them that does not, and the newest value of every key."""
     large = batch(4, ("big", "x" * 3000))
-    logs = {0: batch(0, ("a", "1"), ("b", "1"), ("c", "1")), 4: large, 5: batch(5, ("a", "2"), ("b", "2"), ("a", "3")), 8: b""}
+    logs = {
+        0: batch(0, ("a", "1"), ("b", "1"), ("c", "1")),
+        4: large,
+        5: batch(5, ("a", "2"), ("b", "2"), ("a", "3")),
+        8: b"",
+    }
     return Partition(logs)
 
 
@@ -175,7 +182,10 @@ def test_first_dirty_above_what_is_clean(root: Path) -> None:
     result = clean(root, force(first_dirty_offset=5), TOPIC)
     assert (result.outcome, result.first_dirty_offset) == ("cleaned", 5)
     assert read_checkpoint(root / CLEANER_CHECKPOINT) == {}
-    assert not list((root.parent / "state").rglob("*.json")) or json.loads(state_file(root).read_text())["clean_point"] is None
+    assert (
+        not list((root.parent / "state").rglob("*.json"))
+        or json.loads(state_file(root).read_text())["clean_point"] is None
+    )
     assert clean(root, force(), TOPIC).first_dirty_offset == 0
 
 
@@ -212,7 +222,11 @@ def test_producer_batches_stay(root: Path) -> None:
         records = [Record(key, b"v", NOW - 1000)]
         return encode_batch(records, base_offset=base, producer_id=producer_id, producer_epoch=2, base_sequence=base)
 
-    logs = {0: idempotent(0, 7, b"a") + idempotent(1, 7, b"a") + idempotent(2, 8, b"b"), 3: batch(3, ("a", "9"), ("b", "9")), 5: b""}
+    logs = {
+        0: idempotent(0, 7, b"a") + idempotent(1, 7, b"a") + idempotent(2, 8, b"b"),
+        3: batch(3, ("a", "9"), ("b", "9")),
+        5: b"",
+    }
     make_log_dir(root, {NAME: Partition(logs)})
     clean_all(root, NOW, with_means=means(expiration_ms=1001))
     stored = {found.header.last_offset: found for found in read_segments(root / NAME)[0]}
@@ -364,9 +378,7 @@ def test_lock_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (LeaseResult.UNAVAILABLE, True, True),
     ],
 )
-def test_lease(
-    root: Path, monkeypatch: pytest.MonkeyPatch, answer: LeaseResult, required: bool, refused: bool
-) -> None:
+def test_lease(root: Path, monkeypatch: pytest.MonkeyPatch, answer: LeaseResult, required: bool, refused: bool) -> None:
     """S-14: somebody has the active segment open, or it cannot be asked."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
@@ -412,13 +424,15 @@ def test_wrong_staged_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
     """What was staged is read back from the disk before it is used; a bit that flipped there is found."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
-    real = stage.LogFile.sync
+    real = cleaner.verify_staged
 
-    def sync(output: stage.LogFile) -> None:
-        os.pwrite(output._descriptor, b"\x5a", 65)
-        real(output)
+    def verify(reader: SegmentReader, staged: Segment, *others: object) -> None:
+        with open(f"{reader.path}/{staged.base:020d}.log", "r+b") as file:
+            file.seek(65)
+            file.write(b"\x5a")
+        real(reader, staged, *others)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(stage.LogFile, "sync", sync)
+    monkeypatch.setattr(cleaner, "verify_staged", verify)
     result = clean(root, force(), TOPIC)
     assert isinstance(result.error, CorruptionError)
     assert ".kstage" in str(result.error.where)

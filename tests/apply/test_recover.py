@@ -217,6 +217,10 @@ def test_a_manifest_that_is_damaged_is_none(scene: Scene) -> None:
 def test_a_manifest_under_another_plans_name_is_none(scene: Scene) -> None:
     """The journal and the staged files would be looked for elsewhere."""
     os.rename(scene.path / STAGING, scene.path / ".kstage" / f"{PLAN[:-1]}e")
+    swap = scene.path / swap_name(0, "index")
+    swap.write_bytes(new_bytes(0, "index"))
+    assert untouched(scene) == (swap.name,)
+    swap.unlink()
     assert recovered(scene) == RecoveryReport(dropped_plans=(f"{PLAN[:-1]}e",))
     assert contents(scene.path) == expected(())
 

@@ -92,7 +92,9 @@ def clean(
         return clean_partition(locked, partition, topic or config(), wishes, Silent())
 
 
-def clean_all(path: Path, now_ms: int, topic: TopicConfig | None = None, with_means: Means | None = None, **wishes: object) -> CleaningResult:
+def clean_all(
+    path: Path, now_ms: int, topic: TopicConfig | None = None, with_means: Means | None = None, **wishes: object
+) -> CleaningResult:
     """As ``clean``, the whole log dirty, whatever the ratio; it must not fail."""
     wished = Wishes(now_ms=now_ms, force=True, **{"from_start": True, **wishes})  # type: ignore[arg-type]
     result = clean(path, wished, topic, with_means)

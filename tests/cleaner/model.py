@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from cleanerd.format.batch import CODEC_MASK, HAS_DELETE_HORIZON, HEADER_BYTES
@@ -54,7 +55,7 @@ def check_cleaned(before: Segments, after: Segments, rules: Rules) -> None:
     assert list(after)[-1] == list(before)[-1]
     assert after[list(after)[-1]] == before[list(before)[-1]], "the active segment is never touched"
     assert set(after) <= set(before), "an output takes the base of its first source"
-    assert list(after)[0] == list(before)[0]
+    assert next(iter(after)) == next(iter(before))
     source_batches = [batch for base, batches in before.items() for batch in batches if base < rules.end]
     offsets = newest(source_batches, rules)
     remaining = {batch.header.last_offset: batch for batches in after.values() for batch in batches}
@@ -83,11 +84,20 @@ def _check_batch(
         return
     assert list(left.records) == kept
     if not kept:
-        assert last_offset in rules.protected or last_offset in ends, f"batch {last_offset} is empty and kept for nothing"
+        assert last_offset in rules.protected or last_offset in ends, (
+            f"batch {last_offset} is empty and kept for nothing"
+        )
         _check_empty(batch, left)
     else:
         _check_rebuilt(batch, left, kept, rules)
-    for field in ("base_offset", "last_offset", "partition_leader_epoch", "producer_id", "producer_epoch", "base_sequence"):
+    for field in (
+        "base_offset",
+        "last_offset",
+        "partition_leader_epoch",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+    ):
         assert getattr(left.header, field) == getattr(batch.header, field), field
 
 
@@ -124,7 +134,7 @@ def _check_rebuilt(batch: StoredBatch, left: StoredBatch, kept: list[Record], ru
 def _check_ends(before: Segments, after: Segments) -> None:
     """U-13, S-09: every output ends where the last non-empty of its sources ended."""
     bases = [*after, 2**63]
-    for base, following in zip(bases, bases[1:], strict=False):
+    for base, following in pairwise(bases):
         sources = [batches[-1].header.last_offset for b, batches in before.items() if base <= b < following and batches]
         found = after[base][-1].header.last_offset if after[base] else None
         assert found == (sources[-1] if sources else None)

@@ -1,15 +1,18 @@
-"""The whole cleaner against the model: random logs, random ranges, several rounds, the real kernel and the real swap."""
+"""The whole cleaner against the model: random logs and ranges, several rounds, the real kernel, the real swap."""
 
 from __future__ import annotations
 
 import random
 import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cleanerd.cleaner.survey import Wishes
+from cleanerd.log import read
 from tests.cleaner.driver import NAME, clean, config, means, scratch
 from tests.cleaner.model import Rules, check_cleaned, check_files, newest
 from tests.cleaner.random_log import NOW_MS, LogMaker
@@ -28,6 +31,7 @@ from tests.support.log_dirs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from cleanerd.apply.offline import Means
@@ -127,7 +131,9 @@ def clean_and_check(world: World, wishes: Wishes, topic: TopicConfig) -> Cleanin
     state = world.path.parent / "state"
     if state.exists():
         shutil.copytree(state, copy / "state")
-    other = clean(copy / "logs", wishes, topic, means(expiration_ms=EXPIRATION_MS, map_bytes=1, map_load=0.001, chunk_bytes=100))
+    smallest = means(expiration_ms=EXPIRATION_MS, map_bytes=1, map_load=0.001, chunk_bytes=world.pick.choice((1, 100)))
+    with blocks_of_one_byte():
+        other = clean(copy / "logs", wishes, topic, smallest)
     result = clean(world.path, wishes, topic, world.means())
     assert result.error is None, result.reason
     if state.exists():
@@ -155,6 +161,14 @@ def clean_and_check(world: World, wishes: Wishes, topic: TopicConfig) -> Cleanin
     return result
 
 
+@contextmanager
+def blocks_of_one_byte() -> Iterator[None]:
+    """Chunks begin and end anywhere, and not at the edges of pages."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(read, "DIRECT_ALIGNMENT", 1)
+        yield
+
+
 def inode(path: Path, base: int) -> int:
     return (path / f"{base:020d}.log").stat().st_ino
 
@@ -179,18 +193,38 @@ COUNTS = {"segments": st.integers(1, 6), "batches": st.integers(1, 8), "rounds":
 @given(seed=st.integers(0, 2**32), **COUNTS)
 @example(seed=1, segments=6, batches=8, rounds=4)
 def test_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
-    """C-37..C-52, R192-1, U-13, U-20, OP-2: record by record what the model says, whatever shards, chunks and ranges."""
+    """C-37..C-52, R192-1, U-13, U-20, OP-2: each record as the model says, whatever shards, chunks and ranges."""
     with scratch() as root:
-        world = World(root, seed, segments, batches)
-        clean_to = 0
-        for _ in range(rounds):
-            wishes = world.wishes()
-            result = clean_and_check(world, wishes, world.topic())
-            moves = wishes.first_dirty_offset is None or wishes.first_dirty_offset <= clean_to
-            if result.outcome != "skipped" and moves:
-                clean_to = max(clean_to, result.end_offset)
-                assert read_checkpoint(world.path / CLEANER_CHECKPOINT) == {NAME: clean_to}
-            world.grow(batches)
+        run_rounds(root, seed, segments, batches, rounds)
+
+
+@pytest.mark.long
+@settings(max_examples=4000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), **COUNTS)
+def test_many_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
+    """The same, for longer."""
+    with scratch() as root:
+        run_rounds(root, seed, segments, batches, rounds)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounds_on_a_disk(tmp_path: Path, seed: int) -> None:
+    """The same on a file system that has direct I/O."""
+    run_rounds(tmp_path, seed, segments=4, batches=30, rounds=2)
+
+
+def run_rounds(root: Path, seed: int, segments: int, batches: int, rounds: int) -> None:
+    """Clean and grow by turns."""
+    world = World(root, seed, segments, batches)
+    clean_to = 0
+    for _ in range(rounds):
+        wishes = world.wishes()
+        result = clean_and_check(world, wishes, world.topic())
+        moves = wishes.first_dirty_offset is None or wishes.first_dirty_offset <= clean_to
+        if result.outcome != "skipped" and moves:
+            clean_to = max(clean_to, result.end_offset)
+            assert read_checkpoint(world.path / CLEANER_CHECKPOINT) == {NAME: clean_to}
+        world.grow(batches)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

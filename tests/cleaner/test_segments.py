@@ -42,7 +42,7 @@ def keys(root: Path) -> dict[int, list[tuple[int, str]]]:
 
 
 def lopsided(base: int, key: str, size: int, *, codec: int = 0) -> bytes:
-    """Ten records of one batch; nine small ones are superseded by ``tail``, the large one stays: it is estimated a tenth."""
+    """Ten records of one batch: ``tail`` supersedes nine small ones, the large one stays and is estimated a tenth."""
     small = [(f"s{number}", "x") for number in range(9)]
     return batch(base, *small, (key, "y" * size), codec=codec)
 
@@ -52,7 +52,7 @@ def tail(base: int) -> bytes:
 
 
 def test_group_that_grows(root: Path) -> None:
-    """U-17: four sources are estimated to fit one segment, two do: split at a source edge, nothing lost, no limit passed."""
+    """U-17: four sources seem to fit one segment, two do: split at a source edge, nothing lost, no limit passed."""
     logs = {10 * row: lopsided(10 * row, f"k{row}", 900) for row in range(4)}
     make_log_dir(root, {NAME: Partition({**logs, 40: tail(40), 50: batch(50, ("z", "1"))})})
     before = read_segments(root / NAME)
@@ -308,3 +308,62 @@ def test_keys_that_do_not_fit_the_map(root: Path) -> None:
     assert result.shards > 8
     assert (result.dropped.superseded, result.records_kept) == (200, 200)
     assert [offset for offset, _ in keys(root)[0]] == list(range(200, 400))
+
+
+@pytest.mark.parametrize("index_bytes", [4, 8, 12, 24])
+@pytest.mark.parametrize("interval_bytes", [0, 1, 10_000])
+def test_tiny_indexes(root: Path, index_bytes: int, interval_bytes: int) -> None:
+    """T-30, T-36: an index with room for nothing is full at once; the data does not suffer."""
+    logs = {base: batch(base, ("a", str(base))) + batch(base + 1, (f"k{base}", "1")) for base in range(0, 20, 2)}
+    make_log_dir(root, {NAME: Partition({**logs, 20: b""})})
+    topic = config(segment_index_bytes=index_bytes, index_interval_bytes=interval_bytes)
+    clean_all(root, NOW, topic)
+    left = [record for found in keys(root).values() for record in found]
+    assert left == [*((base + 1, f"k{base}") for base in range(0, 18, 2)), (18, "a"), (19, "k18")]
+    sizes_of_indexes = [(root / NAME / f"{0:020d}.{suffix}").stat().st_size for suffix in ("index", "timeindex")]
+    assert sizes_of_indexes[0] <= index_bytes
+    assert sizes_of_indexes[1] <= max(index_bytes, 12), "the closing entry is written all the same, as Kafka does"
+    assert clean_all(root, NOW, topic).outcome == "unchanged"
+
+
+@pytest.mark.parametrize("segment_bytes", [14, 61, 100])
+def test_tiny_segments(root: Path, segment_bytes: int) -> None:
+    """C-63: nothing fits together, so every source stays alone."""
+    logs = {base: batch(base, ("a", str(base))) for base in range(5)}
+    make_log_dir(root, {NAME: Partition({**logs, 5: b""})})
+    clean_all(root, NOW, config(segment_bytes=segment_bytes))
+    assert keys(root)[4] == [(4, "a")]
+    assert all(not found for base, found in keys(root).items() if base != 4)
+
+
+@pytest.mark.parametrize("now_ms", [0, 2**63 - 1, 2**63, 2**80])
+def test_any_clock(root: Path, now_ms: int) -> None:
+    """C-50: a clock at either end of time does no harm."""
+    make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1"), ("a", None)), 2: b""})})
+    result = clean(root, Wishes(now_ms=now_ms, force=True), config(min_compaction_lag_ms=0, max_compaction_lag_ms=1))
+    assert result.error is None
+    assert keys(root)[0] == [(1, "a")]
+    (stored,) = read_segments(root / NAME)[0]
+    assert stored.header.delete_horizon_ms == (86_400_000 if now_ms == 0 else None)
+    assert stored.records[0].timestamp == NOW - 1000
+
+
+def test_deep_gaps(root: Path) -> None:
+    """U-20: offsets with gaps of 2^40 cost nothing in the map, and far sources are not merged (C-63)."""
+    bases = [number * 2**40 for number in range(6)]
+    make_log_dir(
+        root, {NAME: Partition({**{base: batch(base, ("a", "1"), (f"k{base}", "1")) for base in bases}, 2**43: b""})}
+    )
+    result = clean_all(root, NOW)
+    assert result.shards == 1
+    found = keys(root)
+    assert list(found) == [*bases, 2**43]
+    assert [len(found[base]) for base in bases] == [1, 1, 1, 1, 1, 2]
+
+
+def test_largest_offsets(root: Path) -> None:
+    """The end of the offset range itself."""
+    base = 2**63 - 100
+    make_log_dir(root, {NAME: Partition({base: batch(base, ("a", "1"), ("a", "2")), base + 2: b""})})
+    clean_all(root, NOW)
+    assert keys(root)[base] == [(base + 1, "a")]

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import uuid
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from tests.support.log_dirs import Partition, make_log_dir, read_segments
 from tests.support.logs import BASE_TIMESTAMP_MS, keyed_batch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pytest
@@ -86,6 +88,26 @@ class Shell:
         environment = {**os.environ, "HOME": str(self.root)}
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, **options}
         return subprocess.Popen(command, text=True, env=environment, **options)
+
+
+@contextmanager
+def lock_holder(path: Path) -> Iterator[int]:
+    """Another process that holds the directory's lock as Java does (a POSIX record lock); gives its id."""
+    script = (
+        "import fcntl, sys\n"
+        f"file = open({str(path / '.lock')!r}, 'w')\n"
+        "fcntl.lockf(file, fcntl.LOCK_EX)\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        holder.stdout.readline()
+        try:
+            yield holder.pid
+        finally:
+            holder.stdin.close()
 
 
 def batch(base: int, *entries: tuple[str | None, str | None]) -> bytes:

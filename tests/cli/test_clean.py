@@ -1,11 +1,11 @@
-"""``cleanerd clean``: outcomes, exit codes, and one line for everything that is wrong (cli.md, formats.md section 5)."""
+"""``cleanerd clean``: outcomes, exit codes, one line for everything that is wrong (cli.md, formats.md section 5)."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from tests.cli.clean_log_dirs import (
     dirty,
     good,
     keys,
+    lock_holder,
     make,
     write_metadata,
 )
@@ -129,7 +130,9 @@ def test_ratio(root: Path, shell: Shell) -> None:
     assert (answer.code, entry["outcome"]) == (0, "skipped")
     assert "min.cleanable.dirty.ratio 0.5" in entry["reason"]
     assert "--force" in entry["reason"]
-    answer = shell("clean", path, "--yes", "--quiet", "--json", *COMPACT, "--set", "topics.orders.min.cleanable.dirty.ratio=0.1")
+    answer = shell(
+        "clean", path, "--yes", "--quiet", "--json", *COMPACT, "--set", "topics.orders.min.cleanable.dirty.ratio=0.1"
+    )
     assert answer.json["partitions"][0]["outcome"] == "cleaned"
 
 
@@ -167,18 +170,13 @@ def test_as_a_process(root: Path, shell: Shell) -> None:
 def test_lock_is_held(root: Path, shell: Shell) -> None:
     """S-10, formats.md section 5: a broker's lock (a POSIX record lock, as Java takes it): 4, with who has it."""
     path = make(root)
-    script = f"import fcntl,sys;f=open({str(path / '.lock')!r},'w');fcntl.lockf(f,fcntl.LOCK_EX);print('x',flush=True);sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
-        holder.stdout.readline()
+    with lock_holder(path) as process_id:
         before = tree(path)
         answer = shell.clean(path)
-        assert holder.stdin is not None
-        holder.stdin.close()
     assert answer.code == 4
     assert len(answer.errors) == 1
     assert str(path / ".lock") in answer.err
-    assert str(holder.pid) in answer.err
+    assert str(process_id) in answer.err
     assert tree(path) == before
     assert shell.clean(path).code == 0
 
@@ -198,6 +196,19 @@ def test_unclean(root: Path, shell: Shell, given: bool) -> None:
         assert entry["outcome"] == "skipped"
         assert "--unclean" in entry["reason"]
         assert tree(path) == before
+
+
+def test_unclean_with_a_torn_end(root: Path, shell: Shell) -> None:
+    """S-27: a power loss leaves half a batch in the active segment: the broker's to cut; below it is cleaned."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(recovery_point=6)}, clean_shutdown=False)
+    active = path / "orders-0" / f"{6:020d}.log"
+    torn = active.read_bytes() + batch(7, ("y", "1"))[:-9]
+    active.write_bytes(torn)
+    answer = shell.clean(path, "--unclean")
+    assert (answer.code, answer.err) == (0, "")
+    assert active.read_bytes() == torn
+    active.write_bytes(b"")
+    assert keys(path / "orders-0")[0] == CLEANED[0]
 
 
 def test_marker_stays(root: Path, shell: Shell) -> None:
@@ -264,7 +275,10 @@ def test_unknown_policy(root: Path, shell: Shell) -> None:
     answer = shell("clean", path, "--yes", "--force", "--quiet", "--partition", "good-0")
     assert answer.code == 3
     assert len(answer.errors) == 1
-    assert all(way in answer.err for way in ("cleanerd.metadata.log.dir", '[topics."good"]', "--set topics.good.cleanup.policy="))
+    assert all(
+        way in answer.err
+        for way in ("cleanerd.metadata.log.dir", '[topics."good"]', "--set topics.good.cleanup.policy=")
+    )
     assert tree(path) == before
 
 
@@ -285,7 +299,9 @@ def test_policy_from_metadata(root: Path, shell: Shell) -> None:
     answer = shell("clean", path, "--yes", "--force", "--quiet", "--json", "--now-ms", NOW)
     assert [(entry["topic"], entry["outcome"]) for entry in answer.json["partitions"]] == [("orders", "cleaned")]
     other = make_log_dir(root / "other", {"orders-0": dirty()})
-    answer = shell("clean", other, "--yes", "--force", "--quiet", "--json", "--set", f"cleanerd.metadata.log.dir={path}")
+    answer = shell(
+        "clean", other, "--yes", "--force", "--quiet", "--json", "--set", f"cleanerd.metadata.log.dir={path}"
+    )
     assert answer.json["partitions"][0]["outcome"] == "cleaned"
 
 
@@ -294,7 +310,9 @@ def test_internal_topics(root: Path, shell: Shell) -> None:
     path = make(root)
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
     before = tree(path / "__cluster_metadata-0")
-    answer = shell("clean", path, "--yes", "--force", "--quiet", "--set", "topics.__cluster_metadata.cleanup.policy=compact")
+    answer = shell(
+        "clean", path, "--yes", "--force", "--quiet", "--set", "topics.__cluster_metadata.cleanup.policy=compact"
+    )
     assert answer.code == 0
     assert tree(path / "__cluster_metadata-0") == before
 
@@ -306,7 +324,9 @@ def test_several_directories(root: Path, shell: Shell) -> None:
     answer = shell.clean(first, root / "nowhere", second, "--json")
     assert [entry["log_dir"] for entry in answer.json["partitions"]] == [str(first), str(second)]
     assert answer.code == 6
-    assert answer.errors == [f"warning: {root / 'nowhere'}: does not exist (name a directory from the broker's log.dirs)"]
+    assert answer.errors == [
+        f"warning: {root / 'nowhere'}: does not exist (name a directory from the broker's log.dirs)"
+    ]
     assert keys(first / "orders-0") == keys(second / "orders-1") == CLEANED
     assert shell.clean(root / "nowhere", "--json").code == 3
 
@@ -348,7 +368,10 @@ def test_bad_segment(root: Path, shell: Shell, data: bytes, code: int, position:
     before = tree(path / "orders-0")
     answer = shell.clean(path, "--json", *GOOD)
     outcomes = {entry["topic"]: entry for entry in answer.json["partitions"]}
-    assert {topic: entry["outcome"] for topic, entry in outcomes.items()} == {"good": "cleaned", "orders": "quarantined"}
+    assert {topic: entry["outcome"] for topic, entry in outcomes.items()} == {
+        "good": "cleaned",
+        "orders": "quarantined",
+    }
     assert answer.code == 6
     (line,) = answer.errors
     assert line == f"warning: orders-0: {outcomes['orders']['reason']}"
@@ -378,6 +401,7 @@ def test_bad_segment_in_the_clean_part(root: Path, shell: Shell) -> None:
 ZERO = f"{0:020d}"
 ACTIVE = f"{6:020d}"
 NEVER: tuple[str, ...] = ()
+SNAPSHOT = f"__cluster_metadata-0/{5:020d}-{1:010d}.checkpoint"
 
 
 @pytest.mark.parametrize(
@@ -399,7 +423,7 @@ NEVER: tuple[str, ...] = ()
         pytest.param("meta.properties", replaced(b"version=1\nnode.id=1\n"), 5, NEVER, id="meta.properties, no id"),
         pytest.param("meta.properties", replaced(b"version=\\u00"), 5, NEVER, id="meta.properties, escape"),
         pytest.param("orders-0/partition.metadata", replaced(b""), 5, NEVER, id="partition.metadata, 0 bytes"),
-        pytest.param("orders-0/partition.metadata", replaced(b"version: 1\n"), 5, NEVER, id="partition.metadata, version"),
+        pytest.param("orders-0/partition.metadata", replaced(b"version: 1\n"), 5, NEVER, id="topic id, version"),
         pytest.param("orders-0/partition.metadata", lambda old: old[:-3], 5, NEVER, id="partition.metadata, cut"),
         pytest.param("orders-0/leader-epoch-checkpoint", replaced(b"0\n1\n0\n"), 5, NEVER, id="epochs, fields"),
         pytest.param("orders-0/leader-epoch-checkpoint", replaced(b"\xff"), 5, NEVER, id="epochs, bytes"),
@@ -422,7 +446,7 @@ NEVER: tuple[str, ...] = ()
         ),
         pytest.param(f"__cluster_metadata-0/{ZERO}.log", lambda old: flipped(old, 60), 5, NEVER, id="metadata, CRC"),
         pytest.param(f"__cluster_metadata-0/{ZERO}.log", replaced(b"\x00" * 8 + b"\xff" * 60), 5, NEVER, id="metadata"),
-        pytest.param(f"__cluster_metadata-0/{5:020d}-{1:010d}.checkpoint", replaced(b"x" * 99), 5, NEVER, id="snapshot"),
+        pytest.param(SNAPSHOT, replaced(b"x" * 99), 5, NEVER, id="metadata snapshot"),
     ],
 )  # fmt: skip
 def test_bad_file(
@@ -448,7 +472,9 @@ def test_bad_file(
     ("name", "damage"),
     [
         pytest.param(f"orders-0/{ZERO}.index", replaced(b"\x01" * 9), id="index, size"),
-        pytest.param(f"orders-0/{ZERO}.index", replaced(b"\x00\x00\x00\x01\x00\x00\x00\x05"), id="index, wrong position"),
+        pytest.param(
+            f"orders-0/{ZERO}.index", replaced(b"\x00\x00\x00\x01\x00\x00\x00\x05"), id="index, wrong position"
+        ),
         pytest.param(f"orders-0/{ZERO}.index", replaced(b"\x7f" * 8), id="index, position past the end"),
         pytest.param(f"orders-0/{ZERO}.timeindex", replaced(b"\xff" * 13), id="time index"),
         pytest.param(f"orders-0/{6:020d}.snapshot", replaced(b"\x00"), id="producer snapshot"),
@@ -540,7 +566,9 @@ def test_unexpected_error(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPa
             "import cleanerd.cleaner.stage as s; s.Staging.finish = wait(s.Staging.finish)", "old", id="while staging"
         ),
         pytest.param(
-            "import cleanerd.cleaner.decide as s; s._decide_segment = wait(s._decide_segment)", "old", id="while deciding"
+            "import cleanerd.cleaner.decide as s; s._decide_segment = wait(s._decide_segment)",
+            "old",
+            id="while deciding",
         ),
         pytest.param(
             "import cleanerd.apply.offline as s; s.swap_group = wait(s.swap_group)", "new", id="while swapping"
@@ -597,10 +625,10 @@ def mounted(root: Path) -> Iterator[Path]:
 
 
 def test_full_disk(mounted: Path, shell: Shell) -> None:
-    """OP-10: a disk that is really full: told before anything is written, the log as it was, cleaned when there is room."""
+    """OP-10: a disk that is really full: told, the log as it was, cleaned when there is room."""
     path = make_log_dir(mounted / "logs", {"orders-0": dirty()})
     ballast = mounted / "ballast"
-    with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
         while True:
             file.write(b"x" * 4096)
     before = tree(path)

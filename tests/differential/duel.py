@@ -38,8 +38,8 @@ SLOT_BYTES = 24
 class Outcome:
     """One round of both. ``before`` and ``after`` are what Kafka's decoders read in *Kafka's* copy.
 
-    ``our_digest`` covers names and bytes of our ``.log`` files after the round; ``equal_segments`` is how many of them
-    are as Kafka's, byte for byte, their indexes too.
+    ``our_digest`` covers names and bytes of our ``.log`` files after the round; ``equal_segments`` is how many of
+    those that the round wrote are as Kafka's, byte for byte, their indexes too.
     """
 
     turn: Turn
@@ -89,6 +89,47 @@ def play(judge: Judge, work: Path, history: History) -> list[Outcome]:
     return list(duel.turns())
 
 
+def prepare(log_dir: Path) -> None:
+    """Make ``log_dir`` a log directory of a broker that was stopped."""
+    (log_dir / "meta.properties").write_text(META_PROPERTIES)
+    (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+
+
+def put_checkpoint(log_dir: Path, name: str, offset: int) -> None:
+    """Write one of Kafka's checkpoint files for the partition."""
+    (log_dir / name).write_bytes(write_offset_checkpoint({NAME: offset}))
+
+
+def clean_ours(
+    log_dir: Path, store: StateStore, history: History, turn: Turn, *, up_to_offset: int | None = None
+) -> CleaningResult:
+    """One round of ours, as ``cleanerd clean --force`` does it."""
+    end = history.end_offset(turn)
+    put_checkpoint(log_dir, "recovery-point-offset-checkpoint", end)
+    put_checkpoint(log_dir, "replication-offset-checkpoint", end if turn.bound_offset is None else turn.bound_offset)
+    if history.log_start_offset:
+        put_checkpoint(log_dir, "log-start-offset-checkpoint", history.log_start_offset)
+    settings = {"cleanup.policy": "compact", "retention.ms": "-1", **history.config}
+    config = resolve_topic_config(
+        NAME.topic, overrides={key: (value, "test") for key, value in settings.items()}, topic_configs=None
+    )
+    means = Means(
+        map_bytes=history.map_bytes,
+        map_load=0.85,
+        chunk_bytes=history.chunk_bytes,
+        max_unpacked_bytes=1 << 30,
+        disk_reserve_bytes=0,
+        producer_id_expiration_ms=history.producer_expiration_ms,
+        lease_required=False,
+    )
+    wishes = Wishes(now_ms=turn.now_ms, force=True, from_start=turn.from_start, up_to_offset=up_to_offset)
+    with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
+        locked = LockedDir(read_log_dir(log_dir), lock, store, means)
+        result = clean_partition(locked, NAME, config, wishes, Silent())
+    assert store.warnings == []
+    return result
+
+
 class _Duel:
     def __init__(self, judge: Judge, work: Path, history: History) -> None:
         self._judge = judge
@@ -115,15 +156,14 @@ class _Duel:
         assert end <= history.end_offset(Turn()), "the history is not what its author thinks it is"
         self._theirs.mkdir(parents=True)
         self._ours.mkdir(parents=True)
-        (self._ours.parent / "meta.properties").write_text(META_PROPERTIES)
-        (self._ours.parent / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+        prepare(self._ours.parent)
         dirty = max(history.log_start_offset, history.segments[0].base)
         present = 0
         for number, turn in enumerate(history.turns):
             if turn.first_dirty_offset is not None:
                 assert number == 0, "only the first turn finds a checkpoint that no round has written"
                 dirty = turn.first_dirty_offset
-                self._checkpoint("cleaner-offset-checkpoint", dirty)
+                put_checkpoint(self._ours.parent, "cleaner-offset-checkpoint", dirty)
             visible = len(history.visible(turn))
             self._append(present, visible)
             present = visible
@@ -161,11 +201,12 @@ class _Duel:
                 shutil.copy2(source, target / source.name)
 
     def _turn(self, turn: Turn, dirty: int) -> Outcome:
-        judge = self._judge
+        judge, history = self._judge, self._history
         before = judge.dump(self._theirs)
         shutil.copytree(self._ours, self._before)
         kafka = self._clean_theirs(turn, dirty)
-        ours = self._clean_ours(turn, kafka)
+        up_to = None if turn.map_keys is None else kafka.end_offset
+        ours = clean_ours(self._ours.parent, self._store, history, turn, up_to_offset=up_to)
         assert ours.error is None, str(ours.error)
         assert ours.outcome in {"cleaned", "unchanged"}, f"{ours.outcome}: {ours.reason}"
         comparison = judge.compare(self._theirs, self._ours, source=self._before)
@@ -177,7 +218,7 @@ class _Duel:
         self._same_loads(turn)
         shutil.rmtree(self._before)
         after = judge.dump(self._theirs)
-        return Outcome(turn, kafka, ours, comparison, before, after, _digest(self._ours), equal_segments)
+        return Outcome(turn, kafka, ours, comparison, before, after, digest(self._ours), equal_segments)
 
     def _clean_theirs(self, turn: Turn, dirty: int) -> Cleaned:
         history = self._history
@@ -194,41 +235,6 @@ class _Duel:
         )
         return cleaned
 
-    def _clean_ours(self, turn: Turn, kafka: Cleaned) -> CleaningResult:
-        history = self._history
-        end = history.end_offset(turn)
-        self._checkpoint("recovery-point-offset-checkpoint", end)
-        self._checkpoint("replication-offset-checkpoint", end if turn.bound_offset is None else turn.bound_offset)
-        if history.log_start_offset:
-            self._checkpoint("log-start-offset-checkpoint", history.log_start_offset)
-        settings = {"cleanup.policy": "compact", "retention.ms": "-1", **history.config}
-        config = resolve_topic_config(
-            NAME.topic, overrides={key: (value, "test") for key, value in settings.items()}, topic_configs=None
-        )
-        means = Means(
-            map_bytes=history.map_bytes,
-            map_load=0.85,
-            chunk_bytes=history.chunk_bytes,
-            max_unpacked_bytes=1 << 30,
-            disk_reserve_bytes=0,
-            producer_id_expiration_ms=history.producer_expiration_ms,
-            lease_required=False,
-        )
-        wishes = Wishes(
-            now_ms=turn.now_ms,
-            force=True,
-            from_start=turn.from_start,
-            up_to_offset=None if turn.map_keys is None else kafka.end_offset,
-        )
-        with LogDirLock.acquire(self._ours.parent, settle_seconds=0) as lock:
-            locked = LockedDir(read_log_dir(self._ours.parent), lock, self._store, means)
-            result = clean_partition(locked, NAME, config, wishes, Silent())
-        assert self._store.warnings == []
-        return result
-
-    def _checkpoint(self, name: str, offset: int) -> None:
-        (self._ours.parent / name).write_bytes(write_offset_checkpoint({NAME: offset}))
-
     def _same_numbers(self, kafka: Cleaned, ours: CleaningResult, dirty: int) -> None:
         """The checkpoint is Kafka's end offset, and what we say that we did is what was done."""
         path = self._ours.parent / "cleaner-offset-checkpoint"
@@ -240,7 +246,7 @@ class _Duel:
         assert ours.dropped.total == ours.records_read - ours.records_kept
 
     def _same_index_bytes(self) -> int:
-        """F-6/7.1: where a segment came out byte for byte as Kafka's, so do its indexes. Returns how many did."""
+        """F-6/7.1: where a segment came out byte for byte as Kafka's, so do its indexes. Returns how many."""
         equal = 0
         for path in self._ours.glob("*.log"):
             their = self._theirs / path.name
@@ -251,7 +257,8 @@ class _Duel:
                 assert path.with_suffix(suffix).read_bytes() == their.with_suffix(suffix).read_bytes(), (
                     f"{path.with_suffix(suffix).name} differs"
                 )
-            equal += 1
+            before = self._before / path.name
+            equal += not before.exists() or before.read_bytes() != path.read_bytes()
         return equal
 
     def _same_loads(self, turn: Turn) -> None:
@@ -280,7 +287,8 @@ class _Duel:
             ToLoad(
                 str(scratch / name / str(NAME)),
                 clean_shutdown=name == "started",
-                log_start_offset=self._history.log_start_offset,
+                # The others from the very beginning: what is replayed below the log start depends on segment borders.
+                log_start_offset=self._history.log_start_offset if name == "started" else 0,
             )
             for name in ("started", *bare)
         ]
@@ -303,7 +311,8 @@ def _identity(producer: Producer) -> tuple[int, int, int, int]:
     return producer.epoch, producer.last_sequence, producer.last_offset, producer.offset_delta
 
 
-def _digest(directory: Path) -> str:
+def digest(directory: Path) -> str:
+    """Names and bytes of all ``.log`` files of a partition."""
     sha = hashlib.sha256()
     for path in sorted(directory.glob("*.log")):
         sha.update(path.name.encode())

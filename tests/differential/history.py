@@ -87,9 +87,9 @@ def text(offset: int, content: str, *, timestamp: int | None = None) -> Record:
     )
 
 
-def batch(base: int, contents: str, **settings: object) -> Batch:
+def batch(base: int, contents: str, *, timestamp: int | None = None, **settings: object) -> Batch:
     """Records at consecutive offsets from ``base`` on, in the words of :func:`text`, one after the other."""
-    records = tuple(text(base + row, word) for row, word in enumerate(contents.split()))
+    records = tuple(text(base + row, word, timestamp=timestamp) for row, word in enumerate(contents.split()))
     return Batch(records, base=base, **settings)  # type: ignore[arg-type]  # passed on as it is
 
 

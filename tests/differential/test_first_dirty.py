@@ -100,6 +100,29 @@ CELLS = [
         lambda rounds: rounds[0].dropped() == {0, 2} and rounds[0].kafka.invalid_messages_read == 2,
     ),
     Cell(
+        "the two cleaners take turns",
+        History(
+            log(
+                [batch(0, "a=1 b=1 a=2 c"), batch(4, "b=2 d=1")],
+                [batch(6, "a=3 e !=1"), batch(9, "! !=2")],
+                [batch(11, "f=1 d=2 !=3")],
+                [batch(14, "f=2 e=1")],
+            ),
+            turns=(
+                Turn(NOW, segments=3),
+                Turn(NOW + 1000, segments=4, swapped=True),
+                Turn(NOW + 2000, swapped=True),
+                Turn(NOW + 3000, from_start=True, swapped=True),
+            ),
+            config={"delete.retention.ms": "500"},
+        ),
+        lambda rounds: (
+            9 in rounds[0].emptied()
+            and 9 in rounds[1].gone()
+            and {3, 5, 7} <= rounds[1].dropped() | rounds[2].dropped()
+        ),
+    ),
+    Cell(
         "clean head and new dirty data, three rounds",
         History(
             log(
@@ -117,8 +140,31 @@ CELLS = [
     ),
 ]  # fmt: skip
 
+NUMBERS = [f"k{row * 37 % 50}={row}" for row in range(400)]
 
-@pytest.mark.parametrize("cell", parameters(CELLS))
+
+def _word_border(first_dirty: int, size: int, end: int | None) -> Cell:
+    """Bitmaps hold 64 records in a word: parts of the log that begin and end beside such a border."""
+    batches = [batch(base, " ".join(NUMBERS[base : base + size])) for base in range(0, 390 - size, size)]
+    cut = max(1, 130 // size)
+    return Cell(
+        f"from {first_dirty}, {size} records a batch, {end} keys",
+        History(
+            log(batches[:cut], batches[cut:]),
+            turns=(Turn(NOW, first_dirty_offset=first_dirty, map_keys=end), Turn(NOW + 1, from_start=True)),
+        ),
+        lambda rounds: any(each.dropped() for each in rounds),
+    )
+
+
+BORDERS = [
+    _word_border(first_dirty, size, end)
+    for first_dirty in (1, 63, 64, 65, 127, 128, 129)
+    for size, end in ((63, None), (64, 27), (65, None), (1, None), (128, 40))
+]
+
+
+@pytest.mark.parametrize("cell", parameters([*CELLS, *BORDERS]))
 def test_first_dirty(judge_43: Judge, work: Path, cell: Cell) -> None:
     """C-05..C-07, C-15, C-20, C-31, C-45: only dirty records supersede, and they do so in all segments."""
     cell.check(judge_43, work)

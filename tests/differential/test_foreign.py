@@ -156,3 +156,12 @@ HEADERS = [
 def test_foreign(judge_43: Judge, work: Path, cell: Cell) -> None:
     """F-2, F-4: what Kafka reads we read, and what comes out is as if Kafka had written it."""
     cell.check(judge_43, work)
+
+
+def test_record_attributes(judge_43: Judge, work: Path) -> None:
+    """U-14, R87-5: where a batch is rebuilt Kafka zeroes the attributes of its records; ours keep them."""
+    cell = next(cell for cell in HEADERS if cell.name == "record attributes")
+    cell.check(judge_43, work)
+    theirs, ours = (judge_43.dump(work / side / "t-0").batches[0].records for side in ("theirs", "ours"))
+    assert [record.attributes for record in theirs] == [0, 0]
+    assert [record.attributes for record in ours] == [0x21, 0x22]

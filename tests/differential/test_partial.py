@@ -48,7 +48,7 @@ LATE = [batch(0, "a=1 b=1 c=1 !=1 d ! a=2"), batch(7, "e f=1 !=2 c=2")]
 CELLS = [
     *(
         _early("inside a batch", keys, end, *DATA)
-        for keys, end in ((2, 2), (3, 3), (4, 5), (5, 7), (7, 11), (8, 15))
+        for keys, end in ((2, 2), (3, 3), (4, 5), (5, 7), (6, 8), (7, 11), (8, 15))
     ),
     _early("from a clean head, inside a batch", 2, 8, *DATA, first_dirty=6),
     _early("from a clean head, past keyless records", 3, 13, *DATA, first_dirty=10),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import pytest
 
 from tests.differential.cell import Cell, Reason, parameters
 from tests.differential.history import DAY_MS, NOW, T0, History, Turn, batch, log
-from tests.kafka.log_spec import Batch, Codec
+from tests.kafka.log_spec import Batch, Codec, Marker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kafka
 EXPIRATION_MS = 3_600_000
 
 
-def sent(producer: int, base: int, words: str, *, sequence: int = 0, epoch: int = 0, **settings: object) -> Batch:
+def sent(producer: int, base: int, words: str, *, sequence: int = 0, epoch: int = 0, **settings: Any) -> Batch:
     """A batch of an idempotent producer."""
     return batch(base, words, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, **settings)
 
@@ -169,6 +169,33 @@ CELLS = [
             producer_expiration_ms=2 * DAY_MS,
         ),
         lambda rounds: rounds[0].emptied() == {0} and 0 in rounds[1].gone() and rounds[2].emptied() == {5},
+    ),
+    Cell(
+        "a transaction in the active segment: what is below it is cleaned",
+        History(
+            log(
+                [sent(1, 0, "a=1 b=1"), sent(2, 2, "a=2 b=2"), batch(4, "a=3 b=3")],
+                [
+                    sent(1, 6, "c=1", sequence=2, transactional=True),
+                    Batch(base=7, marker=Marker("abort", T0), producer_id=1, producer_epoch=0),
+                ],
+            ),
+            turns=(Turn(NOW, segments=2),),
+            producer_expiration_ms=2 * DAY_MS,
+        ),
+        lambda rounds: rounds[0].emptied() == {2} and rounds[0].gone() == {0},
+    ),
+    Cell(
+        "a marker of a newer epoch in the active segment: the old epoch's last batch is let go",
+        History(
+            log(
+                [sent(1, 0, "a=1 b=1"), batch(2, "a=2 b=2")],
+                [Batch(base=4, marker=Marker("abort", T0), producer_id=1, producer_epoch=1)],
+            ),
+            turns=(Turn(NOW, segments=2),),
+            producer_expiration_ms=2 * DAY_MS,
+        ),
+        lambda rounds: rounds[0].gone() == {0},
     ),
     Cell(
         "the last batch is also the last of the round",

@@ -104,6 +104,14 @@ def test_time_index_offsets_may_repeat() -> None:
     assert len(read_time_index(times((7, 5), (8, 5)))) == 2
 
 
+def test_zero_is_a_value() -> None:
+    """Offset 0 and time 0 are legal; only an entry of nothing but zeros is padding."""
+    assert read_time_index(times((0, 5), (7, 5))).tolist() == [(0, 5), (7, 5)]
+    assert read_time_index(times((7, 0))).tolist() == [(7, 0)]
+    assert read_offset_index(offsets((0, 9))).tolist() == [(0, 9)]
+    assert read_txn_index(txns((0, 0, 0, 0, 1, 0)))["last_offset"].tolist() == [1]
+
+
 def test_txn_version_is_its_first_byte() -> None:
     """F-8: 0x00nn reads as version 0, because Kafka looks at one byte."""
     assert read_txn_index(b"\x00\x07" + TXN[2:])["producer_id"].tolist() == [4000]

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleanerd import _kernel
@@ -19,6 +19,7 @@ def _first_record(counts: list[int]) -> np.ndarray[tuple[int], np.dtype[np.uint3
     return np.cumsum([0, *counts]).astype(np.uint32)
 
 
+@settings(deadline=None)
 @given(_COUNTS, st.data())
 def test_popcount_by_batch(counts: list[int], draw: st.DataObject) -> None:
     """Set bits of each batch; bits behind the last record do not count."""
@@ -32,6 +33,7 @@ def test_popcount_by_batch(counts: list[int], draw: st.DataObject) -> None:
     assert counted.tolist() == expected
 
 
+@settings(deadline=None)
 @given(_COUNTS, st.data())
 def test_fill_by_batch(counts: list[int], draw: st.DataObject) -> None:
     """All bits of the flagged batches, none of the others."""
@@ -41,6 +43,7 @@ def test_fill_by_batch(counts: list[int], draw: st.DataObject) -> None:
     assert filled.tolist() == bitmap(expected).tolist()
 
 
+@settings(deadline=None)
 @given(st.lists(st.booleans(), max_size=200), st.integers(0, 250), st.lists(st.booleans(), max_size=200))
 def test_store_bits(before: list[bool], first: int, values: list[bool]) -> None:
     """The range is overwritten, its surroundings stay."""

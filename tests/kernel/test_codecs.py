@@ -22,7 +22,7 @@ _DATA = st.one_of(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(_DATA, st.sampled_from(CODECS))
 def test_round_trip(data: bytes, codec: int) -> None:
     """What the kernel packs, a decoder that shares no line with it unpacks (zstd: the kernel itself)."""
@@ -32,7 +32,7 @@ def test_round_trip(data: bytes, codec: int) -> None:
         assert unpack(codec, packed, len(data)) == data
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(_DATA, st.sampled_from([1, 2, 3]), st.data())
 def test_damage_is_seen_alike(data: bytes, codec: int, draw: st.DataObject) -> None:
     """C-57: damaged bytes are refused, or give the same as elsewhere."""

@@ -55,12 +55,14 @@ def _check(data: bytes, **options: Any) -> None:
         assert_same_chunk(chunk, expected)
 
 
+@settings(deadline=None)
 @given(log(), st.sampled_from([None, HASH_KEY]))
 def test_like_the_twin(data: bytes, hash_key: bytes | None) -> None:
     """F-1, F-2: every column of every batch and record."""
     _check(data, hash_key=hash_key)
 
 
+@settings(deadline=None)
 @given(log(), st.data())
 def test_a_cut_ends_the_chunk(data: bytes, draw: st.DataObject) -> None:
     """F-1: whole batches are read, and ``needed`` says what the next one takes."""
@@ -72,6 +74,7 @@ def test_a_cut_ends_the_chunk(data: bytes, draw: st.DataObject) -> None:
         assert table.consumed + table.needed > len(cut)
 
 
+@settings(deadline=None)
 @given(log(), st.data())
 def test_one_damaged_byte(data: bytes, draw: st.DataObject) -> None:
     """C-57: the same verdict as the twin, at the same place, with and without the CRC."""
@@ -88,6 +91,7 @@ def test_one_damaged_byte(data: bytes, draw: st.DataObject) -> None:
             assert_same_batches(scan, expected)
 
 
+@settings(deadline=None)
 @given(log(most=1), st.data())
 def test_damaged_records_behind_a_good_crc(data: bytes, draw: st.DataObject) -> None:
     """F-2.3: the record parser itself, with nothing in front of it to notice."""
@@ -98,6 +102,7 @@ def test_damaged_records_behind_a_good_crc(data: bytes, draw: st.DataObject) -> 
         _check(seal(bytes(damaged)), max_unpacked=100_000)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=150))
 def test_garbage(data: bytes) -> None:
     """C-57: any bytes at all give a table or a CorruptLogError."""
@@ -246,7 +251,7 @@ def test_hashes_are_siphash_of_the_key() -> None:
     assert len(_kernel.decode_chunk(array(data), 0).records.key_hash) == 0
 
 
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(-3, 2**33))
 def test_positions_have_32_bits(position: int) -> None:
     """Columns of positions are u32; what does not fit is the caller's mistake."""

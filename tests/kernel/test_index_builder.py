@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleanerd import _kernel
@@ -46,6 +46,7 @@ _BATCHES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(
     st.lists(_BATCHES, max_size=4),
     st.sampled_from([0, 1000]),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cleanerd import _kernel
@@ -59,6 +59,7 @@ def _plan(draw: st.DrawFn | Any, data: bytes) -> tuple[list[bool], int, list[int
     return keep, first_bit, actions
 
 
+@settings(deadline=None)
 @given(log(), _HORIZONS, st.data())
 def test_like_the_twin(data: bytes, horizon: int, draw: st.DataObject) -> None:
     """F-2.2, F-2.3, F-2.5, F-2.6, C-52: the same bytes, in every codec."""
@@ -66,6 +67,7 @@ def test_like_the_twin(data: bytes, horizon: int, draw: st.DataObject) -> None:
     _check(data, keep, first_bit, actions, delete_horizon=horizon)
 
 
+@settings(deadline=None)
 @given(log(), st.data())
 def test_damage(data: bytes, draw: st.DataObject) -> None:
     """C-57: the same verdict as the twin on damaged input, with the CRC put right or not looked at."""
@@ -78,12 +80,14 @@ def test_damage(data: bytes, draw: st.DataObject) -> None:
         _check(bytes(damaged), keep, first_bit, actions, verify_crc=verify_crc, max_unpacked=100_000)
 
 
+@settings(deadline=None)
 @given(log(most=2), st.lists(st.integers(0, 255), max_size=3), st.integers(0, 12), st.integers(0, 9))
 def test_callers_mistakes(data: bytes, actions: list[int], bits: int, first_bit: int) -> None:
     """Too few actions or bits, unknown actions, a rebuild that keeps nothing: ValueError, as the twin says."""
     _check(data, [True] * bits, first_bit, actions)
 
 
+@settings(deadline=None)
 @given(log(), st.data())
 def test_exactly_the_kept_records_survive(data: bytes, draw: st.DataObject) -> None:
     """C-52: offsets, timestamps, keys of the kept records and no others; decoded, not compared with the twin."""

@@ -115,7 +115,12 @@ def test_min_lag_of_clean_segments(tmp_path: Path) -> None:
 
 def test_max_lag(tmp_path: Path) -> None:
     """C-10: from the largest timestamp of each dirty segment's FIRST batch."""
-    segments = {0: batch(0, 9 * HOUR), 10: batch(10, 2 * HOUR) + batch(20, 8 * HOUR), 30: batch(30, HOUR), 40: batch(40)}
+    segments = {
+        0: batch(0, 9 * HOUR),
+        10: batch(10, 2 * HOUR) + batch(20, 8 * HOUR),
+        30: batch(30, HOUR),
+        40: batch(40),
+    }
     found = bounds(tmp_path, Partition(segments), first_dirty=10, max_lag=HOUR)
     assert found.overdue_ms == HOUR
     assert bounds(tmp_path, None, first_dirty=0, max_lag=HOUR).overdue_ms == 8 * HOUR
@@ -165,3 +170,16 @@ def test_log_end_with_a_wrong_index(tmp_path: Path) -> None:
     log = read_partition(read_log_dir(tmp_path / "logs"), name)
     with SegmentReader.open(str(log.path)) as reader:
         assert log_end_offset(log, reader) == 10
+
+
+@pytest.mark.parametrize("tail", [b"\x00" * 100, batch(20)[:30], b"\xff" * 70], ids=["preallocated", "cut", "garbage"])
+def test_log_end_of_a_torn_log(tmp_path: Path, tail: bytes) -> None:
+    """S-27, F-1: after a crash, or while a broker writes, the log ends before the damage; else it is an error."""
+    make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: batch(0), 10: batch(10) + tail})})
+    name = parse_topic_partition_dir("orders-0")
+    assert name is not None
+    log = read_partition(read_log_dir(tmp_path / "logs"), name)
+    with SegmentReader.open(str(log.path)) as reader, pytest.raises(CorruptionError):
+        log_end_offset(log, reader)
+    with SegmentReader.open(str(log.path), chunk_bytes=100) as reader:
+        assert log_end_offset(log, reader, may_be_torn=True) == 20

@@ -1,4 +1,4 @@
-"""cleanerd's own clean point: what lowers it, and that its file can only cost work (U-6, U-10, formats.md section 3)."""
+"""cleanerd's own clean point: what lowers it; its file can only cost work (U-6, U-10, formats.md section 3)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def state_of(log: PartitionLog) -> PartitionState:
         pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, inode=1)), "another file", id="inode"),
         pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, dev=1)), "another file", id="device"),
         pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, size=1)), "another file", id="size"),
-        pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, mtime_ns=1)), "another file", id="mtime"),
+        pytest.param(
+            lambda p: replace(p, last_segment=replace(p.last_segment, mtime_ns=1)), "another file", id="mtime"
+        ),
     ],
 )
 def test_every_mismatch_counts(

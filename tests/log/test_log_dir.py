@@ -31,13 +31,21 @@ DATA = keyed_batch(0, [("a", "1"), ("b", "2")])
 
 
 def read(path: Path, partition: Partition, *, clean_shutdown: bool = True) -> PartitionLog:
-    return read_partition(read_log_dir(make_log_dir(path, {"orders-0": partition}, clean_shutdown=clean_shutdown)), ORDERS)
+    return read_partition(
+        read_log_dir(make_log_dir(path, {"orders-0": partition}, clean_shutdown=clean_shutdown)), ORDERS
+    )
 
 
 def test_partitions(tmp_path: Path) -> None:
     """S-21: neither the metadata log, nor what is on its way in or out, nor files and links."""
     path = make_log_dir(tmp_path / "logs", {name: Partition({0: DATA}) for name in ("b-1", "a.b-10", "a.b-2")})
-    for name in ("__cluster_metadata-0", "a-0.0123456789abcdef0123456789abcdef-delete", "a-1.x-future", "b-2-stray", "x"):
+    for name in (
+        "__cluster_metadata-0",
+        "a-0.0123456789abcdef0123456789abcdef-delete",
+        "a-1.x-future",
+        "b-2-stray",
+        "x",
+    ):
         (path / name).mkdir()
     (path / "file-0").write_text("")
     (path / "link-0").symlink_to(path / "b-1")

@@ -23,7 +23,9 @@ NOW = 1_700_000_000_000
 EXPIRATION = 10_000
 
 
-def data(base: int, producer: int, *, age_ms: int = 0, count: int = 1, epoch: int = 0, transactional: bool = False) -> bytes:
+def data(
+    base: int, producer: int, *, age_ms: int = 0, count: int = 1, epoch: int = 0, transactional: bool = False
+) -> bytes:
     records = [Record(b"k", b"v", NOW - age_ms)] * count
     return encode_batch(
         records,
@@ -48,18 +50,21 @@ def emptied(base: int, last_offset: int, producer: int, *, age_ms: int = 0) -> b
 
 
 def read(
-    path: Path, segments: Mapping[int, bytes], snapshots: Mapping[int, Sequence[Producer]] | None = None, now_ms: int = NOW
+    path: Path,
+    segments: Mapping[int, bytes],
+    snapshots: Mapping[int, Sequence[Producer]] | None = None,
+    now_ms: int = NOW,
 ) -> Producers:
     make_log_dir(path / "logs", {"orders-0": Partition(segments, snapshots=snapshots or {})})
     return reread(path, now_ms)
 
 
-def reread(path: Path, now_ms: int = NOW, chunk_bytes: int = 70) -> Producers:
+def reread(path: Path, now_ms: int = NOW, chunk_bytes: int = 70, torn_from: int | None = None) -> Producers:
     name = parse_topic_partition_dir("orders-0")
     assert name is not None
     log = read_partition(read_log_dir(path / "logs"), name)
     with SegmentReader.open(str(log.path), chunk_bytes=chunk_bytes) as reader:
-        return read_producers(log, reader, now_ms=now_ms, expiration_ms=EXPIRATION)
+        return read_producers(log, reader, now_ms=now_ms, expiration_ms=EXPIRATION, torn_from=torn_from)
 
 
 def test_no_snapshot_means_the_whole_log(tmp_path: Path) -> None:
@@ -121,7 +126,8 @@ def test_markers_keep_alive(tmp_path: Path) -> None:
 def test_marker_and_data_in_one_chunk(tmp_path: Path) -> None:
     """Whatever the chunk size, marker and data of one producer give the same."""
     log = b"".join(
-        data(base, 1, age_ms=50, transactional=True) + encode_marker(base + 1, commit=True, producer_id=1, timestamp=NOW)
+        data(base, 1, age_ms=50, transactional=True)
+        + encode_marker(base + 1, commit=True, producer_id=1, timestamp=NOW)
         for base in range(0, 20, 2)
     )
     read(tmp_path, {0: log})
@@ -131,7 +137,7 @@ def test_marker_and_data_in_one_chunk(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        pytest.param(lambda old: b"", "too short", id="0 bytes"),
+        pytest.param(lambda _old: b"", "too short", id="0 bytes"),
         pytest.param(lambda old: old[:-1], "CRC", id="cut"),
         pytest.param(lambda old: old[:20] + b"\xff" + old[21:], "CRC", id="one byte"),
         pytest.param(lambda old: b"\x00\x09" + old[2:], "version 9", id="version"),
@@ -164,7 +170,7 @@ def test_unreadable_snapshot(tmp_path: Path) -> None:
 
 
 def test_snapshot_beyond_the_end(tmp_path: Path) -> None:
-    """A log that was cut below its snapshot (power loss): the snapshot's last batches are no more, others are the last."""
+    """A log that was cut below its snapshot (power loss): the snapshot's last batches are no more."""
     found = read(tmp_path, {0: data(0, 1) + data(1, 1)}, {9: [Producer(1, 8, NOW)]})
     assert (found.last_data_offsets, found.snapshot_offset) == ((1,), -1)
     assert "beyond the log end offset 2" in found.damaged_snapshots[0]
@@ -181,3 +187,26 @@ def test_damaged_log(tmp_path: Path) -> None:
     with pytest.raises(CorruptionError) as raised:
         read(tmp_path, {0: data(0, 1), 1: data(1, 1)[:-1]})
     assert (raised.value.where, raised.value.position) == (str(tmp_path / "logs" / "orders-0" / f"{1:020d}.log"), 0)
+
+
+def test_torn_log(tmp_path: Path) -> None:
+    """S-27, C-85: damage from the recovery point on ends the replay; below it, it stays an error."""
+    segments = {0: data(0, 1), 1: data(1, 2) + data(2, 3)[:-1]}
+    make_log_dir(tmp_path / "logs", {"orders-0": Partition(segments)})
+    assert reread(tmp_path, torn_from=1) == Producers((0, 1), -1, 2, ())
+    with pytest.raises(CorruptionError):
+        reread(tmp_path)
+    (tmp_path / "logs" / "orders-0" / f"{0:020d}.log").write_bytes(data(0, 1)[:-1])
+    with pytest.raises(CorruptionError):
+        reread(tmp_path, torn_from=1)
+
+
+def test_recovery_may_cut_the_log(tmp_path: Path) -> None:
+    """R192-1: what the broker's recovery may cut off does not make an older batch expendable."""
+    segments = {0: data(0, 1) + data(1, 2), 2: data(2, 1), 3: data(3, 1)}
+    snapshots = {2: [Producer(1, 0, NOW), Producer(2, 1, NOW)], 3: [Producer(1, 2, NOW), Producer(2, 1, NOW)]}
+    assert read(tmp_path, segments, snapshots).last_data_offsets == (1, 3)
+    assert reread(tmp_path, torn_from=4).last_data_offsets == (1, 3), "all of it was flushed"
+    assert reread(tmp_path, torn_from=3).last_data_offsets == (1, 2, 3)
+    assert reread(tmp_path, torn_from=2).last_data_offsets == (0, 1, 3)
+    assert reread(tmp_path, torn_from=1).last_data_offsets == (0, 1, 3), "inside a segment, and below every snapshot"

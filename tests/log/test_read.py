@@ -6,11 +6,11 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from cleanerd import _kernel
 from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.log import read
 from cleanerd.log.read import SegmentReader
 from cleanerd.log.segment import Segment
 from tests.support.logs import keyed_batch
@@ -18,6 +18,8 @@ from tests.support.logs import keyed_batch
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import numpy as np
 
 NAME = f"{0:020d}.log"
 SMALL = keyed_batch(0, [("a", "1")])
@@ -29,6 +31,13 @@ WHOLE = SMALL + LARGE + LAST
 def segment(path: Path, data: bytes) -> Segment:
     (path / NAME).write_bytes(data)
     return Segment.from_stat(0, (path / NAME).stat(), frozenset())
+
+
+@pytest.fixture(autouse=True, params=[1, read.DIRECT_ALIGNMENT], ids=["bytes", "blocks"])
+def alignment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Reading begins at a block's start; with blocks of one byte every chunk size and edge comes about."""
+    monkeypatch.setattr(read, "DIRECT_ALIGNMENT", request.param)
+    return int(request.param)
 
 
 @pytest.fixture
@@ -57,7 +66,7 @@ def test_start(tmp_path: Path, reader: SegmentReader) -> None:
     assert offsets(reader, segment(tmp_path, WHOLE), start=len(WHOLE)) == []
 
 
-def test_buffer_returns_to_its_size(tmp_path: Path, reader: SegmentReader) -> None:
+def test_buffer_returns_to_its_size(tmp_path: Path, reader: SegmentReader, alignment: int) -> None:
     """C-60: after a segment with a large batch the next one is read in chunks of the usual size again."""
     assert offsets(reader, segment(tmp_path, WHOLE)) == [0, 1, 2]
     sizes: list[int] = []
@@ -66,8 +75,8 @@ def test_buffer_returns_to_its_size(tmp_path: Path, reader: SegmentReader) -> No
         sizes.append(len(data))
         return _kernel.scan_headers(data, position)
 
-    list(reader.chunks(segment(tmp_path, SMALL * 5), call))
-    assert max(sizes) == 100
+    list(reader.chunks(segment(tmp_path, SMALL * 200), call))
+    assert max(sizes) <= max(100, alignment) < len(LARGE)
 
 
 def test_nothing(tmp_path: Path, reader: SegmentReader) -> None:
@@ -104,6 +113,20 @@ def test_damage_is_told_with_its_place(tmp_path: Path, reader: SegmentReader) ->
         list(reader.chunks(found, call))
     assert (raised.value.where, raised.value.position) == (str(tmp_path / NAME), len(SMALL) + len(LARGE))
     assert "offset 2" in str(raised.value)
+
+
+@pytest.mark.parametrize("chunk_bytes", [20, 100, 1 << 20])
+@pytest.mark.parametrize("tail", [b"", b"\x00" * 300, b"\xff" * 70, LAST[:30]], ids=["none", "zeros", "garbage", "cut"])
+def test_until_damage(tmp_path: Path, chunk_bytes: int, tail: bytes) -> None:
+    """S-27: what lies before the damage, each batch once, also of the chunk that holds the damage."""
+    found = segment(tmp_path, SMALL + LARGE + tail + LAST)
+    with SegmentReader.open(str(tmp_path), chunk_bytes=chunk_bytes) as reader:
+        got = [int(offset) for batches in reader.headers_until_damage(found) for offset in batches.last_offset]
+        assert got == ([0, 1] if tail else [0, 1, 2])
+        got = [
+            int(at) for batches in reader.headers_until_damage(found, start=len(SMALL)) for at in batches.last_offset
+        ]
+        assert got == ([1] if tail else [1, 2])
 
 
 def test_only_what_was_listed(tmp_path: Path, reader: SegmentReader) -> None:
@@ -158,3 +181,19 @@ def test_descriptors_are_closed(tmp_path: Path, reader: SegmentReader) -> None:
         with pytest.raises(CorruptionError):
             offsets(reader, replace(found, size_bytes=found.size_bytes - 1))
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 5000, 1 << 20])
+def test_past_the_page_cache(tmp_path: Path, chunk_bytes: int) -> None:
+    """What ``beside`` reads comes from the disk, with whatever alignment batches have and the file ends at."""
+    batches = [keyed_batch(base, [("k", "x" * (base * 37 % 3000))]) for base in range(60)]
+    found = segment(tmp_path, b"".join(batches))
+    with (
+        SegmentReader.open(str(tmp_path), chunk_bytes=chunk_bytes) as first,
+        first.beside(str(tmp_path), first.directory) as direct,
+    ):
+        assert offsets(direct, found) == list(range(60))
+        assert offsets(direct, found, start=len(batches[0])) == list(range(1, 60))
+        os.truncate(tmp_path / NAME, found.size_bytes - 10)
+        with pytest.raises(CleanerdError, match="became shorter"):
+            offsets(direct, found)

@@ -135,7 +135,9 @@ def test_eligible(dirty: Dirtiness, overdue: int, ratio: float, expected: bool) 
     [
         pytest.param([(0, NOW - HOUR)], HOUR, None, id="C-05: exactly the lag is old enough"),
         pytest.param([(0, NOW - HOUR + 1)], HOUR, 0, id="one millisecond younger is not"),
-        pytest.param([(0, NOW - 2 * HOUR), (10, NOW), (20, 0)], HOUR, 10, id="the FIRST young one, old ones behind it too"),
+        pytest.param(
+            [(0, NOW - 2 * HOUR), (10, NOW), (20, 0)], HOUR, 10, id="the FIRST young one, old ones behind it too"
+        ),
         pytest.param([(0, NOW + HOUR)], 0, None, id="no lag: not even data from the future limits"),
         pytest.param([], HOUR, None, id="nothing dirty"),
     ],

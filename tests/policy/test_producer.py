@@ -34,7 +34,9 @@ def test_protected(producers: list[int], last_offsets: list[int], wanted: list[i
 
 
 @given(
-    offsets=st.sets(st.integers(0, 60), min_size=1), wanted=st.sets(st.integers(-1, 65)), idle=st.sets(st.integers(0, 60))
+    offsets=st.sets(st.integers(0, 60), min_size=1),
+    wanted=st.sets(st.integers(-1, 65)),
+    idle=st.sets(st.integers(0, 60)),
 )
 def test_like_a_set(offsets: set[int], wanted: set[int], idle: set[int]) -> None:
     """C-39.1: whatever the chunk covers, the same as asking batch by batch."""

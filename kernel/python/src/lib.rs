@@ -1,5 +1,7 @@
 //! `cleanerd._kernel`: arguments, arrays and errors. No logic; the stub `cleanerd/_kernel.pyi` is the documentation.
 
+#![deny(unsafe_code)]
+
 mod errors;
 mod map;
 mod tables;

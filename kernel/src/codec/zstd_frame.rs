@@ -6,11 +6,14 @@ use super::Scratch;
 use crate::error::Reason;
 
 const DEFAULT_LEVEL: i32 = 3;
+/// More room than this is not kept for the next batch.
+const KEPT_PACKED_BYTES: usize = 16 << 20;
 
 #[derive(Default)]
 pub struct Zstd {
     reader: Option<DCtx<'static>>,
     writer: Option<CCtx<'static>>,
+    packed: Vec<u8>,
 }
 
 impl Zstd {
@@ -54,10 +57,15 @@ impl Zstd {
                 self.writer.insert(context)
             }
         };
-        let start = output.len();
-        output.resize(start + compress_bound(input.len()), 0);
-        let count = context.compress2(output.get_mut(start..).unwrap_or_default(), input).map_err(|_| refused())?;
-        output.truncate(start + count);
+        let most = compress_bound(input.len());
+        if self.packed.len() < most {
+            self.packed.resize(most, 0);
+        }
+        let count = context.compress2(self.packed.as_mut_slice(), input).map_err(|_| refused())?;
+        output.extend_from_slice(self.packed.get(..count).ok_or_else(refused)?);
+        if self.packed.len() > KEPT_PACKED_BYTES {
+            self.packed = Vec::new();
+        }
         Ok(())
     }
 }

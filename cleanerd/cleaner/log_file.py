@@ -1,0 +1,107 @@
+"""A staged ``.log`` that is being written, past the page cache.
+
+Direct writes cost a tenth of the CPU time of buffered ones, leave a broker's cache alone, and the segment is on the
+disk when it is read back for verification. Where a file system has no direct I/O the same bytes go through the cache.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd.errors import CleanerdError
+from cleanerd.log.read import DIRECT_ALIGNMENT, set_direct
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+BUFFER_BYTES: Final = 4 * 1024 * 1024
+
+
+class WriteBuffer:
+    """Memory that direct writes can be made from; one for all files of a staging directory, one after the other."""
+
+    def __init__(self) -> None:
+        self._memory: mmap.mmap | None = None
+
+    def memory(self) -> mmap.mmap:
+        """``BUFFER_BYTES`` that begin at a page, made at the first call."""
+        if self._memory is None:
+            self._memory = mmap.mmap(-1, BUFFER_BYTES)
+        return self._memory
+
+
+class LogFile:
+    """A staged ``.log``. ``descriptor`` is a new file's, opened for writing; :meth:`close` closes it."""
+
+    def __init__(self, descriptor: int, where: str, buffer: WriteBuffer) -> None:
+        self._descriptor = descriptor
+        self._where = where
+        self._memory = memoryview(buffer.memory())
+        self._bytes = np.frombuffer(self._memory, dtype=np.uint8)
+        self._filled = 0
+        self._direct = set_direct(descriptor, wanted=True)
+
+    def write(self, data: NDArray[np.uint8]) -> None:
+        """Append ``data``.
+
+        Raises:
+            CleanerdError: no space, or the disk failed.
+        """
+        done = 0
+        while done < len(data):
+            count = min(len(data) - done, BUFFER_BYTES - self._filled)
+            self._bytes[self._filled : self._filled + count] = data[done : done + count]
+            self._filled += count
+            done += count
+            if self._filled == BUFFER_BYTES:
+                self._put(BUFFER_BYTES)
+
+    def sync(self) -> None:
+        """Bring everything to the disk; nothing may be written afterwards.
+
+        Raises:
+            CleanerdError: no space, or the disk failed.
+        """
+        self._put(self._filled)
+        try:
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise CleanerdError(f"cannot be flushed to disk: {error.strerror}", where=self._where) from error
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._descriptor)
+
+    def _put(self, count: int) -> None:
+        """Write ``count`` bytes from the beginning of the buffer, which is empty then."""
+        try:
+            done = 0
+            while done < count:
+                # Whole blocks go directly; only the file's end can be less than one.
+                end = count - count % DIRECT_ALIGNMENT if self._direct else count
+                if done == end:
+                    self._to_cache()
+                    continue
+                done += self._write(done, end)
+        except OSError as error:
+            raise CleanerdError(f"cannot be written: {error.strerror}", where=self._where) from error
+        self._filled = 0
+
+    def _write(self, start: int, end: int) -> int:
+        try:
+            return os.write(self._descriptor, self._memory[start:end])
+        except OSError as error:
+            # A file system may accept the flag and refuse the write, or stop at an odd byte when the disk is full.
+            if not self._direct or error.errno != errno.EINVAL:
+                raise
+            self._to_cache()
+            return 0
+
+    def _to_cache(self) -> None:
+        set_direct(self._descriptor, wanted=False)
+        self._direct = False

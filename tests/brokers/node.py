@@ -1,0 +1,139 @@
+"""What lies on a broker's disks, what it says in its log, and cleanerd run on it as a user would."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.format.checkpoint import read_offset_checkpoint
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from tests.brokers.ledger import Partition
+from tests.support.log_dirs import read_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from cleanerd.format.names import TopicPartition
+
+CLEAN_SECONDS: Final = 60
+WAIT_SECONDS: Final = 40
+
+# slf4j-simple: [time] [thread] LEVEL logger - message; reload4j, by the pattern of demo/broker.py: [time] LEVEL message
+# (logger).
+_LINES: Final = (
+    re.compile(r"^\[[^\]]+\] \[[^\]]*\] (?P<level>WARN|ERROR) (?P<logger>\S+) - (?P<message>.*)$", re.MULTILINE),
+    re.compile(r"^\[[^\]]+\] (?P<level>WARN|ERROR|FATAL) (?P<message>.*) \((?P<logger>\S+)\)$", re.MULTILINE),
+)
+# A client or the broker's own channels lost or seek a connection: nothing that a log directory could cause.
+_NETWORK: Final = ("clients.NetworkClient", "NodeToControllerRequestThread", "kafka.raft.", "org.apache.kafka.raft.")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One call of the command line. ``document`` is what it printed with ``--json`` (None: it printed nothing)."""
+
+    exit_code: int
+    document: dict[str, Any] | None
+    stderr: str
+
+    @property
+    def partitions(self) -> dict[Partition, dict[str, Any]]:
+        """The entries of the document by partition."""
+        assert self.document is not None, self.stderr
+        return {Partition(entry["topic"], entry["partition"]): entry for entry in self.document["partitions"]}
+
+
+def cleanerd(verb: str, log_dirs: Iterable[Path], state_dir: Path, *options: str) -> Run:
+    """Run ``cleanerd VERB LOG_DIR... --json``. Nothing is said about topics: those are found on the disk."""
+    command = [sys.executable, "-m", "cleanerd", verb, *map(str, log_dirs), "--json"]
+    settings = {"cleanerd.state.dir": str(state_dir), "cleanerd.disk.reserve": "16MiB"}
+    done = subprocess.run(
+        [*command, *options, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=CLEAN_SECONDS,
+    )
+    return Run(done.returncode, json.loads(done.stdout) if done.stdout.strip() else None, done.stderr)
+
+
+def directory_of(log_dirs: Iterable[Path], partition: Partition) -> Path:
+    """Where the partition lies."""
+    found = [log_dir / str(partition) for log_dir in log_dirs if (log_dir / str(partition)).is_dir()]
+    assert len(found) == 1, (partition, found)
+    return found[0]
+
+
+def segment_bases(directory: Path) -> list[int]:
+    """Base offsets of the segments, ascending; the last is the active one."""
+    return sorted(int(path.stem) for path in directory.glob("*.log"))
+
+
+def checkpoint(log_dirs: Iterable[Path], name: str) -> dict[Partition, int]:
+    """A checkpoint file of all log directories together; the broker replaces it as a whole, so it is read whole."""
+    entries: dict[TopicPartition, int] = {}
+    for log_dir in log_dirs:
+        path = log_dir / name
+        if path.exists():
+            entries |= read_offset_checkpoint(path.read_bytes(), str(path))
+    return {Partition(entry.topic, entry.partition): offset for entry, offset in entries.items()}
+
+
+def complaints(log_text: str) -> frozenset[str]:
+    """The kinds of warnings and errors in a broker's log; numbers, paths and ids left out, the network's left out."""
+    kinds = set()
+    for pattern in _LINES:
+        for match in pattern.finditer(log_text):
+            if any(name in match["logger"] for name in _NETWORK):
+                continue
+            message = re.sub(r"/\S+", "PATH", match["message"])
+            message = re.sub(r"\d+", "N", message)
+            kinds.add(f"{match['level']} {match['logger']}: {message}")
+    return frozenset(kinds)
+
+
+def wait_until(what: str, condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
+    """Poll until ``condition`` holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.1)
+
+
+def kafka_searches(directory: Path, time_ms: int) -> int | None:
+    """What a broker answers for ``time_ms``, worked out from the batches on its disk.
+
+    It looks into the first segment whose largest batch timestamp is not below ``time_ms`` and into no other. A batch
+    that a cleaning left without records still counts there, and for a file of 0 bytes its modification time does; so
+    the answer can be that there is none.
+    """
+    for base, batches in read_segments(directory).items():
+        if not batches and (directory / file_name(base, SEGMENT_SUFFIX)).stat().st_mtime_ns // 1_000_000 >= time_ms:
+            return None
+        if any(batch.header.max_timestamp >= time_ms for batch in batches):
+            return next((r.offset for b in batches for r in b.records if r.timestamp >= time_ms), None)
+    return None
+
+
+def sequences(directory: Path, writer: str) -> list[tuple[int, int, int, int]]:
+    """Producer id, epoch, base sequence and number of records of each batch of ``writer`` in a partition, ascending.
+
+    Values begin with their writer's name; batches that were emptied are known by the producer id of the others.
+    """
+    batches = [batch for found in read_segments(directory).values() for batch in found]
+    ids = {
+        batch.header.producer_id
+        for batch in batches
+        if any(record.value is not None and record.value.startswith(f"{writer}:".encode()) for record in batch.records)
+    }
+    return [
+        (b.header.producer_id, b.header.producer_epoch, b.header.base_sequence, b.header.record_count)
+        for b in batches
+        if b.header.producer_id in ids
+    ]

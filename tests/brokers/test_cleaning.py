@@ -1,0 +1,209 @@
+"""``cleanerd clean`` on a real broker's directories: what it finds there by itself, touches, refuses and reports."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.brokers import topics
+from tests.brokers.node import cleanerd
+from tests.brokers.story import FORCED
+
+if TYPE_CHECKING:
+    from tests.brokers.accounts import Cleaning
+    from tests.brokers.ledger import Partition
+    from tests.brokers.story import Story
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+REFUSED = 4
+SOME_DONE = 6
+NOBODY = 65_534
+
+
+def test_plan_beside_the_running_broker(story: Story) -> None:
+    """cli.md: ``plan`` reads only; topic settings come from the KRaft metadata in the first log directory (U-23)."""
+    plan = story.beside.plan
+    assert plan.exit_code == 0
+    assert set(topics.CLEANED) <= set(plan.partitions)
+    assert not set(topics.PLAIN.names) & set(plan.partitions)
+    for partition in topics.CLEANED:
+        entry = plan.partitions[partition]
+        assert entry["action"] == "clean", entry
+        assert entry["origins"][topics.RATIO] == "topic configuration"
+        assert entry["origins"]["segment.bytes"].startswith("topic configuration")
+    assert {entry["log_dir"] for entry in plan.partitions.values()} == {str(path) for path in story.broker.log_dirs}
+
+
+def test_clean_beside_the_running_broker(story: Story) -> None:
+    """S-10: the broker's lock is respected; nothing at all changes."""
+    assert story.beside.refused.exit_code == REFUSED
+    assert story.beside.refused.document == {"schema": 1, "partitions": []}
+    for log_dir in story.broker.log_dirs:
+        assert f"{log_dir}/.lock: is held by process" in story.beside.refused.stderr
+    assert story.beside.before == story.beside.after
+
+
+def test_the_ratio_of_the_topic_counts(story: Story) -> None:
+    """C-11: strictly above; a ratio of 1, which keeps the broker's cleaner away, is never exceeded."""
+    run = story.eligible
+    assert run.exit_code == 0
+    for partition in topics.CLEANED:
+        assert run.partitions[partition]["outcome"] == "skipped"
+        assert f"is not above {topics.RATIO} 1" in run.partitions[partition]["reason"]
+
+
+def check_reported(cleaning: Cleaning, partitions: tuple[Partition, ...]) -> None:
+    """The report says what the model of the rules says."""
+    for partition in partitions:
+        entry, dropped = cleaning.run.partitions[partition], cleaning.dropped[partition]
+        if entry["outcome"] == "skipped":
+            assert entry["reason"].startswith("nothing to clean"), entry
+            assert dropped.superseded == dropped.tombstone == dropped.keyless == 0
+            continue
+        assert entry["end_offset"] == cleaning.ends[partition], entry
+        assert entry["dropped"] == {
+            "superseded": dropped.superseded,
+            "tombstone": dropped.tombstone,
+            "keyless": dropped.keyless,
+            "aborted": 0,
+            "marker": 0,
+        }, entry
+        assert cleaning.checkpoint[partition] == cleaning.ends[partition]
+        assert (entry["outcome"] == "cleaned") >= (sum(entry["dropped"].values()) > 0)
+
+
+def check_untouched(cleaning: Cleaning, partitions: tuple[Partition, ...]) -> None:
+    """Same files, same inodes, same times, same bytes."""
+    for partition in partitions:
+        assert cleaning.before[partition] == cleaning.after[partition], partition
+
+
+def test_first_cleaning(story: Story) -> None:
+    """Both directories; every codec; most records go; the numbers are those of the model."""
+    cleaning = story.cleaned
+    assert cleaning.run.exit_code == SOME_DONE, cleaning.run.stderr
+    check_reported(cleaning, topics.CLEANED)
+    cleaned = {p: e for p, e in cleaning.run.partitions.items() if e["outcome"] == "cleaned"}
+    assert set(cleaned) == set(topics.CLEANED)
+    assert {entry["log_dir"] for entry in cleaned.values()} == {str(path) for path in story.broker.log_dirs}
+    for partition, entry in cleaned.items():
+        assert entry["dropped"]["superseded"] > entry["records_read"] / 3, (partition, "U-26")
+        assert entry["bytes_after"] < entry["bytes_before"]
+        assert entry["records_read"] - sum(entry["dropped"].values()) == entry["records_kept"]
+    assert cleaned[topics.KEYLESS.names[0]]["dropped"]["keyless"] > 20, "U-26"
+    check_untouched(cleaning, (*topics.PLAIN.names, *topics.TRANSACTIONAL.names))
+
+
+def test_transactions_are_refused(story: Story) -> None:
+    """Data that this version does not clean is named, and nothing of it is touched."""
+    for cleaning in (story.cleaned, story.crashed.cleaning):
+        entry = cleaning.run.partitions[topics.TRANSACTIONAL.names[0]]
+        assert entry["outcome"] == "quarantined"
+        assert "is transactional" in entry["reason"]
+        check_untouched(cleaning, topics.TRANSACTIONAL.names)
+        assert not set(topics.PLAIN.names) & set(cleaning.run.partitions)
+
+
+def test_nothing_is_left_behind(story: Story) -> None:
+    """No staging directory, no unfinished replacement, no segment whose index is missing."""
+    for cleaning in (story.cleaned, story.crashed.cleaning):
+        for partition, files in cleaning.after.items():
+            names = {Path(name).name for name in files}
+            assert not [name for name in names if name.endswith((".swap", ".cleaned", ".deleted", ".kstage", ".tmp"))]
+            bases = {Path(name).stem for name in names if name.endswith(".log")}
+            assert {Path(name).stem for name in names if name.endswith(".index")} == bases, partition
+            assert {Path(name).stem for name in names if name.endswith(".timeindex")} == bases, partition
+
+
+def test_dozens_of_wiped_segments_become_few(story: Story) -> None:
+    """D-02: no run of segments without records; U-13: one header for all of them, not one each."""
+    entry = story.cleaned.run.partitions[topics.WIPED.names[0]]
+    assert entry["segments_before"] > 25
+    assert entry["records_kept"] < 10
+    assert entry["segments_after"] == 1
+
+
+def test_last_batch_of_an_open_producer_is_emptied(story: Story) -> None:
+    """C-39.1: its record is superseded by another producer's, the batch with the last sequence stays.
+
+    U-26: a batch before it stays for its record, so a state rebuilt without the last one would ask for its sequence.
+    """
+    first = [(sequence, count) for _, _, sequence, count in story.cleaned.idle]
+    assert first == [(0, 1), (1, 0)]
+    second = [(sequence, count) for _, _, sequence, count in story.crashed.cleaning.idle]
+    assert second == [(0, 1), (2, 1), (3, 0)]
+
+
+def test_after_a_crash_nothing_without_being_told(story: Story) -> None:
+    """C-86: without the broker's marker of a clean stop every partition is skipped, with the way out."""
+    skipped = story.crashed.skipped
+    assert skipped.exit_code == 0
+    for partition in topics.CLEANED:
+        assert skipped.partitions[partition]["outcome"] == "skipped"
+        assert "was not stopped cleanly" in skipped.partitions[partition]["reason"]
+        assert "--unclean" in skipped.partitions[partition]["reason"]
+    assert not story.crashed.skipped_changed
+
+
+def test_after_a_crash_only_below_the_recovery_point(story: Story) -> None:
+    """S-27: what was not flushed is not touched, and what was flushed is cleaned."""
+    cleaning = story.crashed.cleaning
+    check_reported(cleaning, topics.CLEANED)
+    check_untouched(cleaning, topics.PLAIN.names)
+    rolled_since = 0
+    for partition in topics.CLEANED:
+        entry = cleaning.run.partitions[partition]
+        assert entry["outcome"] == "cleaned", entry
+        assert entry["end_offset"] <= story.crashed.recovery_points[partition]
+        bases = [int(Path(name).stem) for name in cleaning.before[partition] if name.endswith(".log")]
+        rolled_since += max(bases) > entry["end_offset"]
+        for name, facts in cleaning.before[partition].items():
+            if Path(name).suffix == ".log" and int(Path(name).stem) >= entry["end_offset"]:
+                assert cleaning.after[partition][name] == facts
+    assert rolled_since, "U-26: nowhere was a segment sealed after the last flush"
+    assert cleaning.run.partitions[topics.DELETED.names[0]]["dropped"]["tombstone"] > 0, "U-26"
+
+
+@pytest.mark.long
+def test_third_cleaning(story: Story) -> None:
+    """After Kafka's own cleaner has worked on the log, too."""
+    cleaning = story.cleaned_again
+    assert cleaning.run.exit_code == SOME_DONE
+    check_reported(cleaning, topics.CLEANED)
+    check_untouched(cleaning, (*topics.PLAIN.names, *topics.TRANSACTIONAL.names))
+    starts = {p: cleaning.run.partitions[p]["first_dirty_offset"] for p in topics.CLEANED}
+    assert starts == story.taken_over.ended_at, "it goes on where the broker's cleaner stopped"
+
+
+def test_files_keep_the_brokers_user(story: Story, tmp_path: Path) -> None:
+    """S-11, S-60: cleaned by root, everything still belongs to the user that the broker runs as, with its modes."""
+    _ = story.cleaned
+    try:
+        shutil.chown(tmp_path, NOBODY, NOBODY)
+    except PermissionError:
+        pytest.skip("only root can give files away")
+    log_dirs = [tmp_path / log_dir.name for log_dir in story.broker.log_dirs]
+    for log_dir in log_dirs:
+        shutil.copytree(story.copies / log_dir.name, log_dir)
+        for path in [log_dir, *log_dir.rglob("*")]:
+            shutil.chown(path, NOBODY, NOBODY)
+            path.chmod(0o750 if path.is_dir() else 0o640)
+        for name in (".lock", "cleaner-offset-checkpoint"):
+            (log_dir / name).unlink(missing_ok=True)
+    before = {str(path) for path in tmp_path.rglob("*")}
+    run = cleanerd("clean", log_dirs, tmp_path / "state", *FORCED)
+    assert run.exit_code == SOME_DONE
+    assert [entry["outcome"] for entry in run.partitions.values()].count("cleaned") == len(topics.CLEANED)
+    paths = [path for log_dir in log_dirs for path in [log_dir, *log_dir.rglob("*")]]
+    made = {path.relative_to(tmp_path) for path in paths if str(path) not in before}
+    assert made == {
+        Path(log_dir.name) / name for log_dir in log_dirs for name in (".lock", "cleaner-offset-checkpoint")
+    }
+    for path in [*paths, *(tmp_path / "state").rglob("*"), tmp_path / "state"]:
+        stat = path.stat()
+        assert (stat.st_uid, stat.st_gid) == (NOBODY, NOBODY), path
+        assert stat.st_mode & 0o777 == (0o750 if path.is_dir() else 0o640), path

@@ -1,0 +1,119 @@
+"""What brokers and clients make of the result: they start, read, seek by time, and go on producing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.demo.broker import STARTED
+from tests.brokers import topics
+
+if TYPE_CHECKING:
+    from tests.brokers.accounts import Seen
+    from tests.brokers.story import Story
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+CHAPTERS = (
+    "restarted",
+    "continued",
+    "recovered",
+    "after_kafka",
+    pytest.param("restarted_again", marks=pytest.mark.long),
+)
+OPEN_PRODUCERS = ("rd-none", "rd-gzip", "rd-snappy", "rd-lz4", "rd-zstd", "rd-idle", "py-idempotent")
+
+
+@pytest.fixture(params=CHAPTERS)
+def seen(story: Story, request: pytest.FixtureRequest) -> Seen:
+    """What was seen after a start."""
+    found: Seen = getattr(story, request.param)
+    return found
+
+
+def test_the_broker_has_nothing_to_complain_about(story: Story, seen: Seen) -> None:
+    """U-27: it says that it has started; it warns of nothing that it does not warn of without a cleaning."""
+    assert STARTED in seen.log_text
+    assert seen.complaints - story.control.complaints == set()
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "kafka-python"])
+def test_readers_see_exactly_what_the_rules_leave(seen: Seen, client: str) -> None:
+    """Offsets, times, keys, values and headers; and no error, not even after dozens of wiped segments (D-02)."""
+    reading = seen.readings[client]
+    assert reading.errors == ()
+    assert set(reading.partitions) == set(topics.PARTITIONS if client == "librdkafka" else topics.READ_BY_BOTH)
+    for partition, read in reading.partitions.items():
+        assert list(read.records) == list(seen.expected[partition]), partition
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "kafka-python"])
+def test_positions_reach_the_end(seen: Seen, client: str) -> None:
+    """VERIFY-13: a consumer gets past everything that was emptied; no lag is left."""
+    for partition, read in seen.readings[client].partitions.items():
+        assert read.end == read.high_watermark, partition
+        # A transaction's end marker is the last thing in its log: librdkafka's position is that of the last record.
+        if client == "kafka-python" or partition.topic != topics.TRANSACTIONAL.name:
+            assert read.position == read.high_watermark, partition
+
+
+@pytest.mark.parametrize("client", ["librdkafka", "kafka-python"])
+def test_offsets_for_times(seen: Seen, client: str) -> None:
+    """The first record with that timestamp or a later one.
+
+    Or none, as after Kafka's own cleaner, where the broker stops its search at a segment whose largest timestamp is
+    that of a batch without records.
+    """
+    answered = 0
+    for partition, answers in seen.times[client].items():
+        expected = seen.expected_times[partition]
+        searched = seen.searched.get(partition, expected)
+        for time_ms, answer, right, explained in zip(seen.asked[partition], answers, expected, searched, strict=True):
+            if answer is None and explained is None:
+                continue
+            assert answer == right, (partition, time_ms)
+            answered += answer is not None
+    assert answered > 0.7 * sum(len(asked) for asked in seen.asked.values()), "U-26"
+
+
+@pytest.mark.parametrize("chapter", ["restarted", "continued", "recovered"])
+def test_times_beyond_wiped_segments(story: Story, chapter: str) -> None:
+    """Where Kafka's own cleaner leaves dozens of segments that end the search, ours leaves one with the answer."""
+    partition = topics.WIPED.names[0]
+    seen: Seen = getattr(story, chapter)
+    assert sum(offset is not None for offset in seen.expected_times[partition]) > 20, "U-26"
+    for answers in seen.times.values():
+        assert answers[partition] == seen.expected_times[partition]
+
+
+def test_open_producers_go_on(story: Story, seen: Seen) -> None:
+    """VERIFY-18: same id, same epoch, no error, over clean stops, a crash, cleanings and lost snapshots."""
+    assert all(problems == () for problems in seen.problems.values()), seen.problems
+    for producer in OPEN_PRODUCERS:
+        assert len(seen.producer_ids[producer]) == 1, producer
+        assert seen.producer_ids[producer] == story.restarted.producer_ids[producer], producer
+    assert seen.producer_ids["py-plain"] == {(-1, -1)}
+    ids = {(producer_id, epoch) for producer_id, epoch, _, _ in seen.sequences}
+    assert ids == seen.producer_ids["rd-idle"]
+    ascending = [sequence for _, _, sequence, _ in seen.sequences]
+    assert ascending == sorted(set(ascending)), "a sequence was begun again"
+
+
+def test_the_silent_producer_has_gone_on(story: Story) -> None:
+    """C-39.1, U-26: it wrote again after the cleaning, and again after the crash, each time where it had stopped."""
+    assert [s for _, _, s, _ in story.continued.sequences] == [0, 1, 2, 3]
+    assert [s for _, _, s, _ in story.recovered.sequences] == [0, 2, 3, 4, 5]
+
+
+def test_kafkas_own_cleaner_goes_on_from_our_checkpoint(story: Story) -> None:
+    """VERIFY-9, U-10: it starts where we stopped, for every partition, and what is left is right."""
+    taken = story.taken_over
+    assert taken.started_at == {**taken.started_at, **story.crashed.cleaning.ends}
+    for partition, start in taken.started_at.items():
+        if partition not in topics.CLEANED:
+            continue
+        end = taken.ended_at[partition]
+        assert end > start, "U-26"
+        assert f"dirty section = [{start}, {end}]" in taken.log_text, partition
+    assert "Cleaner 0: Beginning cleaning of log wiped-0" in taken.log_text

@@ -1,0 +1,141 @@
+"""Staged segments past the page cache: every byte arrives, whatever the file system makes of direct I/O."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from cleanerd.cleaner.log_file import BUFFER_BYTES, LogFile, WriteBuffer
+from cleanerd.errors import CleanerdError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BLOCK = 4096
+
+
+@pytest.fixture(params=["disk", "memory"])
+def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A file system with direct I/O, where the machine has one, and one in memory."""
+    if request.param == "disk":
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as path:
+        yield Path(path)
+
+
+def _open(path: Path, buffer: WriteBuffer | None = None) -> LogFile:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC)
+    return LogFile(descriptor, str(path), buffer or WriteBuffer())
+
+
+def _bytes(count: int) -> np.ndarray:
+    return np.random.default_rng(count).integers(0, 256, size=count, dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [],
+        [0],
+        [1],
+        [BLOCK - 1, 1],
+        [BLOCK + 1],
+        [BUFFER_BYTES],
+        [BUFFER_BYTES - 1, 2],
+        [10, BUFFER_BYTES, 3],
+        [2 * BUFFER_BYTES + 5 * BLOCK + 7],
+        [BUFFER_BYTES, 0, BLOCK],
+    ],
+    ids=str,
+)
+def test_every_byte_arrives(directory: Path, pieces: list[int]) -> None:
+    content = [_bytes(count) for count in pieces]
+    output = _open(directory / "f")
+    for piece in content:
+        output.write(piece)
+    output.sync()
+    output.close()
+    assert (directory / "f").read_bytes() == b"".join(piece.tobytes() for piece in content)
+
+
+def test_files_share_a_buffer_one_after_the_other(directory: Path) -> None:
+    """A long file before a short one: nothing of it may show up there."""
+    buffer = WriteBuffer()
+    for name, count in (("a", 3 * BLOCK + 5), ("b", BLOCK + 1)):
+        output = _open(directory / name, buffer)
+        output.write(_bytes(count))
+        output.sync()
+        output.close()
+        assert (directory / name).read_bytes() == _bytes(count).tobytes()
+
+
+def _is_direct(descriptor: int) -> bool:
+    return bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT)
+
+
+def test_writes_cut_short_and_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A direct write that ends at an odd byte: the next one would be refused, so the rest goes through the cache."""
+    real = os.write
+    calls: list[bool] = []
+
+    def write(descriptor: int, data: memoryview) -> int:
+        direct = _is_direct(descriptor)
+        calls.append(direct)
+        if len(calls) == 1:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~os.O_DIRECT)
+            count = real(descriptor, data[:1000])
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, fcntl.fcntl(descriptor, fcntl.F_GETFL) | os.O_DIRECT)
+            return count
+        if direct:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return real(descriptor, data)
+
+    output = _open(tmp_path / "f")
+    monkeypatch.setattr(os, "write", write)
+    output.write(_bytes(5 * BLOCK))
+    output.sync()
+    output.close()
+    assert (tmp_path / "f").read_bytes() == _bytes(5 * BLOCK).tobytes()
+    assert calls == [True, True, False]
+
+
+@pytest.mark.parametrize("error_number", [errno.ENOSPC, errno.EIO, errno.EINVAL])
+def test_what_goes_wrong_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error_number: int) -> None:
+    """Also EINVAL when direct I/O is not to blame for it."""
+
+    def write(_descriptor: int, _data: memoryview) -> int:
+        raise OSError(error_number, os.strerror(error_number))
+
+    output = _open(tmp_path / "f")
+    monkeypatch.setattr(os, "write", write)
+    output.write(_bytes(10))
+    with pytest.raises(CleanerdError, match=os.strerror(error_number)):
+        output.sync()
+    output.close()
+
+
+def test_past_the_page_cache_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-30: whole blocks directly, only the file's end through the cache."""
+    real = os.write
+    seen: list[tuple[bool, int]] = []
+
+    def write(descriptor: int, data: memoryview) -> int:
+        seen.append((_is_direct(descriptor), len(data)))
+        return real(descriptor, data)
+
+    output = _open(tmp_path / "f")
+    if not output._direct:
+        pytest.skip("the temporary directory's file system has no direct I/O")
+    monkeypatch.setattr(os, "write", write)
+    output.write(_bytes(BUFFER_BYTES + BLOCK + 7))
+    output.sync()
+    output.close()
+    assert seen == [(True, BUFFER_BYTES), (True, BLOCK), (False, 7)]

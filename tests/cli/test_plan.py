@@ -1,0 +1,234 @@
+"""``cleanerd plan``: the bounds, the ratio, what would happen and why not; it writes nothing (cli.md)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cleaner.driver import scratch
+from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Shell, batch, dirty, good, keys, lock_holder, make
+from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, Partition, make_log_dir, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path
+
+
+@pytest.fixture
+def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(root, capsys, monkeypatch)
+
+
+def test_json(root: Path, shell: Shell) -> None:
+    """cli.md: dirty ratio, bounds, cleanable bytes, what would happen; schema 1."""
+    path = make(root, cleaner_offset=2)
+    sizes = [(path / "orders-0" / f"{base:020d}.log").stat().st_size for base in (0, 2, 4, 6)]
+    before = tree(root, without=())
+    answer = shell("plan", path, "--json", "--quiet", *COMPACT)
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.json["schema"] == 1
+    (entry,) = answer.json["partitions"]
+    expected = {
+        "topic": "orders",
+        "partition": 0,
+        "log_dir": str(path),
+        "action": "clean",
+        "reason": "",
+        "strategy": "offset",
+        "first_dirty_offset": 2,
+        "first_dirty_origin": "cleaner-offset-checkpoint",
+        "end_offset": 6,
+        "limited_by": "the active segment",
+        "limits": {"the active segment": 6, "the high watermark": 7, "the recovery point": 7},
+        "log_start_offset": 0,
+        "high_watermark": 7,
+        "segments": 4,
+        "bytes": sum(sizes),
+        "clean_bytes": sizes[0],
+        "cleanable_bytes": sizes[1] + sizes[2],
+        "overdue_ms": 0,
+        "notes": [],
+    }
+    assert {name: entry[name] for name in expected} == expected
+    assert entry["dirty_ratio"] == pytest.approx((sizes[1] + sizes[2]) / sum(sizes[:3]))
+    assert entry["origins"]["cleanup.policy"] == "--set"
+    assert "exact" not in entry
+    assert tree(root, without=()) == before, "not even a lock file"
+
+
+def test_table(root: Path, shell: Shell) -> None:
+    """A row a partition with the numbers, and in words what would happen."""
+    path = make_log_dir(
+        root / "logs", {"orders-0": dirty(), "good-0": good(), "good-1": Partition({0: batch(0, ("a", "1"))})}
+    )
+    answer = shell("plan", path, "--quiet", *COMPACT, *GOOD)
+    rows = {line.split()[0]: line for line in answer.out.splitlines()}
+    assert rows.keys() == {"partition", "orders-0", "good-0", "good-1"}
+    assert "100.0 %" in rows["orders-0"]
+    assert "will be cleaned" in rows["orders-0"]
+    assert "nothing to clean" in rows["good-1"], "C-16"
+    assert shell("plan", path, "--quiet").out == "No compacted partition found.\n"
+
+
+def test_exact_is_what_clean_does(root: Path, shell: Shell) -> None:
+    """--exact: index and decide; the records are those that a cleaning leaves, the bytes an estimate."""
+    path = make(root)
+    before = tree(root, without=())
+    (planned,) = shell("plan", path, "--exact", "--json", "--force", "--now-ms", NOW, *COMPACT).json["partitions"]
+    assert tree(root, without=()) == before
+    (cleaned,) = shell.clean(path, "--json").json["partitions"]
+    assert planned["exact"]["records"] == cleaned["records_read"]
+    assert planned["exact"]["kept"] == cleaned["records_kept"]
+    assert planned["exact"]["groups"] == 1
+    assert abs(planned["exact"]["bytes_after"] - cleaned["bytes_after"]) < 200
+    assert planned["exact"]["peak_bytes"] >= planned["exact"]["bytes_after"] > 0
+
+
+@pytest.mark.parametrize(
+    ("facts", "options", "says"),
+    [
+        pytest.param({"cleaner_offset": 6}, (), "dirty from offset 6, cleanable up to 6", id="all clean"),
+        pytest.param({"high_watermark": 1}, (), "set by the high watermark", id="C-05: high watermark"),
+        pytest.param({"recovery_point": 1}, (), "set by the recovery point", id="S-02: recovery point"),
+        pytest.param(
+            {"cleaner_offset": 4}, ("--set", "topics.orders.min.cleanable.dirty.ratio=0.9"), "0.9", id="C-11: ratio"
+        ),
+        pytest.param(
+            {},
+            ("--set", "topics.orders.min.compaction.lag.ms=1h", "--now-ms", str(NOW)),
+            "min.compaction.lag.ms",
+            id="C-05: too young",
+        ),
+    ],
+)
+def test_why_not(root: Path, shell: Shell, facts: dict[str, int], options: tuple[str, ...], says: str) -> None:
+    """cli.md: the first rule that speaks against it, with its numbers."""
+    path = make(root, **facts)
+    (entry,) = shell("plan", path, "--json", "--quiet", *COMPACT, *options).json["partitions"]
+    assert entry["action"] == "none"
+    assert says in entry["reason"]
+    answer = shell("plan", path, "--json", "--quiet", "--exit-code", *COMPACT, *options)
+    assert answer.code == 0
+
+
+def test_overdue(root: Path, shell: Shell) -> None:
+    """C-11: max.compaction.lag.ms makes it eligible whatever the ratio."""
+    path = make(root, cleaner_offset=4)
+    lag = ("--set", "topics.orders.max.compaction.lag.ms=500", "--set", "topics.orders.min.cleanable.dirty.ratio=1")
+    (entry,) = shell("plan", path, "--json", "--now-ms", NOW, *COMPACT, *lag).json["partitions"]
+    assert (entry["action"], entry["overdue_ms"]) == ("clean", 500)
+
+
+def test_exit_code(root: Path, shell: Shell) -> None:
+    """cli.md: 10 when there is work, and only when it was asked for."""
+    path = make(root)
+    assert shell("plan", path, *COMPACT).code == 0
+    assert shell("plan", path, "--exit-code", *COMPACT).code == 10
+    shell.clean(path)
+    assert shell("plan", path, "--exit-code", *COMPACT).code == 0
+
+
+def test_no_high_watermark(root: Path, shell: Shell) -> None:
+    """C-86: a missing checkpoint means that nothing is cleanable, and says so."""
+    path = make(root)
+    (path / HIGH_WATERMARKS).unlink()
+    (entry,) = shell("plan", path, "--json", *COMPACT).json["partitions"]
+    assert entry["action"] == "none"
+    assert HIGH_WATERMARKS in entry["reason"]
+
+
+def test_repaired_checkpoint(root: Path, shell: Shell) -> None:
+    """C-03: told, and not repaired by looking."""
+    path = make(root, cleaner_offset=99)
+    (entry,) = shell("plan", path, "--json", *COMPACT).json["partitions"]
+    assert (entry["first_dirty_offset"], entry["first_dirty_origin"]) == (0, "log start offset")
+    assert any("99" in note for note in entry["notes"])
+    assert "99" in (path / CLEANER_CHECKPOINT).read_text()
+
+
+def test_beside_a_running_broker(root: Path, shell: Shell) -> None:
+    """A held lock does not keep ``plan`` from looking; the missing mark of a clean shutdown is no reason then."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty()}, clean_shutdown=False)
+    (entry,) = shell("plan", path, "--json", *COMPACT).json["partitions"]
+    assert "not stopped cleanly" in entry["reason"]
+    with lock_holder(path):
+        answer = shell("plan", path, "--json", *COMPACT)
+        assert (answer.code, answer.json["partitions"][0]["action"]) == (0, "clean")
+        assert "a broker runs on it" in answer.err
+        # The broker is in the middle of a write: what is there of it is no damage.
+        with (path / "orders-0" / f"{6:020d}.log").open("ab") as active:
+            active.write(batch(7, ("y", "1"))[:30])
+        answer = shell("plan", path, "--json", "--exact", *COMPACT)
+        assert (answer.code, answer.json["partitions"][0]["action"]) == (0, "clean")
+
+
+def test_unfinished_replacement(root: Path, shell: Shell) -> None:
+    """S-21: what was cut short has to be resolved first; the figures would be of both sides."""
+    path = make(root)
+    (path / "orders-0" / f"{0:020d}.log.swap").write_bytes(b"x")
+    (entry,) = shell("plan", path, "--json", *COMPACT).json["partitions"]
+    assert entry["action"] == "none"
+    assert f"{0:020d}.log.swap" in entry["reason"]
+
+
+def test_bad_partition(root: Path, shell: Shell) -> None:
+    """One that cannot be read is an error row; the others are planned (6), alone it is its own code."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
+    active = path / "orders-0" / f"{6:020d}.log"
+    active.write_bytes(active.read_bytes()[:-1])
+    answer = shell("plan", path, "--json", *COMPACT, *GOOD)
+    entries = {entry["topic"]: entry for entry in answer.json["partitions"]}
+    assert answer.code == 6
+    assert (entries["orders"]["action"], entries["good"]["action"]) == ("error", "clean")
+    assert f"{active} at byte 0" in entries["orders"]["reason"]
+    assert shell("plan", path, "--json", *COMPACT).code == 5
+    assert "error: " in shell("plan", path, *COMPACT).out
+
+
+def test_bad_segment_with_exact(root: Path, shell: Shell) -> None:
+    """--exact reads the segments, so it finds their damage."""
+    path = make(root)
+    log = path / "orders-0" / f"{2:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    assert shell("plan", path, "--json", *COMPACT).code == 0
+    answer = shell("plan", path, "--json", "--exact", *COMPACT)
+    assert answer.code == 5
+    assert str(log) in answer.json["partitions"][0]["reason"]
+
+
+def test_several_directories(root: Path, shell: Shell) -> None:
+    """All in one table; a wrong name is an error that says what is meant."""
+    first = make_log_dir(root / "first", {"orders-0": dirty()})
+    second = make_log_dir(root / "second", {"orders-1": dirty()})
+    answer = shell("plan", first, second, "--json", *COMPACT)
+    assert [entry["log_dir"] for entry in answer.json["partitions"]] == [str(first), str(second)]
+    answer = shell("plan", first / "orders-0", *COMPACT)
+    assert (answer.code, len(answer.errors)) == (3, 1)
+    assert "not a partition inside it" in answer.err
+
+
+def test_partition_option(root: Path, shell: Shell) -> None:
+    """--partition, repeatable."""
+    path = make_log_dir(root / "logs", {f"orders-{number}": dirty() for number in range(3)})
+    answer = shell("plan", path, "--json", "--partition", "orders-2", "--partition", "orders-0", *COMPACT)
+    assert [entry["partition"] for entry in answer.json["partitions"]] == [0, 2]
+    answer = shell("plan", path, "--partition", "orders-7", *COMPACT)
+    assert (answer.code, "no such partition" in answer.err) == (3, True)
+
+
+def test_keys_are_untouched(root: Path, shell: Shell) -> None:
+    """Whatever is asked, ``plan`` changes no record."""
+    path = make(root)
+    before = keys(path / "orders-0")
+    for options in (("--exact",), ("--from-start",), ("--up-to", "3"), ("--first-dirty", "1"), ("--unclean",)):
+        assert shell("plan", path, "--force", *options, *COMPACT).code == 0
+    assert keys(path / "orders-0") == before

@@ -1,0 +1,139 @@
+"""Logs that neither cleans, and the few that Kafka cleans and we, on purpose, do not."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.log.clean_point import StateStore
+from tests.differential.duel import NAME, clean_ours, digest, prepare
+from tests.differential.history import NOW, T0, History, Turn, batch, log
+from tests.kafka.judge import JudgeError, Round
+from tests.kafka.log_spec import Batch, Segment
+from tests.support.logs import Record, encode_batch, encode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cleanerd.cleaner.result import CleaningResult
+    from tests.kafka.judge import Judge
+
+pytestmark = pytest.mark.kafka
+
+THREE = [Record(b"k%d" % row, b"v", T0 + row) for row in range(3)]
+PLAIN = b"".join(encode_record(record, offset_delta=row, timestamp_delta=row) for row, record in enumerate(THREE))
+PACKED = gzip.compress(PLAIN)
+BACKWARDS = [replace(record, offset_delta=delta) for record, delta in zip(THREE, (0, 2, 1), strict=True)]
+
+BAD = {
+    "fewer records than the count says": encode_batch(THREE, record_count=4),
+    "more records than the count says": encode_batch(THREE, record_count=2),
+    "a record longer than the batch": encode_batch(THREE, payload=PLAIN[:-4]),
+    "bytes behind the last record": encode_batch(THREE, payload=PLAIN + b"x"),
+    "a record that does not use its length": encode_batch(THREE, payload=b"\x12" + PLAIN[1:] + b"\0\0"),
+    "packed bytes that are none": encode_batch(THREE, codec=1, payload=b"\x1f\x8b" + b"x" * 60),
+    "packed bytes with an end missing": encode_batch(THREE, codec=1, payload=PACKED[: len(PACKED) // 2]),
+    "a timestamp below -1 (C-54)": encode_batch([replace(record, timestamp=-7) for record in THREE]),
+    "a producer without epoch (C-54)": encode_batch(THREE, producer_id=5, base_sequence=0),
+    "a producer without sequence (C-54)": encode_batch(THREE, producer_id=5, producer_epoch=0),
+    "offsets that go back (C-54)": encode_batch(BACKWARDS, last_offset_delta=2),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """``theirs``: what Kafka threw, or None; ``untouched``: our log is as it was."""
+
+    theirs: JudgeError | None
+    ours: CleaningResult
+    untouched: bool
+
+
+def _try(judge: Judge, work: Path, segments: tuple[Segment, ...], damage: Callable[[Path], None] | None) -> _Tried:
+    full, theirs, ours = (work / side / str(NAME) for side in ("full", "theirs", "ours"))
+    judge.make(full, segments, now_ms=NOW)
+    if damage is not None:
+        damage(full)
+    ours.parent.mkdir()
+    shutil.copytree(full, ours)
+    prepare(ours.parent)
+    before = digest(ours)
+    thrown: JudgeError | None = None
+    try:
+        judge.clean(theirs, [Round(NOW)], source=full)
+    except JudgeError as error:
+        thrown = error
+    result = clean_ours(ours.parent, StateStore(work / "state"), History(segments), Turn(NOW))
+    return _Tried(thrown, result, before == digest(ours))
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_neither_cleans(judge_43: Judge, work: Path, name: str) -> None:
+    """C-54, C-57: damage ends the round of both, and our log is as it was."""
+    segments = log([batch(0, "a=1"), Batch(base=1, last=3, raw=_at(1, BAD[name]))], [batch(4, "k0=2 a=2")])
+    tried = _try(judge_43, work, segments, None)
+    assert tried.theirs is not None
+    assert tried.ours.error is not None
+    assert tried.untouched
+
+
+def test_a_cut_segment(judge_43: Judge, work: Path) -> None:
+    """C-57: a segment that ends inside a batch."""
+
+    def cut(partition: Path) -> None:
+        path = partition / f"{0:020d}.log"
+        path.write_bytes(path.read_bytes()[:-5])
+
+    segments = log([batch(0, "a=1 a=2"), batch(2, "b=1 c=1")], [batch(4, "a=3")])
+    tried = _try(judge_43, work, segments, cut)
+    assert tried.theirs is not None
+    assert tried.ours.error is not None
+    assert tried.untouched
+
+
+def test_a_wrong_checksum(judge_43: Judge, work: Path) -> None:
+    """C-56: Kafka's cleaner does not look and writes a right checksum over wrong bytes; we stop."""
+
+    def flip(partition: Path) -> None:
+        path = partition / f"{0:020d}.log"
+        data = bytearray(path.read_bytes())
+        at = data.index(b"kept")
+        data[at : at + 4] = b"lost"
+        path.write_bytes(bytes(data))
+
+    tried = _try(judge_43, work, log([batch(0, "a=1 b=kept a=2")], [batch(3, "c=1")]), flip)
+    assert tried.theirs is None
+    (laundered, *_) = judge_43.dump(work / "theirs" / str(NAME)).batches
+    assert (laundered.problem, laundered.records[0].value) == (None, b"lost")
+    assert tried.ours.error is not None
+    assert "CRC" in str(tried.ours.error)
+    assert tried.untouched
+
+
+def test_offsets_out_of_reach(judge_43: Judge, work: Path) -> None:
+    """C-67: a segment that reaches further than a relative offset can say. Kafka gives up and splits it; we refuse."""
+    far = 3_000_000_000
+    segments = log([batch(0, "a=1 b=1")], [batch(far, "a=2 c=1")], [batch(far + 2, "a=3")])
+
+    def join(partition: Path) -> None:
+        first, second = (partition / f"{base:020d}.log" for base in (0, far))
+        first.write_bytes(first.read_bytes() + second.read_bytes())
+        for path in partition.glob(f"{far:020d}.*"):
+            path.unlink()
+
+    tried = _try(judge_43, work, segments, join)
+    assert tried.theirs is not None
+    assert tried.theirs.kind.endswith("LogCleaningAbortedException")
+    assert [segment.base for segment in judge_43.dump(work / "theirs" / str(NAME)).segments][:2] == [0, far]
+    assert tried.ours.error is not None
+    assert tried.untouched
+
+
+def _at(offset: int, made: bytes) -> bytes:
+    """The batch with another base offset, which no checksum covers."""
+    return offset.to_bytes(8, "big") + made[8:]
