@@ -367,3 +367,22 @@ def test_largest_offsets(root: Path) -> None:
     make_log_dir(root, {NAME: Partition({base: batch(base, ("a", "1"), ("a", "2")), base + 2: b""})})
     clean_all(root, NOW)
     assert keys(root)[base] == [(base + 1, "a")]
+
+
+@pytest.mark.parametrize("first_dirty", [1, 63, 64, 65, 127, 128, 129, 200])
+@pytest.mark.parametrize("length", [64, 70, 191])
+def test_ranges_over_words(root: Path, first_dirty: int, length: int) -> None:
+    """U-20: a first dirty offset anywhere in a segment of several bitmap words, with a clean segment before it."""
+    entries = [
+        (f"k{number * 7 % 40}" if number % 9 else None, None if number % 5 == 0 else "v") for number in range(250)
+    ]
+    logs = {
+        0: batch(0, *entries[:20]),
+        20: b"".join(batch(20 + 10 * row, *entries[10 * row :][:10]) for row in range(25)),
+    }
+    make_log_dir(root, {NAME: Partition({**logs, 270: b""})})
+    before = read_segments(root / NAME)
+    end = min(20 + first_dirty + length, 270)
+    result = clean(root, Wishes(now_ms=NOW, force=True, first_dirty_offset=20 + first_dirty, up_to_offset=end))
+    assert (result.error, result.outcome) == (None, "cleaned")
+    check_cleaned(before, read_segments(root / NAME), Rules(20 + first_dirty, end, NOW, 86_400_000, ()))

@@ -50,7 +50,7 @@ def test_power_fails_while_recovering_at_length(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path, start: str
 ) -> None:
     """The same with many more subsets."""
-    states = crashes_while_recovering(scenario.old, operations, workspace / "topic-0", per_window=200, seed=5)
+    states = crashes_while_recovering(scenario.old, operations, workspace / "topic-0", per_window=40, seed=5)
     right(states, classifier.judged(states, start, twice=True))
     recovered(states, scenario, workspace)
 

@@ -97,12 +97,11 @@ def test_the_loader_of_3_9_says_the_same(
 
 @pytest.mark.long
 @pytest.mark.parametrize("start", STARTS)
-@pytest.mark.parametrize("seed", range(3, 6))
 def test_every_prefix_and_subset_at_length(
-    scenario: Scenario, operations: list[Operation], classifier: Classifier, start: str, seed: int
+    scenario: Scenario, operations: list[Operation], classifier: Classifier, start: str
 ) -> None:
     """The same with other subsets, every kind of start, loaded twice."""
-    states = crash_states(scenario.old, operations, SUBSETS, seed=seed)
+    states = crash_states(scenario.old, operations, SUBSETS, seed=3)
     right(states, classifier.judged(states, start, twice=True))
 
 
