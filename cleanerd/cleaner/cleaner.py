@@ -114,13 +114,7 @@ class Cleaning:
                 waiting[:0] = [part for part in parts if len(part) > 1 or segments[part[0]].outcome.changed]
                 continue
             with self.reader.beside(staging.path, staging.directory) as reader:
-                verify_staged(
-                    reader,
-                    staging.staged_segment(written.base),
-                    written,
-                    members,
-                    max_unpacked_bytes=self.plan.max_unpacked_bytes,
-                )
+                verify_staged(reader, staging.staged_segment(written.base), written, members)
             staged = staging.finish(members, written)
             self._count(written, members, time.monotonic() - started)
             yield staged, members

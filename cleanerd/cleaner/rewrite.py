@@ -59,6 +59,7 @@ class WrittenSegment:
     records: int
     oversized: int
     last_offset: int
+    max_unpacked_bytes: int = 1 << 30
 
 
 class _Target:
@@ -68,6 +69,7 @@ class _Target:
         limits = plan.limits
         self._time_entries_max = limits.index_bytes // TIME_ENTRY_BYTES
         self._max_message_bytes = plan.max_message_bytes
+        self._max_unpacked_bytes = plan.max_unpacked_bytes
         self._output = output
         self.index = _kernel.IndexBuilder(
             base,
@@ -108,6 +110,7 @@ class _Target:
             records=self.records,
             oversized=self.oversized,
             last_offset=self.last_offset,
+            max_unpacked_bytes=self._max_unpacked_bytes,
         )
 
 

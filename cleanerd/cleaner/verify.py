@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 
 
 def verify_staged(
-    reader: SegmentReader,
-    staged: Segment,
-    written: WrittenSegment,
-    group: Sequence[SegmentDecision],
-    *,
-    max_unpacked_bytes: int,
+    reader: SegmentReader, staged: Segment, written: WrittenSegment, group: Sequence[SegmentDecision]
 ) -> None:
     """Check a staged ``.log`` and its indexes against the decision.
 
@@ -41,7 +36,7 @@ def verify_staged(
         CleanerdError: they differ; nothing of the group may be used.
         CorruptionError: the staged bytes do not parse.
     """
-    seen = _Seen(f"{reader.path}/{staged.base:020d}.log", max_unpacked_bytes)
+    seen = _Seen(f"{reader.path}/{staged.base:020d}.log", written.max_unpacked_bytes)
     for batches in reader.chunks(staged, seen.scan):
         seen.take(batches)
     last_offset = max(member.last_written_offset for member in group)
