@@ -33,7 +33,7 @@ from cleanerd.cleaner.result import CleaningResult, Dropped
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, quarantined, survey
 from cleanerd.errors import CleanerdError, LogDirBusyError, RefusedError
-from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name, parse_file_name
 from cleanerd.log.aborted import read_aborted
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
 from cleanerd.log.partition import PartitionLog, read_partition
@@ -108,6 +108,7 @@ def _clean(
 ) -> CleaningResult:
     path = locked.log_dir.path / str(name)
     with PartitionFiles(path) as files:
+        _probe(locked, files)
         left = recover(files)
         if left.foreign:
             raise RefusedError(
@@ -130,7 +131,6 @@ def _clean(
         if not found.to_clean:
             return blank
         with SegmentReader.open(str(path), chunk_bytes=locked.means.chunk_bytes) as reader:
-            _probe(locked, files, found.log, reader.directory)
             plan = make_plan(locked.log_dir, found, locked.means, wishes, reader)
             cleaning = Cleaning(plan, reader, progress)
             return _carry_out(locked, files, found, cleaning, blank)
@@ -316,14 +316,18 @@ def _abandon(files: PartitionFiles) -> None:
         pass
 
 
-def _probe(locked: LockedDir, files: PartitionFiles, log: PartitionLog, directory: int) -> None:
-    """S-14: nobody has the active segment open.
+def _probe(locked: LockedDir, files: PartitionFiles) -> None:
+    """S-14, before the first change: nobody has the active segment open.
 
     Raises:
         LogDirBusyError: somebody has, or it cannot be known and the settings ask for knowing it.
     """
-    name = file_name(log.active.base, SEGMENT_SUFFIX)
-    answer = probe_lease(name, dir_fd=directory)
+    places = (parse_file_name(name) for name in files.names())
+    bases = [place[0] for place in places if place is not None and place[1] == SEGMENT_SUFFIX]
+    if not bases:
+        return  # whoever reads the partition says that it holds no segment
+    name = file_name(max(bases), SEGMENT_SUFFIX)
+    answer = probe_lease(files.where(name))
     if answer is LeaseResult.OPENED:
         raise LogDirBusyError(
             "another process has this segment open for writing",

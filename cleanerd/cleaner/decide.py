@@ -15,7 +15,7 @@ from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
-from cleanerd.policy.retain import BATCH_REBUILT, RecordEvidence, Retention, end_of_group, retain
+from cleanerd.policy.retain import ACTION_MASK, BATCH_REBUILT, RecordEvidence, Retention, end_of_group, retain
 from cleanerd.policy.transaction import OpenTransactions
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.segment import Witness
 
-ACTION_MASK = np.uint8(0x0F)
-"""What to do with the batch, without the flags."""
 MAX_SHARDS = 4096
 MIN_MAP_BYTES = 48 * 1024
 MAP_ENTRY_BYTES = 16
@@ -231,20 +229,24 @@ def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np
     if len(actions):
         actions = end_of_group(actions, int(counts[-1]))
         closing_bytes = HEADER_BYTES if retention.actions[-1] == ACTION_DROP else 0
-    sizes = evidence.sizes().astype(np.float64)
-    share = np.divide(retention.kept_by_batch, counts, out=np.ones(len(counts)), where=counts > 0)
-    converted = (evidence.batch_flags() & BATCH_REBUILT) != 0
-    payload = np.where(converted, sizes, np.maximum(sizes - HEADER_BYTES, 0))
-    written = np.where(actions == ACTION_COPY, sizes, HEADER_BYTES + payload * share)
-    written[actions == ACTION_EMPTY] = HEADER_BYTES
-    written[actions == ACTION_DROP] = 0
+    sizes = evidence.sizes()
+    copied = actions == ACTION_COPY
+    rebuilt = np.flatnonzero((actions & ACTION_MASK) == ACTION_REBUILD)
+    share = retention.kept_by_batch[rebuilt] / counts[rebuilt]
+    old_header = np.where((evidence.batch_flags()[rebuilt] & BATCH_REBUILT) != 0, 0, HEADER_BYTES)
+    payload = np.maximum(sizes[rebuilt].astype(np.int64) - old_header, 0)
+    written_bytes = (
+        int(sizes[copied].sum())
+        + int((HEADER_BYTES + payload * share).sum())
+        + HEADER_BYTES * int(np.count_nonzero(actions == ACTION_EMPTY))
+    )
     return Outcome(
         base=evidence.source.base,
         last_offset=evidence.last_offset,
-        output_bytes=int(written.sum()),
+        output_bytes=written_bytes,
         output_batches=int(np.count_nonzero(actions != ACTION_DROP)),
         has_records=bool(retention.kept_by_batch.any()),
-        changed=bool((actions != ACTION_COPY).any()) or txn_entries != evidence.stored_txn_entries(),
+        changed=not copied.all() or txn_entries != evidence.stored_txn_entries(),
         min_timestamp_ms=evidence.min_timestamp_ms,
         max_timestamp_ms=evidence.max_timestamp_ms,
         closing_bytes=closing_bytes,

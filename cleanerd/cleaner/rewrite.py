@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from cleanerd import _kernel
-from cleanerd.cleaner.decide import ACTION_MASK
 from cleanerd.errors import UnsupportedLogError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from cleanerd.policy.retain import ACTION_MASK
 from cleanerd.policy.tombstone import new_horizon_ms
 
 if TYPE_CHECKING:

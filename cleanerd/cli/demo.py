@@ -234,12 +234,12 @@ class _Teller:
     @contextlib.contextmanager
     def _step(self, title: str) -> Iterator[None]:
         self._step_number += 1
-        started = time.monotonic()
-        self._output.note(f"... {title}") if self._output.as_json else None
+        self._line()
+        self._line(f"{self._step_number}. {title}")
+        if self._output.as_json:
+            self._output.note(f"{self._step_number}. {title}")
         with self._output.progress(title):
             yield
-        self._line()
-        self._line(f"{self._step_number}. {title} ({time.monotonic() - started:.0f} s)")
 
     def _table(self, titles: tuple[str, ...], rows: list[list[str]]) -> None:
         if not self._output.as_json:

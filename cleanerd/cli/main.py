@@ -85,6 +85,8 @@ class _StoppedBySignal(BaseException):
 
 def main() -> NoReturn:
     """Entry point of ``cleanerd`` and ``python -m cleanerd``."""
+    # There is no linear algebra here: NumPy need not start a thread for every processor.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run(sys.argv[1:]))
 
 

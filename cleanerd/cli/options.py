@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,7 +55,9 @@ def common_options(function: Callable[..., R]) -> Callable[..., R]:
     ) -> R:
         if verbose and quiet:
             raise click.UsageError("-v and --quiet exclude each other")
-        configure_logging(verbose=verbose, quiet=quiet)
+        # A module that logs imports structlog at its top; where none is loaded nobody logs, and 70 ms are saved.
+        if "structlog" in sys.modules:
+            configure_logging(verbose=verbose, quiet=quiet)
         common = Common(Output(as_json=as_json, quiet=quiet), config_paths, assignments, verbose)
         return function(common, **options)
 

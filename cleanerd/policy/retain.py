@@ -24,6 +24,9 @@ from cleanerd._kernel import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+ACTION_MASK = np.uint8(0x0F)
+"""What to do with the batch, without the flags."""
+
 BATCH_HAS_HORIZON = 1
 BATCH_EXPIRED = 2
 BATCH_PROTECTED = 4

@@ -151,6 +151,15 @@ def test_own_state_goes_further(root: Path) -> None:
     assert clean(root, force(), TOPIC).first_dirty_offset == 8
 
 
+def test_kafka_went_further(root: Path) -> None:
+    """U-10: under `offset` the broker's cleaner proves as much as ours; the further of the two counts."""
+    make_log_dir(root, {NAME: two_groups()})
+    clean(root, force(up_to_offset=4), TOPIC)
+    (root / CLEANER_CHECKPOINT).write_text("0\n1\norders 0 5\n")
+    result = clean(root, force(), TOPIC)
+    assert (result.first_dirty_offset, result.end_offset) == (5, 8)
+
+
 def test_outdated_state(root: Path) -> None:
     """U-10: the last cleaned segment is another file now; the checkpoint counts, and the result says so."""
     make_log_dir(root, {NAME: two_groups()})

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class Uncleaned:
+    """All is written, nothing is cleaned."""
+
+    reading: Reading
+    expected: Mapping[Partition, tuple[Record, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Control:
     """Stopped and started without cleaning, and stopped again."""
 

@@ -6,14 +6,14 @@ order. A chapter that failed fails in every test that needs it, with the same er
 
 from __future__ import annotations
 
-import functools
 import random
 import shutil
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from tests.brokers import topics
-from tests.brokers.accounts import Beside, Cleaning, Control, Crash, Seen, TakeOver
+from tests.brokers.accounts import Beside, Cleaning, Control, Crash, Seen, TakeOver, Uncleaned
+from tests.brokers.chapter import Chapter
 from tests.brokers.ledger import History, Partition
 from tests.brokers.node import (
     Run,
@@ -37,14 +37,14 @@ from tests.brokers.traffic import Drafts, KafkaPython, Librdkafka, Transactional
 from tests.support.log_dirs import read_segments, tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from cleanerd.demo.broker import Broker
     from tests.brokers.accounts import Files
+    from tests.brokers.ledger import Record
     from tests.brokers.traffic import Draft
 
-T = TypeVar("T")
 
 PROPERTIES: Final = {
     "log.flush.offset.checkpoint.interval.ms": "300",
@@ -65,25 +65,6 @@ TIMES: Final = 60
 """About so many different times are asked of each partition."""
 
 
-class _Chapter(Generic[T]):
-    """Runs once; later readers get the same account, or the same error."""
-
-    def __init__(self, tell: Callable[[Story], T]) -> None:
-        self._tell = tell
-        functools.update_wrapper(self, tell)  # type: ignore[arg-type]
-
-    def __get__(self, story: Story, owner: type[Story]) -> T:
-        if self._tell.__name__ not in story.told:
-            try:
-                story.told[self._tell.__name__] = self._tell(story)
-            except Exception as error:  # noqa: BLE001 - told again to whoever needs this chapter
-                story.told[self._tell.__name__] = error
-        account: T | Exception = story.told[self._tell.__name__]
-        if isinstance(account, Exception):
-            raise account
-        return account
-
-
 class Story:
     """The broker, the producers, which stay open from the first chapter to the last, and the histories."""
 
@@ -99,9 +80,9 @@ class Story:
 
     # ---- chapters ----
 
-    @_Chapter
-    def written(self) -> None:
-        """Start, create, write."""
+    @Chapter
+    def written(self) -> Uncleaned:
+        """Start, create, write; read once, which also makes the broker create its topic of group offsets."""
         self.broker.start()
         topics.create(self.broker.bootstrap, self.broker.version)
         self._open_writers()
@@ -109,8 +90,9 @@ class Story:
         topics.alter(self.broker.bootstrap, topics.KEYLESS.name, "cleanup.policy", "compact")
         self._write_idle()
         self._write_everywhere(300)
+        return Uncleaned(read_with_librdkafka(self.broker.bootstrap, topics.PARTITIONS), self._visible())
 
-    @_Chapter
+    @Chapter
     def control(self) -> Control:
         """Restart without cleaning: what the broker complains about anyway. Then stop, ready to be cleaned."""
         _ = self.written
@@ -120,13 +102,13 @@ class Story:
         self.broker.stop()
         return Control(complaints(self.broker.log_text()))
 
-    @_Chapter
+    @Chapter
     def eligible(self) -> Run:
         """``clean`` without ``--force``: the ratio of 1 is never exceeded."""
         _ = self.control
         return self._cleanerd("clean", "--yes")
 
-    @_Chapter
+    @Chapter
     def cleaned(self) -> Cleaning:
         """Clean the stopped broker's directories; a copy of them as they were before is kept."""
         _ = self.eligible
@@ -134,21 +116,21 @@ class Story:
             shutil.copytree(log_dir, self.copies / log_dir.name)
         return self._clean()
 
-    @_Chapter
+    @Chapter
     def restarted(self) -> Seen:
         """Start on the result and read everything."""
         _ = self.cleaned
         self.broker.start()
         return self._look()
 
-    @_Chapter
+    @Chapter
     def continued(self) -> Seen:
         """The producers that were open all the time go on."""
         _ = self.restarted
         self._write_everywhere(120)
         return self._look()
 
-    @_Chapter
+    @Chapter
     def beside(self) -> Beside:
         """``plan`` and ``clean`` beside the running broker."""
         _ = self.continued
@@ -158,7 +140,7 @@ class Story:
         refused = self._cleanerd("clean", *FORCED)
         return Beside(plan, refused, before, self._files())
 
-    @_Chapter
+    @Chapter
     def crashed(self) -> Crash:
         """Kill the broker while the last segments are not flushed, clean what lies below the recovery points."""
         _ = self.beside
@@ -179,7 +161,7 @@ class Story:
                 snapshot.unlink()
         return Crash(skipped, changed, recovery_points, cleaning)
 
-    @_Chapter
+    @Chapter
     def recovered(self) -> Seen:
         """Start after the crash; every acknowledged record is there or superseded, and the producers go on."""
         _ = self.crashed
@@ -187,7 +169,7 @@ class Story:
         self._write_everywhere(80)
         return self._look()
 
-    @_Chapter
+    @Chapter
     def taken_over(self) -> TakeOver:
         """The topics get a low ratio, and Kafka's own cleaner cleans them; then it is kept off again."""
         _ = self.recovered
@@ -213,7 +195,7 @@ class Story:
         """What was seen after Kafka's own cleaner."""
         return self.taken_over.seen
 
-    @_Chapter
+    @Chapter
     def cleaned_again(self) -> Cleaning:
         """Stop cleanly and clean once more, after Kafka's own cleaner."""
         _ = self.taken_over
@@ -221,7 +203,7 @@ class Story:
         self.broker.stop()
         return self._clean()
 
-    @_Chapter
+    @Chapter
     def restarted_again(self) -> Seen:
         """Start on the result of the second clean stop."""
         _ = self.cleaned_again
@@ -355,7 +337,7 @@ class Story:
         return Seen(
             log_text=log_text,
             complaints=complaints(log_text),
-            expected={partition: tuple(history.visible) for partition, history in self.histories.items()},
+            expected=self._visible(),
             readings=readings,
             asked=times,
             expected_times=expected,
@@ -369,6 +351,9 @@ class Story:
             producer_ids=self._producer_ids(),
             problems={name: tuple(writer.problems) for name, writer in self.writers.items()},
         )
+
+    def _visible(self) -> dict[Partition, tuple[Record, ...]]:
+        return {partition: tuple(history.visible) for partition, history in self.histories.items()}
 
     def _producer_ids(self) -> dict[str, frozenset[tuple[int, int]]]:
         found: dict[str, set[tuple[int, int]]] = defaultdict(set)

@@ -38,6 +38,13 @@ def test_the_broker_has_nothing_to_complain_about(story: Story, seen: Seen) -> N
     assert seen.complaints - story.control.complaints == set()
 
 
+def test_before_cleaning_readers_see_all_that_was_acknowledged(story: Story) -> None:
+    """U-26: the histories that everything is compared with are right to begin with."""
+    for partition, read in story.written.reading.partitions.items():
+        assert list(read.records) == list(story.written.expected[partition]), partition
+        assert len(read.records) > 100
+
+
 @pytest.mark.parametrize("client", ["librdkafka", "kafka-python"])
 def test_readers_see_exactly_what_the_rules_leave(seen: Seen, client: str) -> None:
     """Offsets, times, keys, values and headers; and no error, not even after dozens of wiped segments (D-02)."""

@@ -78,12 +78,12 @@ class Librdkafka:
         """Write one record; the acknowledgement is appended to ``acknowledged`` by a later poll or flush."""
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is not None:
-                self.problems.append(f"{partition}: {error}")
+            # Whatever is raised in here would get lost.
+            offset = message.offset()
+            if error is not None or offset is None:
+                self.problems.append(f"{partition}: {error or 'acknowledged without an offset'}")
                 return
             _, timestamp_ms = message.timestamp()
-            offset = message.offset()
-            assert offset is not None
             acknowledged.append(Record(offset, timestamp_ms, draft.key, draft.value, draft.headers))
 
         self._producer.produce(

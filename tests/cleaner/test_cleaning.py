@@ -199,7 +199,8 @@ def test_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
 
 
 @pytest.mark.long
-@settings(max_examples=4000, deadline=None, suppress_health_check=list(HealthCheck))
+@pytest.mark.timeout(1500)
+@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), **COUNTS)
 def test_many_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
     """The same, for longer."""

@@ -169,6 +169,15 @@ def test_hollow_segments(root: Path) -> None:
     assert clean_all(root, NOW).outcome == "unchanged"
 
 
+def test_hollow_segment_at_the_end_of_a_group(root: Path) -> None:
+    """D-03, U-13: the batch that stays is the last one of the last source that is NOT empty."""
+    make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1")), 1: batch(1, (None, "x")), 2: b"", 10: b""})})
+    clean_all(root, NOW)
+    stored = read_segments(root / NAME)
+    assert [(found.header.last_offset, len(found.records)) for found in stored[0]] == [(0, 1), (1, 0)]
+    assert list(stored) == [0, 10]
+
+
 def test_only_hollow_segments(root: Path) -> None:
     """D-03: of nothing but 0-byte segments no group is formed; they count as clean."""
     make_log_dir(root, {NAME: Partition({0: b"", 5: b"", 10: batch(10, ("a", "1"))})})

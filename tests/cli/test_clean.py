@@ -39,7 +39,7 @@ from tests.support.log_dirs import (
     read_checkpoint,
     tree,
 )
-from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker
+from tests.support.logs import Record, encode_batch, encode_legacy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -331,10 +331,8 @@ def test_several_directories(root: Path, shell: Shell) -> None:
     assert shell.clean(root / "nowhere", "--json").code == 3
 
 
-def transactional(base: int) -> bytes:
-    return encode_batch(
-        [Record(b"a", b"1")], base_offset=base, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True
-    )
+def control(key: bytes) -> bytes:
+    return encode_batch([Record(key, b"")], base_offset=2, control=True, producer_id=1, producer_epoch=0)
 
 
 def flipped(data: bytes, at: int) -> bytes:
@@ -355,10 +353,7 @@ LOG = f"orders-0/{0:020d}.log"
         pytest.param(b"\x00" * 8 + b"\x7f" + b"\xff" * 60, 5, 0, "", id="C-57: garbage"),
         pytest.param(FIRST + encode_legacy(2, b"a", b"1", magic=0), 4, -1, "v0", id="v0"),
         pytest.param(FIRST + encode_legacy(2, b"a", b"1", magic=1), 4, -1, "v1", id="v1"),
-        pytest.param(FIRST + transactional(2), 4, -1, "transactional", id="transactional data"),
-        pytest.param(
-            FIRST + encode_marker(2, commit=False, producer_id=1), 4, -1, "transactional", id="a transaction's marker"
-        ),
+        pytest.param(FIRST + control(b"\0\0\0"), 5, len(FIRST), "control key", id="C-57: a control batch of no type"),
     ],
 )  # fmt: skip
 def test_bad_segment(root: Path, shell: Shell, data: bytes, code: int, position: int, says: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,9 +60,21 @@ def records(draw: st.DrawFn, *, most: int = 6) -> list[Record]:
 
 
 @st.composite
+def control_records(draw: st.DrawFn) -> list[Record]:
+    """A control batch's one record (F-2.7), now and then with another behind it; none in an emptied batch."""
+    result = draw(records(most=2))
+    if result:
+        kind = draw(st.sampled_from([0, 1, 1, 2, 300]))
+        key = struct.pack(">hh", draw(st.sampled_from([0, 0, 7])), kind) + draw(st.sampled_from([b"", b"more"]))
+        result[0] = replace(result[0], key=key)
+    return result
+
+
+@st.composite
 def batch(draw: st.DrawFn, base_offset: int = 0) -> bytes:
     """A v2 batch as brokers have them: any codec, timestamp type, producer, horizon; sometimes empty."""
-    content = draw(records())
+    control = draw(st.sampled_from([False, False, True]))
+    content = draw(control_records() if control else records())
     producer = draw(st.booleans())
     append_time = draw(st.one_of(st.none(), st.none(), st.integers(0, 2**62)))
     last = content[-1].offset_delta if content else 0
@@ -68,11 +82,11 @@ def batch(draw: st.DrawFn, base_offset: int = 0) -> bytes:
     return encode_batch(
         content,
         base_offset=base_offset,
-        codec=draw(st.integers(0, 4)) if content else 0,
+        codec=draw(st.integers(0, 4)) if content and not control else 0,
         log_append_time=append_time,
         delete_horizon=draw(st.one_of(st.none(), st.none(), st.integers(0, 2**62))) if content else None,
         transactional=producer and draw(st.booleans()),
-        control=draw(st.sampled_from([False, False, True])),
+        control=control,
         producer_id=draw(st.integers(0, 2**63 - 1)) if producer else -1,
         producer_epoch=draw(st.integers(0, 2**15 - 1)) if producer else -1,
         base_sequence=draw(st.integers(0, 2**31 - 1)) if producer else -1,

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from cleanerd import _kernel
 from tests.kernel.strategies import HASH_KEY, array, log, outcome
 from tests.support import reference_kernel as twin
-from tests.support.logs import Record, encode_batch, encode_legacy, encode_wrapper, keyed_batch, seal, varint
+from tests.support.logs import (
+    Record,
+    encode_batch,
+    encode_legacy,
+    encode_marker,
+    encode_wrapper,
+    keyed_batch,
+    seal,
+    varint,
+)
 from tests.support.reference_codecs import siphash_1_3_128
 
 if TYPE_CHECKING:
@@ -23,7 +32,7 @@ COLUMNS = {
     "position": np.uint32, "size": np.uint32, "base_offset": np.int64, "last_offset": np.int64,
     "base_timestamp": np.int64, "max_timestamp": np.int64, "producer_id": np.int64, "producer_epoch": np.int16,
     "base_sequence": np.int32, "leader_epoch": np.int32, "attributes": np.int16, "magic": np.uint8,
-    "crc": np.uint32, "first_record": np.uint32, "mixed_magic": np.uint32,
+    "crc": np.uint32, "control_type": np.int16, "first_record": np.uint32, "mixed_magic": np.uint32,
 }  # fmt: skip
 
 
@@ -108,6 +117,49 @@ def test_garbage(data: bytes) -> None:
     """C-57: any bytes at all give a table or a CorruptLogError."""
     _check(data)
     _check(struct.pack(">qiibI", 5, len(data) + 5, 0, 2, 0) + data, verify_crc=False)
+
+
+def _control(key: bytes | None, **settings: Any) -> bytes:
+    return encode_batch([Record(key, b"")], control=True, producer_id=5, producer_epoch=0, **settings)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(encode_marker(0, commit=False, producer_id=5), 0, id="abort"),
+        pytest.param(encode_marker(0, commit=True, producer_id=5), 1, id="commit"),
+        pytest.param(encode_marker(0, commit=True, producer_id=5, delete_horizon=7), 1, id="with a horizon"),
+        pytest.param(_control(b"\0\0\0\2"), 2, id="leader change"),
+        pytest.param(_control(b"\0\0\1\1"), 257, id="unknown: both bytes count"),
+        pytest.param(_control(b"\0\7\0\1more"), 1, id="a higher version, a longer key"),
+        pytest.param(encode_batch([], control=True, producer_id=5, producer_epoch=0), -1, id="emptied"),
+        pytest.param(encode_batch([Record(b"\0\0\0\1", b"")]), -1, id="data with a marker's key (KAFKA-14055)"),
+        pytest.param(encode_legacy(0, b"\0\0\0\1", b"", magic=1), -1, id="v1"),
+    ],
+)
+def test_control_type(data: bytes, expected: int) -> None:
+    """F-2.7: the second short of the key, in both tables."""
+    for table in (_kernel.scan_headers(array(data), 0), _kernel.decode_chunk(array(data), 0).batches):
+        assert table.control_type.tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("data", "record", "says"),
+    [
+        pytest.param(_control(b"\0\0\1"), 0, "control key is cut", id="three bytes"),
+        pytest.param(_control(None), 0, "control key is cut", id="no key"),
+        pytest.param(_control(b"\xff\xff\0\1"), 0, "negative version", id="negative version"),
+        pytest.param(_control(b"\0\0\xff\xff"), 0, "negative control type", id="negative type"),
+        pytest.param(_control(b"\0\0\0\1", codec=1), -1, "compressed control batch", id="compressed"),
+    ],
+)
+def test_damaged_control_batches(data: bytes, record: int, says: str) -> None:
+    """F-2.7, C-57: refused by both calls, at the right place, behind a batch that is fine."""
+    good = keyed_batch(0, [("a", "1")])
+    for call in (_kernel.scan_headers, _kernel.decode_chunk):
+        with pytest.raises(_kernel.CorruptLogError, match=says) as raised:
+            call(array(good + data), 100)
+        assert (raised.value.position, raised.value.record) == (100 + len(good), record)
 
 
 def _batch(payload: bytes, count: int, last_offset_delta: int = 10) -> bytes:

@@ -181,7 +181,7 @@ def test_producers_that_cannot_be_rebuilt(fields: dict[str, Any], reason: str) -
     with pytest.raises(_kernel.CorruptLogError, match=reason):
         _rewrite(data, [True, False], [ACTION_REBUILD])
     assert _rewrite(data, [True, True], [ACTION_COPY]).data.tobytes() == data
-    marker = encode_batch([Record(), Record()], control=True, producer_id=5, producer_epoch=0)
+    marker = encode_batch([Record(b"\0\0\0\1"), Record()], control=True, producer_id=5, producer_epoch=0)
     assert len(_rewrite(marker, [True, False], [ACTION_REBUILD])) == 1
 
 

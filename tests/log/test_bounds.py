@@ -13,7 +13,7 @@ from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.read import SegmentReader
 from tests.support.log_dirs import Partition, make_log_dir, set_mtime
-from tests.support.logs import encode_legacy, keyed_batch
+from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, keyed_batch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -183,3 +183,58 @@ def test_log_end_of_a_torn_log(tmp_path: Path, tail: bytes) -> None:
         log_end_offset(log, reader)
     with SegmentReader.open(str(log.path), chunk_bytes=100) as reader:
         assert log_end_offset(log, reader, may_be_torn=True) == 20
+
+
+def txn(base: int, producer: int = 1) -> bytes:
+    """Ten records of a transaction."""
+    return encode_batch(
+        [Record(b"a", b"1", NOW)] * 10,
+        base_offset=base,
+        transactional=True,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+
+
+def marker(base: int, producer: int = 1, *, commit: bool = True) -> bytes:
+    return encode_marker(base, commit=commit, producer_id=producer, timestamp=NOW)
+
+
+@pytest.mark.parametrize(
+    ("segments", "high_watermark", "expected", "raw"),
+    [
+        pytest.param({0: batch(0), 10: txn(10), 20: batch(20), 30: b""}, 30, 10, 10, id="S-04: open, never ended"),
+        pytest.param({0: batch(0), 10: batch(10) + txn(20), 30: batch(30), 40: b""}, 40, 10, 20, id="C-07: rounded"),
+        pytest.param({0: txn(0), 10: marker(10), 11: batch(11), 21: b""}, 21, 21, None, id="ended"),
+        pytest.param({0: txn(0), 10: marker(10, commit=False), 11: b""}, 11, 11, None, id="aborted"),
+        pytest.param({0: batch(0), 10: txn(10), 20: marker(20), 21: b""}, 20, 10, 10, id="not below the mark"),
+        pytest.param({0: batch(0), 10: txn(10), 20: batch(20) + marker(30)}, 31, 20, None, id="ended in the active"),
+        pytest.param({0: txn(0, 1), 10: txn(10, 2), 20: marker(20, 1), 21: b""}, 21, 10, 10, id="the oldest open one"),
+        pytest.param({0: batch(0), 10: batch(10), 20: txn(20)}, 30, 20, 20, id="open in the active segment only"),
+    ],
+)  # fmt: skip
+def test_open_transactions(
+    tmp_path: Path, segments: dict[int, bytes], high_watermark: int, expected: int, raw: int | None
+) -> None:
+    """S-04, C-05 (LSO): nothing from the first offset of the oldest open transaction on is cleaned."""
+    found = bounds(tmp_path, Partition(segments, high_watermark=high_watermark)).bound
+    assert found.offset == expected
+    assert found.limits.get("an open transaction") == raw
+
+
+def test_an_open_transaction_sets_the_bound(tmp_path: Path) -> None:
+    """S-04: it is what the bound is told to be set by; hanging for ever does not end it."""
+    hanging = Partition({0: batch(0), 10: txn(10), 20: batch(20), 30: batch(30)})
+    found = bounds(tmp_path, hanging, max_lag=1)
+    assert (found.bound.offset, found.bound.limited_by) == (10, "an open transaction")
+
+
+def test_young_and_due(tmp_path: Path) -> None:
+    """C-05, C-10: since when, for who explains it."""
+    found = bounds(tmp_path, Partition(ages(3, 2, 1, 0)), min_lag=HOUR + 1, max_lag=2 * HOUR)
+    assert found.young_since_ms == NOW - HOUR
+    assert (found.overdue_at_ms, found.overdue_ms) == (NOW - HOUR, HOUR)
+    later = bounds(tmp_path, None, max_lag=5 * HOUR)
+    assert (later.young_since_ms, later.overdue_at_ms, later.overdue_ms) == (None, NOW + 2 * HOUR, 0)
+    assert bounds(tmp_path, None).overdue_at_ms is None

@@ -8,9 +8,9 @@ from cleanerd.policy.cleanable import (
     Dirtiness,
     bound,
     dirtiness,
+    due_at_ms,
     first_dirty,
     is_eligible,
-    overdue_ms,
     segment_range,
     too_young,
 )
@@ -134,15 +134,18 @@ def test_eligible(dirty: Dirtiness, overdue: int, ratio: float, expected: bool) 
     ("ages", "lag", "expected"),
     [
         pytest.param([(0, NOW - HOUR)], HOUR, None, id="C-05: exactly the lag is old enough"),
-        pytest.param([(0, NOW - HOUR + 1)], HOUR, 0, id="one millisecond younger is not"),
+        pytest.param([(0, NOW - HOUR + 1)], HOUR, (0, NOW - HOUR + 1), id="one millisecond younger is not"),
         pytest.param(
-            [(0, NOW - 2 * HOUR), (10, NOW), (20, 0)], HOUR, 10, id="the FIRST young one, old ones behind it too"
+            [(0, NOW - 2 * HOUR), (10, NOW), (20, 0)],
+            HOUR,
+            (10, NOW),
+            id="the FIRST young one, old ones behind it too",
         ),
         pytest.param([(0, NOW + HOUR)], 0, None, id="no lag: not even data from the future limits"),
         pytest.param([], HOUR, None, id="nothing dirty"),
     ],
 )
-def test_too_young(ages: list[tuple[int, int]], lag: int, expected: int | None) -> None:
+def test_too_young(ages: list[tuple[int, int]], lag: int, expected: tuple[int, int] | None) -> None:
     """C-05: min.compaction.lag.ms."""
     assert too_young(ages, NOW, lag) == expected
 
@@ -150,14 +153,14 @@ def test_too_young(ages: list[tuple[int, int]], lag: int, expected: int | None) 
 @pytest.mark.parametrize(
     ("firsts", "expected"),
     [
-        pytest.param([NOW - HOUR], 0, id="exactly the lag: not overdue"),
-        pytest.param([NOW - HOUR - 7], 7, id="7 ms over"),
-        pytest.param([NOW, NOW - HOUR - 7], 7, id="the earliest counts"),
-        pytest.param([0, -1, NOW], 0, id="C-10: values <= 0 are ignored"),
-        pytest.param([0, -1], 0, id="C-10: no value"),
-        pytest.param([], 0, id="nothing dirty"),
+        pytest.param([NOW - HOUR], NOW, id="exactly the lag: due now, and so not overdue"),
+        pytest.param([NOW - HOUR - 7], NOW - 7, id="7 ms over"),
+        pytest.param([NOW, NOW - HOUR - 7], NOW - 7, id="the earliest counts"),
+        pytest.param([0, -1, NOW], NOW + HOUR, id="C-10: values <= 0 are ignored"),
+        pytest.param([0, -1], None, id="C-10: no value"),
+        pytest.param([], None, id="nothing dirty"),
     ],
 )
-def test_overdue(firsts: list[int], expected: int) -> None:
+def test_due(firsts: list[int], expected: int | None) -> None:
     """C-10: max.compaction.lag.ms."""
-    assert overdue_ms(firsts, NOW, HOUR) == expected
+    assert due_at_ms(firsts, HOUR) == expected

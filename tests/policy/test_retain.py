@@ -1,4 +1,4 @@
-"""THE decision (C-39.1, C-41, C-45..C-48, C-51, U-13), by hand and against a plain loop."""
+"""THE decision (C-38..C-41, C-45..C-48, C-51, U-13), by hand and against a plain loop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON
 from cleanerd.policy.retain import (
+    BATCH_ABORTED,
+    BATCH_CONTROL,
+    BATCH_ENDS_NOTHING,
     BATCH_EXPIRED,
     BATCH_HAS_HORIZON,
     BATCH_PROTECTED,
@@ -21,6 +24,7 @@ from cleanerd.policy.retain import (
 
 HORIZON = ACTION_REBUILD | ACTION_SET_HORIZON
 GONE = BATCH_HAS_HORIZON | BATCH_EXPIRED
+FREE = BATCH_CONTROL | BATCH_ENDS_NOTHING
 
 
 def bitmap(bits: list[bool]) -> np.ndarray:
@@ -52,6 +56,10 @@ def decide(batches: list[str], flags: list[int] | None = None, *, cleaned: int |
     return retain(evidence, first, np.array(flags or [0] * len(batches), dtype=np.uint8))
 
 
+def dropped(found: Retention) -> int:
+    return found.superseded + found.keyless + found.expired_tombstones + found.aborted + found.markers
+
+
 @pytest.mark.parametrize(
     ("batch", "flags", "keep", "action"),
     [
@@ -75,10 +83,27 @@ def decide(batches: list[str], flags: list[int] | None = None, *, cleaned: int |
         pytest.param("", 0, "", ACTION_DROP, id="C-43: empty and of nobody: it goes"),
         pytest.param("v", BATCH_PROTECTED, "1", ACTION_COPY, id="C-42: protected with survivors is ordinary"),
         pytest.param("vo", BATCH_PROTECTED, "10", ACTION_REBUILD, id="C-42"),
+        pytest.param("vtk", BATCH_ABORTED, "000", ACTION_DROP, id="C-38: aborted data goes, newest or not"),
+        pytest.param("vt", BATCH_ABORTED | BATCH_PROTECTED, "00", ACTION_EMPTY, id="C-39.1: emptied, no horizon"),
+        pytest.param("", BATCH_ABORTED | BATCH_PROTECTED, "", ACTION_COPY, id="F-2.5: empty already"),
+        pytest.param("", BATCH_ABORTED, "", ACTION_DROP, id="C-43: an empty aborted batch of nobody"),
+        pytest.param("o", BATCH_CONTROL, "1", ACTION_COPY, id="C-40: a marker is not looked up (KAFKA-14055)"),
+        pytest.param("k", BATCH_CONTROL, "1", ACTION_COPY, id="C-40: nor is it keyless"),
+        pytest.param("t", BATCH_CONTROL | BATCH_HAS_HORIZON, "1", ACTION_COPY, id="C-40: nor a tombstone"),
+        pytest.param("o", BATCH_CONTROL | GONE, "1", ACTION_COPY, id="C-38: its horizon has passed, but it ends data"),
+        pytest.param("o", FREE, "1", HORIZON, id="C-48: it ends nothing any more: the horizon starts"),
+        pytest.param("o", FREE | BATCH_HAS_HORIZON, "1", ACTION_COPY, id="C-49: it waits"),
+        pytest.param("o", FREE | BATCH_EXPIRED, "0", ACTION_DROP, id="C-38: expired means that the horizon has passed"),
+        pytest.param("o", FREE | GONE, "0", ACTION_DROP, id="C-38: spent"),
+        pytest.param("o", FREE | GONE | BATCH_PROTECTED, "0", ACTION_EMPTY, id="C-39.1: the epoch hangs on it"),
+        pytest.param("o", FREE | BATCH_PROTECTED, "1", HORIZON, id="C-42: protected, and its horizon starts"),
+        pytest.param("", FREE, "", ACTION_DROP, id="C-43: an emptied marker of nobody"),
+        pytest.param("", FREE | GONE, "", ACTION_DROP, id="C-43"),
+        pytest.param("", FREE | BATCH_PROTECTED, "", ACTION_COPY, id="C-39.1, F-2.5: no horizon without a record"),
     ],
 )
 def test_one_batch(batch: str, flags: int, keep: str, action: int) -> None:
-    """C-39.1, C-41, C-45..C-51."""
+    """C-38..C-41, C-45..C-51."""
     found = decide([batch], [flags])
     assert "".join(str(int(bit)) for bit in bits(found.keep, len(batch))) == keep
     assert found.actions.tolist() == [action]
@@ -89,6 +114,17 @@ def test_reasons() -> None:
     """Every dropped record has exactly one reason; superseded comes before expired."""
     found = decide(["voks", "tsn", "tt"], [0, GONE, GONE])
     assert (found.superseded, found.keyless, found.expired_tombstones) == (3, 2, 3)
+    assert (found.aborted, found.markers) == (0, 0)
+
+
+def test_reasons_in_transactions() -> None:
+    """Aborted data is that and nothing else, however old its keys; a marker goes as a marker."""
+    found = decide(
+        ["voks", "tsn", "vo", "k", "o", "t"],
+        [BATCH_ABORTED, BATCH_ABORTED | GONE, 0, FREE | GONE, BATCH_CONTROL | GONE, FREE | GONE],
+    )
+    assert (found.superseded, found.keyless, found.expired_tombstones) == (1, 0, 0)
+    assert (found.aborted, found.markers) == (7, 2)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +137,20 @@ def test_reasons() -> None:
         pytest.param(["os"], [0], 1, "01", [HORIZON], id="C-48: a tombstone past the end starts its horizon early"),
         pytest.param(["on"], [0], 1, "01", [HORIZON], id="C-48: any null value does, with a key or without"),
         pytest.param(["oo"], [0], 0, "11", [ACTION_COPY], id="nothing cleaned"),
+        pytest.param(
+            ["v", "vv", "v"], [0, BATCH_ABORTED, 0], 1, "1001", [ACTION_COPY, ACTION_DROP, ACTION_COPY],
+            id="C-38, T-04: aborted data goes beyond the end, too",
+        ),
+        pytest.param(["v", "o"], [0, FREE | GONE], 1, "10", [ACTION_COPY, ACTION_DROP], id="C-38: and spent markers"),
+        pytest.param(["v", "o"], [0, FREE], 1, "11", [ACTION_COPY, HORIZON], id="C-48: and horizons of markers"),
     ],
-)
+)  # fmt: skip
 def test_end_of_range(batches: list[str], flags: list[int], cleaned: int, keep: str, actions: list[int]) -> None:
     """C-45.1."""
     found = decide(batches, flags, cleaned=cleaned)
     assert "".join(str(int(bit)) for bit in bits(found.keep, len(keep))) == keep
     assert found.actions.tolist() == actions
-    assert found.superseded + found.keyless + found.expired_tombstones == keep.count("0")
+    assert dropped(found) == keep.count("0")
 
 
 @pytest.mark.parametrize(
@@ -141,11 +183,20 @@ def test_bits_from(total: int) -> None:
 @settings(max_examples=300, deadline=None)
 @given(
     batches=st.lists(st.text("votskn", max_size=90), max_size=6),
-    flags=st.lists(st.sampled_from((0, 1, 3, 4, 5, 7)), min_size=6, max_size=6),
+    flags=st.lists(
+        st.builds(
+            lambda horizon, protected, kind: horizon | protected | kind,
+            st.sampled_from((0, 0, BATCH_HAS_HORIZON, GONE)),
+            st.sampled_from((0, BATCH_PROTECTED)),
+            st.sampled_from((0, 0, 0, BATCH_ABORTED, BATCH_CONTROL, FREE)),
+        ),
+        min_size=6,
+        max_size=6,
+    ),
     data=st.data(),
 )
 def test_like_a_loop(batches: list[str], flags: list[int], data: st.DataObject) -> None:
-    """C-39..C-51, record by record: word and batch edges do not matter."""
+    """C-38..C-51, record by record: word and batch edges do not matter."""
     total = sum(map(len, batches))
     cleaned = data.draw(st.integers(0, total))
     found = decide(batches, flags[: len(batches)], cleaned=cleaned)
@@ -154,17 +205,22 @@ def test_like_a_loop(batches: list[str], flags: list[int], data: st.DataObject) 
         here = []
         for letter in batch:
             stays = letter in "v" or (letter == "t" and not flag & BATCH_EXPIRED)
-            here.append(stays or row >= cleaned)
+            if flag & BATCH_ABORTED:
+                here.append(False)
+            elif flag & BATCH_CONTROL:
+                here.append(not (flag & BATCH_ENDS_NOTHING and flag & BATCH_EXPIRED))
+            else:
+                here.append(stays or row >= cleaned)
             row += 1
         keep += here
         null = any(stays and letter in "tsn" for stays, letter in zip(here, batch, strict=True))
         if not any(here):
             actions.append((ACTION_EMPTY if batch else ACTION_COPY) if flag & BATCH_PROTECTED else ACTION_DROP)
-        elif null and not flag & BATCH_HAS_HORIZON:
+        elif (null or flag & BATCH_ENDS_NOTHING) and not flag & BATCH_HAS_HORIZON:
             actions.append(HORIZON)
         else:
             actions.append(ACTION_COPY if all(here) else ACTION_REBUILD)
     assert bits(found.keep, total) == keep
     assert not total % 64 or not len(found.keep) or int(found.keep[-1]) >> total % 64 == 0
     assert found.actions.tolist() == actions
-    assert found.superseded + found.keyless + found.expired_tombstones == keep.count(False)
+    assert dropped(found) == keep.count(False)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleanerd.format.batch import parse_header
+from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.format.record import Record, records_of
 from cleanerd.format.snapshot import SNAPSHOT_ENTRY, write_snapshot
@@ -36,19 +37,21 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """One entry of a producer snapshot. ``last_offset`` -1: only markers are known."""
+    """One entry of a producer snapshot. ``last_offset`` -1: only markers are known; ``open_from`` -1: none open."""
 
     producer_id: int
     last_offset: int
     timestamp_ms: int
     epoch: int = 0
     last_sequence: int = 0
+    open_from: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
     """What a partition directory holds. The segment with the highest base is the active one.
 
+    ``aborted``: entries of the transaction indexes by segment: producer id, first, last and last stable offset.
     What is None follows from the batches: high watermark and recovery point are the log end offset, there is no entry
     in the cleaner's checkpoint and none for the log start offset.
     """
@@ -59,6 +62,7 @@ class Partition:
     recovery_point: int | None = None
     log_start_offset: int | None = None
     cleaner_offset: int | None = None
+    aborted: Mapping[int, Sequence[tuple[int, int, int, int]]] = field(default_factory=dict)
     epochs: Sequence[tuple[int, int]] = ((0, 0),)
     topic_id: uuid.UUID | None = field(default_factory=uuid.uuid4)
     indexes: bool = True
@@ -121,6 +125,9 @@ def write_partition(path: Path, partition: Partition) -> int:
     (path / "leader-epoch-checkpoint").write_text(f"0\n{len(partition.epochs)}\n{epochs}")
     for offset, producers in partition.snapshots.items():
         (path / f"{offset:020d}.snapshot").write_bytes(snapshot_bytes(producers))
+    for base, entries in partition.aborted.items():
+        rows = np.array([(0, 0, *entry) for entry in entries], dtype=TXN_ENTRY)
+        (path / f"{base:020d}.txnindex").write_bytes(rows.tobytes())
     end = max(partition.segments)
     for base, data in partition.segments.items():
         write_segment(path, base, data, indexes=partition.indexes, interval_bytes=partition.index_interval_bytes)
@@ -178,7 +185,9 @@ def _frames(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 def snapshot_bytes(producers: Sequence[Producer]) -> bytes:
     """A producer snapshot (F-10)."""
-    rows = [(p.producer_id, p.epoch, p.last_sequence, p.last_offset, 0, p.timestamp_ms, -1, -1) for p in producers]
+    rows = [
+        (p.producer_id, p.epoch, p.last_sequence, p.last_offset, 0, p.timestamp_ms, -1, p.open_from) for p in producers
+    ]
     return write_snapshot(np.array(rows, dtype=SNAPSHOT_ENTRY))
 
 

@@ -207,7 +207,7 @@ def encode_legacy(
     offset: int, key: bytes | None, value: bytes | None, *, magic: int = 1, timestamp: int = -1, attributes: int = 0
 ) -> bytes:
     """Encode one v0 or v1 message (F-3) with its CRC-32."""
-    body = struct.pack(">bb", magic, attributes)
+    body = struct.pack(">bB", magic, attributes)
     if magic == 1:
         body += struct.pack(">q", timestamp)
     for content in (key, value):

@@ -135,6 +135,22 @@ def records_of(header: Header, payload: bytes) -> Iterator[Parsed]:
         raise BadBatchError
 
 
+def control_type(header: Header, batch: bytes) -> int:
+    """The type of a control batch by its first record's key (F-2.7); -1: no control batch, or an emptied one."""
+    if header.magic < 2 or not header.attributes & 0x20 or header.record_count == 0:
+        return -1
+    if header.attributes & 7:
+        raise BadBatchError
+    whole = _Cursor(batch[61:], 0)
+    key = _parse_record(whole.take(whole.varint()), 0, header).key
+    if key is None or len(key) < 4:
+        raise BadBatchError(0)
+    version, kind = struct.unpack_from(">hh", key)
+    if version < 0 or kind < 0:
+        raise BadBatchError(0)
+    return int(kind)
+
+
 def decompress(codec: int, data: bytes, limit: int) -> bytes:
     """Unpack a payload; DamagedError."""
     if codec != 4:

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field, replace
 
 from cleanerd import _kernel
 from tests.support.logs import varint
-from tests.support.reference_batches import BadBatchError, Header, Walk, check_crc, payload_of, records_of, wrap
+from tests.support.reference_batches import (
+    BadBatchError,
+    Header,
+    Walk,
+    check_crc,
+    control_type,
+    payload_of,
+    records_of,
+    wrap,
+)
 from tests.support.reference_codecs import crc32c, siphash_1_3_128
 from tests.support.reference_legacy import converted, kept_of, messages_of, open_legacy, rebuilt_legacy
 
@@ -25,6 +34,7 @@ MAX_ORDINAL = (1 << 39) - 2
 class Batches:
     position: list[int] = field(default_factory=list)
     headers: list[Header] = field(default_factory=list)
+    control_type: list[int] = field(default_factory=list)
     first_record: list[int] = field(default_factory=lambda: [0])
     mixed_magic: list[int] = field(default_factory=list)
     consumed: int = 0
@@ -32,7 +42,7 @@ class Batches:
 
     def column(self, name: str) -> list[int]:
         """The column of this name, as the kernel has it."""
-        if name in ("position", "first_record", "mixed_magic"):
+        if name in ("position", "control_type", "first_record", "mixed_magic"):
             return list(getattr(self, name))
         return [getattr(header, name) for header in self.headers]
 
@@ -58,12 +68,17 @@ def scan_headers(data: bytes, position: int, *, verify_crc: bool = False) -> Bat
                 check_crc(header, batch)
             except BadBatchError as error:
                 raise walk.corrupt() from error
-        _push(table, walk, header, table.first_record[-1] + header.record_count)
+        _push(table, walk, front, table.first_record[-1] + header.record_count)
     table.consumed, table.needed = walk.consumed, walk.needed
     return table
 
 
-def _push(table: Batches, walk: Walk, header: Header, records: int) -> None:
+def _push(table: Batches, walk: Walk, front: tuple[Header, bytes], records: int) -> None:
+    header, batch = front
+    try:
+        table.control_type.append(control_type(header, batch))
+    except BadBatchError as error:
+        raise walk.corrupt(error.record) from error
     table.position.append(walk.position + walk.consumed)
     table.headers.append(header)
     table.first_record.append(records)
@@ -104,7 +119,7 @@ def decode_chunk(
             chunk.flags.append((record.key is not None) + 2 * record.has_value)
             if hash_key is not None:
                 chunk.key_hash += (0, 0) if record.key is None else siphash_1_3_128(hash_key, record.key)
-        _push(chunk.batches, walk, header, len(chunk.flags))
+        _push(chunk.batches, walk, (header, batch), len(chunk.flags))
     chunk.batches.consumed, chunk.batches.needed = walk.consumed, walk.needed
     return chunk
 

@@ -1,0 +1,311 @@
+"""``cleanerd explain``: the first rule that decides, its numbers, when that changes, and where settings came from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cleaner.driver import scratch
+from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, batch, dirty, lock_holder, make, write_metadata
+from tests.support.log_dirs import CLEAN_SHUTDOWN, HIGH_WATERMARKS, Partition, make_log_dir, tree
+from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path
+
+
+@pytest.fixture
+def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(root, capsys, monkeypatch)
+
+
+def ask(shell: Shell, path: Path, *options: object) -> dict[str, Any]:
+    answer = shell("explain", "orders-0", path, "--json", "--quiet", "--now-ms", NOW, *COMPACT, *options)
+    assert (answer.code, answer.err) == (0, "")
+    found: dict[str, Any] = answer.json
+    return found
+
+
+def topic(key: str, value: object) -> tuple[str, str]:
+    return "--set", f"topics.orders.{key}={value}"
+
+
+def utc(text: str) -> str:
+    return f"2023-11-{text}Z"
+
+
+def test_will_be_cleaned(root: Path, shell: Shell) -> None:
+    """No rule against it: said so, with the numbers; and nothing is written."""
+    path = make(root, cleaner_offset=2)
+    sizes = [(path / "orders-0" / f"{base:020d}.log").stat().st_size for base in (0, 2, 4)]
+    before = tree(root, without=())
+    found = ask(shell, path)
+    settings = found.pop("settings")
+    assert found == {
+        "schema": 1,
+        "topic": "orders",
+        "partition": 0,
+        "broker_running": False,
+        "cleaned_now": True,
+        "rule": None,
+        "reason": "",
+        "changes": None,
+        "first_dirty_offset": 2,
+        "first_dirty_origin": "cleaner-offset-checkpoint",
+        "end_offset": 6,
+        "limits": {"the active segment": 6, "the high watermark": 7, "the recovery point": 7},
+        "limited_by": "the active segment",
+        "clean_bytes": sizes[0],
+        "cleanable_bytes": sizes[1] + sizes[2],
+        "dirty_ratio": pytest.approx((sizes[1] + sizes[2]) / sum(sizes)),
+        "overdue_ms": 0,
+        "overdue_at_ms": None,
+        "quarantine": None,
+        "notes": [],
+    }
+    assert settings["cleanup.policy"] == {"value": "compact", "origin": "--set"}
+    assert tree(root, without=()) == before, "not even a lock file"
+    assert "orders-0 is cleaned at the next run" in shell("explain", "orders-0", path, *COMPACT).out
+
+
+@pytest.mark.parametrize(
+    ("facts", "options", "rule", "reason", "changes"),
+    [
+        pytest.param(
+            {"cleaner_offset": 6},
+            {"segment.ms": "7000"},
+            "the active segment",
+            "nothing to clean: dirty from offset 6, cleanable up to 6 (set by the active segment)",
+            "when the broker rolls the active segment: after segment.ms (7000 ms) or segment.bytes (1073741824 bytes)",
+            id="C-05, C-16: the active segment",
+        ),
+        pytest.param(
+            {"high_watermark": 1},
+            (),
+            "the high watermark",
+            "nothing to clean: dirty from offset 0, cleanable up to 0 (set by the high watermark)",
+            "when the in-sync replicas have caught up and the broker has written its checkpoint",
+            id="C-05: the high watermark",
+        ),
+        pytest.param(
+            {"recovery_point": 1},
+            (),
+            "the recovery point",
+            "nothing to clean: dirty from offset 0, cleanable up to 0 (set by the recovery point)",
+            "when the broker has flushed the log: at the latest at its next clean stop",
+            id="S-02: the recovery point",
+        ),
+        pytest.param(
+            {},
+            topic("min.compaction.lag.ms", 61_000),
+            "min.compaction.lag.ms",
+            "nothing to clean: dirty from offset 0, cleanable up to 0 (set by min.compaction.lag.ms)",
+            f"at {utc('14T22:31:00')}, in 60000 ms, when the segment is old enough",
+            id="C-05: too young",
+        ),
+        pytest.param(
+            {},
+            {"remote.storage.enable": "true"},
+            "remote.storage.enable",
+            "remote.storage.enable is set: tiered topics are not cleaned (S-49)",
+            "when remote storage is switched off for the topic",
+            id="S-49: tiered",
+        ),
+        pytest.param(
+            {"cleaner_offset": 4},
+            topic("min.cleanable.dirty.ratio", 1),
+            "min.cleanable.dirty.ratio",
+            "is not above min.cleanable.dirty.ratio 1 (--force",
+            "never by this ratio: it cannot exceed 1",
+            id="C-11: a ratio that is never exceeded",
+        ),
+        pytest.param(
+            {"cleaner_offset": 4},
+            (*topic("min.cleanable.dirty.ratio", 1), *topic("max.compaction.lag.ms", 3_600_000)),
+            "min.cleanable.dirty.ratio",
+            "is not above min.cleanable.dirty.ratio 1 (--force",
+            f"never by this ratio: it cannot exceed 1, or at {utc('14T23:29:59')} by max.compaction.lag.ms",
+            id="C-10, C-11: nor yet by the lag",
+        ),
+    ],
+)
+def test_rules(
+    root: Path,
+    shell: Shell,
+    facts: dict[str, int],
+    options: tuple[str, ...] | dict[str, str],
+    rule: str,
+    reason: str,
+    changes: str,
+) -> None:
+    """cli.md: the first rule that decides, with its numbers, and when it changes; in JSON and in words."""
+    path = make(root, **facts)
+    if isinstance(options, dict):
+        write_metadata(path, topics={"orders": {"cleanup.policy": "compact", **options}})
+        options = ()
+    found = ask(shell, path, *options)
+    assert (found["cleaned_now"], found["rule"], found["changes"]) == (False, rule, changes)
+    assert reason in found["reason"]
+    said = shell("explain", "orders-0", path, "--now-ms", NOW, *COMPACT, *options).out
+    assert "orders-0 is not cleaned now." in said
+    assert f"  rule:    {rule}\n" in said
+    assert f"  reason:  {found['reason']}\n" in said
+    assert f"  changes: {changes}\n" in said
+
+
+def test_ratio(root: Path, shell: Shell) -> None:
+    """C-11: how many bytes are missing: with one less it still is not cleaned, with so many it is."""
+    path = make(root, cleaner_offset=4)
+    clean, cleanable = (ask(shell, path)[name] for name in ("clean_bytes", "cleanable_bytes"))
+    ratio = topic("min.cleanable.dirty.ratio", 0.75)
+    found = ask(shell, path, *ratio)
+    assert found["rule"] == "min.cleanable.dirty.ratio"
+    assert f"dirty ratio {cleanable / (clean + cleanable):.3f} is not above" in found["reason"]
+    (missing,) = (int(word) for word in found["changes"].split() if word.isdigit())
+    assert (cleanable + missing) / (clean + cleanable + missing) > 0.75
+    assert (cleanable + missing - 1) / (clean + cleanable + missing - 1) <= 0.75
+    assert found["changes"] == f"when {missing} more bytes are cleanable"
+
+
+def test_an_open_transaction(root: Path, shell: Shell) -> None:
+    """S-04: a hanging transaction is named, with its offset and the tool that ends it."""
+    hanging = encode_batch(
+        [Record(b"a", b"1", NOW)], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0
+    )
+    path = make_log_dir(root / "logs", {"orders-0": Partition({0: hanging, 1: batch(1, ("a", "2")), 2: b""})})
+    found = ask(shell, path)
+    assert found["rule"] == found["limited_by"] == "an open transaction"
+    assert found["limits"]["an open transaction"] == 0
+    assert "dirty from offset 0, cleanable up to 0" in found["reason"]
+    assert "kafka-transactions.sh" in found["changes"]
+
+
+def test_not_stopped_cleanly(root: Path, shell: Shell) -> None:
+    """S-27: no marker of a clean stop; and a broker that runs is not a crash: then it says what would be."""
+    path = make(root)
+    (path / CLEAN_SHUTDOWN).unlink()
+    found = ask(shell, path)
+    assert (found["rule"], found["changes"]) == (CLEAN_SHUTDOWN, "at the next clean stop of the broker")
+    assert "--unclean" in found["reason"]
+    with lock_holder(path):
+        found = ask(shell, path)
+        said = shell("explain", "orders-0", path, *COMPACT).out
+    assert (found["broker_running"], found["cleaned_now"]) == (True, True)
+    assert "A broker runs on this directory" in said
+
+
+def test_no_high_watermarks(root: Path, shell: Shell) -> None:
+    """C-86: without the checkpoint nothing is committed."""
+    path = make(root)
+    (path / HIGH_WATERMARKS).unlink()
+    found = ask(shell, path)
+    assert found["rule"] == HIGH_WATERMARKS
+    assert "C-86" in found["reason"]
+    assert found["changes"] == "when the broker has run and written its checkpoints"
+
+
+def test_leftovers(root: Path, shell: Shell) -> None:
+    """S-21: files of a replacement that was cut short come before everything else."""
+    path = make(root, cleaner_offset=6)
+    (path / "orders-0" / f"{0:020d}.log.swap").write_bytes(b"")
+    found = ask(shell, path)
+    assert found["rule"] == ".swap and .cleaned files"
+    assert f"{0:020d}.log.swap" in found["reason"]
+    assert "next run of clean" in found["changes"]
+
+
+def test_order_of_rules(root: Path, shell: Shell) -> None:
+    """The first rule decides: what could only be asked later is not what is told."""
+    path = make(root, cleaner_offset=6)
+    (path / CLEAN_SHUTDOWN).unlink()
+    (path / HIGH_WATERMARKS).unlink()
+    ratio = topic("min.cleanable.dirty.ratio", 1)
+    assert ask(shell, path, *ratio)["rule"] == CLEAN_SHUTDOWN
+    (path / CLEAN_SHUTDOWN).write_text("{}")
+    assert ask(shell, path, *ratio)["rule"] == HIGH_WATERMARKS
+    (path / CLEAN_SHUTDOWN).unlink()
+    write_metadata(path, topics={"orders": {"cleanup.policy": "compact", "remote.storage.enable": "true"}})
+    assert ask(shell, path, *ratio)["rule"] == "remote.storage.enable"
+
+
+def test_says_what_clean_and_plan_do(root: Path, shell: Shell) -> None:
+    """One verdict for all three verbs."""
+    path = make(root, cleaner_offset=4)
+    ratio = topic("min.cleanable.dirty.ratio", 0.9)
+    reason = ask(shell, path, *ratio)["reason"]
+    (planned,) = shell("plan", path, "--json", "--quiet", "--now-ms", NOW, *COMPACT, *ratio).json["partitions"]
+    cleaned = shell("clean", path, "--json", "--quiet", "--yes", "--now-ms", NOW, *COMPACT, *ratio).json["partitions"]
+    assert planned["reason"] == cleaned[0]["reason"] == reason
+
+
+def test_origins(root: Path, shell: Shell) -> None:
+    """U-24: where each setting came from: topic, file of the broker, default, command line."""
+    path = make(root)
+    write_metadata(path, topics={"orders": {"cleanup.policy": "compact", "delete.retention.ms": "5"}})
+    properties = root / "server.properties"
+    properties.write_text("log.cleaner.min.compaction.lag.ms=17\n")
+    answer = shell(
+        "explain", "orders-0", path, "--json", "--quiet", "--now-ms", NOW,
+        "--set", f"cleanerd.broker.properties={properties}", *topic("min.cleanable.dirty.ratio", 0.25),
+    )  # fmt: skip
+    assert (answer.code, answer.err) == (0, "")
+    settings = answer.json["settings"]
+    values = {key: settings[key]["value"] for key in settings}
+    assert (values["cleanup.policy"], values["delete.retention.ms"]) == ("compact", 5)
+    assert (values["min.compaction.lag.ms"], values["min.cleanable.dirty.ratio"]) == (17, 0.25)
+    origins = {key: settings[key]["origin"] for key in settings}
+    assert (
+        len({origins[key] for key in ("delete.retention.ms", "min.compaction.lag.ms", "min.cleanable.dirty.ratio")})
+        == 3
+    )
+    assert origins["cleanup.policy"] == origins["delete.retention.ms"]
+    assert origins["min.cleanable.dirty.ratio"] == "--set"
+    assert "default" in origins["max.message.bytes"]
+    said = shell("explain", "orders-0", path, *topic("min.cleanable.dirty.ratio", 0.25)).out
+    (line,) = (line for line in said.splitlines() if line.lstrip().startswith("min.cleanable"))
+    assert line.split()[-2:] == ["0.25", "--set"]
+
+
+def test_an_earlier_failure(root: Path, shell: Shell) -> None:
+    """C-74: what went wrong at the last attempt is told beside the rule."""
+    path = make(root)
+    log = path / "orders-0" / f"{0:020d}.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole[:-1] + b"\xff")
+    assert shell.clean(path).code == 5
+    found = ask(shell, path)
+    assert "CRC" in found["quarantine"]
+    assert "The last attempt failed:" in shell("explain", "orders-0", path, *COMPACT).out
+    log.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    ("partition", "code", "says"),
+    [
+        ("orders", 2, "TOPIC-N"),
+        ("orders-1", 3, "no such partition"),
+        ("__cluster_metadata-0", 4, "never cleaned"),
+    ],
+)
+def test_what_cannot_be_explained(root: Path, shell: Shell, partition: str, code: int, says: str) -> None:
+    """cli.md: exit codes as everywhere."""
+    answer = shell("explain", partition, make(root), *COMPACT)
+    assert answer.code == code
+    assert says in answer.err
+
+
+def test_not_compacted(root: Path, shell: Shell) -> None:
+    """A topic that is not compacted is that first of all; where its policy comes from is said."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty()})
+    answer = shell("explain", "orders-0", path, "--set", "topics.orders.cleanup.policy=delete")
+    assert answer.code == 3
+    assert "cleanup.policy is delete, not compact" in answer.err
+    assert "--set" in answer.err
