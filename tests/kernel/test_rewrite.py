@@ -110,7 +110,9 @@ def test_exactly_the_kept_records_survive(data: bytes, convert: bool, draw: st.D
             kept
         ) or kept
     rows = np.flatnonzero(np.array(survives, bool))
-    for name in ("offset", "timestamp", "flags"):
+    # Messages in a wrapper of another magic lose their timestamp, or get the wrapper's (KAFKA-4298).
+    names = ("offset", "flags") if len(source.batches.mixed_magic) else ("offset", "timestamp", "flags")
+    for name in names:
         assert getattr(result, name).tolist() == getattr(source.records, name)[rows].tolist(), name
     hashes = source.records.key_hash.reshape(-1, 2)[rows]
     assert result.key_hash.reshape(-1, 2).tolist() == hashes.tolist()
