@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tests.differential.history import History
 from tests.differential.random_history import random_history
 from tests.kafka.log_spec import Batch, Codec, Segment
+
+if TYPE_CHECKING:
+    from tests.differential.history import History
 
 CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4")
 

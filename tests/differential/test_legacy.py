@@ -141,7 +141,10 @@ CELLS = [
             f"holes between the offsets inside, v{magic}, {codec}",
             History(log([
                 Batch(
-                    tuple(Record(offset, T0 + offset, key, b"v") for offset, key in ((7, b"a"), (9, b"b"), (40, b"a"), (90, b"c"))),
+                    tuple(
+                        Record(offset, T0 + offset, key, b"v")
+                        for offset, key in ((7, b"a"), (9, b"b"), (40, b"a"), (90, b"c"))
+                    ),
                     base=3, magic=magic, codec=codec,
                 ),
                 END,
@@ -170,14 +173,21 @@ CELLS = [
     ),
     Cell(
         "keyless v0 and v1",
-        History(log([batch(0, "!=1 a=1", magic=0), batch(2, "!=1", magic=1), batch(3, "!=1 b=1", magic=0, codec="snappy"), END])),
+        History(log([
+            batch(0, "!=1 a=1", magic=0), batch(2, "!=1", magic=1), batch(3, "!=1 b=1", magic=0, codec="snappy"), END,
+        ])),
         _drops(0, 2, 3),
     ),
     Cell(
         "timestamps inside a wrapper that do not ascend",
         History(log([
-            Batch(tuple(Record(row, time, b"k%d" % (row % 3), b"v") for row, time in enumerate((T0, T0 + 90, -1, 5, T0 + 7))),
-                  magic=1, codec="gzip"),
+            Batch(
+                tuple(
+                    Record(row, time, b"k%d" % (row % 3), b"v")
+                    for row, time in enumerate((T0, T0 + 90, -1, 5, T0 + 7))
+                ),
+                magic=1, codec="gzip",
+            ),
             END,
         ])),
         _drops(0, 1),
@@ -197,7 +207,9 @@ CELLS = [
     ),
     Cell(
         "offsets inside that do not begin at 0",
-        History(log([_raw(60, 62, encode_wrapper(62, _inner([(5, b"a", b"1"), (6, b"b", b"1"), (7, b"a", b"2")], 1))), END])),
+        History(log([
+            _raw(60, 62, encode_wrapper(62, _inner([(5, b"a", b"1"), (6, b"b", b"1"), (7, b"a", b"2")], 1))), END,
+        ])),
         _drops(60),
     ),
     *(
@@ -206,7 +218,10 @@ CELLS = [
             History(log([
                 batch(0, "x=1 x=2"),
                 _raw(10, 11, encode_wrapper(
-                    11, _inner([(first, b"a", b"1"), (first + 1, b"b", b"1"), (first + 2, b"c", b"1")], magic)[:cut], magic=magic)),
+                    11,
+                    _inner([(first, b"a", b"1"), (first + 1, b"b", b"1"), (first + 2, b"c", b"1")], magic)[:cut],
+                    magic=magic,
+                )),
                 batch(20, "b=2"), END,
             ])),
             _drops(0, 11),
@@ -227,19 +242,31 @@ CELLS = [
     ),
     Cell(
         "nothing is clean, so tombstones stay (C-30)",
-        History((Segment(0, (batch(0, "a=1 a b", magic=1), batch(3, "b b"), END), last_modified_ms=5), Segment(901)), config=SHORT),
+        History(
+            (Segment(0, (batch(0, "a=1 a b", magic=1), batch(3, "b b"), END), last_modified_ms=5), Segment(901)),
+            config=SHORT,
+        ),
         _drops(0, 2, 3),
     ),
     Cell(
         "nothing is clean, and the file is from 1970",
-        History((Segment(0, (batch(0, "a=1 a b", magic=1), batch(3, "b b"), END), last_modified_ms=0), Segment(901)), config=SHORT),
+        History(
+            (Segment(0, (batch(0, "a=1 a b", magic=1), batch(3, "b b"), END), last_modified_ms=0), Segment(901)),
+            config=SHORT,
+        ),
         _drops(0, 1, 2, 3),
     ),
     *(
         Cell(
             f"a partial round: keyless ones beyond its end stay, v{magic}, {codec}",
-            History(log([batch(0, "a=1 a=2 b=1 c=1", magic=magic, codec=codec), batch(4, "d=1 !=1 e=1", magic=magic, codec=codec), batch(7, "f=1 g=1")]),
-                    turns=(Turn(NOW, map_keys=3),)),
+            History(
+                log([
+                    batch(0, "a=1 a=2 b=1 c=1", magic=magic, codec=codec),
+                    batch(4, "d=1 !=1 e=1", magic=magic, codec=codec),
+                    batch(7, "f=1 g=1"),
+                ]),
+                turns=(Turn(NOW, map_keys=3),),
+            ),
             lambda rounds: rounds[0].dropped() == {0} and 5 in rounds[0].offsets(),
         )
         for magic in MAGICS

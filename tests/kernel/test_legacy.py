@@ -187,7 +187,7 @@ def test_a_bomb_is_refused() -> None:
 @pytest.mark.parametrize("codec", CODECS, ids=CODECS.values())
 def test_rebuilt_in_its_format(codec: int) -> None:
     """F-3.2: offset of the last kept, largest kept timestamp; inside magic 1 offsets begin at 0."""
-    written = _rewrite(_v1(codec) + _v0(codec), [False, False, True] + [True, False, False], *[ACTION_REBUILD] * 2)
+    written = _rewrite(_v1(codec) + _v0(codec), [False, False, True, True, False, False], *[ACTION_REBUILD] * 2)
     assert _rows(written.data.tobytes()) == [(52, T + 7, 3), (50, -1, 3)]
     batches = _kernel.decode_chunk(written.data, 0).batches
     assert batches.magic.tolist() == [1, 0]
@@ -220,7 +220,7 @@ def test_rebuilt_of_one_magic(magic: int) -> None:
 def test_converted() -> None:
     """F-3.3: from the first kept to the last; no producer, no leader epoch; magic 0 has no timestamps."""
     data = encode_legacy(7, b"k", None, timestamp=T) + _v0(2) + _v1(3, append_time=True)
-    keep = [True] + [False, True, False] + [True, False, True]
+    keep = [True, False, True, False, True, False, True]
     written = _rewrite(data, keep, SET, ACTION_REBUILD, ACTION_REBUILD, convert=True, horizon=T + 100)
     chunk = _kernel.decode_chunk(written.data, 0)
     table = chunk.batches
@@ -247,7 +247,7 @@ def test_a_negative_horizon_sets_no_bit() -> None:
 @pytest.mark.parametrize("convert", [False, True])
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("packed", [False, True])
-def test_emptied(packed: bool, magic: int, convert: bool) -> None:  # noqa: FBT001
+def test_emptied(packed: bool, magic: int, convert: bool) -> None:
     """U-13: an empty v2 batch in its place, whatever the profile."""
     message = encode_legacy(52, b"k", b"v", magic=magic, timestamp=T + 9)
     data = (_v1(1) if magic else _v0(1)) if packed else message
@@ -289,7 +289,7 @@ def test_actions_that_do_not_fit() -> None:
 
 
 @pytest.mark.parametrize("convert", [False, True])
-def test_a_negative_timestamp_is_refused(convert: bool) -> None:  # noqa: FBT001
+def test_a_negative_timestamp_is_refused(convert: bool) -> None:
     """C-54: below -1, and only if it survives; the record is named."""
     inner = encode_legacy(0, b"a", b"1", timestamp=T) + encode_legacy(1, b"b", b"1", timestamp=-2)
     assert len(_rewrite(encode_wrapper(52, inner), [True, False], ACTION_REBUILD, convert=convert)) == 1
