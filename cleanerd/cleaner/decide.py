@@ -15,7 +15,15 @@ from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
-from cleanerd.policy.retain import ACTION_MASK, BATCH_REBUILT, RecordEvidence, Retention, end_of_group, retain
+from cleanerd.policy.retain import (
+    ACTION_MASK,
+    BATCH_REBUILT,
+    RecordEvidence,
+    Retention,
+    closing_action,
+    end_of_group,
+    retain,
+)
 from cleanerd.policy.transaction import OpenTransactions
 
 if TYPE_CHECKING:
@@ -34,7 +42,8 @@ MAP_ENTRY_BYTES = 16
 class SegmentDecision:
     """What stays of one source segment; all that the rewrite needs of the decision.
 
-    ``actions`` treats the segment as one in the middle of a group; :meth:`actions_at` knows about ends (U-13).
+    ``actions`` treats the segment as one in the middle of a group; :meth:`actions_at` knows about ends (U-13), where a
+    last batch of which nothing stays gets the action ``closing``.
     ``last_written_offset`` is where it ends when it ends a group. ``legacy_batches``: v0 and v1 ones among its batches.
     """
 
@@ -50,7 +59,7 @@ class SegmentDecision:
     aborted: int
     markers: int
     txn_entries: NDArray[np.void]
-    last_batch_records: int
+    closing: int
     last_written_offset: int
     legacy_batches: int
     outcome: Outcome
@@ -58,7 +67,7 @@ class SegmentDecision:
     def actions_at(self, *, ends_group: bool) -> NDArray[np.uint8]:
         """[b] uint8: the batch actions for a rewrite; ``ends_group``: this is the group's last non-empty source."""
         if ends_group and len(self.actions):
-            return end_of_group(self.actions, self.last_batch_records)
+            return end_of_group(self.actions, self.closing)
         return self.actions
 
 
@@ -172,7 +181,11 @@ def _decide_segment(
         evidence.batch_flags(),
     )
     counts = np.diff(first_record)
-    last_batch_records = int(counts[-1]) if len(counts) else 0
+    closing = closing_action(
+        int(counts[-1]) if len(counts) else 0,
+        evidence.last_max_timestamp_ms,
+        at_bound=evidence.last_offset + 1 == evidence.bound_offset,
+    )
     segment = evidence.source.segment
     return SegmentDecision(
         source=evidence.source,
@@ -187,10 +200,10 @@ def _decide_segment(
         aborted=retention.aborted,
         markers=retention.markers,
         txn_entries=txn_entries,
-        last_batch_records=last_batch_records,
+        closing=closing,
         last_written_offset=_last_written_offset(evidence, retention),
         legacy_batches=evidence.legacy_batches,
-        outcome=_outcome(evidence, retention, counts, len(txn_entries)),
+        outcome=_outcome(evidence, retention, counts, len(txn_entries), closing),
     )
 
 
@@ -219,7 +232,9 @@ def _newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> ND
     return newest
 
 
-def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], txn_entries: int) -> Outcome:
+def _outcome(
+    evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], txn_entries: int, closing: int
+) -> Outcome:
     """What grouping has to know; the size of rebuilt batches is their size times the share of records kept.
 
     A v0 or v1 batch that becomes v2 gets a header for it.
@@ -227,7 +242,8 @@ def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np
     actions = retention.actions
     closing_bytes = 0
     if len(actions):
-        actions = end_of_group(actions, int(counts[-1]))
+        # A batch that was emptied long ago and still has its time is no reason to write the segment again.
+        actions = end_of_group(actions, closing if counts[-1] else ACTION_COPY)
         closing_bytes = HEADER_BYTES if retention.actions[-1] == ACTION_DROP else 0
     sizes = evidence.sizes()
     copied = actions == ACTION_COPY
@@ -238,7 +254,7 @@ def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np
     written_bytes = (
         int(sizes[copied].sum())
         + int((HEADER_BYTES + payload * share).sum())
-        + HEADER_BYTES * int(np.count_nonzero(actions == ACTION_EMPTY))
+        + HEADER_BYTES * int(np.count_nonzero((actions & ACTION_MASK) == ACTION_EMPTY))
     )
     return Outcome(
         base=evidence.source.base,

@@ -15,6 +15,9 @@ pub const ACTION_COPY: u8 = 1;
 pub const ACTION_REBUILD: u8 = 2;
 pub const ACTION_EMPTY: u8 = 3;
 pub const ACTION_SET_HORIZON: u8 = 0x10;
+/// Only with `ACTION_EMPTY`: the batch's time goes too.
+pub const ACTION_TIMELESS: u8 = 0x20;
+pub(crate) const ACTION_EMPTY_TIMELESS: u8 = ACTION_EMPTY | ACTION_TIMELESS;
 pub(crate) const ACTION_REBUILD_SET_HORIZON: u8 = ACTION_REBUILD | ACTION_SET_HORIZON;
 
 /// After a batch that brings the output to this size the call ends.
@@ -109,9 +112,10 @@ impl Rewrite<'_> {
         match self.next_action()? {
             ACTION_DROP => self.flush(walk.consumed),
             ACTION_COPY => self.copy(header, batch, walk.consumed).map_err(|reason| walk.corrupt(reason))?,
-            ACTION_EMPTY => {
+            action @ (ACTION_EMPTY | ACTION_EMPTY_TIMELESS) => {
                 self.flush(walk.consumed);
-                self.empty(header, batch).map_err(|reason| walk.corrupt(reason))?;
+                let timeless = action == ACTION_EMPTY_TIMELESS;
+                self.empty(header, batch, timeless).map_err(|reason| walk.corrupt(reason))?;
             }
             action @ (ACTION_REBUILD | ACTION_REBUILD_SET_HORIZON) => {
                 self.flush(walk.consumed);
@@ -181,12 +185,15 @@ impl Rewrite<'_> {
     }
 
     /// The header alone (F-2.5): it keeps the place of the batch in offsets, sequences and transactions.
-    fn empty(&mut self, header: &Header, batch: &[u8]) -> Result<(), Reason> {
+    ///
+    /// `timeless`: the largest timestamp becomes 0, below every one that is searched for.
+    fn empty(&mut self, header: &Header, batch: &[u8], timeless: bool) -> Result<(), Reason> {
         self.verify(header, batch)?;
         let start = self.begin_batch();
         let emptied = Header {
             attributes: header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL),
             base_timestamp: header::NONE,
+            max_timestamp: if timeless { 0 } else { header.max_timestamp },
             record_count: 0,
             ..header.clone()
         };

@@ -240,8 +240,8 @@ def _rebuild(header: Header, batch: bytes, keep: list[bool], horizon: int, limit
 
 def _allowed(header: Header, *, convert_legacy: bool) -> tuple[int, ...]:
     if header.magic == 2:
-        return 0, 1, 2, 3, 0x12
-    return (0, 2, 3, 0x12) if convert_legacy else (0, 1, 2, 3)
+        return 0, 1, 2, 3, 0x12, 0x23
+    return (0, 2, 3, 0x12, 0x23) if convert_legacy else (0, 1, 2, 3, 0x23)
 
 
 def _legacy(
@@ -260,8 +260,9 @@ def _legacy(
         raise ValueError(keep)
     if action == 1:
         written.add(real, batch)
-    elif action == 3:
-        empty = replace(real, magic=2, attributes=real.attributes & 8, record_count=0)
+    elif action in (3, 0x23):
+        latest = 0 if action & 0x20 else real.max_timestamp
+        empty = replace(real, magic=2, attributes=real.attributes & 8, max_timestamp=latest, record_count=0)
         written.add(empty, _encode(empty, b""))
     elif action:
         kept = kept_of(opened, keep)
@@ -313,8 +314,14 @@ def rewrite_chunk(
                     check_crc(header, batch)
                 if action == 1:
                     written.add(header, batch)
-                elif action == 3:
-                    empty = replace(header, attributes=header.attributes & 0x38, base_timestamp=-1, record_count=0)
+                elif action in (3, 0x23):
+                    empty = replace(
+                        header,
+                        attributes=header.attributes & 0x38,
+                        base_timestamp=-1,
+                        max_timestamp=0 if action & 0x20 else header.max_timestamp,
+                        record_count=0,
+                    )
                     written.add(empty, _encode(empty, b""))
                 elif action:
                     written.add(*_rebuild(header, batch, keep[first:], horizon, max_unpacked))
