@@ -68,6 +68,17 @@ def test_plan_is_exact(tmp_path: Path, shell: Shell) -> None:
     assert "2 batches of message format v0 or v1" in planned["exact"]["notes"][0]
 
 
+def test_explain(tmp_path: Path, shell: Shell) -> None:
+    """R534-4: it says how their tombstones are timed, and nothing of it where there are none."""
+    new = Partition({0: keyed_batch(0, [("a", "1")]), 1: b""})
+    path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: OLD, 5: b""}), "orders-1": new})
+    for partition, expected in (("orders-0", 1), ("orders-1", 0)):
+        answer = shell("explain", partition, path, "--json", "--set", "topics.orders.cleanup.policy=compact")
+        notes = [note for note in answer.json["notes"] if "v0 or v1" in note]
+        assert len(notes) == expected
+        assert all("1 segments" in note and "modification times" in note for note in notes)
+
+
 def facts(*assignments: str, highest: int | None, node_id: int | None = 1) -> BrokerFacts:
     levels = {} if highest is None else {"metadata.version": (1, highest)}
     metadata = ClusterMetadata(

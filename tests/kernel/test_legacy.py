@@ -260,6 +260,13 @@ def test_emptied(packed: bool, magic: int, convert: bool) -> None:
     assert written.records_read == (3 if packed else 1)
 
 
+def test_emptied_without_its_time() -> None:
+    """U-13: a batch that only closes its group has the largest timestamp 0."""
+    written = _rewrite(_v1(1, append_time=True), [False] * 3, ACTION_EMPTY | _kernel.ACTION_TIMELESS)
+    assert written.max_timestamp.tolist() == [0]
+    assert _kernel.scan_headers(written.data, 0).attributes.tolist() == [8]
+
+
 def test_counting_what_goes() -> None:
     """The bits of the batch behind a dropped or copied wrapper are the right ones."""
     data = _v1(2) + _v0(3)[:0] + encode_legacy(60, b"x", b"y") + keyed_batch(61, [("a", "1"), ("b", "2")])
