@@ -26,7 +26,8 @@ class Turn:
     begins where the round before ended, or at ``first_dirty_offset`` (first turn only: it is the checkpoint that both
     find), or at the log start with ``from_start``. ``bound_offset`` is the high watermark. ``map_keys`` is how many
     keys Kafka's map takes, so that its round ends early and ours is told to end there too (``--up-to``). ``swapped``:
-    before this round the two change places, so that each cleans what the other has made.
+    before this round the two change places, so that each cleans what the other has made. ``stable_offset``: where the
+    oldest transaction that is open by now began; Kafka's cleaner is told, ours has to find out (S-04).
     """
 
     now_ms: int = NOW
@@ -36,6 +37,12 @@ class Turn:
     bound_offset: int | None = None
     map_keys: int | None = None
     swapped: bool = False
+    stable_offset: int | None = None
+
+    @property
+    def limit_offset(self) -> int | None:
+        """What holds the round back before the active segment, if anything does."""
+        return min((limit for limit in (self.bound_offset, self.stable_offset) if limit is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)

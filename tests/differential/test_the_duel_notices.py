@@ -11,9 +11,19 @@ import pytest
 from cleanerd.apply import offline
 from cleanerd.cleaner import decide as deciding
 from cleanerd.cleaner import evidence, rewrite
+from cleanerd.cleaner import index as indexing
 from cleanerd.policy import retain as retention
 from cleanerd.policy import tombstone
-from tests.differential import test_first_dirty, test_offsets, test_partial, test_producers, test_tombstones
+from cleanerd.policy.producer import LastRecords
+from cleanerd.policy.transaction import AbortedTransactions, OpenTransactions
+from tests.differential import (
+    test_first_dirty,
+    test_offsets,
+    test_partial,
+    test_producers,
+    test_tombstones,
+    test_transactions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +42,7 @@ CELLS = {
         *test_partial.CELLS,
         *test_producers.CELLS,
         *test_tombstones.CELLS,
+        *test_transactions.CELLS,
     )
 }
 
@@ -60,7 +71,38 @@ def _none_beyond(right: Any) -> Any:
 
 
 def _without_producers(found: Any) -> Any:
-    return replace(found, last_data_offsets=())
+    return LastRecords.of(data_offsets=(), marker_epochs=()), found[1]
+
+
+def _without_markers(found: Any) -> Any:
+    last_records, damaged = found
+    return LastRecords.of(data_offsets=last_records.data_offsets.tolist(), marker_epochs=()), damaged
+
+
+def _every_batch(_: Any) -> Any:
+    return lambda _self, batches: np.ones(len(batches), dtype=np.bool_)
+
+
+def _below_the_bound(right: Any) -> Any:
+    """As one that reads the indexes of the cleaned segments only (U-12)."""
+
+    def wrong(log: Any, bound: int) -> Any:
+        entries = right(log, bound).entries
+        return AbortedTransactions(entries[entries["last_offset"] < bound])
+
+    return wrong
+
+
+def _forgetful(_: Any) -> Any:
+    """As one that begins anew with every segment (C-33)."""
+    return lambda _self, events: right_ended(OpenTransactions(), events)
+
+
+def _indexed_all_the_same(right: Any) -> Any:
+    return lambda chunk, rows: right(chunk, replace(rows, excluded=np.zeros_like(rows.excluded)))
+
+
+right_ended = OpenTransactions.ended
 
 
 def _all_dirty(found: Any) -> Any:
@@ -81,9 +123,17 @@ MISTAKES = [
     Mistake("tombstones", evidence, _result(np.zeros_like), "a batch of one tombstone"),
     Mistake("LONG_MAX", tombstone, lambda right: right - 1, "the last horizon that fits (C-50)"),
     Mistake("bits_from", retention, _none_beyond, "expired tombstones beyond the end stay (C-45.1)"),
-    Mistake("read_producers", offline, _result(_without_producers), "a superseded last batch stays, lz4"),
-    Mistake("protected", evidence, _result(np.ones_like), "only the last batch is protected (C-39.1)"),
-    Mistake("protected", evidence, _result(np.ones_like), "when it expires"),
+    Mistake("read_last_records", offline, _result(_without_producers), "a superseded last batch stays, lz4"),
+    Mistake("protect", LastRecords, _every_batch, "only the last batch is protected (C-39.1)"),
+    Mistake("protect", LastRecords, _every_batch, "when it expires"),
+    Mistake("read_last_records", offline, _result(_without_markers), "only markers are known: the epoch's one stays"),
+    Mistake("read_aborted", offline, _below_the_bound, "aborted, the marker in the active segment"),
+    Mistake("read_aborted", offline, _below_the_bound, "U-12: data at 10, another open from 60, abort marker at 100"),
+    Mistake("ended", OpenTransactions, _forgetful, "row: an aborted transaction over two segments"),
+    Mistake("ended", OpenTransactions, _result(np.ones_like), "an empty transaction's marker at its horizon"),
+    Mistake("ended", OpenTransactions, _result(np.zeros_like), "committed"),
+    Mistake("covers", AbortedTransactions, _result(np.zeros_like), "aborted"),
+    Mistake("keyed_rows", indexing, _indexed_all_the_same, "aborted data shadows nothing (C-19)"),
     Mistake("end_of_group", deciding, lambda _: lambda actions, __: actions, "the last batch is keyless"),
     Mistake("survey", offline, _result(_all_dirty), "first dirty inside a batch, between its duplicates (6)"),
     Mistake("make_plan", offline, _result(_one_less), "inside a batch: 3 keys, up to 3"),

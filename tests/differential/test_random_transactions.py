@@ -1,0 +1,100 @@
+"""Random logs full of transactions. A failure names its seed; SEED=n plays that one alone."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.differential.duel import play
+from tests.differential.random_transactions import ROUNDS, random_transactions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.differential.duel import Outcome
+    from tests.differential.history import Turn
+    from tests.kafka.judge import Judge
+
+pytestmark = pytest.mark.kafka
+
+FIXED = range(1, 33)
+LONG = range(1001, 1271)
+DRAWN = 8
+DRAWN_LONG = 30
+FEATURES = 13
+"""Of ``_features``, and that Kafka changed something at all."""
+
+
+def _features(outcome: Outcome, last: Turn | None) -> dict[str, bool]:
+    """What Kafka did in a round, and how ours came out."""
+    markers = {batch.base for batch in outcome.before.batches if batch.control and batch.count}
+    entries = sum(len(segment.txn_index or ()) for segment in outcome.before.segments)
+    return {
+        "dropped aborted data": outcome.ours.dropped.aborted > 0,
+        "dropped superseded data": outcome.ours.dropped.superseded > 0,
+        "dropped markers": bool(markers & outcome.gone()),
+        "emptied markers": bool(markers & outcome.emptied()),
+        "emptied data batches": bool(outcome.emptied() - markers),
+        "set a marker's horizon": bool(markers & set(outcome.horizons())),
+        "dropped index entries": len(outcome.aborted()) < entries,
+        "kept index entries": bool(outcome.aborted()),
+        "held back by an open transaction": outcome.turn.stable_offset is not None,
+        "ended early": outcome.turn.map_keys is not None and outcome.kafka.buffer_utilization == 0.5,
+        "cleaned what the other had made": outcome.turn.swapped,
+        "a fourth round": outcome.turn == last,
+    }
+
+
+def _play_all(judge: Judge, work: Path, seeds: list[int]) -> Counter[str]:
+    """Play them all; returns how many rounds had each feature, and how many histories Kafka changed."""
+    seen: Counter[str] = Counter()
+    for seed in seeds:
+        history = random_transactions(seed)
+        if not history.turns:
+            continue  # the first segment has a transaction that is never ended
+        try:
+            outcomes = play(judge, work / str(seed), history)
+        except BaseException as error:
+            error.add_note(f"this was random transactional history {seed}; again with SEED={seed}")
+            raise
+        fourth = history.turns[ROUNDS - 1] if len(history.turns) == ROUNDS else None
+        for outcome in outcomes:
+            seen.update(name for name, there in _features(outcome, fourth).items() if there)
+        changed = any(outcome.dropped() or outcome.gone() for outcome in outcomes)
+        seen["histories that Kafka changed"] += changed
+    return seen
+
+
+def _drawn(count: int) -> list[int]:
+    return [random.SystemRandom().randrange(2**32) for _ in range(count)]
+
+
+def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
+    """C-18, C-19, C-33..C-43, C-69: whatever the transactions, as Kafka's; and every feature is met with (U-26)."""
+    alone = os.environ.get("SEED")
+    seen = _play_all(judge_43, work, [int(alone)] if alone else list(FIXED))
+    assert alone or len(seen) == FEATURES, seen
+    assert alone or seen["histories that Kafka changed"] > 0.6 * len(FIXED), seen
+
+
+def test_new_seeds(judge_43: Judge, work: Path) -> None:
+    """The same with seeds that nobody has tried."""
+    assert _play_all(judge_43, work, _drawn(DRAWN))["histories that Kafka changed"]
+
+
+@pytest.mark.parametrize("seed", range(3001, 3007))
+def test_as_39(judge_39: Judge, work: Path, seed: int) -> None:
+    """Section 13: Kafka 3.9 decides the same."""
+    _play_all(judge_39, work, [seed])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_many_seeds(judge_43: Judge, work: Path) -> None:
+    """Hundreds of them, a tenth of them new."""
+    seen = _play_all(judge_43, work, [*LONG, *_drawn(DRAWN_LONG)])
+    assert seen["histories that Kafka changed"] > 0.6 * len(LONG), seen
