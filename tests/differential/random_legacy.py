@@ -38,6 +38,22 @@ def random_legacy_history(seed: int, *, rounds: int) -> History:
     return replace(history, segments=tuple(segments), turns=history.turns[:rounds])
 
 
+def with_old_batches(history: History, seed: int) -> History:
+    """The history with most of the batches that have no producer in an old format, but for the last of a segment."""
+    rng = random.Random(seed)
+    segments = tuple(
+        replace(
+            segment,
+            batches=tuple(
+                _aged(rng, each) if row < len(segment.batches) - 1 and rng.random() < 0.7 else each
+                for row, each in enumerate(segment.batches)
+            ),
+        )
+        for segment in history.segments
+    )
+    return replace(history, segments=segments)
+
+
 def _aged(rng: random.Random, batch: Batch) -> Batch:
     """The batch as an old client or broker would have written it, if it could have."""
     if not batch.records or batch.marker is not None or batch.transactional or batch.producer_id != -1:

@@ -15,7 +15,8 @@ from tests.differential import duel
 from tests.differential.cell import Cell, parameters
 from tests.differential.duel import NAME, Outcome, clean_ours, prepare
 from tests.differential.history import DAY_MS, NOW, T0, History, Turn, batch, log
-from tests.differential.random_legacy import random_legacy_history
+from tests.differential.random_legacy import random_legacy_history, with_old_batches
+from tests.differential.random_transactions import random_transactions
 from tests.kafka.judge import JudgeError
 from tests.kafka.log_spec import Batch, Codec, Record, Round, Segment, ToLoad
 from tests.support.logs import LZ4, encode_legacy, encode_wrapper
@@ -416,6 +417,18 @@ def test_random_converted(judge_43: Judge, work: Path) -> None:
 def test_random_kept(judge_39: Judge, work: Path) -> None:
     """One round each against 3.9: later ones may differ in the times of the files (U-18)."""
     _play_all(judge_39, work, range(6001, 6025), rounds=1)
+
+
+@pytest.mark.parametrize(("profile", "rounds"), [("judge_43", None), ("judge_39", 1)])
+def test_beside_transactions(request: pytest.FixtureRequest, work: Path, profile: str, rounds: int | None) -> None:
+    """Random transactions with old batches between them."""
+    judge: Judge = request.getfixturevalue(profile)
+    old = 0
+    for seed in range(1, 13):
+        history = with_old_batches(random_transactions(seed), seed)
+        first, *_ = duel.play(judge, work / str(seed), replace(history, turns=history.turns[:rounds]))
+        old += bool(_old_offsets(first.before))
+    assert old >= 6
 
 
 @pytest.mark.long
