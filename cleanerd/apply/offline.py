@@ -28,7 +28,7 @@ from cleanerd.apply.swap import finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
 from cleanerd.cleaner.manifest import Manifest, StagedGroup, write_manifest
-from cleanerd.cleaner.plan import CleaningPlan, Source, fingerprint, new_hash_key, new_plan_id
+from cleanerd.cleaner.plan import CleaningPlan, Source, fingerprint, legacy_horizon_ms, new_hash_key, new_plan_id
 from cleanerd.cleaner.result import CleaningResult, Dropped
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, quarantined, survey
@@ -39,7 +39,6 @@ from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, St
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.producers import read_last_records
 from cleanerd.log.read import SegmentReader
-from cleanerd.policy import legacy
 from cleanerd.policy.grouping import Limits
 
 if TYPE_CHECKING:
@@ -173,14 +172,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         delete_retention_ms=config.delete_retention_ms,
         last_records=last_records,
         aborted=read_aborted(log, found.bounds.bound.offset),
-        legacy_horizon_ms=legacy.horizon_ms(
-            [
-                source.segment.mtime_ns // 1_000_000
-                for source in sources
-                if source.base < found.bounds.first_dirty_offset
-            ],
-            config.delete_retention_ms,
-        ),
+        legacy_horizon_ms=legacy_horizon_ms(sources, found.bounds.first_dirty_offset, config.delete_retention_ms),
         convert_legacy=means.convert_legacy,
         max_message_bytes=config.max_message_bytes,
         limits=Limits(

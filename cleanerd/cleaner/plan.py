@@ -16,6 +16,7 @@ import numpy as np
 
 from cleanerd import __version__
 from cleanerd.format.names import TopicPartition
+from cleanerd.policy import legacy
 from cleanerd.policy.transaction import AbortedTransactions
 
 if TYPE_CHECKING:
@@ -110,6 +111,12 @@ _CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (np.ndarray, np.ndarray.tolist),
     (AbortedTransactions, lambda aborted: aborted.entries[["producer_id", "first_offset", "last_offset"]].tolist()),
 )
+
+
+def legacy_horizon_ms(sources: tuple[Source, ...], first_dirty_offset: int, delete_retention_ms: int) -> int:
+    """The plan's, from the segments that begin in the clean part (C-30)."""
+    clean = [source for source in sources if source.base < first_dirty_offset]
+    return legacy.horizon_ms([source.segment.mtime_ns // 1_000_000 for source in clean], delete_retention_ms)
 
 
 def new_plan_id() -> str:
