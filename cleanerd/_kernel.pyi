@@ -73,8 +73,9 @@ class KernelBugError(Exception):
 class Batches:
     """The batch table. All columns have ``b`` rows, ``first_record`` has ``b + 1``.
 
-    Legacy batches (``magic`` 0 and 1) appear with their frame only: ``base_offset == last_offset`` = the offset in
-    the frame, no records, the other columns -1; ``attributes`` is theirs.
+    Legacy batches (``magic`` 0 and 1): ``attributes`` are codec and timestamp type, ``max_timestamp`` is that of the
+    message or wrapper, the other columns are -1. ``scan_headers`` unpacks nothing, so there ``base_offset ==
+    last_offset`` = the offset in the frame, and there are no records.
     """
 
     @property
@@ -111,6 +112,10 @@ class Batches:
     def first_record(
         self,
     ) -> NDArray[np.uint32]: ...  # [b + 1], into the record table; the difference is the record count
+    @property
+    def mixed_magic(
+        self,
+    ) -> NDArray[np.uint32]: ...  # [m], rows of wrappers of which a message has not their own magic (KAFKA-4298)
     @property
     def consumed(self) -> int: ...
     """Bytes of whole batches read: the next chunk starts at ``position + consumed``."""
@@ -150,7 +155,7 @@ def scan_headers(data: NDArray[np.uint8], position: int, *, verify_crc: bool = F
     Raises:
         CorruptLogError: a size below the smallest batch, a magic other than 0, 1, 2, a negative record count, an
         offset delta
-            below zero, a wrong CRC-32C (``verify_crc``, magic 2).
+            below zero, a wrong CRC-32C or CRC-32 (``verify_crc``).
     """
 
 def decode_chunk(
@@ -170,7 +175,9 @@ def decode_chunk(
         CorruptLogError: what scan_headers raises, and: unknown codec, damaged compressed data, more than
         ``max_unpacked``, a
             record that does not use exactly its length, offset deltas that do not rise strictly or pass the last
-            offset, a record count that the bytes do not bear out.
+            offset, a record count that the bytes do not bear out; of a wrapper: no value, nothing whole in it, another
+            wrapper in it, offsets that do not rise strictly or pass the wrapper's, a wrong CRC-32 inside. A message
+            that is cut at the end of a wrapper is passed over, as Kafka does.
     """
 
 @final
@@ -254,6 +261,7 @@ def rewrite_chunk(
     actions: NDArray[np.uint8],
     *,
     delete_horizon: int = -1,
+    convert_legacy: bool = False,
     verify_crc: bool = True,
     max_unpacked: int = 1073741824,
 ) -> Written:
@@ -264,11 +272,14 @@ def rewrite_chunk(
     default level. A negative ``delete_horizon`` with ACTION_SET_HORIZON rebuilds without the bit (C-50). Stops early,
     between batches, when the output grows large.
 
+    Rebuilt legacy batches keep their format (F-3.2) or become v2 (F-3.3, ``convert_legacy``); an emptied one becomes an
+    empty v2 batch (U-13). Wrappers are unpacked whatever becomes of them, to count their records.
+
     Raises:
         CorruptLogError: as decode_chunk, for the batches that are copied, rebuilt or emptied; also what C-54 lists.
         ValueError: fewer actions or keep bits than batches or records, an unknown action, REBUILD that keeps no
         record,
-            anything but DROP or COPY for a legacy batch.
+            COPY of a legacy batch with ``convert_legacy``, ACTION_SET_HORIZON of one without.
     """
 
 @final

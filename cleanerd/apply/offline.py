@@ -28,7 +28,7 @@ from cleanerd.apply.swap import finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
 from cleanerd.cleaner.manifest import Manifest, StagedGroup, write_manifest
-from cleanerd.cleaner.plan import CleaningPlan, Source, fingerprint, new_hash_key, new_plan_id
+from cleanerd.cleaner.plan import CleaningPlan, Source, fingerprint, legacy_horizon_ms, new_hash_key, new_plan_id
 from cleanerd.cleaner.result import CleaningResult, Dropped
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, survey
@@ -150,6 +150,8 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         delete_retention_ms=config.delete_retention_ms,
         last_records=last_records,
         aborted=read_aborted(log, found.bounds.bound.offset),
+        legacy_horizon_ms=legacy_horizon_ms(sources, found.bounds.first_dirty_offset, config.delete_retention_ms),
+        convert_legacy=means.convert_legacy,
         max_message_bytes=config.max_message_bytes,
         limits=Limits(
             segment_bytes=config.segment_bytes,
@@ -162,7 +164,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         map_load=means.map_load,
         chunk_bytes=means.chunk_bytes,
         max_unpacked_bytes=means.max_unpacked_bytes,
-        origins=tuple(sorted(config.origins.items())),
+        origins=tuple(sorted({**config.origins, "cleanerd.broker.version": means.profile_origin}.items())),
         notes=tuple(f"producer snapshot passed over: {damage}" for damage in damaged_snapshots),
     )
 
@@ -212,7 +214,7 @@ def _carry_out(
             "rewrite": cleaning.totals.rewrite_seconds,
             "apply": apply_seconds,
         },
-        notes=(*blank.notes, *plan.notes, *_oversize_note(cleaning)),
+        notes=(*blank.notes, *plan.notes, *_oversize_note(cleaning), *cleaning.legacy_note()),
     )
     remember(locked, found, plan, after, result)
     return result

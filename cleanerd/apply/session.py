@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Means:
     """What a cleaning may use, the same for every partition; from the settings.
 
-    ``workers`` is how many threads read and rewrite inside one partition.
+    ``convert_legacy``: v0 and v1 batches become v2 (U-18), as ``profile_origin`` says. ``workers`` is how many
+    threads read and rewrite inside one partition.
     """
 
     map_bytes: int
@@ -26,6 +27,8 @@ class Means:
     disk_reserve_bytes: int | None
     producer_id_expiration_ms: int
     lease_required: bool
+    convert_legacy: bool = True
+    profile_origin: str = "default"
     workers: int = 1
 
 

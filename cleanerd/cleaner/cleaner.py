@@ -80,6 +80,18 @@ class Cleaning:
             self._decision = decide(self.plan, Decoder(self.plan, self.pool, self._progress.advance))
         return self._decision
 
+    def legacy_note(self) -> tuple[str, ...]:
+        """What becomes of message formats v0 and v1, if there are any."""
+        count = sum(segment.legacy_batches for segment in self.decision.segments)
+        if not count:
+            return ()
+        form = "what is rewritten of them becomes v2" if self.plan.convert_legacy else "they keep their format"
+        told = (
+            f"{count} batches of message format v0 or v1: {form} (cleanerd.broker.version), and their tombstones are "
+            "timed by the modification times of the segments (R534-4)"
+        )
+        return (told,)
+
     def groups(self) -> list[Group]:
         """Which sources become one segment; sources in no group stay as they are."""
         return group([segment.outcome for segment in self.decision.segments], self.plan.limits)

@@ -15,7 +15,15 @@ from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
-from cleanerd.policy.retain import ACTION_MASK, RecordEvidence, Retention, closing_action, end_of_group, retain
+from cleanerd.policy.retain import (
+    ACTION_MASK,
+    BATCH_REBUILT,
+    RecordEvidence,
+    Retention,
+    closing_action,
+    end_of_group,
+    retain,
+)
 from cleanerd.policy.transaction import OpenTransactions
 
 if TYPE_CHECKING:
@@ -36,6 +44,7 @@ class SegmentDecision:
 
     ``marks`` are places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
     :meth:`actions_at` knows about ends (U-13), where a last batch of which nothing stays gets the action ``closing``.
+    ``last_written_offset`` is where it ends when it ends a group. ``legacy_batches``: v0 and v1 ones among its batches.
     """
 
     source: Source
@@ -52,6 +61,8 @@ class SegmentDecision:
     markers: int
     txn_entries: NDArray[np.void]
     closing: int
+    last_written_offset: int
+    legacy_batches: int
     outcome: Outcome
 
     def actions_at(self, *, ends_group: bool) -> NDArray[np.uint8]:
@@ -79,7 +90,7 @@ def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
     """Phases 1 and 2, in as many shards as the map's size asks for; the result does not depend on their number (OP-2).
 
     Raises:
-        UnsupportedLogError, CorruptionError: see ``SegmentEvidence.add``.
+        CorruptionError: see ``SegmentEvidence.add``.
         CleanerdError: the distinct keys do not fit even the largest number of shards.
     """
     offset_map = OffsetMap(map_bytes(plan), load=plan.map_load)
@@ -192,8 +203,20 @@ def _decide_segment(
         markers=retention.markers,
         txn_entries=txn_entries,
         closing=closing,
-        outcome=_outcome(evidence, retention, counts, closing, len(txn_entries)),
+        last_written_offset=_last_written_offset(evidence, retention),
+        legacy_batches=evidence.legacy_batches,
+        outcome=_outcome(evidence, retention, counts, len(txn_entries), closing),
     )
+
+
+def _last_written_offset(evidence: SegmentEvidence, retention: Retention) -> int:
+    """The last offset of the segment's last batch, of a rebuilt v0 or v1 batch that of the last record kept."""
+    offsets = evidence.last_batch_offsets
+    if offsets is not None and retention.actions[-1] & ACTION_MASK == ACTION_REBUILD:
+        for row in range(evidence.records - 1, evidence.records - len(offsets) - 1, -1):
+            if int(retention.keep[row // 64]) >> row % 64 & 1:
+                return int(offsets[row - evidence.records])
+    return evidence.last_offset
 
 
 def _newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> NDArray[np.uint64]:
@@ -212,9 +235,12 @@ def _newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> ND
 
 
 def _outcome(
-    evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], closing: int, txn_entries: int
+    evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], txn_entries: int, closing: int
 ) -> Outcome:
-    """What grouping has to know; the size of rebuilt batches is their size times the share of records kept."""
+    """What grouping has to know; the size of rebuilt batches is their size times the share of records kept.
+
+    A v0 or v1 batch that becomes v2 gets a header for it.
+    """
     actions = retention.actions
     closing_bytes = 0
     if len(actions):
@@ -225,9 +251,11 @@ def _outcome(
     copied = actions == ACTION_COPY
     rebuilt = np.flatnonzero((actions & ACTION_MASK) == ACTION_REBUILD)
     share = retention.kept_by_batch[rebuilt] / counts[rebuilt]
+    old_header = np.where((evidence.batch_flags()[rebuilt] & BATCH_REBUILT) != 0, 0, HEADER_BYTES)
+    payload = np.maximum(sizes[rebuilt].astype(np.int64) - old_header, 0)
     written_bytes = (
         int(sizes[copied].sum())
-        + int((HEADER_BYTES + (sizes[rebuilt] - HEADER_BYTES) * share).sum())
+        + int((HEADER_BYTES + payload * share).sum())
         + HEADER_BYTES * int(np.count_nonzero((actions & ACTION_MASK) == ACTION_EMPTY))
     )
     return Outcome(

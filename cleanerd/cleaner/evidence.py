@@ -12,10 +12,11 @@ import numpy as np
 
 from cleanerd._kernel import FLAG_HAS_KEY
 from cleanerd.cleaner.bits import BitColumn
-from cleanerd.errors import CorruptionError, UnsupportedLogError
+from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.log.segment import BatchWitness
+from cleanerd.policy import legacy
 from cleanerd.policy.retain import (
     BATCH_ABORTED,
     BATCH_CONTROL,
@@ -24,7 +25,6 @@ from cleanerd.policy.retain import (
     BATCH_HAS_HORIZON,
     BATCH_PROTECTED,
 )
-from cleanerd.policy.supported import unsupported
 from cleanerd.policy.tombstone import expired, has_horizon, tombstones
 from cleanerd.policy.transaction import (
     ABORT,
@@ -66,6 +66,8 @@ class SegmentEvidence:
     """The facts of one source segment, gathered chunk by chunk in file order.
 
     ``dirty_from`` and ``dirty_to`` are the record numbers where the plan's dirty range begins and ends in this segment.
+    ``last_batch_offsets`` are the record offsets of the last batch if that is v0 or v1: rewritten it ends with the last
+    record that stays (F-3.2, F-3.3).
     """
 
     def __init__(self, plan: CleaningPlan, source: Source) -> None:
@@ -86,6 +88,8 @@ class SegmentEvidence:
         self.last_max_timestamp_ms = -1
         self.first_batch: BatchWitness | None = None
         self.last_batch: BatchWitness | None = None
+        self.legacy_batches = 0
+        self.last_batch_offsets: NDArray[np.int64] | None = None
         self.min_timestamp_ms = -1
         self.max_timestamp_ms = -1
 
@@ -103,7 +107,6 @@ class SegmentEvidence:
         """Take in the next chunk; returns which rows of its record table take part in the dirty range.
 
         Raises:
-            UnsupportedLogError: batches that this version does not clean.
             CorruptionError: offsets that do not ascend or leave the segment's range.
         """
         batches, records = chunk.batches, chunk.records
@@ -118,6 +121,10 @@ class SegmentEvidence:
         self.keyed.append((records.flags & FLAG_HAS_KEY) != 0)
         self.tombstone.append(tombstones(records.flags))
         self._remember_ends(batches)
+        self.legacy_batches += int(np.count_nonzero(batches.magic < 2))
+        if len(batches):
+            last_rows = records.offset[batches.first_record[-2] :]
+            self.last_batch_offsets = last_rows.copy() if batches.magic[-1] < 2 else None
         rows = ChunkRows(
             int(np.searchsorted(records.offset, self._plan.first_dirty_offset)),
             int(np.searchsorted(records.offset, self._plan.end_offset)),
@@ -152,6 +159,13 @@ class SegmentEvidence:
         flags[has_horizon(attributes)] |= BATCH_HAS_HORIZON
         flags[expired(attributes, batches.base_timestamp, self._plan.now_ms)] |= BATCH_EXPIRED
         flags[self._plan.last_records.protect(batches)] |= BATCH_PROTECTED
+        if (batches.magic < 2).any():
+            flags |= legacy.batch_flags(
+                batches,
+                mtime_ms=self.source.segment.mtime_ns // 1_000_000,
+                legacy_horizon_ms=self._plan.legacy_horizon_ms,
+                convert=self._plan.convert_legacy,
+            )
         if (attributes & (TRANSACTIONAL | CONTROL)).any():
             flags[(attributes & CONTROL) != 0] |= BATCH_CONTROL
             events = events_of(batches, self._plan.aborted, self._batches)
@@ -182,9 +196,6 @@ class SegmentEvidence:
 
     def _check(self, batches: _kernel.Batches) -> None:
         where = f"{self._plan.path}/{self.source.base:020d}.log"
-        reason = unsupported(batches)
-        if reason is not None:
-            raise UnsupportedLogError(reason, where=where)
         previous = np.concatenate([[max(self.last_offset, self.source.base - 1)], batches.last_offset[:-1]])
         bad = (batches.base_offset <= previous) | (batches.last_offset >= self.source.end)
         if bad.any():
@@ -197,9 +208,11 @@ class SegmentEvidence:
             )
 
     def _remember_ends(self, batches: _kernel.Batches) -> None:
+        # What the frame says: of v0 and v1 batches that is the last offset.
+        framed = np.where(batches.magic < 2, batches.last_offset, batches.base_offset)
         if self.first_batch is None:
-            self.first_batch = BatchWitness(int(batches.base_offset[0]), int(batches.crc[0]))
-        self.last_batch = BatchWitness(int(batches.base_offset[-1]), int(batches.crc[-1]))
+            self.first_batch = BatchWitness(int(framed[0]), int(batches.crc[0]))
+        self.last_batch = BatchWitness(int(framed[-1]), int(batches.crc[-1]))
         self.last_offset = int(batches.last_offset[-1])
         self.last_max_timestamp_ms = int(batches.max_timestamp[-1])
         known = batches.max_timestamp[batches.max_timestamp >= 0]

@@ -65,7 +65,7 @@ class DirtyIndex:
 
         Raises:
             MapFullError: the keys of this shard do not fit.
-            UnsupportedLogError, CorruptionError: see ``SegmentEvidence.add``.
+            CorruptionError: see ``SegmentEvidence.add``.
         """
         offset_map.clear()
         for row, source in enumerate(dirty_sources(self._plan)):

@@ -16,6 +16,7 @@ import numpy as np
 
 from cleanerd import __version__
 from cleanerd.format.names import TopicPartition
+from cleanerd.policy import legacy
 from cleanerd.policy.transaction import AbortedTransactions
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ class CleaningPlan:
     ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31).
     Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from ``end_offset`` on stay whatever
     they are (C-45.1). ``last_records`` is what active producers' state hangs on, ``aborted`` are the aborted
-    transactions up to the end of the log. ``hash_key`` makes the key hash of this plan unpredictable for producers.
+    transactions up to the end of the log. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1 tombstones
+    may go (C-30); ``convert_legacy``: what is kept in these formats becomes v2 (U-18). ``hash_key`` makes the key hash
+    of this plan unpredictable for producers.
     """
 
     plan_id: str
@@ -68,6 +71,8 @@ class CleaningPlan:
     delete_retention_ms: int
     last_records: LastRecords
     aborted: AbortedTransactions
+    legacy_horizon_ms: int
+    convert_legacy: bool
     max_message_bytes: int
     limits: Limits
     hash_key: bytes
@@ -106,6 +111,12 @@ _CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (np.ndarray, np.ndarray.tolist),
     (AbortedTransactions, lambda aborted: aborted.entries[["producer_id", "first_offset", "last_offset"]].tolist()),
 )
+
+
+def legacy_horizon_ms(sources: tuple[Source, ...], first_dirty_offset: int, delete_retention_ms: int) -> int:
+    """The plan's, from the segments that begin in the clean part (C-30)."""
+    clean = [source for source in sources if source.base < first_dirty_offset]
+    return legacy.horizon_ms([source.segment.mtime_ns // 1_000_000 for source in clean], delete_retention_ms)
 
 
 def new_plan_id() -> str:

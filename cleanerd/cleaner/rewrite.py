@@ -61,6 +61,7 @@ class WrittenSegment:
     records: int
     oversized: int
     last_offset: int
+    max_unpacked_bytes: int = 1 << 30
 
 
 class _Target:
@@ -70,6 +71,7 @@ class _Target:
         limits = plan.limits
         self._time_entries_max = limits.index_bytes // TIME_ENTRY_BYTES
         self._max_message_bytes = plan.max_message_bytes
+        self._max_unpacked_bytes = plan.max_unpacked_bytes
         self._output = output
         self.index = _kernel.IndexBuilder(
             base,
@@ -110,6 +112,7 @@ class _Target:
             records=self.records,
             oversized=self.oversized,
             last_offset=self.last_offset,
+            max_unpacked_bytes=self._max_unpacked_bytes,
         )
 
 
@@ -187,6 +190,7 @@ class _PartOfSource:
         self._keep = member.keep
         self._actions = actions
         self._horizon_ms = horizon_ms
+        self._convert_legacy = plan.convert_legacy
         self._max_unpacked = plan.max_unpacked_bytes
         self._batch = mark.batch
         self._record = mark.record
@@ -199,6 +203,7 @@ class _PartOfSource:
             self._record,
             self._actions[self._batch :],
             delete_horizon=self._horizon_ms,
+            convert_legacy=self._convert_legacy,
             max_unpacked=self._max_unpacked,
         )
         self._batch += written.batches_read

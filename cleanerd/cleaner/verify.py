@@ -36,10 +36,10 @@ def verify_staged(
         CleanerdError: they differ; nothing of the group may be used.
         CorruptionError: the staged bytes do not parse.
     """
-    seen = _Seen(f"{reader.path}/{staged.base:020d}.log")
+    seen = _Seen(f"{reader.path}/{staged.base:020d}.log", written.max_unpacked_bytes)
     for batches in reader.chunks(staged, seen.scan):
         seen.take(batches)
-    last_offset = max(member.outcome.last_offset for member in group)
+    last_offset = max(member.last_written_offset for member in group)
     expectations = (
         ("bytes", seen.position, written.log_bytes),
         ("CRC-32C of the file", seen.crc, written.log_crc32c),
@@ -55,8 +55,9 @@ def verify_staged(
 class _Seen:
     """What the walk over the staged file found."""
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, where: str, max_unpacked_bytes: int) -> None:
         self.where = where
+        self._max_unpacked_bytes = max_unpacked_bytes
         self.crc = 0
         self.records = 0
         self.last_offset = -1
@@ -67,6 +68,9 @@ class _Seen:
 
     def scan(self, data: NDArray[np.uint8], position: int) -> _kernel.Batches:
         batches = _kernel.scan_headers(data, position, verify_crc=True)
+        if (batches.magic < 2).any():
+            # How many messages a wrapper holds, and from which offset on, shows only when it is unpacked.
+            batches = _kernel.decode_chunk(data, position, max_unpacked=self._max_unpacked_bytes).batches
         self.crc = _kernel.crc32c(data[: batches.consumed], self.crc)
         return batches
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,16 @@ from cleanerd.cleaner.survey import Survey, survey
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes
 from cleanerd.cli.scope import broker_facts, compacted_partitions, parse_partitions, require_found, wishes_from
+from cleanerd.errors import CorruptionError
 from cleanerd.log.clean_point import PartitionState, StateStore
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.message_format import legacy_segments
+from cleanerd.log.read import SegmentReader
 
 if TYPE_CHECKING:
     from cleanerd.cli.output import Output
+
+GLANCE_BYTES = 4096
 
 
 @click.command("explain")
@@ -39,6 +45,7 @@ def explain(common: Common, partition: str, log_dir: Path, now_ms: int | None) -
         "now_ms": now_ms, "force": False, "first_dirty": None, "from_start": False, "up_to": None, "unclean": running,
     })  # fmt: skip
     found = survey(directory, target.name, config, store, wishes)
+    found = replace(found, notes=(*found.notes, *_old_formats(found)))
     state = store.load(directory, found.log)
     if common.output.as_json:
         common.output.json(_document(found, state, running=running))
@@ -46,6 +53,22 @@ def explain(common: Common, partition: str, log_dir: Path, now_ms: int | None) -
         _tell(common.output, found, state, running=running)
     for warning in store.warnings:
         common.output.warning(warning)
+
+
+def _old_formats(found: Survey) -> tuple[str, ...]:
+    """R534-4: how tombstones without a delete horizon are timed, if there are segments that can have some."""
+    try:
+        with SegmentReader.open(str(found.log.path), chunk_bytes=GLANCE_BYTES) as reader:
+            count = legacy_segments(found.log, reader)
+    except CorruptionError as error:
+        return (str(error),)
+    if not count:
+        return ()
+    told = (
+        f"{count} segments begin with message format v0 or v1, which has no delete horizon: how long its tombstones "
+        "stay is estimated from the modification times of the segments"
+    )
+    return (told,)
 
 
 def _document(found: Survey, state: PartitionState | None, *, running: bool) -> dict[str, Any]:

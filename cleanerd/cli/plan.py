@@ -49,6 +49,7 @@ class Saving:
     bytes_after: int
     groups: int
     peak_bytes: int
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,7 @@ def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, 
         bytes_after=sum(sizes) + idle + beyond,
         groups=len(groups),
         peak_bytes=max(sizes, default=0) + disk_reserve_bytes(means, found.config, str(found.log.path)),
+        notes=cleaning.legacy_note(),
     )
 
 
@@ -252,5 +254,6 @@ def _json(row: Row) -> dict[str, Any]:
             "bytes_after": row.saving.bytes_after,
             "groups": row.saving.groups,
             "peak_bytes": row.saving.peak_bytes,
+            "notes": list(row.saving.notes),
         }
     return document

@@ -21,6 +21,7 @@ from cleanerd.log.topic_config import (
     resolve_producer_id_expiration_ms,
     resolve_topic_config,
 )
+from cleanerd.policy import legacy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +65,7 @@ class BrokerFacts:
         expiration_ms, _ = resolve_producer_id_expiration_ms(
             settings_defaults=self.settings.broker_defaults(), **self._broker_layers()
         )
+        convert_legacy, profile_origin = self._profile()
         return Means(
             map_bytes=daemon.log_cleaner_dedupe_buffer_size,
             map_load=daemon.log_cleaner_io_buffer_load_factor,
@@ -72,6 +74,18 @@ class BrokerFacts:
             disk_reserve_bytes=daemon.cleanerd_disk_reserve,
             producer_id_expiration_ms=expiration_ms,
             lease_required=daemon.cleanerd_lease_probe == "required",
+            convert_legacy=convert_legacy,
+            profile_origin=profile_origin,
+        )
+
+    def _profile(self) -> tuple[bool, str]:
+        """Whether batches of message format v0 and v1 become v2, and who says so (U-18)."""
+        metadata = self.metadata
+        registration = None if metadata is None or self.node_id is None else metadata.brokers.get(self.node_id)
+        return legacy.converts(
+            self.settings.daemon.cleanerd_broker_version,
+            None if registration is None else registration.features.get(legacy.METADATA_VERSION),
+            None if metadata is None else metadata.features,
         )
 
     def _of_topic(self, topic: str) -> Mapping[str, str] | None:

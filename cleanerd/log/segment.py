@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchWitness:
-    """What identifies a batch in its segment: the offset it starts at and its stored CRC."""
+    """What identifies a batch in its segment: the offset in its frame and its stored CRC."""
 
     offset: int
     crc: int

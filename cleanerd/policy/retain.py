@@ -38,6 +38,10 @@ BATCH_ABORTED = 8
 BATCH_CONTROL = 16
 BATCH_ENDS_NOTHING = 32
 """A control batch of which no batch of its transaction is left (C-37: it can be discarded)."""
+BATCH_REBUILT = 64
+"""Written anew even if all of its records stay: its format is not the one to write (C-51)."""
+BATCH_NO_HORIZON = 128
+"""It stays in a format that has no delete horizon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,7 @@ class Retention:
 
 
 def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flags: NDArray[np.uint8]) -> Retention:
-    """Decide one segment of v2 batches under the ``offset`` strategy.
+    """Decide one segment under the ``offset`` strategy.
 
     Args:
         records: bitmaps over the segment's ``n = first_record[b]`` records.
@@ -113,12 +117,12 @@ def _actions(
 ) -> NDArray[np.uint8]:
     count = np.diff(first_record)
     actions = np.full(len(kept), ACTION_REBUILD, dtype=np.uint8)
-    actions[kept == count] = ACTION_COPY
+    actions[(kept == count) & ((batch_flags & BATCH_REBUILT) == 0)] = ACTION_COPY
     actions[kept == 0] = ACTION_DROP
     retained = (kept == 0) & ((batch_flags & BATCH_PROTECTED) != 0)
     actions[retained] = emptied(count[retained])
     waits = (kept_tombstones > 0) | ((kept > 0) & ((batch_flags & BATCH_ENDS_NOTHING) != 0))
-    actions[waits & ((batch_flags & BATCH_HAS_HORIZON) == 0)] = ACTION_REBUILD | ACTION_SET_HORIZON
+    actions[waits & ((batch_flags & (BATCH_HAS_HORIZON | BATCH_NO_HORIZON)) == 0)] = ACTION_REBUILD | ACTION_SET_HORIZON
     return actions
 
 

@@ -40,6 +40,7 @@ class Kind:
     writes_none: bool = False
 
 
+_VERSION_HINT: Final = "auto, or a release such as 3.9"
 _RESERVE_HINT: Final = f"auto, or {SIZE_HINT}"
 
 
@@ -56,6 +57,19 @@ def _reserve(text: str) -> int | None:
         return parse_size(text)
     except ValueError:
         raise ValueError(_RESERVE_HINT) from None
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    if text.strip() == "auto":
+        return None
+    major, dot, minor = text.strip().partition(".")
+    if not (dot and major.isdecimal() and minor.isdecimal() and len(major) < 4 and len(minor) < 4):
+        raise ValueError(_VERSION_HINT)
+    return int(major), int(minor)
+
+
+def _write_version(value: tuple[int, int] | None) -> str:
+    return "auto" if value is None else f"{value[0]}.{value[1]}"
 
 
 def _write_policy(value: frozenset[str]) -> str:
@@ -99,6 +113,9 @@ Fraction = Annotated[float, BeforeValidator(Ratio().read), Kind(Ratio().valid)]
 CleanupPolicy = Annotated[frozenset[str], BeforeValidator(Policy().read), Kind(Policy().valid, _write_policy)]
 Strategy = Annotated[str, BeforeValidator(_STRATEGY.read), Kind(_STRATEGY.valid)]
 PathValue = Annotated[Path, BeforeValidator(_path), Kind("a path")]
+Version = Annotated[
+    tuple[int, int] | None, BeforeValidator(_version), Kind(_VERSION_HINT, _write_version, writes_none=True)
+]
 Reserve = Annotated[int | None, BeforeValidator(_reserve), Kind(_RESERVE_HINT, _write_reserve, writes_none=True)]
 
 
@@ -229,6 +246,12 @@ class DaemonSettings(_Keys):
         ge=65_536,
         le=INT_MAX,
         description="How much of a segment is read and decoded at once; a larger batch is still read whole.",
+    )
+    cleanerd_broker_version: Version = Field(
+        None,
+        description="Kafka release that will run on the log directories. From 4.0 on what stays of message formats v0 "
+        "and v1 is rewritten as v2, as that broker's cleaner does; before, it keeps its format. auto: as the cluster "
+        "metadata says, 4.0 or later where there is none.",
     )
     cleanerd_lease_probe: Annotated[Literal["auto", "required"], Kind("one of: auto, required")] = Field(
         "auto",

@@ -176,6 +176,7 @@ fn main() {
                 first_bit: *first_bit,
                 actions,
                 delete_horizon: -1,
+                convert_legacy: false,
                 verify_crc: true,
                 max_unpacked: 1 << 30,
             };

@@ -24,6 +24,8 @@ pub struct Batches {
     /// See [`control_type`].
     pub control_type: Vec<i16>,
     pub first_record: Vec<u32>,
+    /// Rows of the wrappers of which some message has not their own magic (KAFKA-4298).
+    pub mixed_magic: Vec<u32>,
     /// Bytes of whole batches read.
     pub consumed: usize,
     /// Bytes that the batch at `consumed` takes when it is not whole, else 0.
@@ -49,6 +51,7 @@ impl Batches {
         self.attributes.reserve(count);
         self.magic.reserve(count);
         self.crc.reserve(count);
+        self.control_type.reserve(count);
         self.first_record.reserve(count);
     }
 
@@ -96,7 +99,7 @@ pub fn scan_headers(data: &[u8], position: i64, verify_crc: bool) -> Result<Batc
         let Some(records) = table.records().checked_add(header.record_count as u32) else {
             break;
         };
-        if verify_crc && header.is_v2() {
+        if verify_crc {
             check_crc(&header, batch).map_err(|reason| walk.corrupt(reason))?;
         }
         table.push(&header, batch, walk.position(), records).map_err(|reason| walk.corrupt(reason))?;

@@ -6,6 +6,7 @@ use crate::batch_table::Batches;
 use crate::codec::{Codecs, Scratch, with_workbench};
 use crate::error::{Error, Reason};
 use crate::header::{Header, check_crc};
+use crate::legacy::Messages;
 use crate::record::SMALLEST_RECORD;
 use crate::walk::{Walk, for_each_record, unpack};
 
@@ -81,12 +82,16 @@ pub fn decode_chunk(data: &[u8], position: i64, options: &Options) -> Result<Chu
             let Some((header, batch)) = walk.peek()? else {
                 break;
             };
-            if header.is_v2() {
-                let task = Task { header: &header, batch, options, hasher: hasher.as_ref() };
-                unpacked += task
-                    .decode(&mut bench.codecs, &mut bench.unpacked, &mut chunk.records)
-                    .map_err(|reason| walk.corrupt(reason))?;
-            }
+            let task = Task { header: &header, batch, options, hasher: hasher.as_ref() };
+            let (codecs, scratch) = (&mut bench.codecs, &mut bench.unpacked);
+            let decoded = if header.is_v2() {
+                task.decode(codecs, scratch, &mut chunk.records).map(|bytes| (bytes, None))
+            } else {
+                task.decode_legacy(codecs, scratch, &mut chunk).map(|(bytes, header)| (bytes, Some(header)))
+            };
+            let (bytes, opened) = decoded.map_err(|reason| walk.corrupt(reason))?;
+            unpacked += bytes;
+            let header = opened.unwrap_or(header);
             // One batch has below 2^31 records, and there were fewer than MANY_RECORDS before it.
             chunk
                 .batches
@@ -136,6 +141,37 @@ impl Task<'_> {
             None => self.columns(payload, records, |_, _| ())?,
         }
         Ok(payload.len())
+    }
+
+    /// The same for a batch of magic 0 or 1; returns its header too, which is known only now.
+    fn decode_legacy(
+        &self,
+        codecs: &mut Codecs,
+        scratch: &mut Scratch,
+        chunk: &mut Chunk,
+    ) -> Result<(usize, Header), Reason> {
+        let Options { verify_crc, max_unpacked, .. } = *self.options;
+        let messages = Messages::open(self.header, self.batch, verify_crc, max_unpacked, codecs, scratch)?;
+        let records = &mut chunk.records;
+        records.reserve(messages.header.records(), self.hasher.is_some());
+        let mut mixed = false;
+        messages.for_each(|_, message| {
+            mixed |= message.magic != self.header.magic;
+            records.offset.push(message.offset);
+            records.timestamp.push(message.timestamp);
+            let has_key = if message.key.is_some() { FLAG_HAS_KEY } else { 0 };
+            let has_value = if message.value.is_some() { FLAG_HAS_VALUE } else { 0 };
+            records.flags.push(has_key | has_value);
+            if let Some(hasher) = self.hasher {
+                let hash = message.key.map_or((0, 0), |key| hasher.hash(key).as_u64());
+                records.key_hash.extend_from_slice(&[hash.0, hash.1]);
+            }
+            Ok(())
+        })?;
+        if mixed {
+            chunk.batches.mixed_magic.push(chunk.batches.len() as u32); // fewer than the bytes of a chunk
+        }
+        Ok((messages.bytes(), messages.header))
     }
 
     #[inline(always)]

@@ -1,6 +1,7 @@
 //! The frame that all versions share (F-1) and the header of a v2 batch (F-2).
 
 use crate::error::Reason;
+use crate::legacy;
 
 /// Bytes of the frame: offset and size.
 pub const FRAME_BYTES: usize = 12;
@@ -17,11 +18,14 @@ pub const CONTROL: i16 = 0x20;
 pub const HAS_DELETE_HORIZON: i16 = 0x40;
 
 /// Smallest value of the size field for each magic: overhead of an empty message or batch.
-const SMALLEST_SIZE: [i32; 3] = [14, 22, 49];
+pub const SMALLEST_SIZE: [i32; 3] = [14, 22, 49];
 
 pub const NONE: i64 = -1;
 
-/// One batch as it lies in the data; legacy batches have their frame only.
+/// One batch as it lies in the data.
+///
+/// Of a legacy batch only what needs no unpacking: both offsets are the one in the frame, and there are no records;
+/// [`crate::legacy::Messages::header`] knows better.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {
     pub base_offset: i64,
@@ -83,7 +87,7 @@ pub enum Front<'a> {
     Batch(Header, &'a [u8]),
 }
 
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
@@ -127,16 +131,18 @@ pub fn read_front(data: &[u8]) -> Result<Front<'_>, Reason> {
 fn read_header(batch: &[u8], base_offset: i64, size: usize) -> Option<Header> {
     let magic = *batch.get(MAGIC_END - 1)?;
     if magic < 2 {
+        // The other bits mean nothing here, and something in a v2 batch.
+        let legacy_attributes = if magic == 1 { CODEC_MASK | LOG_APPEND_TIME } else { CODEC_MASK };
         return Some(Header {
             base_offset,
             size,
             leader_epoch: -1,
             magic,
             crc: u32::from_be_bytes(array(batch, 12)?),
-            attributes: i16::from(*batch.get(MAGIC_END)?),
+            attributes: i16::from(*batch.get(MAGIC_END)?) & legacy_attributes,
             last_offset_delta: 0,
             base_timestamp: NONE,
-            max_timestamp: NONE,
+            max_timestamp: if magic == 1 { i64::from_be_bytes(array(batch, MAGIC_END + 1)?) } else { NONE },
             producer_id: NONE,
             producer_epoch: -1,
             base_sequence: -1,
@@ -174,8 +180,11 @@ fn check_v2(header: &Header) -> Result<(), Reason> {
     Ok(())
 }
 
-/// The stored CRC-32C against the bytes; v2 only.
+/// The stored checksum against the bytes: CRC-32C in a v2 batch, CRC-32 in a legacy one.
 pub fn check_crc(header: &Header, batch: &[u8]) -> Result<(), Reason> {
+    if !header.is_v2() {
+        return legacy::check_crc(batch).map_err(Reason::batch);
+    }
     let computed = crc32c::crc32c(batch.get(CRC_START..).unwrap_or_default());
     if computed == header.crc {
         Ok(())

@@ -17,8 +17,8 @@ pub const ACTION_EMPTY: u8 = 3;
 pub const ACTION_SET_HORIZON: u8 = 0x10;
 /// Only with `ACTION_EMPTY`: the batch's time goes too.
 pub const ACTION_TIMELESS: u8 = 0x20;
-const ACTION_EMPTY_TIMELESS: u8 = ACTION_EMPTY | ACTION_TIMELESS;
-const ACTION_REBUILD_SET_HORIZON: u8 = ACTION_REBUILD | ACTION_SET_HORIZON;
+pub(crate) const ACTION_EMPTY_TIMELESS: u8 = ACTION_EMPTY | ACTION_TIMELESS;
+pub(crate) const ACTION_REBUILD_SET_HORIZON: u8 = ACTION_REBUILD | ACTION_SET_HORIZON;
 
 /// After a batch that brings the output to this size the call ends.
 pub const MUCH_OUTPUT_BYTES: usize = 64 << 20;
@@ -50,12 +50,14 @@ pub struct Request<'a> {
     /// One per batch, the first for the first in `data`; more than enough is fine.
     pub actions: &'a [u8],
     pub delete_horizon: i64,
+    /// Legacy batches become v2 batches; otherwise they keep their format.
+    pub convert_legacy: bool,
     pub verify_crc: bool,
     pub max_unpacked: usize,
 }
 
 impl Written {
-    fn row(&mut self, position: usize, header: &Header) {
+    pub(crate) fn row(&mut self, position: usize, header: &Header) {
         // Output is below 2^32: at most MUCH_OUTPUT_BYTES and one batch, and `seal` keeps a batch below 2^31.
         self.position.push(position as u32);
         self.size.push(header.size as u32);
@@ -72,11 +74,11 @@ pub fn rewrite_chunk(request: &Request<'_>) -> Result<Written, Error> {
     with_workbench(|bench| Rewrite { request, first_bit, bench, written: Written::default(), copy_from: None }.run())
 }
 
-struct Rewrite<'a> {
-    request: &'a Request<'a>,
+pub(crate) struct Rewrite<'a> {
+    pub(crate) request: &'a Request<'a>,
     first_bit: usize,
-    bench: &'a mut Workbench,
-    written: Written,
+    pub(crate) bench: &'a mut Workbench,
+    pub(crate) written: Written,
     /// Where the run of copied batches begins that is not in the output yet.
     copy_from: Option<usize>,
 }
@@ -88,31 +90,14 @@ impl Rewrite<'_> {
             let Some((header, batch)) = walk.peek()? else {
                 break;
             };
-            let first_bit = self.check_bits(&header)?;
-            let action = self.check_action(&header)?;
-            match action {
-                ACTION_DROP => self.flush(walk.consumed),
-                ACTION_COPY => self.copy(&header, batch, walk.consumed).map_err(|reason| walk.corrupt(reason))?,
-                ACTION_EMPTY | ACTION_EMPTY_TIMELESS => {
-                    self.flush(walk.consumed);
-                    let timeless = action == ACTION_EMPTY_TIMELESS;
-                    self.empty(&header, batch, timeless).map_err(|reason| walk.corrupt(reason))?;
-                }
-                _ => {
-                    self.flush(walk.consumed);
-                    let set_horizon = action & ACTION_SET_HORIZON != 0;
-                    let kept =
-                        self.rebuild(&header, batch, first_bit, set_horizon).map_err(|reason| walk.corrupt(reason))?;
-                    if kept == 0 {
-                        return invalid(format!(
-                            "REBUILD keeps no record of the batch at base offset {}",
-                            header.base_offset
-                        ));
-                    }
-                }
-            }
+            let records = if header.is_v2() {
+                self.v2(&header, batch, &walk)?;
+                header.records()
+            } else {
+                self.legacy(&header, batch, &walk)?
+            };
             self.written.batches_read += 1;
-            self.written.records_read += header.records();
+            self.written.records_read += records;
             walk.advance(batch);
         }
         self.flush(walk.consumed);
@@ -122,28 +107,45 @@ impl Rewrite<'_> {
         Ok(self.written)
     }
 
-    /// The keep bit of the batch's first record, having checked that there are bits for all.
-    fn check_bits(&self, header: &Header) -> Result<usize, Error> {
+    fn v2(&mut self, header: &Header, batch: &[u8], walk: &Walk<'_>) -> Result<(), Error> {
+        let first_bit = self.first_of(header.records())?;
+        match self.next_action()? {
+            ACTION_DROP => self.flush(walk.consumed),
+            ACTION_COPY => self.copy(header, batch, walk.consumed).map_err(|reason| walk.corrupt(reason))?,
+            action @ (ACTION_EMPTY | ACTION_EMPTY_TIMELESS) => {
+                self.flush(walk.consumed);
+                let timeless = action == ACTION_EMPTY_TIMELESS;
+                self.empty(header, batch, timeless).map_err(|reason| walk.corrupt(reason))?;
+            }
+            action @ (ACTION_REBUILD | ACTION_REBUILD_SET_HORIZON) => {
+                self.flush(walk.consumed);
+                let set = action & ACTION_SET_HORIZON != 0;
+                let kept = self.rebuild(header, batch, first_bit, set).map_err(|reason| walk.corrupt(reason))?;
+                if kept == 0 {
+                    return invalid(format!(
+                        "REBUILD keeps no record of the batch at base offset {}",
+                        header.base_offset
+                    ));
+                }
+            }
+            action => return invalid(format!("unknown action {action:#x}")),
+        }
+        Ok(())
+    }
+
+    /// The keep bit of the batch's first record, having checked that there are bits for all `records`.
+    pub(crate) fn first_of(&self, records: usize) -> Result<usize, Error> {
         let first = self.first_bit.checked_add(self.written.records_read);
-        match first.and_then(|first| Some((first, first.checked_add(header.records())?))) {
+        match first.and_then(|first| Some((first, first.checked_add(records)?))) {
             Some((first, end)) if end.div_ceil(64) <= self.request.keep_bits.len() => Ok(first),
             _ => invalid(format!("{} words hold no keep bits for all records", self.request.keep_bits.len())),
         }
     }
 
-    fn check_action(&self, header: &Header) -> Result<u8, Error> {
-        let Some(&action) = self.request.actions.get(self.written.batches_read) else {
-            return invalid(format!("{} actions are fewer than the batches", self.request.actions.len()));
-        };
-        match action {
-            ACTION_DROP | ACTION_COPY => Ok(action),
-            ACTION_EMPTY | ACTION_EMPTY_TIMELESS | ACTION_REBUILD | ACTION_REBUILD_SET_HORIZON if header.is_v2() => {
-                Ok(action)
-            }
-            ACTION_EMPTY | ACTION_EMPTY_TIMELESS | ACTION_REBUILD | ACTION_REBUILD_SET_HORIZON => {
-                invalid(format!("action {action:#x} for a batch of magic {}", header.magic))
-            }
-            _ => invalid(format!("unknown action {action:#x}")),
+    pub(crate) fn next_action(&self) -> Result<u8, Error> {
+        match self.request.actions.get(self.written.batches_read) {
+            Some(&action) => Ok(action),
+            None => invalid(format!("{} actions are fewer than the batches", self.request.actions.len())),
         }
     }
 
@@ -152,7 +154,7 @@ impl Rewrite<'_> {
     }
 
     /// Copied batches lie side by side in the input: one move for all of them.
-    fn flush(&mut self, consumed: usize) {
+    pub(crate) fn flush(&mut self, consumed: usize) {
         if let Some(from) = self.copy_from.take() {
             self.make_room();
             self.written.data.extend_from_slice(self.request.data.get(from..consumed).unwrap_or_default());
@@ -160,22 +162,26 @@ impl Rewrite<'_> {
     }
 
     /// Output is seldom larger than the input: one reservation instead of many moves. Untouched pages cost nothing.
-    fn make_room(&mut self) {
+    pub(crate) fn make_room(&mut self) {
         if self.written.data.is_empty() {
             self.written.data.reserve(self.request.data.len());
         }
     }
 
     fn verify(&self, header: &Header, batch: &[u8]) -> Result<(), Reason> {
-        if self.request.verify_crc && header.is_v2() { check_crc(header, batch) } else { Ok(()) }
+        if self.request.verify_crc { check_crc(header, batch) } else { Ok(()) }
     }
 
     fn copy(&mut self, header: &Header, batch: &[u8], consumed: usize) -> Result<(), Reason> {
         self.verify(header, batch)?;
+        self.copy_row(header, consumed);
+        Ok(())
+    }
+
+    pub(crate) fn copy_row(&mut self, header: &Header, consumed: usize) {
         let position = self.output_bytes(consumed);
         self.copy_from.get_or_insert(consumed);
         self.written.row(position, header);
-        Ok(())
     }
 
     /// The header alone (F-2.5): it keeps the place of the batch in offsets, sequences and transactions.
@@ -194,14 +200,14 @@ impl Rewrite<'_> {
         self.end_batch(emptied, start)
     }
 
-    fn begin_batch(&mut self) -> usize {
+    pub(crate) fn begin_batch(&mut self) -> usize {
         self.make_room();
         let start = self.written.data.len();
         self.written.data.extend_from_slice(&[0; HEADER_BYTES]);
         start
     }
 
-    fn end_batch(&mut self, mut header: Header, start: usize) -> Result<(), Reason> {
+    pub(crate) fn end_batch(&mut self, mut header: Header, start: usize) -> Result<(), Reason> {
         let size = header::seal(&header, &mut self.written.data, start);
         header.size = size.ok_or_else(|| Reason::batch("rebuilt batch passes 2^31-1 bytes"))?;
         self.written.row(start, &header);

@@ -2,9 +2,10 @@
 
 use cleanerd_kernel::Error;
 use cleanerd_kernel::batch_table::scan_headers;
-use cleanerd_kernel::codec;
+use cleanerd_kernel::codec::{self, Codecs};
 use cleanerd_kernel::decode::{Chunk, Options, decode_chunk};
 use cleanerd_kernel::header::{HEADER_BYTES, Header, seal};
+use cleanerd_kernel::legacy::{Message, write_message, write_wrapper};
 use cleanerd_kernel::rewrite::{
     ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, Request, Written, rewrite_chunk,
 };
@@ -60,14 +61,39 @@ fn encode(log: &mut Vec<u8>, base_offset: i64, codec: u8, records: &[TestRecord]
     seal(&header, log, start).unwrap();
 }
 
+/// A message of magic 0 or 1 for each record, or a wrapper around all of them; now and then a message has the other magic.
+fn encode_legacy(log: &mut Vec<u8>, base_offset: i64, magic: u8, codec: u8, records: &[TestRecord]) {
+    let (mut plain, mut delta) = (Vec::new(), -1);
+    let relative = magic == 1 && codec != 0;
+    for (timestamp, step, key, value) in records {
+        delta += i64::from(*step);
+        let message = Message {
+            magic: if codec != 0 && *step == 3 { 1 - magic } else { magic },
+            offset: if relative { delta } else { base_offset + delta },
+            timestamp: *timestamp,
+            key: key.as_deref(),
+            value: value.as_deref(),
+        };
+        write_message(if codec == 0 { log } else { &mut plain }, &message, 0).unwrap();
+    }
+    if codec != 0 && !records.is_empty() {
+        let wrapper = Message { magic, offset: base_offset + delta, timestamp: 100_000, key: None, value: None };
+        write_wrapper(log, &wrapper, codec, &plain, &mut Codecs::default()).unwrap();
+    }
+}
+
 fn a_log() -> impl Strategy<Value = Vec<u8>> {
     let bytes = || prop::option::of(prop::collection::vec(any::<u8>(), 0..60));
     let record = (0i64..100_000, 1i32..4, bytes(), bytes());
-    let batch = (0u8..=4, prop::collection::vec(record, 0..6));
+    let batch = (prop_oneof![Just(2u8), 0u8..2], 0u8..=4, prop::collection::vec(record, 0..6));
     prop::collection::vec(batch, 0..5).prop_map(|batches| {
         let mut log = Vec::new();
-        for (index, (codec, records)) in batches.iter().enumerate() {
-            encode(&mut log, 1000 * index as i64, *codec, records);
+        for (index, (magic, codec, records)) in batches.iter().enumerate() {
+            let base_offset = 1000 * index as i64;
+            match magic {
+                2 => encode(&mut log, base_offset, *codec, records),
+                _ => encode_legacy(&mut log, base_offset, *magic, codec % 4, records),
+            }
         }
         log
     })
@@ -77,7 +103,13 @@ fn decode(data: &[u8], verify_crc: bool) -> Result<Chunk, Error> {
     decode_chunk(data, 50, &Options { hash_key: Some([1; 16]), verify_crc, max_unpacked: 1 << 20 })
 }
 
-fn rewrite(data: &[u8], keep_bits: &[u64], actions: &[u8], verify_crc: bool) -> Result<Written, Error> {
+fn rewrite(
+    data: &[u8],
+    keep_bits: &[u64],
+    actions: &[u8],
+    verify_crc: bool,
+    convert_legacy: bool,
+) -> Result<Written, Error> {
     rewrite_chunk(&Request {
         data,
         position: 0,
@@ -85,6 +117,7 @@ fn rewrite(data: &[u8], keep_bits: &[u64], actions: &[u8], verify_crc: bool) -> 
         first_bit: 0,
         actions,
         delete_horizon: 5,
+        convert_legacy,
         verify_crc,
         max_unpacked: 1 << 20,
     })
@@ -122,10 +155,12 @@ proptest! {
         let place = place.index(log.len());
         log[place] = byte;
         check_decodes_or_is_refused(&log, verify_crc)?;
-        for action in [ACTION_COPY, ACTION_REBUILD, ACTION_EMPTY] {
-            match rewrite(&log, &[u64::MAX; 4], &[action; 8], verify_crc) {
-                Ok(_) | Err(Error::Corrupt(_) | Error::Invalid(_)) => {}
-                Err(error) => prop_assert!(false, "{error}"),
+        for action in [ACTION_DROP, ACTION_COPY, ACTION_REBUILD, ACTION_EMPTY] {
+            for convert in [false, true] {
+                match rewrite(&log, &[u64::MAX; 4], &[action; 32], verify_crc, convert) {
+                    Ok(_) | Err(Error::Corrupt(_) | Error::Invalid(_)) => {}
+                    Err(error) => prop_assert!(false, "{error}"),
+                }
             }
         }
     }
@@ -134,6 +169,7 @@ proptest! {
     fn chunks_join_up(log in a_log(), cut in any::<Index>()) {
         let cut = cut.index(log.len() + 1);
         let whole = scan_headers(&log, 0, true).unwrap();
+        prop_assert_eq!(decode(&log, true).unwrap().batches.size, whole.size.clone());
         prop_assert_eq!((whole.consumed, whole.needed), (log.len(), 0));
         let front = scan_headers(&log[..cut], 0, true).unwrap();
         let back = scan_headers(&log[front.consumed..], front.consumed as i64, true).unwrap();
@@ -144,12 +180,18 @@ proptest! {
     }
 
     #[test]
-    fn exactly_the_kept_survive(log in a_log(), keep: u64, choices in prop::collection::vec(0u8..4, 5)) {
+    fn exactly_the_kept_survive(
+        log in a_log(), keep: u64, convert: bool, choices in prop::collection::vec(0u8..4, 30),
+    ) {
         let source = decode(&log, true).unwrap();
         let edges = &source.batches.first_record;
         let mut actions = Vec::new();
         let mut rows = Vec::new();
-        for (range, choice) in edges.windows(2).zip(choices) {
+        let (mut row_is_mixed, mixed) = (Vec::new(), &source.batches.mixed_magic);
+        for (index, (range, mut choice)) in edges.windows(2).zip(choices).enumerate() {
+            if convert && choice == ACTION_COPY && source.batches.magic[index] < 2 {
+                choice = ACTION_REBUILD;
+            }
             let range = range[0] as usize..range[1] as usize;
             let kept: Vec<usize> = range.clone().filter(|row| keep >> row & 1 != 0).collect();
             let action = if choice == ACTION_REBUILD && kept.is_empty() { ACTION_EMPTY } else { choice };
@@ -159,12 +201,18 @@ proptest! {
                 ACTION_REBUILD => rows.extend(kept),
                 _ => {}
             }
+            // Messages of another magic than their wrapper's do not keep their timestamp (KAFKA-4298).
+            row_is_mixed.resize(rows.len(), action == ACTION_REBUILD && mixed.contains(&(index as u32)));
         }
-        let written = rewrite(&log, &[keep], &actions, true).unwrap();
+        let written = rewrite(&log, &[keep], &actions, true, convert).unwrap();
         let result = decode(&written.data, true).unwrap();
         let pick = |column: &[i64]| rows.iter().map(|&row| column[row]).collect::<Vec<_>>();
         prop_assert_eq!(&result.records.offset, &pick(&source.records.offset));
-        prop_assert_eq!(&result.records.timestamp, &pick(&source.records.timestamp));
+        let unchanged = |column: &[i64]| {
+            column.iter().zip(&row_is_mixed).filter(|(_, mixed)| !**mixed).map(|(time, _)| *time).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(unchanged(&result.records.timestamp), unchanged(&pick(&source.records.timestamp)));
+        prop_assert!(!convert || result.batches.magic.iter().all(|&magic| magic == 2));
         let hashes: Vec<u64> = rows.iter().flat_map(|row| source.records.key_hash[2 * row..2 * row + 2].to_vec()).collect();
         prop_assert_eq!(&result.records.key_hash, &hashes);
         prop_assert_eq!(&result.batches.size, &written.size);

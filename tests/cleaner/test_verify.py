@@ -130,9 +130,7 @@ def test_nothing_changed() -> None:
         pytest.param(written(log_crc32c=lambda crc: crc ^ 1), "CRC-32C of the file", id="checksum"),
         pytest.param(member(0, kept=lambda n: n + 1), "records", id="a record is missing"),
         pytest.param(member(1, kept=lambda n: n - 1), "records", id="a record too many"),
-        pytest.param(
-            member(1, outcome=lambda o: replace(o, last_offset=o.last_offset + 1)), "last offset", id="U-13: the end"
-        ),
+        pytest.param(member(1, last_written_offset=lambda n: n + 1), "last offset", id="U-13: the end"),
         pytest.param(on_disk(lambda data: data[: -first_batch_bytes(data)]), "", id="cut"),
         pytest.param(on_disk(lambda data: data[first_batch_bytes(data) :]), "bytes", id="the first batch is gone"),
         pytest.param(on_disk(lambda data: data + data[: first_batch_bytes(data)]), "ascend", id="a batch twice"),

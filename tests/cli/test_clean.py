@@ -361,8 +361,8 @@ LOG = f"orders-0/{0:020d}.log"
         pytest.param(FIRST + SECOND + b"\x00" * 40, 5, len(FIRST + SECOND), "", id="C-57: zeros at the end"),
         pytest.param(FIRST + SECOND[:16] + b"\xff" + SECOND[17:], 5, len(FIRST), "magic", id="C-57: magic 0xff"),
         pytest.param(b"\x00" * 8 + b"\x7f" + b"\xff" * 60, 5, 0, "", id="C-57: garbage"),
-        pytest.param(FIRST + encode_legacy(2, b"a", b"1", magic=0), 4, -1, "v0", id="v0"),
-        pytest.param(FIRST + encode_legacy(2, b"a", b"1", magic=1), 4, -1, "v1", id="v1"),
+        pytest.param(FIRST + flipped(encode_legacy(2, b"a", b"1"), 34), 5, len(FIRST), "CRC-32", id="C-56: v1"),
+        pytest.param(FIRST + encode_legacy(2, None, b"", attributes=4), 5, len(FIRST), "zstd", id="C-54: zstd in v1"),
         pytest.param(FIRST + control(b"\0\0\0"), 5, len(FIRST), "control key", id="C-57: a control batch of no type"),
     ],
 )  # fmt: skip

@@ -111,9 +111,15 @@ def put_checkpoint(log_dir: Path, name: str, offset: int) -> None:
 
 
 def clean_ours(
-    log_dir: Path, store: StateStore, history: History, turn: Turn, *, up_to_offset: int | None = None
+    log_dir: Path,
+    store: StateStore,
+    history: History,
+    turn: Turn,
+    *,
+    up_to_offset: int | None = None,
+    convert_legacy: bool = True,
 ) -> CleaningResult:
-    """One round of ours, as ``cleanerd clean --force`` does it."""
+    """One round of ours, as ``cleanerd clean --force`` does it; ``convert_legacy`` as for a broker of 4.0 or later."""
     end = history.end_offset(turn)
     put_checkpoint(log_dir, "recovery-point-offset-checkpoint", end)
     put_checkpoint(log_dir, "replication-offset-checkpoint", end if turn.bound_offset is None else turn.bound_offset)
@@ -131,6 +137,7 @@ def clean_ours(
         disk_reserve_bytes=0,
         producer_id_expiration_ms=history.producer_expiration_ms,
         lease_required=False,
+        convert_legacy=convert_legacy,
     )
     wishes = Wishes(now_ms=turn.now_ms, force=True, from_start=turn.from_start, up_to_offset=up_to_offset)
     with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
@@ -228,7 +235,14 @@ class _Duel:
         shutil.copytree(self._ours, self._before)
         kafka = self._clean_theirs(turn, dirty)
         up_to = None if turn.map_keys is None else kafka.end_offset
-        ours = clean_ours(self._ours.parent, self._store, history, turn, up_to_offset=up_to)
+        ours = clean_ours(
+            self._ours.parent,
+            self._store,
+            history,
+            turn,
+            up_to_offset=up_to,
+            convert_legacy=not judge.jars.profile.startswith("3."),
+        )
         assert ours.error is None, str(ours.error)
         assert ours.outcome in {"cleaned", "unchanged"}, f"{ours.outcome}: {ours.reason}"
         comparison = judge.compare(self._theirs, self._ours, source=self._before)

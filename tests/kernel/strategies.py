@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cleanerd import _kernel
-from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_legacy
+from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_legacy, encode_wrapper
 from tests.support.reference_batches import CorruptError
 
 if TYPE_CHECKING:
@@ -96,12 +96,36 @@ def batch(draw: st.DrawFn, base_offset: int = 0) -> bytes:
 
 
 @st.composite
+def legacy(draw: st.DrawFn, base_offset: int = 0) -> bytes:
+    """A v0 or v1 batch: a message, or a wrapper, sometimes with messages of the other magic (KAFKA-4298)."""
+    magic, codec = draw(st.integers(0, 1)), draw(st.integers(0, 3))
+    timestamp = draw(_TIMESTAMPS)
+    if codec == 0:
+        attributes = draw(st.sampled_from([0, 8, 0xF8]))
+        return encode_legacy(
+            base_offset, draw(_KEYS), draw(_VALUES), magic=magic, timestamp=timestamp, attributes=attributes
+        )
+    offset = base_offset if magic == 0 else draw(st.sampled_from([0, 0, 3]))
+    inner, last = b"", 0
+    for _ in range(draw(st.integers(1, 5))):
+        kind = magic if draw(st.integers(0, 5)) else 1 - magic
+        inner += encode_legacy(offset, draw(_KEYS), draw(_VALUES), magic=kind, timestamp=draw(_TIMESTAMPS))
+        last, offset = offset, offset + draw(st.sampled_from([1, 1, 2, 3_000_000]))
+    if draw(st.integers(0, 9)) == 0:
+        inner += encode_legacy(offset, b"cut", b"off", magic=magic)[: draw(st.integers(1, 20))]
+    wrapper_offset = last if magic == 0 else base_offset + last
+    return encode_wrapper(
+        wrapper_offset, inner, magic=magic, codec=codec, timestamp=timestamp, append_time=draw(st.booleans())
+    )
+
+
+@st.composite
 def log(draw: st.DrawFn, *, most: int = 4) -> bytes:
     """Batches one behind the other, a few of them legacy."""
     base, pieces = draw(st.sampled_from([0, 7, 2**40])), []
     for _ in range(draw(st.integers(0, most))):
-        if draw(st.integers(0, 7)) == 0:
-            pieces.append(encode_legacy(base, b"k", draw(st.sampled_from([None, b"v"])), magic=draw(st.integers(0, 1))))
+        if draw(st.integers(0, 3)) == 0:
+            pieces.append(draw(legacy(base)))
         else:
             pieces.append(draw(batch(base)))
         base += 10_000_000_000

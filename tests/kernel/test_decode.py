@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from cleanerd import _kernel
 from tests.kernel.strategies import HASH_KEY, array, log, outcome
 from tests.support import reference_kernel as twin
-from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, keyed_batch, seal, varint
+from tests.support.logs import (
+    Record,
+    encode_batch,
+    encode_legacy,
+    encode_marker,
+    encode_wrapper,
+    keyed_batch,
+    seal,
+    varint,
+)
 from tests.support.reference_codecs import siphash_1_3_128
 
 if TYPE_CHECKING:
@@ -23,7 +32,7 @@ COLUMNS = {
     "position": np.uint32, "size": np.uint32, "base_offset": np.int64, "last_offset": np.int64,
     "base_timestamp": np.int64, "max_timestamp": np.int64, "producer_id": np.int64, "producer_epoch": np.int16,
     "base_sequence": np.int32, "leader_epoch": np.int32, "attributes": np.int16, "magic": np.uint8,
-    "crc": np.uint32, "control_type": np.int16, "first_record": np.uint32,
+    "crc": np.uint32, "control_type": np.int16, "first_record": np.uint32, "mixed_magic": np.uint32,
 }  # fmt: skip
 
 
@@ -239,16 +248,20 @@ def test_a_bad_size_shows_before_the_batch_is_whole() -> None:
     assert _kernel.scan_headers(array(_patched(0, b"")[:12]), 0).needed == len(_patched(0, b""))
 
 
-def test_legacy_batches_have_a_frame_only() -> None:
-    """F-1, F-3: magic 0 and 1 side by side with v2."""
-    v0, v1 = encode_legacy(4, b"k", b"v", magic=0), encode_legacy(5, None, b"v", attributes=2)
-    chunk = _kernel.decode_chunk(array(v0 + v1 + keyed_batch(6, [("k", "v")])), 0, hash_key=HASH_KEY)
-    batches = chunk.batches
-    assert batches.magic.tolist() == [0, 1, 2]
-    assert batches.first_record.tolist() == [0, 0, 0, 1]
-    assert batches.base_offset.tolist() == batches.last_offset.tolist() == [4, 5, 6]
-    assert batches.attributes.tolist() == [0, 2, 0]
-    assert batches.max_timestamp.tolist()[:2] == [-1, -1]
+def test_a_scan_sees_the_frame_of_legacy_batches() -> None:
+    """F-1, F-3: magic 0 and 1 side by side with v2; a scan unpacks nothing, so a wrapper ends where it begins."""
+    wrapper = encode_wrapper(8, encode_legacy(0, b"a", b"1") + encode_legacy(2, b"b", b"2"), timestamp=77)
+    data = encode_legacy(4, b"k", b"v", magic=0, attributes=0xF8) + wrapper + keyed_batch(9, [("k", "v")])
+    scan = _kernel.scan_headers(array(data), 0, verify_crc=True)
+    assert scan.magic.tolist() == [0, 1, 2]
+    assert scan.first_record.tolist() == [0, 0, 0, 1]
+    assert scan.base_offset.tolist() == scan.last_offset.tolist() == [4, 8, 9]
+    assert scan.attributes.tolist() == [0, 1, 0]
+    assert scan.max_timestamp.tolist()[:2] == [-1, 77]
+    chunk = _kernel.decode_chunk(array(data), 0, hash_key=HASH_KEY)
+    assert chunk.batches.first_record.tolist() == [0, 1, 3, 4]
+    assert (chunk.batches.base_offset.tolist(), chunk.batches.last_offset.tolist()) == ([4, 6, 9], [4, 8, 9])
+    assert chunk.records.offset.tolist() == [4, 6, 8, 9]
 
 
 def test_max_unpacked_is_per_batch() -> None:

@@ -211,6 +211,9 @@ BAD_VALUES = [
     # It would change nothing: what is written is cut to its size (C-65). So it is no key.
     ("log.preallocate=true", "no such key"),
     ("cleanerd.lease.probe=never", "one of: auto, required"),
+    ("cleanerd.broker.version=4", "auto, or a release such as 3.9"),
+    ("cleanerd.broker.version=4.0.1", "auto, or a release such as 3.9"),
+    ("cleanerd.broker.version=v4.0", "auto, or a release such as 3.9"),
     ("cleanerd.state.dir= ", "must be a path"),
     ("cleanerd.disk.reserve=10%", "auto, or a size"),
     ("log.cleaner.compaction.strategy=timestamp", "one of: offset; timestamp is not in this release"),

@@ -27,6 +27,7 @@ __all__ = [
     "encode_legacy",
     "encode_marker",
     "encode_record",
+    "encode_wrapper",
     "keyed_batch",
     "seal",
     "varint",
@@ -36,6 +37,10 @@ LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 HAS_DELETE_HORIZON = 0x40
+
+LZ4 = 3
+LZ4_CHECKSUM_V0 = b"\x1a"
+"""What magic 0 has in place of 0x82, the right one, in the frames that Kafka writes (KAFKA-3160)."""
 
 BASE_TIMESTAMP_MS = 1_700_000_000_000
 
@@ -202,9 +207,23 @@ def encode_legacy(
     offset: int, key: bytes | None, value: bytes | None, *, magic: int = 1, timestamp: int = -1, attributes: int = 0
 ) -> bytes:
     """Encode one v0 or v1 message (F-3) with its CRC-32."""
-    body = struct.pack(">bb", magic, attributes)
+    body = struct.pack(">bB", magic, attributes)
     if magic == 1:
         body += struct.pack(">q", timestamp)
     for content in (key, value):
         body += struct.pack(">i", -1) if content is None else struct.pack(">i", len(content)) + content
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def encode_wrapper(
+    offset: int, inner: bytes, *, magic: int = 1, codec: int = 1, timestamp: int = -1, append_time: bool = False
+) -> bytes:
+    """Encode a compressed wrapper (F-3.1) around ``inner``: messages from :func:`encode_legacy`, one behind the other.
+
+    ``offset`` is that of the last message; in magic 1 those inside are relative.
+    """
+    packed = _kernel.compress(codec, inner)
+    if magic == 0 and codec == LZ4:
+        packed = packed[:6] + LZ4_CHECKSUM_V0 + packed[7:]
+    attributes = codec | (LOG_APPEND_TIME if append_time else 0)
+    return encode_legacy(offset, None, packed, magic=magic, timestamp=timestamp, attributes=attributes)

@@ -6,6 +6,7 @@ zstd is unpacked by the kernel: the standard library has none.
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -173,7 +174,7 @@ def payload_of(header: Header, batch: bytes, limit: int) -> bytes:
 
 
 def check_crc(header: Header, batch: bytes) -> None:
-    if header.magic == 2 and crc32c(batch[21:]) != header.crc:
+    if (crc32c(batch[21:]) if header.magic == 2 else zlib.crc32(batch[16:])) != header.crc:
         raise BadBatchError
 
 
@@ -202,7 +203,9 @@ class Walk:
         batch, magic = rest[: size + 12], rest[16]
         if magic < 2:
             crc, attributes = struct.unpack_from(">IxB", batch, 12)
-            return Header(base_offset, size + 12, -1, magic, crc, attributes, 0, -1, -1, -1, -1, -1, 0), batch
+            attributes &= 0x0F if magic else 0x07
+            timestamp = struct.unpack_from(">q", batch, 18)[0] if magic else -1
+            return Header(base_offset, size + 12, -1, magic, crc, attributes, 0, -1, timestamp, -1, -1, -1, 0), batch
         epoch, crc = struct.unpack_from(">ixI", batch, 12)
         header = Header(base_offset, size + 12, epoch, 2, crc, *struct.unpack_from(">hiqqqhii", batch, 21))
         if header.record_count < 0 or header.last_offset_delta < 0 or header.last_offset >= 1 << 63:

@@ -23,6 +23,7 @@ from tests.support.reference_batches import (
     wrap,
 )
 from tests.support.reference_codecs import crc32c, siphash_1_3_128
+from tests.support.reference_legacy import converted, kept_of, messages_of, open_legacy, rebuilt_legacy
 
 MANY_RECORDS = 1 << 20
 MANY_BYTES = 64 << 20
@@ -35,12 +36,13 @@ class Batches:
     headers: list[Header] = field(default_factory=list)
     control_type: list[int] = field(default_factory=list)
     first_record: list[int] = field(default_factory=lambda: [0])
+    mixed_magic: list[int] = field(default_factory=list)
     consumed: int = 0
     needed: int = 0
 
     def column(self, name: str) -> list[int]:
         """The column of this name, as the kernel has it."""
-        if name in ("position", "control_type", "first_record"):
+        if name in ("position", "control_type", "first_record", "mixed_magic"):
             return list(getattr(self, name))
         return [getattr(header, name) for header in self.headers]
 
@@ -91,12 +93,25 @@ def decode_chunk(
     while len(chunk.flags) < MANY_RECORDS and unpacked <= MANY_BYTES and (front := walk.peek()):
         header, batch = front
         try:
-            if verify_crc:
+            if header.magic < 2:
+                opened = open_legacy(header, batch, verify_crc=verify_crc, limit=max_unpacked)
+                messages = list(messages_of(opened))
+            elif verify_crc:
                 check_crc(header, batch)
             payload = payload_of(header, batch, max_unpacked) if header.magic == 2 else b""
-            records = list(records_of(header, payload))
+            records = list(records_of(header, payload)) if header.magic == 2 else []
         except BadBatchError as error:
             raise walk.corrupt(error.record) from error
+        if header.magic < 2:
+            if any(message.magic != header.magic for message in messages):
+                chunk.batches.mixed_magic.append(len(chunk.batches.headers))
+            header, payload = opened.header, opened.plain
+            for message in messages:
+                chunk.offset.append(message.offset)
+                chunk.timestamp.append(message.timestamp)
+                chunk.flags.append((message.key is not None) + 2 * (message.value is not None))
+                if hash_key is not None:
+                    chunk.key_hash += (0, 0) if message.key is None else siphash_1_3_128(hash_key, message.key)
         unpacked += len(payload)
         for record in records:
             chunk.offset.append(header.base_offset + record.offset_delta)
@@ -104,7 +119,7 @@ def decode_chunk(
             chunk.flags.append((record.key is not None) + 2 * record.has_value)
             if hash_key is not None:
                 chunk.key_hash += (0, 0) if record.key is None else siphash_1_3_128(hash_key, record.key)
-        _push(chunk.batches, walk, front, len(chunk.flags))
+        _push(chunk.batches, walk, (header, batch), len(chunk.flags))
     chunk.batches.consumed, chunk.batches.needed = walk.consumed, walk.needed
     return chunk
 
@@ -223,6 +238,44 @@ def _rebuild(header: Header, batch: bytes, keep: list[bool], horizon: int, limit
     return rebuilt, _encode(rebuilt, _kernel.compress(header.attributes & 7, payload))
 
 
+def _allowed(header: Header, *, convert_legacy: bool) -> tuple[int, ...]:
+    if header.magic == 2:
+        return 0, 1, 2, 3, 0x12, 0x23
+    return (0, 2, 3, 0x12, 0x23) if convert_legacy else (0, 1, 2, 3, 0x23)
+
+
+def _legacy(
+    written: Written, front: tuple[Header, bytes], keep: list[bool], action: int, horizon: int,
+    *, convert_legacy: bool, verify_crc: bool, limit: int,
+) -> int:  # fmt: skip
+    """A v0 or v1 batch; returns its record count."""
+    header, batch = front
+    if action == 0 and not header.attributes & 7:
+        if not keep:
+            raise ValueError(keep)
+        return 1
+    opened = open_legacy(header, batch, verify_crc=verify_crc, limit=limit)
+    real = opened.header
+    if real.record_count > len(keep):
+        raise ValueError(keep)
+    if action == 1:
+        written.add(real, batch)
+    elif action in (3, 0x23):
+        latest = 0 if action & 0x20 else real.max_timestamp
+        empty = replace(real, magic=2, attributes=real.attributes & 8, max_timestamp=latest, record_count=0)
+        written.add(empty, _encode(empty, b""))
+    elif action:
+        kept = kept_of(opened, keep)
+        if not kept:
+            raise ValueError(action)
+        if convert_legacy:
+            new, payload = converted(real, kept, horizon)
+            written.add(new, _encode(new, payload))
+        else:
+            written.add(*rebuilt_legacy(real, kept))
+    return real.record_count
+
+
 def rewrite_chunk(
     data: bytes,
     position: int,
@@ -231,6 +284,7 @@ def rewrite_chunk(
     actions: list[int],
     *,
     delete_horizon: int = -1,
+    convert_legacy: bool = False,
     verify_crc: bool = True,
     max_unpacked: int = 1 << 30,
 ) -> Written:
@@ -239,33 +293,42 @@ def rewrite_chunk(
     while len(written.data) < MANY_BYTES and (front := walk.peek()):
         header, batch = front
         first = first_bit + written.records_read
-        if first + header.record_count > len(keep) or written.batches_read >= len(actions):
+        if header.magic == 2 and first + header.record_count > len(keep):
+            raise ValueError(first)
+        if written.batches_read >= len(actions):
             raise ValueError(first)
         action = actions[written.batches_read]
-        if action not in (0, 1) and (action not in (2, 3, 0x12, 0x23) or header.magic < 2):
+        if action not in _allowed(header, convert_legacy=convert_legacy):
             raise ValueError(action)
+        horizon = delete_horizon if action & 0x10 else -1
         try:
-            if action and verify_crc:
-                check_crc(header, batch)
-            if action == 1:
-                written.add(header, batch)
-            elif action in (3, 0x23):
-                latest = 0 if action & 0x20 else header.max_timestamp
-                empty = replace(
-                    header,
-                    attributes=header.attributes & 0x38,
-                    base_timestamp=-1,
-                    max_timestamp=latest,
-                    record_count=0,
-                )
-                written.add(empty, _encode(empty, b""))
-            elif action:
-                horizon = delete_horizon if action & 0x10 else -1
-                written.add(*_rebuild(header, batch, keep[first:], horizon, max_unpacked))
+            if header.magic < 2:
+                check = verify_crc and action != 0
+                count = _legacy(
+                    written, front, keep[first:], action, horizon,
+                    convert_legacy=convert_legacy, verify_crc=check, limit=max_unpacked,
+                )  # fmt: skip
+            else:
+                count = header.record_count
+                if action and verify_crc:
+                    check_crc(header, batch)
+                if action == 1:
+                    written.add(header, batch)
+                elif action in (3, 0x23):
+                    empty = replace(
+                        header,
+                        attributes=header.attributes & 0x38,
+                        base_timestamp=-1,
+                        max_timestamp=0 if action & 0x20 else header.max_timestamp,
+                        record_count=0,
+                    )
+                    written.add(empty, _encode(empty, b""))
+                elif action:
+                    written.add(*_rebuild(header, batch, keep[first:], horizon, max_unpacked))
         except BadBatchError as error:
             raise walk.corrupt(error.record) from error
         written.batches_read += 1
-        written.records_read += header.record_count
+        written.records_read += count
         walk.consumed += header.size
     written.consumed, written.needed = walk.consumed, walk.needed
     return written

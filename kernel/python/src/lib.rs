@@ -57,11 +57,12 @@ fn decode_chunk(
 #[pyfunction]
 #[pyo3(
     signature = (
-        data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, verify_crc=true, max_unpacked=1073741824
+        data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, convert_legacy=false, verify_crc=true,
+        max_unpacked=1073741824
     ),
     // Spelled out because a negative default would show as an ellipsis.
-    text_signature = "(data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, verify_crc=True, \
-                      max_unpacked=1073741824)"
+    text_signature = "(data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, convert_legacy=False, \
+                      verify_crc=True, max_unpacked=1073741824)"
 )]
 #[expect(clippy::too_many_arguments, reason = "the stub has them")]
 fn rewrite_chunk(
@@ -72,6 +73,7 @@ fn rewrite_chunk(
     first_bit: i64,
     actions: PyReadonlyArray1<'_, u8>,
     delete_horizon: i64,
+    convert_legacy: bool,
     verify_crc: bool,
     max_unpacked: i64,
 ) -> PyResult<Written> {
@@ -82,6 +84,7 @@ fn rewrite_chunk(
         first_bit,
         actions: actions.as_slice()?,
         delete_horizon,
+        convert_legacy,
         verify_crc,
         max_unpacked: size("max_unpacked", max_unpacked)?,
     };

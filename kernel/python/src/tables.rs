@@ -44,6 +44,7 @@ columns!(Batches {
     position: u32, size: u32, base_offset: i64, last_offset: i64, base_timestamp: i64, max_timestamp: i64,
     producer_id: i64, producer_epoch: i16, base_sequence: i32, leader_epoch: i32, attributes: i16, magic: u8,
     crc: u32, control_type: i16, first_record: u32,
+    mixed_magic: u32,
 } plain { consumed, needed });
 
 columns!(Records { offset: i64, timestamp: i64, key_hash: u64, flags: u8 } plain {});
@@ -67,6 +68,7 @@ impl Batches {
             crc: read_only(py, table.crc),
             control_type: read_only(py, table.control_type),
             first_record: read_only(py, table.first_record),
+            mixed_magic: read_only(py, table.mixed_magic),
             consumed: table.consumed,
             needed: table.needed,
         }

@@ -10,6 +10,8 @@ use crate::error::Reason;
 const MAGIC: [u8; 4] = [0x04, 0x22, 0x4d, 0x18];
 /// Version 1, independent blocks, nothing optional; blocks of 64 KiB; the checksum of these two.
 const DESCRIPTOR: [u8; 3] = [0x60, 0x40, 0x82];
+/// The same with the checksum that magic 0 has: it wrongly covers the frame magic too (KAFKA-3160).
+const DESCRIPTOR_V0: [u8; 3] = [0x60, 0x40, 0x1a];
 const BLOCK_BYTES: usize = 64 << 10;
 const STORED: u32 = 1 << 31;
 
@@ -41,45 +43,26 @@ struct Descriptor {
 impl Lz4 {
     /// One frame.
     pub fn decompress(&mut self, input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
-        let (descriptor, mut input) = read_descriptor(input)?;
-        loop {
-            let (word, rest) = input.split_first_chunk::<4>().ok_or_else(cut)?;
-            let word = u32::from_le_bytes(*word);
-            input = rest;
-            if word == 0 {
-                break;
-            }
-            let length = (word & !STORED) as usize;
-            if length > descriptor.block_bytes {
-                return Err(damaged("block is larger than the frame allows"));
-            }
-            let (block, rest) = input.split_at_checked(length).ok_or_else(cut)?;
-            input = rest;
-            if descriptor.block_checksum {
-                let (checksum, rest) = input.split_first_chunk::<4>().ok_or_else(cut)?;
-                input = rest;
-                if u32::from_le_bytes(*checksum) != xxh32(block) {
-                    return Err(damaged("block checksum is wrong"));
-                }
-            }
-            if word & STORED != 0 {
-                output.push(block)?;
-            } else {
-                unpack_block(block, descriptor.block_bytes, output)?;
-            }
-        }
-        // Kafka steps over the content checksum without looking.
-        let trailer = if descriptor.content_checksum { 4 } else { 0 };
-        match input.len() == trailer {
-            true => Ok(()),
-            false if input.len() < trailer => Err(cut()),
-            false => Err(damaged("bytes behind the end of the frame")),
-        }
+        unpack_frame(input, true, output)
+    }
+
+    /// One frame of magic 0, whose descriptor checksum nobody looks at (KAFKA-3160).
+    pub fn decompress_v0(&mut self, input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
+        unpack_frame(input, false, output)
     }
 
     pub fn compress(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
+        self.pack_frame(input, &DESCRIPTOR, output)
+    }
+
+    /// A frame for magic 0.
+    pub fn compress_v0(&mut self, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
+        self.pack_frame(input, &DESCRIPTOR_V0, output)
+    }
+
+    fn pack_frame(&mut self, input: &[u8], descriptor: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
         output.extend_from_slice(&MAGIC);
-        output.extend_from_slice(&DESCRIPTOR);
+        output.extend_from_slice(descriptor);
         self.packed.resize(get_maximum_output_size(BLOCK_BYTES), 0);
         for chunk in input.chunks(BLOCK_BYTES) {
             let table = if chunk.len() < usize::from(u16::MAX) {
@@ -103,6 +86,43 @@ impl Lz4 {
     }
 }
 
+fn unpack_frame(input: &[u8], check_descriptor: bool, output: &mut Scratch) -> Result<(), Reason> {
+    let (descriptor, mut input) = read_descriptor(input, check_descriptor)?;
+    loop {
+        let (word, rest) = input.split_first_chunk::<4>().ok_or_else(cut)?;
+        let word = u32::from_le_bytes(*word);
+        input = rest;
+        if word == 0 {
+            break;
+        }
+        let length = (word & !STORED) as usize;
+        if length > descriptor.block_bytes {
+            return Err(damaged("block is larger than the frame allows"));
+        }
+        let (block, rest) = input.split_at_checked(length).ok_or_else(cut)?;
+        input = rest;
+        if descriptor.block_checksum {
+            let (checksum, rest) = input.split_first_chunk::<4>().ok_or_else(cut)?;
+            input = rest;
+            if u32::from_le_bytes(*checksum) != xxh32(block) {
+                return Err(damaged("block checksum is wrong"));
+            }
+        }
+        if word & STORED != 0 {
+            output.push(block)?;
+        } else {
+            unpack_block(block, descriptor.block_bytes, output)?;
+        }
+    }
+    // Kafka steps over the content checksum without looking.
+    let trailer = if descriptor.content_checksum { 4 } else { 0 };
+    match input.len() == trailer {
+        true => Ok(()),
+        false if input.len() < trailer => Err(cut()),
+        false => Err(damaged("bytes behind the end of the frame")),
+    }
+}
+
 fn unpack_block(block: &[u8], block_bytes: usize, output: &mut Scratch) -> Result<(), Reason> {
     let most = block_bytes.min(block.len().saturating_mul(MOST_OUT_PER_BYTE));
     let allowed = most.min(output.left());
@@ -113,7 +133,7 @@ fn unpack_block(block: &[u8], block_bytes: usize, output: &mut Scratch) -> Resul
     }
 }
 
-fn read_descriptor(input: &[u8]) -> Result<(Descriptor, &[u8]), Reason> {
+fn read_descriptor(input: &[u8], check: bool) -> Result<(Descriptor, &[u8]), Reason> {
     let rest = input.strip_prefix(&MAGIC).ok_or_else(|| damaged("no frame magic"))?;
     let &[flags, block, ..] = rest else {
         return Err(cut());
@@ -131,7 +151,7 @@ fn read_descriptor(input: &[u8]) -> Result<(Descriptor, &[u8]), Reason> {
     let length = if flags & CONTENT_SIZE != 0 { 10 } else { 2 };
     let (descriptor, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
     let (&checksum, rest) = rest.split_first().ok_or_else(cut)?;
-    if checksum != (xxh32(descriptor) >> 8) as u8 {
+    if check && checksum != (xxh32(descriptor) >> 8) as u8 {
         return Err(damaged("descriptor checksum is wrong"));
     }
     let descriptor = Descriptor {
@@ -211,6 +231,12 @@ mod tests {
         let mut old = frame(0x60, 0x40, &[], &blocks);
         old[6] = 0x1a;
         assert!(unpack(&old).unwrap_err().text.contains("descriptor checksum"));
+        let mut output = Scratch::default();
+        output.start(0);
+        assert!(Lz4::default().decompress_v0(&old, &mut output).is_ok());
+        let mut packed = Vec::new();
+        Lz4::default().compress_v0(b"", &mut packed).unwrap();
+        assert_eq!(packed, old);
     }
 
     #[test]

@@ -44,6 +44,25 @@ impl Codecs {
         }
     }
 
+    /// The same for the value of a wrapper of magic 0 or 1 (F-3.1).
+    pub fn decompress_legacy(
+        &mut self,
+        magic: u8,
+        codec: u8,
+        input: &[u8],
+        limit: usize,
+        output: &mut Scratch,
+    ) -> Result<(), Reason> {
+        match codec {
+            LZ4 if magic == 0 => {
+                output.start(limit);
+                self.lz4.decompress_v0(input, output)
+            }
+            GZIP..=LZ4 => self.decompress(codec, input, limit, output),
+            _ => Err(not_in_legacy(codec)),
+        }
+    }
+
     /// Packs `input` at the codec's default level and appends it to `output`.
     pub fn compress(&mut self, codec: u8, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
         match codec {
@@ -56,6 +75,19 @@ impl Codecs {
         }
         Ok(())
     }
+
+    /// The same for the value of a wrapper of magic 0 or 1.
+    pub fn compress_legacy(&mut self, magic: u8, codec: u8, input: &[u8], output: &mut Vec<u8>) -> Result<(), Reason> {
+        match codec {
+            LZ4 if magic == 0 => self.lz4.compress_v0(input, output),
+            GZIP..=LZ4 => self.compress(codec, input, output),
+            _ => Err(not_in_legacy(codec)),
+        }
+    }
+}
+
+fn not_in_legacy(codec: u8) -> Reason {
+    if codec == ZSTD { Reason::batch("zstd in a message of magic 0 or 1") } else { unknown(codec) }
 }
 
 pub fn unknown(codec: u8) -> Reason {

@@ -1,0 +1,73 @@
+"""Batches of message format v0 and v1: when their tombstones go, and in which form the batches stay (F-3, R534-4).
+
+These formats have no delete horizon. How long a tombstone has been seen is guessed from the modification times of the
+segment files, which a cleaning hands on from the last source to the segment that replaces it (C-65).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd.policy.retain import BATCH_EXPIRED, BATCH_NO_HORIZON, BATCH_REBUILT
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from cleanerd import _kernel
+
+FIRST_WITHOUT_LEGACY: Final = (4, 0)
+"""The first release whose cleaner writes v2 only (KAFKA-13093)."""
+METADATA_VERSION: Final = "metadata.version"
+FIRST_LEVEL_OF_4_0: Final = 22
+"""The feature level of the first metadata version of Kafka 4.0; 3.9 ends at 21."""
+
+
+def horizon_ms(clean_mtimes_ms: Sequence[int], delete_retention_ms: int) -> int:
+    """Segments last modified at or before this have had their tombstones seen long enough (C-30).
+
+    ``clean_mtimes_ms`` are the modification times of the segments that begin below the first dirty offset, in order.
+    """
+    return clean_mtimes_ms[-1] - delete_retention_ms if clean_mtimes_ms else 0
+
+
+def batch_flags(batches: _kernel.Batches, *, mtime_ms: int, legacy_horizon_ms: int, convert: bool) -> NDArray[np.uint8]:
+    """[b] uint8 of ``BATCH_*``: what sets v0 and v1 batches of a segment apart; 0 for v2.
+
+    Their tombstones go unless the segment was modified after the horizon (C-35, C-45.6). ``convert``: whatever stays
+    becomes v2 (F-3.3), and gets a horizon as any v2 batch does; otherwise the format stays (F-3.2), and only a wrapper
+    that is mixed with another magic is made anew (KAFKA-4298).
+    """
+    old = batches.magic < 2
+    flags = np.zeros(len(batches), dtype=np.uint8)
+    if mtime_ms <= legacy_horizon_ms:
+        flags[old] |= BATCH_EXPIRED
+    if convert:
+        flags[old] |= BATCH_REBUILT
+    else:
+        flags[old] |= BATCH_NO_HORIZON
+        flags[batches.mixed_magic] |= BATCH_REBUILT
+    return flags
+
+
+def converts(
+    version: tuple[int, int] | None, supported: tuple[int, int] | None, features: Mapping[str, int] | None
+) -> tuple[bool, str]:
+    """Whether v0 and v1 batches become v2 as with a 4.x broker's cleaner, and who says so (U-18).
+
+    Args:
+        version: release that the operator named, None: find out.
+        supported: lowest and highest metadata version level that the broker registered with, None when unknown.
+        features: the cluster's feature levels, None when unknown.
+    """
+    if version is not None:
+        return version >= FIRST_WITHOUT_LEGACY, "setting"
+    if supported is not None:
+        return supported[1] >= FIRST_LEVEL_OF_4_0, "the broker's registration in the cluster metadata"
+    level = None if features is None else features.get(METADATA_VERSION)
+    if level is not None:
+        return level >= FIRST_LEVEL_OF_4_0, "metadata.version of the cluster metadata"
+    return True, "default: nothing tells the broker's release"

@@ -1,0 +1,280 @@
+//! Messages of magic 0 and 1 (F-3): a batch is one message, or a wrapper around several that are compressed together.
+
+use flate2::Crc;
+
+use crate::codec::{self, Codecs, Scratch};
+use crate::error::Reason;
+use crate::header::{FRAME_BYTES, Header, LOG_APPEND_TIME, MAGIC_END, NONE, SMALLEST_SIZE, array, read_frame};
+
+/// Where the bytes begin that the CRC-32 of a message covers.
+pub const CRC_START: usize = 16;
+
+const CODEC_MASK: u8 = crate::header::CODEC_MASK as u8;
+
+/// One message, its offset and timestamp as a consumer sees them.
+#[derive(Debug, Clone, Copy)]
+pub struct Message<'a> {
+    pub magic: u8,
+    pub offset: i64,
+    pub timestamp: i64,
+    pub key: Option<&'a [u8]>,
+    pub value: Option<&'a [u8]>,
+}
+
+/// The messages of one batch, unpacked.
+#[derive(Debug)]
+pub struct Messages<'a> {
+    /// That of the batch with its real base offset and record count.
+    pub header: Header,
+    plain: &'a [u8],
+    /// From the offsets inside to real ones.
+    shift: i64,
+    wrapped: bool,
+    verify_crc: bool,
+}
+
+impl<'a> Messages<'a> {
+    /// Reads the batch as far as that its offsets and the number of its messages are known.
+    ///
+    /// The messages inside a wrapper are looked at, and their checksums too, when they are visited.
+    pub fn open(
+        header: &Header,
+        batch: &'a [u8],
+        verify_crc: bool,
+        max_unpacked: usize,
+        codecs: &mut Codecs,
+        scratch: &'a mut Scratch,
+    ) -> Result<Self, Reason> {
+        let message = parse(batch, verify_crc).map_err(Reason::batch)?;
+        if header.codec() == codec::NONE {
+            let header = Header { record_count: 1, ..header.clone() };
+            return Ok(Self { header, plain: batch, shift: 0, wrapped: false, verify_crc: false });
+        }
+        let packed = message.value.ok_or_else(|| Reason::batch("wrapper without a value"))?;
+        codecs.decompress_legacy(header.magic, header.codec(), packed, max_unpacked, scratch)?;
+        let extent = Extent::of(scratch.filled())?;
+        let (shift, header) = extent.place(header).map_err(Reason::batch)?;
+        let plain = scratch.filled().get(..extent.bytes).unwrap_or_default();
+        Ok(Self { header, plain, shift, wrapped: true, verify_crc })
+    }
+
+    /// What the batch unpacked to.
+    pub fn bytes(&self) -> usize {
+        self.plain.len()
+    }
+
+    /// Calls `visit` with each message, having checked it.
+    pub fn for_each(&self, mut visit: impl FnMut(usize, &Message<'a>) -> Result<(), Reason>) -> Result<(), Reason> {
+        let mut rest = self.plain;
+        let mut previous = NONE;
+        for index in 0..self.header.records() {
+            let (bytes, after) = split(rest).ok_or_else(|| Reason::record("message is cut", index))?;
+            rest = after;
+            let mut message = parse(bytes, self.verify_crc).map_err(|text| Reason::record(text, index))?;
+            self.check(bytes, &message).map_err(|text| Reason::record(text, index))?;
+            message.offset = message.offset.wrapping_add(self.shift); // at most the last one, see below
+            if message.offset <= previous {
+                return Err(Reason::record("offsets do not rise", index));
+            }
+            if message.offset > self.header.last_offset() {
+                return Err(Reason::record("offset passes that of the wrapper", index));
+            }
+            previous = message.offset;
+            if self.wrapped && message.magic == 1 && self.header.has(LOG_APPEND_TIME) {
+                message.timestamp = self.header.max_timestamp;
+            }
+            visit(index, &message)?;
+        }
+        Ok(())
+    }
+
+    fn check(&self, bytes: &[u8], message: &Message<'_>) -> Result<(), &'static str> {
+        if self.wrapped && bytes.get(MAGIC_END).is_some_and(|attributes| attributes & CODEC_MASK != codec::NONE) {
+            return Err("a wrapper inside a wrapper");
+        }
+        match message.offset.checked_add(self.shift) {
+            Some(_) => Ok(()),
+            None => Err("offset passes 2^63-1"),
+        }
+    }
+}
+
+/// What the frames inside a wrapper say.
+struct Extent {
+    count: usize,
+    first_offset: i64,
+    last_offset: i64,
+    /// Of whole messages. A cut one at the end is no error, as with Kafka.
+    bytes: usize,
+}
+
+impl Extent {
+    fn of(plain: &[u8]) -> Result<Self, Reason> {
+        let mut extent = Self { count: 0, first_offset: 0, last_offset: 0, bytes: 0 };
+        let mut rest = plain;
+        while let Some((offset, size)) = read_frame(rest) {
+            if size < SMALLEST_SIZE[0] {
+                return Err(Reason::record(format!("message size {size} is below the smallest one"), extent.count));
+            }
+            let Some((message, after)) = split(rest) else {
+                break;
+            };
+            if extent.count == 0 {
+                extent.first_offset = offset;
+            }
+            extent.last_offset = offset;
+            extent.count += 1;
+            extent.bytes += message.len();
+            rest = after;
+        }
+        if extent.count == 0 {
+            return Err(Reason::batch("wrapper without messages"));
+        }
+        Ok(extent)
+    }
+
+    /// What has to be added to the offsets, and the header of the batch (F-3.1).
+    ///
+    /// Magic 0 has real offsets inside, magic 1 relative ones that end at the wrapper's. Offset 0 says nothing: some producers
+    /// send it with every wrapper.
+    fn place(&self, header: &Header) -> Result<(i64, Header), &'static str> {
+        let wrapper = header.base_offset;
+        let shift = match header.magic {
+            1 if wrapper != 0 => wrapper
+                .checked_sub(self.last_offset)
+                .filter(|shift| *shift >= 0)
+                .ok_or("offset below the last one inside")?,
+            _ => 0,
+        };
+        let base_offset =
+            self.first_offset.checked_add(shift).filter(|base| *base >= 0).ok_or("negative offset inside")?;
+        let span = wrapper.checked_sub(base_offset).and_then(|span| i32::try_from(span).ok()).filter(|span| *span >= 0);
+        let last_offset_delta = span.ok_or("offset inside is not within 2^31-1 of the wrapper's")?;
+        let record_count = i32::try_from(self.count).map_err(|_| "more than 2^31-1 messages")?;
+        Ok((shift, Header { base_offset, last_offset_delta, record_count, ..header.clone() }))
+    }
+}
+
+/// The first message and what follows it, `None` when it is not whole.
+fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (_, size) = read_frame(bytes)?;
+    bytes.split_at_checked(usize::try_from(size).ok()?.checked_add(FRAME_BYTES)?)
+}
+
+/// The fields of the one message that `bytes` are, as stored.
+fn parse(bytes: &[u8], verify_crc: bool) -> Result<Message<'_>, String> {
+    const CUT: &str = "message ends inside a field";
+    let (offset, size) = read_frame(bytes).ok_or(CUT)?;
+    let &[magic, _] = bytes.get(CRC_START..).and_then(<[u8]>::first_chunk).ok_or(CUT)?;
+    if magic > 1 {
+        return Err(format!("magic {magic} inside a wrapper"));
+    }
+    if SMALLEST_SIZE.get(usize::from(magic)).is_none_or(|smallest| size < *smallest) {
+        return Err(format!("message size {size} is below the smallest one of magic {magic}"));
+    }
+    if verify_crc {
+        check_crc(bytes)?;
+    }
+    let mut rest = bytes.get(MAGIC_END + 1..).ok_or(CUT)?;
+    let mut timestamp = NONE;
+    if magic == 1 {
+        timestamp = i64::from_be_bytes(array(rest, 0).ok_or(CUT)?);
+        rest = rest.get(8..).ok_or(CUT)?;
+    }
+    let key = take_field(&mut rest)?;
+    let value = take_field(&mut rest)?;
+    if rest.is_empty() {
+        Ok(Message { magic, offset, timestamp, key, value })
+    } else {
+        Err(format!("{} bytes behind the value of a message", rest.len()))
+    }
+}
+
+/// A length and that many bytes; `None` for length -1.
+fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
+    let (length, rest) = input.split_first_chunk().ok_or("message ends inside a field")?;
+    *input = rest;
+    match i32::from_be_bytes(*length) {
+        -1 => Ok(None),
+        length => {
+            let length = usize::try_from(length).map_err(|_| "field length below -1")?;
+            let (field, rest) = input.split_at_checked(length).ok_or("field is longer than its message")?;
+            *input = rest;
+            Ok(Some(field))
+        }
+    }
+}
+
+/// The stored CRC-32 of a message against its bytes.
+pub fn check_crc(bytes: &[u8]) -> Result<(), String> {
+    let stored = array(bytes, FRAME_BYTES).map(u32::from_be_bytes).ok_or("message ends inside a field")?;
+    let computed = crc(bytes.get(CRC_START..).unwrap_or_default());
+    if computed == stored {
+        Ok(())
+    } else {
+        Err(format!("CRC-32 is {computed:#010x}, the message says {stored:#010x}"))
+    }
+}
+
+fn crc(bytes: &[u8]) -> u32 {
+    let mut crc = Crc::new();
+    crc.update(bytes);
+    crc.sum()
+}
+
+/// Appends a message; returns its size, `None` when that passes 2^31-1 bytes.
+pub fn write_message(output: &mut Vec<u8>, message: &Message<'_>, attributes: u8) -> Option<usize> {
+    let start = begin_message(output, message, attributes);
+    for field in [message.key, message.value] {
+        output.extend_from_slice(&field_length(field)?.to_be_bytes());
+        output.extend_from_slice(field.unwrap_or_default());
+    }
+    seal(output, start)
+}
+
+fn field_length(field: Option<&[u8]>) -> Option<i32> {
+    field.map_or(Some(-1), |field| i32::try_from(field.len()).ok())
+}
+
+/// Appends what comes before the key; returns where the message begins. [`seal`] puts size and CRC in.
+fn begin_message(output: &mut Vec<u8>, message: &Message<'_>, attributes: u8) -> usize {
+    let start = output.len();
+    output.extend_from_slice(&message.offset.to_be_bytes());
+    output.extend_from_slice(&[0; CRC_START - 8]);
+    output.extend_from_slice(&[message.magic, attributes]);
+    if message.magic == 1 {
+        output.extend_from_slice(&message.timestamp.to_be_bytes());
+    }
+    start
+}
+
+/// Appends a wrapper around `plain`. `message` has its magic, offset and timestamp.
+pub fn write_wrapper(
+    output: &mut Vec<u8>,
+    message: &Message<'_>,
+    attributes: u8,
+    plain: &[u8],
+    codecs: &mut Codecs,
+) -> Result<usize, Reason> {
+    let start = begin_message(output, message, attributes);
+    output.extend_from_slice(&(-1_i32).to_be_bytes());
+    let length_at = output.len();
+    output.extend_from_slice(&[0; 4]);
+    codecs.compress_legacy(message.magic, attributes & CODEC_MASK, plain, output)?;
+    let too_large = || Reason::batch("rebuilt wrapper passes 2^31-1 bytes");
+    let length = i32::try_from(output.len() - length_at - 4).map_err(|_| too_large())?;
+    output.get_mut(length_at..length_at + 4).ok_or_else(too_large)?.copy_from_slice(&length.to_be_bytes());
+    seal(output, start).ok_or_else(too_large)
+}
+
+/// Size and CRC of the message that begins at `start` and is the last in `output`.
+fn seal(output: &mut [u8], start: usize) -> Option<usize> {
+    let message = output.get_mut(start..)?;
+    let size = message.len();
+    i32::try_from(size).ok()?;
+    let size_field = i32::try_from(size.checked_sub(FRAME_BYTES)?).ok()?;
+    let crc = crc(message.get(CRC_START..)?);
+    message.get_mut(8..12)?.copy_from_slice(&size_field.to_be_bytes());
+    message.get_mut(12..CRC_START)?.copy_from_slice(&crc.to_be_bytes());
+    Some(size)
+}
