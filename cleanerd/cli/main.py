@@ -31,6 +31,7 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
         "Why a partition is or is not cleaned now; where settings came from.",
     ),
     "inspect": ("cleanerd.cli.inspect:inspect", "Decode any file that a broker keeps."),
+    "doctor": ("cleanerd.cli.doctor:doctor", "Check this host; each finding with its fix."),
     "config": ("cleanerd.cli.config:config", "Show, check or generate settings."),
     "demo": ("cleanerd.cli.demo:demo", "A real broker, real traffic, cleanerd at work."),
     "bench": ("cleanerd.cli.bench:bench", "Measure this machine: kernel stages and a whole clean."),

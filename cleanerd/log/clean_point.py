@@ -67,10 +67,14 @@ class PartitionState:
 
 
 class StateStore:
-    """The state directory. Reading never fails: what cannot be used counts as absent, see ``warnings``."""
+    """The state directory. Reading never fails: what cannot be used counts as absent, see ``warnings``.
 
-    def __init__(self, root: Path) -> None:
+    ``keeps_damaged``: a damaged file stays where it is, for a reader that may change nothing.
+    """
+
+    def __init__(self, root: Path, *, keeps_damaged: bool = False) -> None:
         self.root = root
+        self._keeps_damaged = keeps_damaged
         self.warnings: list[str] = []
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
@@ -93,6 +97,9 @@ class StateStore:
         except OSError as error:
             self.warnings.append(f"{path}: cannot be read ({error.strerror}); counts as absent")
         except _DAMAGE as error:
+            if self._keeps_damaged:
+                self.warnings.append(f"{path}: damaged ({error}); counts as absent")
+                return None
             self.warnings.append(f"{path}: damaged ({error}); set aside, counts as absent")
             try:
                 path.replace(path.with_suffix(".damaged"))
