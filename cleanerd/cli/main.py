@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "plan": ("cleanerd.cli.plan:plan", "What cleaning would do, partition by partition, and why not."),
     "clean": ("cleanerd.cli.clean:clean", "Clean the partitions of a stopped broker's log directories."),
+    "undo": ("cleanerd.cli.undo:undo", "Put back the segments kept by clean --keep-replaced."),
     "explain": (
         "cleanerd.cli.explain:explain",
         "Why a partition is or is not cleaned now; where settings came from.",
