@@ -43,15 +43,18 @@ class Owner:
 class Operation:
     """One change. ``target`` belongs to ``rename``; ``data`` to ``append`` and ``write``; ``owner`` to ``write``.
 
+    ``link`` gives the file ``target``, which lies in ``directory`` (a descriptor), the further name ``name`` here.
+
     ``append`` creates the file if need be, ``write`` replaces its contents; neither is on the disk before ``fsync``,
     and no name is before ``fsync_directory`` of the directory it stands in.
     """
 
-    kind: Literal["rename", "unlink", "rmdir", "append", "write", "fsync", "fsync_directory"]
+    kind: Literal["rename", "unlink", "rmdir", "append", "write", "fsync", "fsync_directory", "link", "mkdir"]
     name: str
     target: str = ""
     data: bytes = b""
     owner: Owner | None = None
+    directory: int = -1
 
 
 class PartitionFiles:
@@ -153,6 +156,14 @@ class PartitionFiles:
         """Remove the empty directory ``name``."""
         self.perform(Operation("rmdir", name))
 
+    def mkdir(self, name: str) -> None:
+        """Make the directory ``name``, owned as this one is as far as this process may."""
+        self.perform(Operation("mkdir", name))
+
+    def link_from(self, other: PartitionFiles, source: str, name: str) -> None:
+        """Give ``source``, a file of ``other`` on the same file system, the further name ``name`` here."""
+        self.perform(Operation("link", name, target=source, directory=other._fd))
+
     def append(self, name: str, data: bytes) -> None:
         """Add ``data`` at the end of ``name``, which comes into being if need be."""
         self.perform(Operation("append", name, data=data))
@@ -186,6 +197,11 @@ class PartitionFiles:
                 os.unlink(name, dir_fd=self._fd)
             case "rmdir":
                 os.rmdir(name, dir_fd=self._fd)
+            case "mkdir":
+                self._make(name)
+            case "link":
+                source = _checked(operation.target)
+                os.link(source, name, src_dir_fd=operation.directory, dst_dir_fd=self._fd, follow_symlinks=False)
             case "append":
                 self._put(operation, os.O_APPEND)
             case "write":
@@ -194,6 +210,14 @@ class PartitionFiles:
                 self._sync(name, _READ)
             case "fsync_directory":
                 self._sync(name, _DIRECTORY)
+
+    def _make(self, name: str) -> None:
+        owner = os.fstat(self._fd)
+        os.mkdir(name, 0o755, dir_fd=self._fd)
+        status = os.stat(name, dir_fd=self._fd)
+        if (status.st_uid, status.st_gid) != (owner.st_uid, owner.st_gid):
+            with contextlib.suppress(PermissionError):
+                os.chown(name, owner.st_uid, owner.st_gid, dir_fd=self._fd)
 
     def _put(self, operation: Operation, flag: int) -> None:
         descriptor = os.open(operation.name, os.O_WRONLY | os.O_CREAT | flag | _BASE_FLAGS, 0o644, dir_fd=self._fd)
@@ -223,6 +247,8 @@ _VERBS: Final = {
     "write": "be written",
     "fsync": "be flushed to disk",
     "fsync_directory": "be flushed to disk",
+    "link": "be linked",
+    "mkdir": "be made",
 }
 
 

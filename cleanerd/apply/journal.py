@@ -14,15 +14,26 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cleanerd.cleaner.manifest import STAGING, staging_path
 
 if TYPE_CHECKING:
     from cleanerd.apply.files import PartitionFiles
-    from cleanerd.cleaner.manifest import ManifestGroup
 
 JOURNAL: Final = "journal"
+
+
+class Span(Protocol):
+    """What a line is about: a group that is put in, or one that is put back."""
+
+    @property
+    def base(self) -> int:
+        """Its first base offset."""
+
+    @property
+    def end(self) -> int:
+        """The base offset of the segment after it."""
 
 
 @dataclass(slots=True)
@@ -43,13 +54,13 @@ class Journal:
         self._directory = staging_path(plan_id)
         self._name = f"{self._directory}/{JOURNAL}"
 
-    def begin(self, group: ManifestGroup) -> None:
+    def begin(self, group: Span) -> None:
         """S-32: before the commit point of ``group``. On the disk when this returns, the way to it included."""
         self._append(f"begin {self._plan_id} {group.base} {group.end}")
         self._files.fsync_directory(self._directory)
         self._files.fsync_directory(STAGING)
 
-    def done(self, group: ManifestGroup) -> None:
+    def done(self, group: Span) -> None:
         """S-38: nothing is left to do for ``group``. On the disk when this returns."""
         self._append(f"done {self._plan_id} {group.base} {group.end}")
 

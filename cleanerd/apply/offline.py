@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import Journal
+from cleanerd.apply.keep import Keeper
 from cleanerd.apply.lease import LeaseResult, probe_lease
 from cleanerd.apply.recover import recover
 from cleanerd.apply.remember import remember, remember_quarantine
@@ -84,15 +85,7 @@ def _clean(
 ) -> CleaningResult:
     path = locked.log_dir.path / str(name)
     with PartitionFiles(path) as files:
-        _probe(locked, files)
-        left = recover(files)
-        if left.foreign:
-            raise RefusedError(
-                f"not ours to resolve: {', '.join(left.foreign[:4])}",
-                where=str(path),
-                hint="start the broker once, it resolves unfinished replacements while it loads the log",
-            )
-        refuse_unfinished(files, files.names())
+        settle(locked, files)
         found = survey(locked.log_dir, name, config, locked.store, wishes)
         blank = CleaningResult(
             name,
@@ -111,6 +104,24 @@ def _clean(
             plan = make_plan(locked.log_dir, found, means, wishes, pool.reader)
             cleaning = Cleaning(plan, pool, progress)
             return _carry_out(locked, files, found, cleaning, blank)
+
+
+def settle(locked: LockedDir, files: PartitionFiles) -> None:
+    """What comes before anything else: nobody has the log open, and nothing in it is half done (S-14, S-28, S-21).
+
+    Raises:
+        LogDirBusyError: somebody has it open.
+        RefusedError: something is half done that is not ours to resolve.
+    """
+    _probe(locked, files)
+    left = recover(files)
+    if left.foreign:
+        raise RefusedError(
+            f"not ours to resolve: {', '.join(left.foreign[:4])}",
+            where=str(files.path),
+            hint="start the broker once, it resolves unfinished replacements while it loads the log",
+        )
+    refuse_unfinished(files, files.names())
 
 
 def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, reader: SegmentReader) -> CleaningPlan:
@@ -175,11 +186,13 @@ def _carry_out(
     plan = cleaning.plan
     decision = cleaning.decision
     reserve_bytes = disk_reserve_bytes(locked.means, found.config, plan.path)
+    kept = locked.keep_replaced
     started = time.monotonic()
     if cleaning.groups():
         with Staging(plan, cleaning.pool.reader.directory, reserve_bytes=reserve_bytes) as staging:
             try:
-                _swap_all(locked, files, cleaning, staging)
+                keep = None if kept is None else Keeper(locked, kept, files, found, plan)
+                _swap_all(locked, files, cleaning, staging, keep)
             except LogDirBusyError:
                 raise  # the directory is no longer ours, not even to tidy up
             except BaseException:
@@ -220,7 +233,9 @@ def _carry_out(
     return result
 
 
-def _swap_all(locked: LockedDir, files: PartitionFiles, cleaning: Cleaning, staging: Staging) -> None:
+def _swap_all(
+    locked: LockedDir, files: PartitionFiles, cleaning: Cleaning, staging: Staging, keep: Keeper | None
+) -> None:
     """Group by group: staged and verified by the cleaning, validated and swapped here, then the next one (U-16)."""
     plan = cleaning.plan
     journal = Journal(files, plan.plan_id)
@@ -232,7 +247,9 @@ def _swap_all(locked: LockedDir, files: PartitionFiles, cleaning: Cleaning, stag
             # The lock keeps everybody else out: what the whole plan rests on was checked before the first swap.
             manifest = replace(manifest, groups=(staged,), witnesses=tuple(member.witness for member in members))
         validate_plan(files, manifest, _facts(plan), checksums=False)
-        with _signals_wait():
+        if keep is not None:
+            keep.keep(staged, members)
+        with signals_wait():
             swap_group(files, plan.plan_id, staged, journal, locked.lock, source_files=_source_files(members))
         swapped.append(staged)
 
@@ -280,7 +297,7 @@ def _source_files(members: Sequence[SegmentDecision]) -> dict[int, list[str]]:
 def _abandon(files: PartitionFiles) -> None:
     """Tidy up after a failure; when that fails too, the next run or the broker's next start does it."""
     try:
-        with _signals_wait():
+        with signals_wait():
             recover(files)
     except CleanerdError:
         pass
@@ -328,7 +345,7 @@ def _oversize_note(cleaning: Cleaning) -> tuple[str, ...]:
 
 
 @contextmanager
-def _signals_wait() -> Iterator[None]:
+def signals_wait() -> Iterator[None]:
     """SIGINT and SIGTERM are delivered when the block is through: a group is swapped whole.
 
     Handlers are exchanged, because blocking the signals in this thread does not help: any other thread (NumPy's) may

@@ -15,26 +15,32 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cleanerd.apply.journal import Journal
+from cleanerd.apply.restore import RestorePlan, restore_names, settle_restore
 from cleanerd.apply.swap import (
     cleaned_name,
     complete_group,
     final_name,
     finish_plan,
+    force_rebuild_if_torn,
     remove_staging_if_empty,
     remove_tree,
     swap_name,
 )
 from cleanerd.apply.validate import has_fact
-from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, STAGING, Manifest, staging_path
+from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, RESTORE, STAGING, Manifest, staging_path
 from cleanerd.errors import CorruptionError, UnsupportedLogError
 from cleanerd.format.names import CLEANED_SUFFIX, SWAP_SUFFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cleanerd.apply.files import PartitionFiles
     from cleanerd.cleaner.manifest import ManifestGroup
+
+T = TypeVar("T")
 
 SWEEP_AGE_MS: Final = 24 * 60 * 60 * 1000
 """Unknown things under ``.kstage`` are left alone for a day (formats.md section 2)."""
@@ -61,6 +67,7 @@ class _Leftovers:
 
     plans: list[str] = field(default_factory=list)
     manifests: list[Manifest] = field(default_factory=list)
+    restores: list[RestorePlan] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
@@ -81,6 +88,8 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None) -> RecoveryRepo
     found = _look(files)
     groups = [(manifest, group) for manifest in found.manifests for group in manifest.groups]
     ours = {name for _, group in groups for name in _names_of_ours(files, group, unfinished)}
+    for restore in found.restores:
+        ours |= restore_names(files, restore, unfinished)
     foreign = sorted((unfinished - ours) | set(found.foreign))
     if foreign:
         return RecoveryReport(foreign=tuple(foreign))
@@ -97,6 +106,10 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None) -> RecoveryRepo
             if group.base in journal.done:
                 continue
             _settle(files, group, begun=group.base in journal.begun, completed=completed, rolled_back=rolled_back)
+    for restore in found.restores:
+        done, undone = settle_restore(files, restore)
+        completed += done
+        rolled_back += undone
     for plan_id in found.plans:
         finish_plan(files, plan_id)
     swept = _sweep(files, found.unknown, int(time.time() * 1000) if now_ms is None else now_ms)
@@ -119,19 +132,28 @@ def _look(files: PartitionFiles) -> _Leftovers:
         if PLAN_ID.fullmatch(name) is None or not files.is_directory(path):
             found.unknown.append(path)
             continue
-        place = f"{staging_path(name)}/{MANIFEST}"
-        data = files.read(place)
         try:
-            manifest = None if data is None else Manifest.from_json(data, files.where(place))
-        except CorruptionError:
-            manifest = None
+            manifest = _read(files, name, MANIFEST, Manifest.from_json)
+            restore = _read(files, name, RESTORE, RestorePlan.from_json)
         except UnsupportedLogError:  # a newer cleanerd knows what this is
             found.foreign.append(path)
             continue
         found.plans.append(name)
         if manifest is not None and manifest.plan == name:
             found.manifests.append(manifest)
+        if restore is not None and restore.plan == name:
+            found.restores.append(restore)
     return found
+
+
+def _read(files: PartitionFiles, plan_id: str, name: str, parse: Callable[[bytes, str], T]) -> T | None:
+    """What ``name`` in the plan's directory says; None when it is not there or damaged."""
+    place = f"{staging_path(plan_id)}/{name}"
+    data = files.read(place)
+    try:
+        return None if data is None else parse(data, files.where(place))
+    except CorruptionError:
+        return None
 
 
 def _names_of_ours(files: PartitionFiles, group: ManifestGroup, unfinished: set[str]) -> set[str]:
@@ -154,7 +176,7 @@ def _settle(
         _roll_back(files, group)
         rolled_back.append(group.base)
     elif has_swap or (begun and has_fact(files, final_name(group.base, "log"), group.files["log"])):
-        _force_rebuild_if_torn(files, group, names)
+        force_rebuild_if_torn(files, group, names)
         complete_group(files, group)
         completed.append(group.base)
 
@@ -169,21 +191,6 @@ def _is_committed(files: PartitionFiles, group: ManifestGroup, names: frozenset[
         return has_fact(files, final_name(group.base, "log"), group.files["log"])
     is_whole = all(swap_name(group.base, kind) in names for kind in group.kinds())
     return is_whole or not all(final_name(source, "log") in names for source in group.sources)
-
-
-def _force_rebuild_if_torn(files: PartitionFiles, group: ManifestGroup, names: frozenset[str]) -> None:
-    """An output index was lost to a loader that was cut short twice (C-19): then drop the offset index as well.
-
-    The broker rebuilds all three indexes of a segment that has no ``.index``; of one that only lacks its ``.txnindex``
-    it would show aborted records.
-    """
-    lost = [kind for kind in group.kinds() if not names & {swap_name(group.base, kind), final_name(group.base, kind)}]
-    if not lost or swap_name(group.base, "log") not in names:
-        return
-    for name in (swap_name(group.base, "index"), final_name(group.base, "index")):
-        if name in names:
-            files.unlink(name)
-    files.fsync_directory()
 
 
 def _roll_back(files: PartitionFiles, group: ManifestGroup) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cleanerd.apply.lock import LogDirLock
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
@@ -34,10 +36,14 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class LockedDir:
-    """A log directory that is ours for now. ``checkpoint_lock``: partitions cleaned at once share its files."""
+    """A log directory that is ours for now. ``checkpoint_lock``: partitions cleaned at once share its files.
+
+    ``keep_replaced``: where segments that are replaced are kept for ``undo`` (S-40); None: nowhere.
+    """
 
     log_dir: LogDir
     lock: LogDirLock
     store: StateStore
     means: Means
     checkpoint_lock: threading.Lock = field(default_factory=threading.Lock)
+    keep_replaced: Path | None = None

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cleanerd.apply.files import HERE
-from cleanerd.cleaner.manifest import MANIFEST, STAGING, FileKind, staged_name, staging_path
+from cleanerd.cleaner.manifest import MANIFEST, RESTORE, STAGING, FileKind, staged_name, staging_path
 from cleanerd.errors import StalePlanError
 from cleanerd.format.names import (
     CLEANED_SUFFIX,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 SOURCE_SUFFIXES: Final = frozenset({SEGMENT_SUFFIX, INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX})
 
 # S-31: the log comes last, so that a directory in between never shows a whole segment.
-_MOVE_ORDER: Final[tuple[FileKind, ...]] = ("timeindex", "index", "txnindex", "log")
+MOVE_ORDER: Final[tuple[FileKind, ...]] = ("timeindex", "index", "txnindex", "log")
 
 
 class CommitGuard(Protocol):
@@ -50,6 +50,17 @@ class CommitGuard(Protocol):
 
     def check(self) -> None:
         """Raise LogDirBusyError when it is not."""
+
+
+class SwapFiles(Protocol):
+    """The files of one base offset that a swap puts in."""
+
+    @property
+    def base(self) -> int:
+        """Their base offset."""
+
+    def kinds(self) -> tuple[FileKind, ...]:
+        """Which there are."""
 
 
 def swap_group(
@@ -72,7 +83,7 @@ def swap_group(
             it old or new, and so does the next start of the broker.
     """
     _check_sources(files, group, source_files)
-    for kind in _MOVE_ORDER:  # S-31
+    for kind in MOVE_ORDER:  # S-31
         if kind in group.files:
             files.rename(staged_name(plan_id, group.base, kind), cleaned_name(group.base, kind))
     files.fsync_directory()
@@ -138,12 +149,28 @@ def finish_plan(files: PartitionFiles, plan_id: str) -> None:
     """
     directory = staging_path(plan_id)
     if files.is_directory(directory):
-        if MANIFEST in files.names(directory):
-            files.unlink(f"{directory}/{MANIFEST}")
+        for ready in sorted({MANIFEST, RESTORE} & files.names(directory)):
+            files.unlink(f"{directory}/{ready}")
             files.fsync_directory(directory)
         remove_tree(files, directory)
         files.fsync_directory(STAGING)
     remove_staging_if_empty(files)
+
+
+def force_rebuild_if_torn(files: PartitionFiles, segment: SwapFiles, names: frozenset[str]) -> None:
+    """An output index was lost to a loader that was cut short twice (C-19): then drop the offset index as well.
+
+    The broker rebuilds all three indexes of a segment that has no ``.index``; of one that only lacks its ``.txnindex``
+    it would show aborted records.
+    """
+    base = segment.base
+    lost = [kind for kind in segment.kinds() if not names & {swap_name(base, kind), final_name(base, kind)}]
+    if not lost or swap_name(base, "log") not in names:
+        return
+    for name in (swap_name(base, "index"), final_name(base, "index")):
+        if name in names:
+            files.unlink(name)
+    files.fsync_directory()
 
 
 def remove_staging_if_empty(files: PartitionFiles) -> None:

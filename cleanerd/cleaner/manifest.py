@@ -23,6 +23,8 @@ from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the 
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
+RESTORE: Final = "restore.json"
+"""In its place where a plan puts back what was replaced: ``apply/restore.py``."""
 STAGING: Final = ".kstage"
 PLAN_ID: Final = re.compile(r"[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
 """``YYYYMMDDThhmmss-`` and 8 hex digits, in lower case."""

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from cleanerd.apply.keep import require_keepable
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.offline import clean_partition
 from cleanerd.apply.session import LockedDir
+from cleanerd.apply.trash import Trash
 from cleanerd.cleaner.cleaner import Progress, Stopped
 from cleanerd.cleaner.result import CleaningResult, Dropped, exit_code
 from cleanerd.cli.options import Common, common_options
@@ -59,8 +61,17 @@ _COLUMNS = (
 @click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
 @cleaning_options
 @click.option("--dry-run", is_flag=True, help="Decide, say what would happen, write nothing: plan --exact.")
+@click.option(
+    "--keep-replaced",
+    "kept",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Keep what is replaced in DIR (same file system, outside of every log directory) for cleanerd undo.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def clean(common: Common, log_dirs: tuple[Path, ...], *, dry_run: bool, yes: bool, **options: Any) -> int:
+def clean(
+    common: Common, log_dirs: tuple[Path, ...], *, dry_run: bool, kept: Path | None, yes: bool, **options: Any
+) -> int:
     """Clean the compacted partitions of a stopped broker's log directories.
 
     The broker must be down: cleanerd takes the directory's lock, as a broker would. Every partition is read, cleaned
@@ -72,10 +83,13 @@ def clean(common: Common, log_dirs: tuple[Path, ...], *, dry_run: bool, yes: boo
     wishes = wishes_from(options)
     if dry_run:
         return preview(common, settings, log_dirs, wanted, wishes, exact=True)
+    if kept is not None:
+        require_keepable(kept, log_dirs)
+        Trash(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
     question = f"Clean {', '.join(str(path) for path in log_dirs)}?"
     if not common.output.confirm(question, yes=yes):
         raise click.Abort
-    results, failures = _clean_all(common.output, settings, log_dirs, wanted, wishes)
+    results, failures = _clean_all(common.output, settings, log_dirs, wanted, wishes, kept)
     _tell(common.output, results)
     return _exit_code(results, failures)
 
@@ -86,6 +100,7 @@ def _clean_all(
     paths: Sequence[Path],
     wanted: Sequence[TopicPartition],
     wishes: Wishes,
+    kept: Path | None,
 ) -> tuple[list[CleaningResult], list[CleanerdError]]:
     """All directories, one after the other; a directory that cannot be used does not stop the others."""
     results: list[CleaningResult] = []
@@ -99,7 +114,7 @@ def _clean_all(
     store = StateStore(settings.daemon.cleanerd_state_dir)
     for log_dir in readable:
         with _collected(failures, output):
-            results += _clean_dir(output, settings, log_dir.path, paths, wanted, wishes, store)
+            results += _clean_dir(output, settings, log_dir.path, paths, wanted, wishes, store, kept)
     for warning in store.warnings:
         output.warning(warning)
     return results, failures
@@ -113,6 +128,7 @@ def _clean_dir(
     wanted: Sequence[TopicPartition],
     wishes: Wishes,
     store: StateStore,
+    kept: Path | None,
 ) -> list[CleaningResult]:
     with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
         # Read again: only what is found under the lock counts.
@@ -125,7 +141,7 @@ def _clean_dir(
                 f"{path}: server.properties is not read, broker-level settings are Kafka's defaults "
                 "(see cleanerd.broker.properties)"
             )
-        locked = LockedDir(log_dir, lock, store, facts.means())
+        locked = LockedDir(log_dir, lock, store, facts.means(), keep_replaced=kept)
         targets = compacted_partitions(facts, log_dir, wanted)
         results = _clean_targets(output, locked, targets, wishes, settings.daemon.log_cleaner_threads)
         for result in results:

@@ -63,7 +63,7 @@ def check(common: Common) -> int:
     """Look for mistakes: unknown keys, invalid values, files that are not there. Exit code 3 when there are any."""
     settings, problems = read_settings(common.config_paths, common.assignments)
     if settings is not None:
-        problems = list(_missing_paths(settings))
+        problems = list(missing_paths(settings))
     if common.output.as_json:
         common.output.json({
             "ok": not problems,
@@ -111,7 +111,8 @@ def _show_topic(common: Common, settings: Settings, topic: str) -> None:
         common.output.note(f"nothing is set for {topic}: its configuration in the cluster decides")
 
 
-def _missing_paths(settings: Settings) -> Iterator[ConfigError]:
+def missing_paths(settings: Settings) -> Iterator[ConfigError]:
+    """Files and directories that settings name and that are not there."""
     for key in _PATHS:
         path = settings.value(key)
         if path is not None and not os.path.exists(path):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "plan": ("cleanerd.cli.plan:plan", "What cleaning would do, partition by partition, and why not."),
     "clean": ("cleanerd.cli.clean:clean", "Clean the partitions of a stopped broker's log directories."),
+    "undo": ("cleanerd.cli.undo:undo", "Put back the segments kept by clean --keep-replaced."),
     "explain": (
         "cleanerd.cli.explain:explain",
         "Why a partition is or is not cleaned now; where settings came from.",
@@ -33,6 +34,7 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "inspect": ("cleanerd.cli.inspect:inspect", "Decode any file that a broker keeps."),
     "verify": ("cleanerd.cli.verify:verify", "Prove that segments, partitions, log directories are consistent."),
     "audit": ("cleanerd.cli.audit:audit", "Where a key still occurs, byte position by byte position."),
+    "doctor": ("cleanerd.cli.doctor:doctor", "Check this host; each finding with its fix."),
     "config": ("cleanerd.cli.config:config", "Show, check or generate settings."),
     "demo": ("cleanerd.cli.demo:demo", "A real broker, real traffic, cleanerd at work."),
     "bench": ("cleanerd.cli.bench:bench", "Measure this machine: kernel stages and a whole clean."),

@@ -67,10 +67,14 @@ class PartitionState:
 
 
 class StateStore:
-    """The state directory. Reading never fails: what cannot be used counts as absent, see ``warnings``."""
+    """The state directory. Reading never fails: what cannot be used counts as absent, see ``warnings``.
 
-    def __init__(self, root: Path) -> None:
+    ``keeps_damaged``: a damaged file stays where it is, for a reader that may change nothing.
+    """
+
+    def __init__(self, root: Path, *, keeps_damaged: bool = False) -> None:
         self.root = root
+        self._keeps_damaged = keeps_damaged
         self.warnings: list[str] = []
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
@@ -93,6 +97,9 @@ class StateStore:
         except OSError as error:
             self.warnings.append(f"{path}: cannot be read ({error.strerror}); counts as absent")
         except _DAMAGE as error:
+            if self._keeps_damaged:
+                self.warnings.append(f"{path}: damaged ({error}); counts as absent")
+                return None
             self.warnings.append(f"{path}: damaged ({error}); set aside, counts as absent")
             try:
                 path.replace(path.with_suffix(".damaged"))
@@ -110,25 +117,17 @@ class StateStore:
             "partition": log.name.partition,
             **asdict(state),
         }
-        temporary = path.with_suffix(".tmp")
         try:
-            owner = self._owner(log_dir)
+            owner = self.owner(log_dir)
             for directory in (self.root, path.parent.parent, path.parent):
-                _make_directory(directory, owner)
-            with temporary.open("wb") as file:
-                _give(file.fileno(), owner)
-                os.fchmod(file.fileno(), FILE_MODE)
-                file.write(json.dumps(document, indent=1).encode())
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-            _fsync_directory(path.parent)
+                make_directory(directory, owner)
+            write_state_file(path, json.dumps(document, indent=1).encode(), owner)
         except OSError as error:
             self.warnings.append(
                 f"{path}: cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
             )
 
-    def _owner(self, log_dir: LogDir) -> os.stat_result:
+    def owner(self, log_dir: LogDir) -> os.stat_result:
         """Whoever owns the state directory; one that comes into being belongs to the broker's user.
 
         Otherwise a cleaning by root would leave what the daemon, which runs as that user, cannot read or replace.
@@ -166,7 +165,20 @@ def _from_json(document: dict[str, Any]) -> PartitionState:
     )
 
 
-def _make_directory(path: Path, owner: os.stat_result) -> None:
+def write_state_file(path: Path, data: bytes, owner: os.stat_result) -> None:
+    """Replace ``path``: all of it or nothing (tmp, fsync, rename, fsync of the directory). Raises OSError."""
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("wb") as file:
+        _give(file.fileno(), owner)
+        os.fchmod(file.fileno(), FILE_MODE)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    fsync_directory(path.parent)
+
+
+def make_directory(path: Path, owner: os.stat_result) -> None:
     """Make ``path``, and whatever is missing above it, unless it is there."""
     if path.is_dir():
         return
@@ -181,7 +193,8 @@ def _give(file: Path | int, owner: os.stat_result) -> None:
         os.chown(file, owner.st_uid, owner.st_gid)
 
 
-def _fsync_directory(path: Path) -> None:
+def fsync_directory(path: Path) -> None:
+    """Barrier for the names in ``path``; raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

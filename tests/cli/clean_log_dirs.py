@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.cli import clean as clean_module
+from cleanerd.cli import undo as undo_module
 from cleanerd.cli.main import run
 from tests.support.format_bytes import config as config_record
 from tests.support.format_bytes import metadata_batch
@@ -64,7 +65,8 @@ class Shell:
                 assert wait_seconds > 0
                 return real(path, 0, settle_seconds=0)
 
-        monkeypatch.setattr(clean_module, "LogDirLock", QuickLock)
+        for module in (clean_module, undo_module):
+            monkeypatch.setattr(module, "LogDirLock", QuickLock)
 
     @property
     def common(self) -> list[str]:

@@ -1,0 +1,258 @@
+"""Undoing a cleaning: what ``--keep-replaced`` kept is put back, offline, under the log directory's lock (S-40).
+
+::
+
+    recover -> is everything as the cleaning left it? -> stage the kept segments (links) -> clean point and Kafka's
+    checkpoint back -> per group, descending: restore -> forget
+
+The checkpoint goes back *before* the segments: too low costs work, too high would hide duplicates (S-50).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cleanerd.apply.checkpoint import write_cleaner_checkpoint
+from cleanerd.apply.files import Owner, PartitionFiles
+from cleanerd.apply.journal import Journal
+from cleanerd.apply.offline import settle, signals_wait
+from cleanerd.apply.recover import recover
+from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group
+from cleanerd.apply.swap import final_name, finish_plan, remove_tree
+from cleanerd.apply.trash import FileMark, KeptGroup, Trash, TrashEntry
+from cleanerd.apply.validate import file_fact, has_fact
+from cleanerd.cleaner.manifest import RESTORE, STAGING, staged_name, staging_path
+from cleanerd.cleaner.plan import new_plan_id
+from cleanerd.errors import CleanerdError, LogDirBusyError, StalePlanError
+from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState
+from cleanerd.log.partition import PartitionLog, read_partition
+
+if TYPE_CHECKING:
+    from cleanerd.apply.session import LockedDir
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
+
+
+@dataclass(frozen=True, slots=True)
+class UndoResult:
+    """One partition after ``undo``. ``segments`` and bytes are those of the replaced part, before and after."""
+
+    name: TopicPartition
+    log_dir: str
+    plan: str
+    outcome: Literal["undone", "unchanged", "refused"]
+    reason: str = ""
+    segments_before: int = 0
+    segments_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    error: CleanerdError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``undo --json``."""
+        return {
+            "topic": self.name.topic,
+            "partition": self.name.partition,
+            "log_dir": self.log_dir,
+            "plan": self.plan,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "segments_before": self.segments_before,
+            "segments_after": self.segments_after,
+            "bytes_before": self.bytes_before,
+            "bytes_after": self.bytes_after,
+        }
+
+
+def undo_cleaning(locked: LockedDir, trash: Trash, entry: TrashEntry) -> UndoResult:
+    """Undo one cleaning and say what came of it; only a signal or a bug gets out as an exception."""
+    where = str(locked.log_dir.path)
+    try:
+        return _undo(locked, trash, entry)
+    except (CleanerdError, OSError) as caught:
+        error = caught if isinstance(caught, CleanerdError) else CleanerdError(str(caught), where=where)
+        return UndoResult(entry.name, where, entry.plan, "refused", str(error), error=error)
+
+
+def _undo(locked: LockedDir, trash: Trash, entry: TrashEntry) -> UndoResult:
+    name, where = entry.name, str(locked.log_dir.path)
+    with PartitionFiles(locked.log_dir.path / str(name)) as files:
+        settle(locked, files)
+        log = read_partition(locked.log_dir, name)
+        groups = groups_in_place(files, log, entry)
+        if not groups:
+            _forget(trash, entry)
+            return UndoResult(
+                name, where, entry.plan, "unchanged", "the segments from before the cleaning are in place"
+            )
+        _refuse_if_cleaned_again(locked, log, entry)
+        plan_id = new_plan_id()
+        try:
+            plan = _stage(files, plan_id, entry, groups)
+            _set_back(locked, log, entry)
+            journal = Journal(files, plan_id)
+            for group in plan.groups:
+                with signals_wait():
+                    restore_group(files, plan_id, group, journal, locked.lock)
+        except LogDirBusyError:
+            raise  # the directory is no longer ours, not even to tidy up
+        except BaseException:
+            with contextlib.suppress(CleanerdError), signals_wait():
+                recover(files)
+            raise
+        finish_plan(files, plan_id)
+    _forget(trash, entry)
+    return UndoResult(
+        name,
+        where,
+        entry.plan,
+        "undone",
+        segments_before=len(groups),
+        segments_after=sum(len(group.segments) for group in groups),
+        bytes_before=sum(group.output_log.bytes for group in groups),
+        bytes_after=sum(segment.files["log"].bytes for group in groups for segment in group.segments),
+    )
+
+
+def groups_in_place(files: PartitionFiles, log: PartitionLog, entry: TrashEntry) -> list[KeptGroup]:
+    """The groups of ``entry`` whose output lies in the log; the others were never swapped, or are undone already.
+
+    Raises:
+        StalePlanError: anything that the cleaning covered is no longer what it left.
+    """
+    if log.topic_id != entry.topic_id:
+        raise _stale(log, "the topic was created again")
+    last = max(entry.sources)
+    found = {s.base: FileMark(s.size_bytes, s.inode, s.mtime_ns) for s in log.segments if s.base <= last}
+    expected = dict(entry.sources)
+    groups = [group for group in entry.groups if found.get(group.base) == group.output_log]
+    for group in groups:
+        for segment in group.segments:
+            del expected[segment.base]
+        expected[group.base] = group.output_log
+    changed = sorted(base for base in found.keys() | expected.keys() if found.get(base) != expected.get(base))
+    if changed:
+        raise _stale(log, f"segment {changed[0]} is no longer what the cleaning left")
+    if log.active.base <= last:
+        raise _stale(log, "the log was cut")
+    for group in groups:
+        if not has_fact(files, final_name(group.base, "log"), group.output["log"]):
+            raise _stale(log, f"segment {group.base} has another checksum")
+    return groups
+
+
+def entries_of(trash: Trash, log_dir: LogDir) -> list[TrashEntry]:
+    """The cleanings of the log directory that can be undone, the newest first.
+
+    Raises:
+        CleanerdError: ``trash.json`` cannot be read.
+    """
+    path, own = str(log_dir.path.resolve()), log_dir.meta.directory_id
+    return [
+        entry
+        for entry in reversed(trash.entries())
+        if entry.directory_id == own and (own is not None or entry.log_dir == path)
+    ]
+
+
+def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: TrashEntry) -> None:
+    """A later cleaning can have dropped a tombstone that hides what would come back."""
+    if (log.cleaner_offset or 0) > entry.end_offset:
+        raise _stale(log, f"it was cleaned again, says Kafka's checkpoint: up to offset {log.cleaner_offset}")
+    state = locked.store.load(locked.log_dir, log)
+    point = None if state is None else state.clean_point
+    if point is not None and point.offset > entry.end_offset:
+        raise _stale(log, f"it was cleaned again, up to offset {point.offset}")
+    end = max(group.end for group in entry.groups)
+    if not locked.log_dir.clean_shutdown and log.recovery_point < end:
+        raise _stale(log, f"the broker was not stopped cleanly, and the recovery point is below {end}")
+
+
+def _stage(files: PartitionFiles, plan_id: str, entry: TrashEntry, groups: list[KeptGroup]) -> RestorePlan:
+    """Link the kept files into the staging directory; ``restore.json`` last."""
+    directory = staging_path(plan_id)
+    if not files.is_directory(STAGING):
+        files.mkdir(STAGING)
+        files.fsync_directory()
+    files.mkdir(directory)
+    files.fsync_directory(STAGING)
+    with PartitionFiles(Path(entry.kept)) as place:
+        restored = [
+            RestoreGroup(group.base, group.end, tuple(_stage_group(files, place, plan_id, group)))
+            for group in sorted(groups, key=lambda group: group.base, reverse=True)
+        ]
+    plan = RestorePlan(plan_id, tuple(restored))
+    files.fsync_directory(directory)
+    owner = files.stat(".")
+    temporary = f"{directory}/{RESTORE}.tmp"
+    files.write(temporary, plan.to_json(), Owner(owner.st_uid, owner.st_gid, 0o644) if owner else Owner(-1, -1, 0o644))
+    files.fsync(temporary)
+    files.rename(temporary, f"{directory}/{RESTORE}")
+    files.fsync_directory(directory)
+    return plan
+
+
+def _stage_group(files: PartitionFiles, place: PartitionFiles, plan_id: str, group: KeptGroup) -> list[RestoredSegment]:
+    segments = []
+    for segment in group.segments:
+        facts = {}
+        for kind, mark in segment.files.items():
+            name = final_name(segment.base, kind)
+            status = place.stat(name)
+            if status is None or FileMark.of(status) != mark:
+                raise StalePlanError(
+                    "is missing or was changed since it was kept", where=place.where(name), hint="it cannot be undone"
+                )
+            facts[kind] = file_fact(place, name)
+            files.link_from(place, name, staged_name(plan_id, segment.base, kind))
+        segments.append(RestoredSegment(segment.base, facts))
+    return segments
+
+
+def _set_back(locked: LockedDir, log: PartitionLog, entry: TrashEntry) -> None:
+    """Clean point, then Kafka's checkpoint, as they were before the cleaning.
+
+    Raises:
+        CleanerdError: one of them cannot be written; then nothing is put back.
+    """
+    state = locked.store.load(locked.log_dir, log)
+    known = len(locked.store.warnings)
+    if state is not None:
+        locked.store.save(locked.log_dir, log, PartitionState(_point(entry.clean_point), state.quarantine, None))
+    if len(locked.store.warnings) > known:
+        raise CleanerdError("the clean point cannot be set back", where=str(locked.store.root), hint="make it writable")
+    if log.cleaner_offset is not None:
+        before = log.log_start_offset if entry.checkpoint is None else entry.checkpoint
+        with locked.checkpoint_lock:
+            write_cleaner_checkpoint(locked.log_dir.path, log.name, min(before, log.cleaner_offset))
+
+
+def _point(document: dict[str, Any] | None) -> CleanPoint | None:
+    if document is None:
+        return None
+    try:
+        return CleanPoint(**{**document, "last_segment": LastSegment(**document["last_segment"])})
+    except (KeyError, TypeError):
+        return None  # it costs work only
+
+
+def _forget(trash: Trash, entry: TrashEntry) -> None:
+    """The kept files, then the entry. What is put back are the same inodes: nothing is lost but names."""
+    kept = Path(entry.kept)
+    if kept.parent.is_dir():
+        with PartitionFiles(kept.parent) as place:
+            remove_tree(place, kept.name)
+            empty = not place.names()
+        if empty:
+            with contextlib.suppress(OSError):
+                kept.parent.rmdir()
+    trash.remove(entry)
+
+
+def _stale(log: PartitionLog, reason: str) -> StalePlanError:
+    return StalePlanError(
+        f"cannot be undone: {reason}", where=str(log.path), hint="the kept segments stay where they are"
+    )

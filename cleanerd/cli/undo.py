@@ -1,0 +1,168 @@
+"""``cleanerd undo``: put back what ``clean --keep-replaced`` kept, the last cleaning of each partition."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.apply.session import LockedDir
+from cleanerd.apply.trash import Trash, TrashEntry
+from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
+from cleanerd.cli.findings import FAILURE_ORDER
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.output import Column, human_bytes
+from cleanerd.cli.scope import broker_facts, parse_partitions
+from cleanerd.errors import CleanerdError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.cli.output import Output
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.settings import Settings
+
+LOCK_WAIT_SECONDS = 2.0
+
+
+@click.command("undo")
+@common_options
+@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
+@click.option("--list", "only_list", is_flag=True, help="Show what can be undone; change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def undo(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, ...], only_list: bool, yes: bool) -> int:
+    """Undo the last cleaning of each partition that was cleaned with --keep-replaced.
+
+    The broker must be down. Refused when the partition was cleaned again since, or when anything that the cleaning
+    covered is no longer what it left; records that were appended since do not matter. Call it again to undo the
+    cleaning before that one.
+    """
+    settings = common.load_settings()
+    wanted = parse_partitions(partitions)
+    trash = Trash(settings.daemon.cleanerd_state_dir)
+    if only_list:
+        _list(common.output, trash, log_dirs, wanted)
+        return 0
+    if not common.output.confirm(f"Undo the last cleaning of {', '.join(map(str, log_dirs))}?", yes=yes):
+        raise click.Abort
+    results: list[UndoResult] = []
+    failures: list[CleanerdError] = []
+    for path in log_dirs:
+        try:
+            results += _undo_dir(common.output, settings, path, wanted, trash)
+        except CleanerdError as error:
+            common.output.warning(str(error))
+            failures.append(error)
+    for warning in trash.warnings:
+        common.output.warning(warning)
+    _tell(common.output, results)
+    return _exit_code(results, failures)
+
+
+def _undo_dir(
+    output: Output, settings: Settings, path: Path, wanted: Sequence[TopicPartition], trash: Trash
+) -> list[UndoResult]:
+    # Before the lock: whoever names a directory that is none must not get a lock file in it.
+    read_log_dir(path)
+    with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
+        log_dir = read_log_dir(path)
+        store = StateStore(settings.daemon.cleanerd_state_dir)
+        locked = LockedDir(log_dir, lock, store, broker_facts(settings, log_dir, []).means())
+        results = []
+        for name, entry in _newest(entries_of(trash, log_dir), wanted).items():
+            if name not in log_dir.partitions:
+                output.note(f"{name}: is no longer in {path}; what was kept of it stays in {entry.kept}")
+                continue
+            results.append(undo_cleaning(locked, trash, entry))
+            if results[-1].error is not None:
+                output.warning(f"{name}: {results[-1].reason}")
+        for warning in store.warnings:
+            output.warning(warning)
+        return results
+
+
+def _newest(entries: Sequence[TrashEntry], wanted: Sequence[TopicPartition]) -> dict[TopicPartition, TrashEntry]:
+    """The first entry of each partition, by partition."""
+    newest: dict[TopicPartition, TrashEntry] = {}
+    for entry in entries:
+        if not wanted or entry.name in wanted:
+            newest.setdefault(entry.name, entry)
+    return dict(sorted(newest.items()))
+
+
+def _list(output: Output, trash: Trash, paths: Sequence[Path], wanted: Sequence[TopicPartition]) -> None:
+    entries = [
+        entry for path in paths for entry in entries_of(trash, read_log_dir(path)) if not wanted or entry.name in wanted
+    ]
+    for warning in trash.warnings:
+        output.warning(warning)
+    if output.as_json:
+        output.json({"cleanings": [_json(entry) for entry in entries]})
+        return
+    if not entries:
+        output.line("Nothing is kept.")
+        return
+    columns = [Column("partition"), Column("cleaned"), Column("kept", right=True), Column("where")]
+    output.table(columns, [[str(e.name), _time(e.cleaned_ms), human_bytes(e.kept_bytes), e.kept] for e in entries])
+
+
+def _json(entry: TrashEntry) -> dict[str, Any]:
+    return {
+        "topic": entry.topic,
+        "partition": entry.partition,
+        "log_dir": entry.log_dir,
+        "plan": entry.plan,
+        "cleaned_ms": entry.cleaned_ms,
+        "kept_bytes": entry.kept_bytes,
+        "kept": entry.kept,
+    }
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _tell(output: Output, results: Sequence[UndoResult]) -> None:
+    if output.as_json:
+        output.json({"partitions": [result.to_json() for result in results]})
+        return
+    if not results:
+        output.line("Nothing to undo.")
+        return
+    columns = [
+        Column("partition"),
+        Column("outcome"),
+        Column("segments", right=True),
+        Column("bytes", right=True),
+        Column(""),
+    ]
+    output.table(columns, [_row(result) for result in results])
+
+
+def _row(result: UndoResult) -> list[str]:
+    if result.outcome != "undone":
+        return [str(result.name), result.outcome, "", "", result.reason]
+    return [
+        str(result.name),
+        result.outcome,
+        f"{result.segments_before} -> {result.segments_after}",
+        f"{human_bytes(result.bytes_before)} -> {human_bytes(result.bytes_after)}",
+        "",
+    ]
+
+
+def _exit_code(results: Sequence[UndoResult], failures: Sequence[CleanerdError]) -> int:
+    """As for several partitions of ``clean`` (formats.md section 5)."""
+    errors = [*failures, *(result.error for result in results if result.error is not None)]
+    if not errors:
+        return 0
+    if any(result.error is None for result in results):
+        return 6
+    codes = {error.exit_code for error in errors}
+    return next(code for code in FAILURE_ORDER if code in codes)

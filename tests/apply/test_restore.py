@@ -1,0 +1,63 @@
+"""``restore.json``: what is read back is what was written, and nothing else is believed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan
+from cleanerd.cleaner.manifest import FileFact
+from cleanerd.errors import CorruptionError, UnsupportedLogError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOG = FileFact(5, 7)
+PLAN = RestorePlan(
+    "20261121t001400-0123abcd",
+    (
+        RestoreGroup(50, 60, (RestoredSegment(50, {"log": LOG}),)),
+        RestoreGroup(0, 20, (RestoredSegment(0, {"log": LOG, "index": LOG}), RestoredSegment(10, {"log": LOG}))),
+    ),
+)
+
+
+def test_round_trip() -> None:
+    """And every kind in the order in which it is renamed: the log first."""
+    assert RestorePlan.from_json(PLAN.to_json(), "x") == PLAN
+    assert PLAN.groups[1].segments[0].kinds() == ("log", "index")
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
+    "ascending groups": lambda body: body["groups"].reverse(),
+    "another first segment": lambda body: body["groups"][0].update(base=49),
+    "descending segments": lambda body: body["groups"][1]["segments"].reverse(),
+    "a segment beyond the end": lambda body: body["groups"][1].update(end=10),
+    "no segments": lambda body: body["groups"][1].update(segments=[]),
+    "no log": lambda body: body["groups"][0]["segments"][0].update(files={}),
+    "a strange kind": lambda body: body["groups"][0]["segments"][0]["files"].update({"../x": {}}),
+    "a negative base": lambda body: body["groups"][1].update(base=-1),
+    "no plan id": lambda body: body.update(plan="../../etc"),
+    "no format": lambda body: body.pop("format"),
+    "a strange key": lambda body: body.update(more=1),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_damage(change: str) -> None:
+    """formats.md section 2: its numbers become names of files, so they are checked first."""
+    body = json.loads(PLAN.to_json())
+    CHANGES[change](body)
+    with pytest.raises(CorruptionError):
+        RestorePlan.from_json(json.dumps(body).encode(), "x")
+
+
+def test_other_formats() -> None:
+    """A newer one is somebody else's; what is no JSON is nobody's."""
+    body = {**json.loads(PLAN.to_json()), "format": 2}
+    with pytest.raises(UnsupportedLogError):
+        RestorePlan.from_json(json.dumps(body).encode(), "x")
+    with pytest.raises(CorruptionError):
+        RestorePlan.from_json(b"{", "x")

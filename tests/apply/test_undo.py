@@ -1,0 +1,139 @@
+"""An undo that fails or is killed at any step: the log is one or the other, and the next try finishes it (S-40)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.apply.files import Operation, PartitionFiles
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.apply.offline import clean_partition
+from cleanerd.apply.session import LockedDir
+from cleanerd.apply.trash import Trash
+from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from tests.cleaner.driver import Silent, config, means, scratch
+from tests.cli.clean_log_dirs import CLEANED, NOW, keys, make
+from tests.cli.test_undo import DIRTY
+from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.cleaner.result import CleaningResult
+
+NAME = TopicPartition("orders", 0)
+
+
+class Killed(BaseException):
+    """The process is gone: not even its own tidying up happens."""
+
+
+class Injector:
+    """Lets so many changes of files pass; the next one fails, once, or it and all later ones never happen."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = -1
+        self.kills = False
+        self.happened = False
+        real = PartitionFiles._system_call
+
+        def call(files: PartitionFiles, operation: Operation) -> None:
+            if self.left == 0:
+                self.happened = True
+                if self.kills:
+                    raise Killed
+                self.left = -1
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            self.left -= self.left > 0
+            real(files, operation)
+
+        monkeypatch.setattr(PartitionFiles, "_system_call", call)
+
+    def arm(self, after: int, *, kills: bool) -> None:
+        self.left, self.kills, self.happened = after, kills, False
+
+    def disarm(self) -> None:
+        self.left = -1
+
+
+@pytest.fixture
+def injector(monkeypatch: pytest.MonkeyPatch) -> Injector:
+    return Injector(monkeypatch)
+
+
+@contextmanager
+def opened(root: Path) -> Iterator[LockedDir]:
+    path = root / "logs"
+    with LogDirLock.acquire(path, settle_seconds=0) as lock:
+        yield LockedDir(read_log_dir(path), lock, StateStore(root / "state"), means(), keep_replaced=root / "kept")
+
+
+def clean(root: Path) -> CleaningResult:
+    with opened(root) as locked:
+        return clean_partition(locked, NAME, config(), Wishes(NOW, force=True), Silent())
+
+
+def undo(root: Path) -> UndoResult:
+    trash = Trash(root / "state")
+    with opened(root) as locked:
+        return undo_cleaning(locked, trash, entries_of(trash, locked.log_dir)[0])
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_every_step_of_an_undo(injector: Injector, kills: bool) -> None:
+    """Failed or killed: cleaned or undone, never between; another undo gets to the end of it, to the byte."""
+    for step in range(200):
+        with scratch() as root:
+            (root / "kept").mkdir()
+            make(root)
+            before = tree(root / "logs" / "orders-0", without=())
+            assert clean(root).outcome == "cleaned"
+            injector.arm(step, kills=kills)
+            with suppress(Killed):
+                undo(root)
+            injector.disarm()
+            if not injector.happened:
+                assert step > 40, "every step was tried"
+                assert keys(root / "logs" / "orders-0") == DIRTY
+                return
+            if not kills:
+                assert keys(root / "logs" / "orders-0") in (CLEANED, DIRTY), step
+            # Killed while the entry was being forgotten, or before: there is still something to undo, or nothing.
+            trash = Trash(root / "state")
+            assert trash.entries(), "the entry goes last"
+            assert undo(root).outcome in ("undone", "unchanged"), step
+            assert tree(root / "logs" / "orders-0", without=()) == before
+            assert read_checkpoint(root / "logs" / CLEANER_CHECKPOINT) == {"orders-0": 0}
+            assert list((root / "kept").iterdir()) == []
+    pytest.fail("it never came to an end")
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) -> None:
+    """Whatever became of the cleaning, an entry that is there tells the truth: undo leads back to the beginning."""
+    for step in range(200):
+        with scratch() as root:
+            (root / "kept").mkdir()
+            make(root)
+            before = {p.name: p.read_bytes() for p in (root / "logs" / "orders-0").glob("*.log")}
+            injector.arm(step, kills=kills)
+            with suppress(Killed):
+                clean(root)
+            injector.disarm()
+            if not injector.happened:
+                assert step > 30, "every step was tried"
+                return
+            if Trash(root / "state").entries():
+                assert undo(root).outcome in ("undone", "unchanged"), step
+                after = {p.name: p.read_bytes() for p in (root / "logs" / "orders-0").glob("*.log")}
+                assert after == before, step
+    pytest.fail("it never came to an end")

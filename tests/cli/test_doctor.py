@@ -1,0 +1,364 @@
+"""``cleanerd doctor``: every check, as it should be and as it should not; it changes nothing (cli.md)."""
+
+from __future__ import annotations
+
+import os
+import resource
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.apply.lease import LeaseResult
+from cleanerd.cli import doctor_host, doctor_log_dir, doctor_partitions
+from cleanerd.cli.doctor_host import Process, check_file_system, check_limits, file_system_of
+from cleanerd.cli.doctor_log_dir import check_owner
+from cleanerd.cli.findings import Finding, Findings, exit_code
+from cleanerd.cli.output import human_bytes
+from tests.cleaner.driver import scratch
+from tests.cli.clean_log_dirs import COMPACT, Answer, Shell, batch, dirty, good, lock_holder, make, write_metadata
+from tests.support.log_dirs import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    RECOVERY_POINTS,
+    Partition,
+    make_log_dir,
+    tree,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path
+
+
+@pytest.fixture
+def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(root, capsys, monkeypatch)
+
+
+def findings(answer: Answer, check: str) -> list[tuple[str, str]]:
+    """Level and text of the findings of one check."""
+    return [(found["level"], found["what"]) for found in answer.json["findings"] if found["check"] == check]
+
+
+def test_a_healthy_host(root: Path, shell: Shell) -> None:
+    """Nothing is wrong: exit code 0, every check says ok or a note, and nothing was changed."""
+    path = make(root)
+    write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
+    properties = root / "server.properties"
+    properties.write_text(f"log.dirs={path}\n")
+    before = tree(root, without=())
+    answer = shell("doctor", path, "--json", "--set", f"cleanerd.broker.properties={properties}")
+    assert answer.code == 0, answer.out
+    assert answer.json["schema"] == 1
+    assert answer.json["ok"] is True
+    levels = {found["level"] for found in answer.json["findings"]}
+    assert levels <= {"ok", "note"}, answer.out
+    assert all(found.keys() == {"level", "check", "what", "where", "fix"} for found in answer.json["findings"])
+    checks = {found["check"] for found in answer.json["findings"]}
+    assert checks == {
+        "settings", "state directory", "open files", "log directory", "checkpoints", "file system", "partition", "lock",
+        "lease probe", "clean shutdown", "owner", "KRaft metadata", "server.properties", "compacted partitions",
+        "free space", "leftovers", "quarantine",
+    }  # fmt: skip
+    assert tree(root, without=()) == before, "not even a lock file"
+
+
+def test_table(root: Path, shell: Shell) -> None:
+    """People read the worst first, each with its fix; --quiet leaves out what is fine."""
+    path = make(root)
+    (path / HIGH_WATERMARKS).unlink()
+    answer = shell("doctor", path)
+    assert answer.code == 4
+    to_do = answer.out.split("What to do:\n")[1].splitlines()
+    assert to_do[0].strip().startswith("PROBLEM checkpoints")
+    assert "1 problem, " in answer.out.splitlines()[-1]
+    assert "\nok " in answer.out
+    assert "\nok " not in shell("doctor", path, "--quiet").out
+
+
+def test_settings_come_first(root: Path, shell: Shell) -> None:
+    """A mistake in the settings is exit code 3, all of them are shown, and no directory is judged by them."""
+    path = make(root)
+    answer = shell("doctor", path, "--json", "--set", "log.cleaner.thread=1", "--set", "log.segment.bytes=x")
+    assert answer.code == 3
+    assert [level for level, _ in findings(answer, "settings")] == ["problem", "problem"]
+    assert findings(answer, "checkpoints") == []
+    missing = shell("doctor", path, "--json", "--set", f"cleanerd.broker.properties={root / 'nowhere'}")
+    assert missing.code == 3
+    assert "does not exist" in findings(missing, "settings")[0][1]
+
+
+@pytest.mark.parametrize("kind", ["missing", "file", "no broker's", "damaged"])
+def test_what_is_no_log_directory(root: Path, shell: Shell, kind: str) -> None:
+    """One bad directory is a problem of its own; the other one is still looked at."""
+    good_one = make(root)
+    bad = root / "bad"
+    if kind == "file":
+        bad.write_text("")
+    elif kind == "no broker's":
+        bad.mkdir()
+    elif kind == "damaged":
+        make_log_dir(bad, {"good-0": good()})
+        (bad / RECOVERY_POINTS).write_text("0\nmany\n")
+    answer = shell("doctor", bad, good_one, "--json", *COMPACT)
+    assert answer.code == (5 if kind == "damaged" else 3)
+    assert [level for level, _ in findings(answer, "log directory")] == ["problem", "ok"]
+    assert findings(answer, "compacted partitions")[0][0] == "ok"
+
+
+def test_checkpoints(root: Path, shell: Shell) -> None:
+    """C-86: no high watermarks, nothing to clean; S-02: no recovery points, the same in effect but less sure."""
+    path = make(root)
+    (path / RECOVERY_POINTS).unlink()
+    assert findings(shell("doctor", path, "--json"), "checkpoints")[0][0] == "warning"
+    (path / HIGH_WATERMARKS).unlink()
+    answer = shell("doctor", path, "--json")
+    assert (answer.code, findings(answer, "checkpoints")[0][0]) == (4, "problem")
+
+
+def test_a_running_broker(root: Path, shell: Shell) -> None:
+    """A held lock is no mistake: everything else is looked at, nothing is asked of the broker's files."""
+    path = make(root)
+    with lock_holder(path):
+        answer = shell("doctor", path, "--json")
+    assert answer.code == 0
+    assert findings(answer, "lock")[0][0] == "note"
+    assert findings(answer, "lease probe") == []
+
+
+def test_a_broker_whose_lock_is_free(root: Path, shell: Shell) -> None:
+    """S-14: the second sign of life counts."""
+    path = make(root)
+    with (path / "orders-0" / f"{6:020d}.log").open("ab"):
+        answer = shell("doctor", path, "--json")
+    assert (answer.code, findings(answer, "lease probe")[0][0]) == (4, "problem")
+
+
+@pytest.mark.parametrize(("probe", "code"), [("auto", 0), ("required", 4)])
+def test_no_leases_here(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, probe: str, code: int) -> None:
+    """Without leases cleanerd works unless the settings require them."""
+    monkeypatch.setattr(doctor_log_dir, "probe_lease", lambda _file: LeaseResult.UNAVAILABLE)
+    answer = shell("doctor", make(root), "--json", "--set", f"cleanerd.lease.probe={probe}")
+    assert answer.code == code
+    assert findings(answer, "lease probe")[0][0] == ("problem" if code else "warning")
+
+
+def test_a_killed_broker(root: Path, shell: Shell) -> None:
+    """S-27: no marker is a warning that names --unclean."""
+    path = make(root)
+    (path / CLEAN_SHUTDOWN).unlink()
+    answer = shell("doctor", path)
+    assert answer.code == 0
+    assert "--unclean" in answer.out
+
+
+def owner_findings(path: Path, process: Process, monkeypatch: pytest.MonkeyPatch, *, writable: bool) -> list[Finding]:
+    """What is said of the owner of ``path`` to somebody else than its owner."""
+    monkeypatch.setattr(os, "access", lambda *_args, **_more: writable)
+    found = Findings()
+    check_owner(found, path, [], process)
+    return found.all
+
+
+def test_who_may_write(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-60: whoever is neither the broker's user nor may give files away cannot stage here."""
+    path = make(root)
+    uid = os.stat(path).st_uid
+    own, other = Process(uid, may_chown=False, may_lease=False), Process(uid + 1, may_chown=False, may_lease=False)
+    strong = Process(uid + 1, may_chown=True, may_lease=True)
+    assert [f.level for f in owner_findings(path, own, monkeypatch, writable=True)] == ["ok"]
+    assert [f.level for f in owner_findings(path, strong, monkeypatch, writable=True)] == ["ok"]
+    assert [(f.level, f.exit_code) for f in owner_findings(path, other, monkeypatch, writable=True)] == [("problem", 1)]
+    (refused,) = owner_findings(path, other, monkeypatch, writable=False)
+    assert "may not write" in refused.what
+
+
+def test_segments_of_somebody_else(root: Path, shell: Shell) -> None:
+    """A restore by root is the usual way to a broker that does not start."""
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    path = make(root)
+    os.chown(path / "orders-0" / f"{2:020d}.log", 12345, 12345)
+    answer = shell("doctor", path, "--json")
+    assert "warning" in [level for level, what in findings(answer, "owner") if "orders-0" in what]
+
+
+def test_partitions_that_do_not_parse(root: Path, shell: Shell) -> None:
+    """Damage is exit code 5 and names the partition; strange directories are notes."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
+    (path / "good-0" / "leader-epoch-checkpoint").write_text("0\nx\n")
+    (path / "orders-1.0f5e-delete").mkdir()
+    (path / "backup").mkdir()
+    answer = shell("doctor", path, "--json", *COMPACT)
+    assert answer.code == 5
+    said = findings(answer, "partition")
+    assert [level for level, _ in said] == ["problem", "note", "note"]
+    assert "on its way" in said[2][1]
+
+
+def test_metadata_and_properties(root: Path, shell: Shell) -> None:
+    """Metadata that is not there, is damaged, or belongs to another directory's broker."""
+    path = make(root)
+    assert findings(shell("doctor", path, "--json"), "KRaft metadata")[0][0] == "warning"
+    assert findings(shell("doctor", path, "--json"), "compacted partitions")[0] == ("note", "none is known")
+    properties = root / "server.properties"
+    properties.write_text("log.dirs=/elsewhere/logs\n")
+    answer = shell("doctor", path, "--json", "--set", f"cleanerd.broker.properties={properties}")
+    assert findings(answer, "server.properties")[0][0] == "warning"
+    directory = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
+    log = directory / f"{0:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 1
+    log.write_bytes(data)
+    answer = shell("doctor", path, "--json")
+    assert (answer.code, findings(answer, "configuration")[0][0]) == (5, "problem")
+
+
+def test_space(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-16: below the reserve nothing can be staged; below reserve and peak some partitions may be refused.
+
+    The peak is the largest group's output: not more than a segment, and not more than there is.
+    """
+    path = make(root)
+    sealed = sum((path / "orders-0" / f"{base:020d}.log").stat().st_size for base in (0, 2, 4))
+    real = os.statvfs(path)
+
+    class Disk:
+        f_frsize = 1
+        f_blocks = real.f_blocks
+        f_bavail = 1000
+
+    monkeypatch.setattr(doctor_partitions.os, "statvfs", lambda _path: Disk)
+    enough = shell("doctor", path, "--json", *COMPACT)
+    assert findings(enough, "free space")[0][0] == "ok"
+    assert f"at most {human_bytes(sealed)} at once" in findings(enough, "free space")[0][1]
+    Disk.f_bavail = sealed - 1
+    assert findings(shell("doctor", path, "--json", *COMPACT), "free space")[0][0] == "warning"
+    kept = Shell.common
+    monkeypatch.setattr(
+        Shell,
+        "common",
+        property(lambda self: [*kept.fget(self), "--set", "cleanerd.disk.reserve=1MiB"]),  # type: ignore[attr-defined]
+    )
+    answer = shell("doctor", path, "--json", *COMPACT)
+    assert (answer.code, findings(answer, "free space")[0][0]) == (1, "problem")
+
+
+def test_the_peak_is_a_segment(root: Path, shell: Shell) -> None:
+    """U-16, U-17: groups are not larger than segment.bytes, except where a single source is."""
+    path = make_log_dir(root / "logs", {"orders-0": Partition({n: batch(n, ("a", "1" * 200)) for n in range(9)})})
+    size = (path / "orders-0" / f"{0:020d}.log").stat().st_size
+    for limit, peak in ((14, size), (3 * size, 3 * size), (1 << 30, 8 * size)):
+        answer = shell("doctor", path, "--json", *COMPACT, "--set", f"topics.orders.segment.bytes={limit}")
+        assert f"at most {human_bytes(peak)} at once" in findings(answer, "free space")[0][1]
+
+
+@pytest.mark.parametrize(
+    ("names", "level", "text"),
+    [
+        (["00000000000000000000.log.cleaned"], "warning", "not cleanerd's"),
+        (["00000000000000000000.log.swap", ".kstage/x"], "warning", "of cleanerd's was cut short"),
+        ([".kstage/x"], "note", "staged work"),
+        (["00000000000000000000.log.deleted"], "note", "1 files"),
+        ([], "ok", "none"),
+    ],
+)
+def test_leftovers(root: Path, shell: Shell, names: list[str], level: str, text: str) -> None:
+    """S-21, S-28: whose they are decides who tidies them up."""
+    path = make(root)
+    for name in names:
+        (path / "orders-0" / name).parent.mkdir(exist_ok=True)
+        (path / "orders-0" / name).write_bytes(b"")
+    answer = shell("doctor", path, "--json")
+    assert answer.code == 0
+    (found,) = findings(answer, "leftovers")
+    assert found[0] == level
+    assert text in found[1]
+    if "swap" in "".join(names) or "cleaned" in "".join(names):
+        with lock_holder(path):
+            assert findings(shell("doctor", path, "--json"), "leftovers")[0][0] == "note", "the broker's own cleaner"
+
+
+def test_quarantine(root: Path, shell: Shell) -> None:
+    """The reason of the last failure is shown; a damaged state file is a warning and stays where it is."""
+    path = make(root)
+    segment = path / "orders-0" / f"{2:020d}.log"
+    data = bytearray(segment.read_bytes())
+    data[-1] ^= 1
+    segment.write_bytes(data)
+    assert shell.clean(path).code == 5
+    answer = shell("doctor", path, "--json")
+    ((level, reason),) = findings(answer, "quarantine")
+    assert level == "warning"
+    assert f"{2:020d}.log" in reason
+    (state,) = (root / "state" / "partitions").rglob("*.json")
+    state.write_text("{")
+    answer = shell("doctor", path, "--json")
+    assert "damaged" in next(what for level, what in findings(answer, "state directory") if level == "warning")
+    assert state.read_text() == "{"
+
+
+def test_the_state_directory(root: Path, shell: Shell) -> None:
+    """Not there yet is fine, a file in its place is not; cleaning works all the same, so it is no problem."""
+    path = make(root)
+    assert findings(shell("doctor", path, "--json"), "state directory")[0][0] == "note"
+    (root / "state").mkdir()
+    assert findings(shell("doctor", path, "--json"), "state directory")[0][0] == "ok"
+    (root / "state").rmdir()
+    (root / "state").write_text("")
+    answer = shell("doctor", path, "--json")
+    assert (answer.code, findings(answer, "state directory")[0][0]) == (0, "warning")
+
+
+def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads count, not partitions; without a limit nothing is wrong."""
+
+    def found(threads: int, soft: int, hard: int) -> Finding:
+        monkeypatch.setattr(doctor_host.resource, "getrlimit", lambda _which: (soft, hard))
+        all_found = Findings()
+        check_limits(all_found, threads)
+        return all_found.all[0]
+
+    assert found(1, 1024, 1024).level == "ok"
+    assert found(1000, resource.RLIM_INFINITY, resource.RLIM_INFINITY).level == "ok"
+    assert (found(1000, 1024, 1 << 20).level, "ulimit" in found(1000, 1024, 1 << 20).fix) == ("problem", True)
+    assert "LimitNOFILE" in found(1000, 1024, 1024).fix
+
+
+@pytest.mark.parametrize(
+    ("kind", "level"),
+    [("ext4", "ok"), ("xfs", "ok"), ("tmpfs", "note"), ("nfs4", "warning"), ("fuse.sshfs", "warning")],
+)
+def test_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, level: str) -> None:
+    """Where leases and fsync may mean nothing is said so; the device decides, whatever the mount is called."""
+    device = os.stat(tmp_path).st_dev
+    lines = [
+        "21 1 0:99999 / /proc rw shared:1 - proc proc rw",
+        f"22 1 {os.major(device)}:{os.minor(device)} / /strange\\040place rw,noatime shared:2 master:1 - {kind} src rw",
+    ]
+    assert file_system_of(tmp_path, "\n".join(lines)) == kind
+    assert file_system_of(tmp_path, lines[0]) is None
+    monkeypatch.setattr(doctor_host, "file_system_of", lambda _path: kind)
+    found = Findings()
+    check_file_system(found, tmp_path)
+    assert found.all[0].level == level
+
+
+def test_the_worst_problem_decides() -> None:
+    """formats.md section 5: 3, then 4, 5, 1; warnings are no failures."""
+
+    def code(*codes: int) -> int:
+        found = Findings()
+        found.warning("a", "b", "c", "d")
+        for value in codes:
+            found.problem("a", "b", "c", "d", exit_code=value)
+        return exit_code(found.all)
+
+    cases: dict[tuple[int, ...], Any] = {(): 0, (1,): 1, (1, 5): 5, (5, 4): 4, (1, 4, 3, 5): 3}
+    assert {codes: code(*codes) for codes in cases} == cases

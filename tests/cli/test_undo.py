@@ -1,0 +1,319 @@
+"""``cleanerd undo`` and ``clean --keep-replaced``: everything as before, or refused with the reason (S-40)."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cleaner.driver import scratch
+from tests.cli.clean_log_dirs import (
+    CLEANED,
+    COMPACT,
+    NOW,
+    Answer,
+    Shell,
+    batch,
+    dirty,
+    good,
+    keys,
+    lock_holder,
+    make,
+)
+from tests.support.log_dirs import (
+    CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
+    RECOVERY_POINTS,
+    make_log_dir,
+    read_checkpoint,
+    tree,
+    write_checkpoint,
+    write_segment,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        (path / "kept").mkdir()
+        yield path
+
+
+@pytest.fixture
+def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(root, capsys, monkeypatch)
+
+
+def clean(shell: Shell, path: Path, *more: object) -> None:
+    """Clean and keep."""
+    answer = shell.clean(path, "--keep-replaced", shell.root / "kept", *more)
+    assert answer.code == 0, answer.err
+
+
+def undo(shell: Shell, path: Path, *more: object) -> Answer:
+    return shell("undo", path, "--yes", "--quiet", *more)
+
+
+def entry(answer: Answer) -> Any:
+    (found,) = answer.json["partitions"]
+    return found
+
+
+def segment(path: Path, base: int) -> Path:
+    return path / "orders-0" / f"{base:020d}.log"
+
+
+def test_everything_as_before(root: Path, shell: Shell) -> None:
+    """Every file of the partition to the byte, with inode and times; nothing is kept any more; the checkpoint too."""
+    path = make(root, cleaner_offset=2)
+    before = tree(path / "orders-0", without=())
+    inodes = {base: os.stat(segment(path, base)).st_ino for base in (0, 2, 4, 6)}
+    times = {base: os.stat(segment(path, base)).st_mtime_ns for base in (0, 2, 4, 6)}
+    clean(shell, path)
+    assert keys(path / "orders-0") == CLEANED
+    assert read_checkpoint(path / CLEANER_CHECKPOINT) == {"orders-0": 6}
+    answer = undo(shell, path, "--json")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.json["schema"] == 1
+    found = entry(answer)
+    assert (found["outcome"], found["segments_before"], found["segments_after"]) == ("undone", 1, 3)
+    assert found["bytes_before"] < found["bytes_after"]
+    assert tree(path / "orders-0", without=()) == before
+    assert {base: os.stat(segment(path, base)).st_ino for base in inodes} == inodes
+    assert {base: os.stat(segment(path, base)).st_mtime_ns for base in times} == times
+    assert read_checkpoint(path / CLEANER_CHECKPOINT) == {"orders-0": 2}
+    assert list((root / "kept").iterdir()) == []
+    assert undo(shell, path).out == "Nothing to undo.\n"
+    (row,) = shell("plan", path, "--json", "--quiet", *COMPACT).json["partitions"]
+    assert (row["first_dirty_offset"], row["first_dirty_origin"]) == (2, "cleaner-offset-checkpoint")
+
+
+def test_what_is_undone_can_be_cleaned_again(root: Path, shell: Shell) -> None:
+    """The clean point went back: the same cleaning does the same."""
+    path = make(root)
+    clean(shell, path)
+    undo(shell, path)
+    clean(shell, path)
+    assert keys(path / "orders-0") == CLEANED
+    assert entry(undo(shell, path, "--json"))["outcome"] == "undone"
+    assert keys(path / "orders-0") == DIRTY
+
+
+def test_two_cleanings_one_after_the_other(root: Path, shell: Shell) -> None:
+    """The last one first; then the one before it."""
+    path = make(root)
+    clean(shell, path, "--up-to", 4)
+    middle = keys(path / "orders-0")
+    clean(shell, path)
+    assert keys(path / "orders-0") == CLEANED != middle
+    assert len(shell("undo", path, "--list", "--json").json["cleanings"]) == 2
+    undo(shell, path)
+    assert keys(path / "orders-0") == middle
+    undo(shell, path)
+    assert keys(path / "orders-0") == DIRTY
+
+
+def test_list(root: Path, shell: Shell) -> None:
+    """What is kept, since when and where; nothing changes."""
+    path = make(root)
+    assert shell("undo", path, "--list").out == "Nothing is kept.\n"
+    clean(shell, path)
+    before = tree(root, without=())
+    answer = shell("undo", path, "--list", "--json")
+    (kept,) = answer.json["cleanings"]
+    assert kept.keys() == {"topic", "partition", "log_dir", "plan", "cleaned_ms", "kept_bytes", "kept"}
+    assert kept["kept_bytes"] == sum(file.stat().st_size for file in (root / "kept").rglob("*") if file.is_file())
+    assert "orders-0" in shell("undo", path, "--list").out
+    assert shell("undo", path, "--list", "--partition", "good-0").out == "Nothing is kept.\n"
+    assert tree(root, without=()) == before
+
+
+def test_only_this_partition(root: Path, shell: Shell) -> None:
+    """--partition leaves the others cleaned."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
+    clean(shell, path)
+    assert undo(shell, path, "--partition", "orders-1").code == 0
+    assert (keys(path / "orders-0"), keys(path / "orders-1")) == (CLEANED, DIRTY)
+
+
+def test_appended_records_do_not_matter(root: Path, shell: Shell) -> None:
+    """The broker ran in between, rolled a segment and wrote on."""
+    path = make(root)
+    clean(shell, path)
+    with segment(path, 6).open("ab") as file:
+        file.write(batch(7, ("y", "1")))
+    write_segment(path / "orders-0", 8, batch(8, ("x", "1")))
+    assert undo(shell, path).code == 0
+    assert keys(path / "orders-0") == {**DIRTY, 6: [(6, "z"), (7, "y")], 8: [(8, "x")]}
+
+
+def rewrite_in_place(path: Path) -> None:
+    """Other bytes, everything that ``stat`` shows the same."""
+    status = path.stat()
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    with path.open("r+b") as file:
+        file.write(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def copy_over(path: Path) -> None:
+    """The same bytes in another file: what any cleaner leaves that found nothing to drop."""
+    copy = path.with_suffix(".copy")
+    copy.write_bytes(path.read_bytes())
+    os.utime(copy, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    copy.rename(path)
+
+
+def kept_log(root: Path, base: int) -> Path:
+    (found,) = (root / "kept").rglob(f"{base:020d}.log")
+    return found
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "another checksum": lambda root: rewrite_in_place(segment(root / "logs", 0)),
+    "no longer what the cleaning left": lambda root: copy_over(segment(root / "logs", 0)),
+    "segment 2 is no longer": lambda root: write_segment(root / "logs" / "orders-0", 2, b""),
+    "segment 0 is no longer": lambda root: segment(root / "logs", 0).unlink(),
+    "Kafka's checkpoint: up to offset 7": lambda root: write_checkpoint(
+        root / "logs" / CLEANER_CHECKPOINT, {"orders-0": 7}
+    ),
+    "created again": lambda root: (root / "logs" / "orders-0" / "partition.metadata").write_text(
+        "version: 0\ntopic_id: NY69WlWORPKC3PTXbSJZsA"
+    ),
+    "is missing or was changed": lambda root: kept_log(root, 2).unlink(),
+    "was changed since it was kept": lambda root: copy_over(kept_log(root, 4)),
+    "not stopped cleanly": lambda root: (
+        (root / "logs" / CLEAN_SHUTDOWN).unlink(),
+        write_checkpoint(root / "logs" / RECOVERY_POINTS, {"orders-0": 5}),
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", CHANGES)
+def test_refused(root: Path, shell: Shell, reason: str) -> None:
+    """Anything that the cleaning covered went its own way: exit code 4, and nothing at all is changed."""
+    path = make(root)
+    clean(shell, path)
+    CHANGES[reason](root)
+    before = tree(root, without=())
+    answer = undo(shell, path, "--json")
+    assert answer.code == 4
+    assert entry(answer)["outcome"] == "refused"
+    assert reason in entry(answer)["reason"]
+    assert tree(root, without=()) == before
+
+
+def test_cleaned_again_without_keeping(root: Path, shell: Shell) -> None:
+    """A later cleaning that left the outputs alone can still have dropped a tombstone of what would come back."""
+    path = make(root)
+    clean(shell, path, "--up-to", 4)
+    assert shell.clean(path).code == 0
+    answer = undo(shell, path, "--json")
+    assert (answer.code, entry(answer)["outcome"]) == (4, "refused")
+    assert keys(path / "orders-0") == CLEANED
+
+
+def test_a_broker_runs(root: Path, shell: Shell) -> None:
+    """The lock decides, as for a cleaning; so does the lease."""
+    path = make(root)
+    clean(shell, path)
+    with lock_holder(path):
+        assert undo(shell, path).code == 4
+    with segment(path, 6).open("ab"):
+        assert undo(shell, path).code == 4
+    assert keys(path / "orders-0") == CLEANED
+
+
+def test_one_bad_partition_stops_no_other_one(root: Path, shell: Shell) -> None:
+    """Exit code 6: some were done."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
+    clean(shell, path)
+    rewrite_in_place(segment(path, 0))
+    assert undo(shell, path).code == 6
+    assert keys(path / "orders-1") == DIRTY
+
+
+@pytest.mark.parametrize("where", ["missing", "inside", "the log directory", "another broker's", "another file system"])
+def test_where_nothing_can_be_kept(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """S-40, H-21: a clear error before anything is done."""
+    path = make(root)
+    other = make_log_dir(root / "other", {"good-0": good()})
+    kept = {
+        "missing": root / "nowhere",
+        "inside": path / "orders-0" / "kept",
+        "the log directory": path,
+        "another broker's": other / "good-0",
+        "another file system": root / "kept",
+    }[where]
+    if where == "inside":
+        kept.mkdir()
+    if where == "another file system":
+
+        def refuse(*_args: object, **_more: object) -> None:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+        monkeypatch.setattr(os, "link", refuse)
+    before = tree(root, without=())
+    answer = shell.clean(path, "--keep-replaced", kept)
+    assert answer.code == 4
+    assert len(answer.errors) == 1
+    assert str(kept) in answer.err
+    assert tree(root, without=()) == before
+
+
+def test_without_a_state_directory_nothing_is_kept(root: Path, shell: Shell) -> None:
+    """What could not be found again is not cleaned."""
+    path = make(root)
+    (root / "state").write_text("")
+    before = tree(path, without=())
+    assert shell.clean(path, "--keep-replaced", root / "kept").code == 1
+    assert tree(path, without=()) == before
+
+
+def test_damaged_trash(root: Path, shell: Shell) -> None:
+    """formats.md section 3: set aside with a warning, counts as absent; a newer format is refused and stays."""
+    path = make(root)
+    clean(shell, path)
+    trash = root / "state" / "trash.json"
+    document = json.loads(trash.read_text())
+    trash.write_text(json.dumps({**document, "format": 2}))
+    assert undo(shell, path).code == 4
+    assert trash.exists()
+    document["entries"][0]["sources"] = "none"
+    trash.write_text(json.dumps(document))
+    answer = undo(shell, path)
+    assert (answer.code, answer.out) == (0, "Nothing to undo.\n")
+    assert "set aside" in answer.err
+    assert (root / "state" / "trash.damaged").exists()
+
+
+def test_it_asks(root: Path, shell: Shell) -> None:
+    """Without a terminal and without --yes nothing is done."""
+    path = make(root)
+    clean(shell, path)
+    assert shell("undo", path).code == 4
+    assert keys(path / "orders-0") == CLEANED
+
+
+def test_other_directories_do_not_matter(root: Path, shell: Shell) -> None:
+    """Entries of other partitions and directories are no business of this one."""
+    path = make(root)
+    other = make_log_dir(root / "other", {"orders-0": dirty()})
+    meta = (other / "meta.properties").read_text().replace("node.id=1", "node.id=2")
+    (other / "meta.properties").write_text(
+        meta.replace("directory.id=AAAAAAAAAAAAAAAAANF", "directory.id=AAAAAAAAAAAAAAAAANG")
+    )
+    clean(shell, path)
+    assert shell("clean", other, "--yes", "--force", "--quiet", "--now-ms", NOW, *COMPACT).code == 0
+    assert undo(shell, other).out == "Nothing to undo.\n"
+    assert undo(shell, path).code == 0

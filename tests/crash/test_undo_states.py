@@ -1,0 +1,178 @@
+"""Kafka's own loader, and our recovery, on every state that a crash can leave while segments are put back (S-40).
+
+One segment is replaced by several here, so the loader sees several ``.log.swap`` files at once (F-12). The log is the
+one of the other crash tests the other way round: new at the beginning, old at the end, later groups first.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.apply.files import PartitionFiles
+from cleanerd.apply.journal import Journal
+from cleanerd.apply.recover import recover
+from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group
+from cleanerd.apply.swap import final_name, finish_plan
+from cleanerd.cleaner.manifest import KINDS, RESTORE, staged_name, staging_path
+from tests.crash.classify import STARTS, Classifier
+from tests.crash.scenario import GROUPS, PLAN, TOPIC_DIR, NoLock, fact
+from tests.crash.states import crash_states, crashes_while_recovering
+from tests.crash.test_swap_states import right
+from tests.crash.volume import RecordingFiles, State, prefixes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.apply.files import Operation
+    from tests.crash.scenario import Scenario
+    from tests.kafka.judge import Judge
+
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
+
+SUBSETS = 300
+
+
+def restore_plan(scenario: Scenario) -> RestorePlan:
+    """All groups, the last one first."""
+    groups = [
+        RestoreGroup(
+            base,
+            end,
+            tuple(
+                RestoredSegment(
+                    source,
+                    {
+                        kind: fact(scenario.old.files[name])
+                        for kind in KINDS
+                        if (name := final_name(source, kind)) in scenario.old.files
+                    },
+                )
+                for source in sources
+            ),
+        )
+        for base, (end, sources) in GROUPS.items()
+    ]
+    return RestorePlan(PLAN, tuple(reversed(groups)))
+
+
+def staged(scenario: Scenario) -> State:
+    """Everything is cleaned, and what it was before lies in the staging directory."""
+    plan = restore_plan(scenario)
+    files = dict(scenario.directory(tuple(GROUPS)))
+    for group in plan.groups:
+        for segment in group.segments:
+            for kind in segment.kinds():
+                files[staged_name(PLAN, segment.base, kind)] = scenario.old.files[final_name(segment.base, kind)]
+    files[f"{staging_path(PLAN)}/{RESTORE}"] = plan.to_json()
+    return State(files, frozenset({".kstage", staging_path(PLAN)}))
+
+
+def undo_all(files: PartitionFiles, scenario: Scenario) -> None:
+    """Group after group, then tidy up."""
+    journal = Journal(files, PLAN)
+    for group in restore_plan(scenario).groups:
+        restore_group(files, PLAN, group, journal, NoLock())
+    finish_plan(files, PLAN)
+
+
+@pytest.fixture(scope="module")
+def undo(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> list[Operation]:
+    """The recorded undo of all three groups."""
+    directory = tmp_path_factory.mktemp("undone") / TOPIC_DIR
+    staged(scenario).write(directory)
+    with RecordingFiles(directory) as files:
+        undo_all(files, scenario)
+        return files.operations
+
+
+def test_the_recorded_undo_does_what_it_should(scenario: Scenario, undo: list[Operation]) -> None:
+    """All segments are the old ones to the byte, and nothing is left; the empty segment 100 is back as well."""
+    last = dict(prefixes(staged(scenario), undo))[len(undo)]
+    logs = scenario.log_files(())
+    assert {name: last.files.get(name) for name in logs} == logs
+    assert last.directories == frozenset()
+    assert not [name for name in last.files if name.endswith((".swap", ".cleaned", ".deleted"))]
+    assert last.files[f"{100:020d}.log"] == b""
+
+
+def test_every_prefix_and_subset_loads_as_old_or_new(
+    scenario: Scenario, undo: list[Operation], classifier: Classifier
+) -> None:
+    """S-40, F-12: on a clean start every group is one or the other, and a later one is never behind an earlier one."""
+    states = crash_states(staged(scenario), undo, SUBSETS, seed=11)
+    assert len(states) > 1500
+    seen = right(states, classifier.judged(states))
+    assert min(seen[()], seen[(0,)], seen[(0, 60)], seen[(0, 60, 160)]) > 20
+
+
+@pytest.mark.parametrize("start", [start for start in STARTS if start != "clean"])
+def test_and_so_it_does_after_an_unclean_stop(
+    scenario: Scenario, undo: list[Operation], classifier: Classifier, start: str
+) -> None:
+    """The broker recovers the log, all of it or nothing; the second load changes nothing."""
+    right_all(crash_states(staged(scenario), undo, 30, seed=12), classifier, start)
+
+
+def test_the_loader_of_3_9_says_the_same(
+    scenario: Scenario, undo: list[Operation], judge_39: Judge, workspace: Path
+) -> None:
+    """The oldest release that cleanerd supports."""
+    states = crash_states(staged(scenario), undo, 30, seed=13)
+    right_all(states, Classifier(scenario, judge_39, workspace / "loaded"), "clean")
+
+
+def right_all(states: list[State], classifier: Classifier, start: str) -> None:
+    """Loaded twice, with the same outcome."""
+    assert len(states) > 300
+    right(states, classifier.judged(states, start, twice=True))
+
+
+def test_every_prefix_and_subset_is_recovered(
+    scenario: Scenario, undo: list[Operation], classifier: Classifier, workspace: Path
+) -> None:
+    """8.6: our own recovery makes each group one or the other, leaves nothing behind, and finds nothing more to do."""
+    outcomes = []
+    for state in crash_states(staged(scenario), undo, SUBSETS, seed=14):
+        state.write(workspace / TOPIC_DIR)
+        with PartitionFiles(workspace / TOPIC_DIR) as files:
+            assert recover(files).foreign == ()
+            after = State.read(workspace / TOPIC_DIR)
+            recover(files)
+        assert State.read(workspace / TOPIC_DIR) == after
+        shutil.rmtree(workspace / TOPIC_DIR)
+        assert not [name for name in after.files if name.endswith((".swap", ".cleaned", ".deleted"))]
+        assert not after.directories
+        outcomes.append(after)
+    unique = list({outcome.key(): outcome for outcome in outcomes}.values())
+    right(unique, classifier.judged(unique))
+    counted = Counter(len([name for name in outcome.files if name.endswith(".log")]) for outcome in outcomes)
+    assert set(counted) == {5, 6, 9, 11}, "cleaned; one, two, three groups put back"
+
+
+def test_power_fails_while_recovering(
+    scenario: Scenario, undo: list[Operation], classifier: Classifier, workspace: Path
+) -> None:
+    """8.6 after a kill, with a power cut in the course of it."""
+    states = crashes_while_recovering(staged(scenario), undo, workspace / TOPIC_DIR, per_window=4, seed=15)
+    assert len(states) > 200
+    right(states, classifier.judged(states))
+
+
+@pytest.mark.parametrize("wrong", ["no barrier before the first segment", "logs without barriers"])
+def test_the_barriers_are_needed(scenario: Scenario, undo: list[Operation], classifier: Classifier, wrong: str) -> None:
+    """The test notices: without the barrier of step 2 or those of step 5 some state is neither old nor new."""
+    is_log = [op.kind == "rename" and op.name.endswith(".log.swap") for op in undo]
+    is_swap = [op.kind == "rename" and op.target.endswith(".swap") for op in undo]
+    between = is_log if wrong.startswith("logs") else is_swap
+    kept = [
+        op
+        for at, op in enumerate(undo)
+        if not (op.kind == "fsync_directory" and op.name == "." and between[at - 1] and any(between[at + 1 : at + 2]))
+    ]
+    assert len(kept) < len(undo)
+    verdicts = classifier.judged(crash_states(staged(scenario), kept, SUBSETS, seed=16))
+    assert any(verdict.problem for verdict in verdicts)
