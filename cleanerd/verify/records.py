@@ -1,4 +1,4 @@
-"""The records of a segment as columns: the kernel's for v2, and the same for messages of magic 0 and 1."""
+"""The records of a segment as the kernel's columns, and those of one batch in full."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from cleanerd import _kernel
-from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import CONTROL, CRC_FROM, HAS_DELETE_HORIZON, HEADER
 from cleanerd.format.legacy import parse_message, records_of_message
 from cleanerd.format.record import Record, records_of
@@ -65,8 +64,6 @@ def read_rows(
 
     for data, chunk in walk(path, size_bytes, decode, damaged, chunk_bytes=chunk_bytes):
         yield len(data), _rows(chunk)
-        if (chunk.batches.magic < 2).any():
-            yield 0, _legacy_rows(data, chunk.batches, hash_key, damaged)
 
 
 def _rows(chunk: _kernel.Chunk) -> Rows:
@@ -83,37 +80,6 @@ def _rows(chunk: _kernel.Chunk) -> Rows:
         ((records.flags & _kernel.FLAG_HAS_KEY) != 0)[is_data],
         ((records.flags & _kernel.FLAG_HAS_VALUE) != 0)[is_data],
     )
-
-
-def _legacy_rows(
-    data: NDArray[np.uint8], batches: _kernel.Batches, hash_key: bytes, damaged: Callable[[Damage], None]
-) -> Rows:
-    batch: list[int] = []
-    found: list[Record] = []
-    for row in np.flatnonzero(batches.magic < 2):
-        position = int(batches.position[row])
-        content = content_of(data, batches, int(row))
-        try:
-            records = records_in(content, position)
-        except CorruptionError as error:
-            damaged(Damage(position, int(batches.base_offset[row]), error.message, len(content)))
-            continue
-        found += records
-        batch += [int(row)] * len(records)
-    return Rows(
-        batches,
-        np.array(batch, np.intp),
-        np.array([record.offset for record in found], np.int64),
-        hashes_of([record.key for record in found], hash_key),
-        np.array([record.key is not None for record in found], np.bool_),
-        np.array([record.value is not None for record in found], np.bool_),
-    )
-
-
-def content_of(data: NDArray[np.uint8], batches: _kernel.Batches, row: int) -> bytes:
-    """The bytes of one batch of a chunk."""
-    at = int(batches.position[row]) - int(batches.position[0])
-    return data[at : at + int(batches.size[row])].tobytes()
 
 
 def records_in(content: bytes, position: int) -> list[Record]:

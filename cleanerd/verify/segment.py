@@ -158,7 +158,7 @@ class _Checks:
             )
 
     def _check_legacy(self, data: NDArray[np.uint8], position: int) -> int:
-        """CRC-32 and content of a message of magic 0 or 1: the kernel looks at its frame only. Gives its timestamp."""
+        """CRC-32 and content of a v0 or v1 message: a walk over headers looks at its frame only. Gives its time."""
         content = data.tobytes()
         try:
             message = parse_message(content, where=self._name, position=position)
