@@ -198,6 +198,10 @@ def test_files_keep_the_brokers_user(story: Story, tmp_path: Path) -> None:
     assert [entry["outcome"] for entry in run.partitions.values()].count("cleaned") == len(topics.CLEANED)
     paths = [path for log_dir in log_dirs for path in [log_dir, *log_dir.rglob("*")]]
     made = {path.relative_to(tmp_path) for path in paths if str(path) not in before}
+    # An output may take in aborted transactions where its first source had none.
+    made = {
+        path for path in made if (path.parent.name, path.suffix) != (str(topics.TRANSACTIONAL.names[0]), ".txnindex")
+    }
     assert made == {
         Path(log_dir.name) / name for log_dir in log_dirs for name in (".lock", "cleaner-offset-checkpoint")
     }
