@@ -18,6 +18,7 @@ __all__ = [
     "ACTION_EMPTY",
     "ACTION_REBUILD",
     "ACTION_SET_HORIZON",
+    "ACTION_TIMELESS",
     "FLAG_HAS_KEY",
     "FLAG_HAS_VALUE",
     "Batches",
@@ -40,13 +41,15 @@ __all__ = [
     "store_bits",
 ]
 
-# Batch actions of rewrite_chunk: one of the four, plus the flag.
+# Batch actions of rewrite_chunk: one of the four, plus a flag.
 ACTION_DROP: Final[int]
 ACTION_COPY: Final[int]
 ACTION_REBUILD: Final[int]
 ACTION_EMPTY: Final[int]
 ACTION_SET_HORIZON: Final[int]
 """0x10, only together with ACTION_REBUILD."""
+ACTION_TIMELESS: Final[int]
+"""0x20, only together with ACTION_EMPTY: the largest timestamp of the emptied batch becomes 0."""
 
 # Record flags.
 FLAG_HAS_KEY: Final[int]

@@ -15,7 +15,7 @@ from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
-from cleanerd.policy.retain import ACTION_MASK, RecordEvidence, Retention, end_of_group, retain
+from cleanerd.policy.retain import ACTION_MASK, RecordEvidence, Retention, closing_action, end_of_group, retain
 from cleanerd.policy.transaction import OpenTransactions
 
 if TYPE_CHECKING:
@@ -34,7 +34,8 @@ MAP_ENTRY_BYTES = 16
 class SegmentDecision:
     """What stays of one source segment; all that the rewrite needs of the decision.
 
-    ``actions`` treats the segment as one in the middle of a group; :meth:`actions_at` knows about ends (U-13).
+    ``actions`` treats the segment as one in the middle of a group; :meth:`actions_at` knows about ends (U-13), where a
+    last batch of which nothing stays gets the action ``closing``.
     """
 
     source: Source
@@ -49,13 +50,13 @@ class SegmentDecision:
     aborted: int
     markers: int
     txn_entries: NDArray[np.void]
-    last_batch_records: int
+    closing: int
     outcome: Outcome
 
     def actions_at(self, *, ends_group: bool) -> NDArray[np.uint8]:
         """[b] uint8: the batch actions for a rewrite; ``ends_group``: this is the group's last non-empty source."""
         if ends_group and len(self.actions):
-            return end_of_group(self.actions, self.last_batch_records)
+            return end_of_group(self.actions, self.closing)
         return self.actions
 
 
@@ -169,7 +170,11 @@ def _decide_segment(
         evidence.batch_flags(),
     )
     counts = np.diff(first_record)
-    last_batch_records = int(counts[-1]) if len(counts) else 0
+    closing = closing_action(
+        int(counts[-1]) if len(counts) else 0,
+        evidence.last_max_timestamp_ms,
+        at_bound=evidence.last_offset + 1 == evidence.bound_offset,
+    )
     segment = evidence.source.segment
     return SegmentDecision(
         source=evidence.source,
@@ -184,8 +189,8 @@ def _decide_segment(
         aborted=retention.aborted,
         markers=retention.markers,
         txn_entries=txn_entries,
-        last_batch_records=last_batch_records,
-        outcome=_outcome(evidence, retention, counts, len(txn_entries)),
+        closing=closing,
+        outcome=_outcome(evidence, retention, counts, closing, len(txn_entries)),
     )
 
 
@@ -204,12 +209,15 @@ def _newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> ND
     return newest
 
 
-def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], txn_entries: int) -> Outcome:
+def _outcome(
+    evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], closing: int, txn_entries: int
+) -> Outcome:
     """What grouping has to know; the size of rebuilt batches is their size times the share of records kept."""
     actions = retention.actions
     closing_bytes = 0
     if len(actions):
-        actions = end_of_group(actions, int(counts[-1]))
+        # A batch that was emptied long ago and still has its time is no reason to write the segment again.
+        actions = end_of_group(actions, closing if counts[-1] else ACTION_COPY)
         closing_bytes = HEADER_BYTES if retention.actions[-1] == ACTION_DROP else 0
     sizes = evidence.sizes()
     copied = actions == ACTION_COPY
@@ -218,7 +226,7 @@ def _outcome(evidence: SegmentEvidence, retention: Retention, counts: NDArray[np
     written_bytes = (
         int(sizes[copied].sum())
         + int((HEADER_BYTES + (sizes[rebuilt] - HEADER_BYTES) * share).sum())
-        + HEADER_BYTES * int(np.count_nonzero(actions == ACTION_EMPTY))
+        + HEADER_BYTES * int(np.count_nonzero((actions & ACTION_MASK) == ACTION_EMPTY))
     )
     return Outcome(
         base=evidence.source.base,

@@ -74,10 +74,16 @@ class SegmentEvidence:
         self.dirty_from = 0
         self.dirty_to = 0
         self.last_offset = -1
+        self.last_max_timestamp_ms = -1
         self.first_batch: BatchWitness | None = None
         self.last_batch: BatchWitness | None = None
         self.min_timestamp_ms = -1
         self.max_timestamp_ms = -1
+
+    @property
+    def bound_offset(self) -> int:
+        """The plan's: the first offset that may not be cleaned."""
+        return self._plan.bound_offset
 
     @property
     def records(self) -> int:
@@ -184,6 +190,7 @@ class SegmentEvidence:
             self.first_batch = BatchWitness(int(batches.base_offset[0]), int(batches.crc[0]))
         self.last_batch = BatchWitness(int(batches.base_offset[-1]), int(batches.crc[-1]))
         self.last_offset = int(batches.last_offset[-1])
+        self.last_max_timestamp_ms = int(batches.max_timestamp[-1])
         known = batches.max_timestamp[batches.max_timestamp >= 0]
         if len(known):
             low, high = int(known.min()), int(known.max())

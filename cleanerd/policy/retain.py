@@ -17,6 +17,7 @@ from cleanerd._kernel import (
     ACTION_EMPTY,
     ACTION_REBUILD,
     ACTION_SET_HORIZON,
+    ACTION_TIMELESS,
     fill_by_batch,
     popcount_by_batch,
 )
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 ACTION_MASK = np.uint8(0x0F)
 """What to do with the batch, without the flags."""
 
+TIMELESS_MS = 0
+"""The largest timestamp of a closing batch: below every one that is searched for."""
 BATCH_HAS_HORIZON = 1
 BATCH_EXPIRED = 2
 BATCH_PROTECTED = 4
@@ -124,12 +127,24 @@ def emptied(record_count: NDArray[np.uint32]) -> NDArray[np.uint8]:
     return np.where(record_count == 0, np.uint8(ACTION_COPY), np.uint8(ACTION_EMPTY))
 
 
-def end_of_group(actions: NDArray[np.uint8], last_batch_records: int) -> NDArray[np.uint8]:
-    """``actions`` [b] of a group's last non-empty source: its last batch stays, emptied if need be (U-13, S-09)."""
+def closing_action(record_count: int, max_timestamp_ms: int, *, at_bound: bool) -> int:
+    """What becomes of a batch of which nothing would stay, when it is the last of its group (U-13, S-09).
+
+    It stays emptied, and without its time: a broker looks for a time in the first segment whose largest timestamp
+    is not below it, and goes no further. Only the batch that ends the cleanable part (``at_bound``) keeps its time,
+    as Kafka's cleaner keeps it (C-39.2).
+    """
+    if record_count == 0 and (at_bound or max_timestamp_ms == TIMELESS_MS):
+        return ACTION_COPY
+    return ACTION_EMPTY if at_bound else ACTION_EMPTY | ACTION_TIMELESS
+
+
+def end_of_group(actions: NDArray[np.uint8], closing: int) -> NDArray[np.uint8]:
+    """``actions`` [b] of a group's last non-empty source: a last batch that would go gets ``closing`` instead."""
     if actions[-1] != ACTION_DROP:
         return actions
     result = actions.copy()
-    result[-1] = emptied(np.array([last_batch_records], dtype=np.uint32))[0]
+    result[-1] = closing
     return result
 
 

@@ -15,6 +15,9 @@ pub const ACTION_COPY: u8 = 1;
 pub const ACTION_REBUILD: u8 = 2;
 pub const ACTION_EMPTY: u8 = 3;
 pub const ACTION_SET_HORIZON: u8 = 0x10;
+/// Only with `ACTION_EMPTY`: the batch's time goes too.
+pub const ACTION_TIMELESS: u8 = 0x20;
+const ACTION_EMPTY_TIMELESS: u8 = ACTION_EMPTY | ACTION_TIMELESS;
 const ACTION_REBUILD_SET_HORIZON: u8 = ACTION_REBUILD | ACTION_SET_HORIZON;
 
 /// After a batch that brings the output to this size the call ends.
@@ -90,9 +93,10 @@ impl Rewrite<'_> {
             match action {
                 ACTION_DROP => self.flush(walk.consumed),
                 ACTION_COPY => self.copy(&header, batch, walk.consumed).map_err(|reason| walk.corrupt(reason))?,
-                ACTION_EMPTY => {
+                ACTION_EMPTY | ACTION_EMPTY_TIMELESS => {
                     self.flush(walk.consumed);
-                    self.empty(&header, batch).map_err(|reason| walk.corrupt(reason))?;
+                    let timeless = action == ACTION_EMPTY_TIMELESS;
+                    self.empty(&header, batch, timeless).map_err(|reason| walk.corrupt(reason))?;
                 }
                 _ => {
                     self.flush(walk.consumed);
@@ -133,8 +137,10 @@ impl Rewrite<'_> {
         };
         match action {
             ACTION_DROP | ACTION_COPY => Ok(action),
-            ACTION_EMPTY | ACTION_REBUILD | ACTION_REBUILD_SET_HORIZON if header.is_v2() => Ok(action),
-            ACTION_EMPTY | ACTION_REBUILD | ACTION_REBUILD_SET_HORIZON => {
+            ACTION_EMPTY | ACTION_EMPTY_TIMELESS | ACTION_REBUILD | ACTION_REBUILD_SET_HORIZON if header.is_v2() => {
+                Ok(action)
+            }
+            ACTION_EMPTY | ACTION_EMPTY_TIMELESS | ACTION_REBUILD | ACTION_REBUILD_SET_HORIZON => {
                 invalid(format!("action {action:#x} for a batch of magic {}", header.magic))
             }
             _ => invalid(format!("unknown action {action:#x}")),
@@ -173,12 +179,15 @@ impl Rewrite<'_> {
     }
 
     /// The header alone (F-2.5): it keeps the place of the batch in offsets, sequences and transactions.
-    fn empty(&mut self, header: &Header, batch: &[u8]) -> Result<(), Reason> {
+    ///
+    /// `timeless`: the largest timestamp becomes 0, below every one that is searched for.
+    fn empty(&mut self, header: &Header, batch: &[u8], timeless: bool) -> Result<(), Reason> {
         self.verify(header, batch)?;
         let start = self.begin_batch();
         let emptied = Header {
             attributes: header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL),
             base_timestamp: header::NONE,
+            max_timestamp: if timeless { 0 } else { header.max_timestamp },
             record_count: 0,
             ..header.clone()
         };

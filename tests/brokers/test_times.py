@@ -27,11 +27,6 @@ def record(offset: int, time_ms: int, key: bytes) -> Batch:
     return Batch((Record(offset, T + time_ms, key, bytes(300)),))
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="U-13: the batch that ends a group keeps the timestamp of its dropped records, so the broker looks for the "
-    "time in that segment, finds nothing and does not go on to the next",
-)
 def test_the_end_of_a_group_hides_no_later_record(judge_43: Judge, tmp_path: Path) -> None:
     """Offset 1 was the latest of its segment and is superseded; the first record at 200 or later is offset 2."""
     segments = [

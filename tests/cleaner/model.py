@@ -21,10 +21,11 @@ Segments = dict[int, list["StoredBatch"]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Everything that a cleaning may depend on."""
+    """Everything that a cleaning may depend on; ``bound`` is where cleaning has to end at the latest."""
 
     first_dirty: int
     end: int
+    bound: int
     now_ms: int
     retention_ms: int
     protected: Collection[int]
@@ -87,7 +88,7 @@ def _check_batch(
         assert last_offset in rules.protected or last_offset in ends, (
             f"batch {last_offset} is empty and kept for nothing"
         )
-        _check_empty(batch, left)
+        _check_empty(batch, left, rules)
     else:
         _check_rebuilt(batch, left, kept, rules)
     for field in (
@@ -101,16 +102,21 @@ def _check_batch(
         assert getattr(left.header, field) == getattr(batch.header, field), field
 
 
-def _check_empty(batch: StoredBatch, left: StoredBatch) -> None:
-    """F-2.5: header only; one that was empty stays as it was, byte for byte."""
-    if not batch.records:
-        assert left.data == batch.data
+def _check_empty(batch: StoredBatch, left: StoredBatch, rules: Rules) -> None:
+    """F-2.5: header only, with the time that it had, unless it is there only to close its group (U-13)."""
+    if left.data == batch.data:
+        assert not batch.records, "emptied before, and its segment is not written again for the time alone"
         return
     assert len(left.data) == HEADER_BYTES
     assert left.header.record_count == 0
     assert left.header.base_timestamp == -1
-    assert left.header.max_timestamp == batch.header.max_timestamp
     assert left.header.attributes == batch.header.attributes & ~(CODEC_MASK | HAS_DELETE_HORIZON)
+    last_offset = batch.header.last_offset
+    if last_offset in rules.protected or last_offset + 1 == rules.bound:
+        assert batch.records
+        assert left.header.max_timestamp == batch.header.max_timestamp
+    else:
+        assert left.header.max_timestamp == 0, "a search by time would end here"
 
 
 def _check_rebuilt(batch: StoredBatch, left: StoredBatch, kept: list[Record], rules: Rules) -> None:

@@ -146,7 +146,8 @@ def clean_and_check(world: World, wishes: Wishes, topic: TopicConfig) -> Cleanin
         assert after == before
         return result
     assert result.end_offset <= world.bound
-    rules = Rules(result.first_dirty_offset, result.end_offset, wishes.now_ms, world.retention_ms, world.protected())
+    span = (result.first_dirty_offset, result.end_offset, world.bound)
+    rules = Rules(*span, wishes.now_ms, world.retention_ms, world.protected())
     check_cleaned(before, after, rules)
     sources = [batch for base, batches in before.items() if base < rules.end for batch in batches]
     if len(newest(sources, rules)) > KEYS_OF_A_SHARD:

@@ -57,7 +57,7 @@ def test_group_that_grows(root: Path) -> None:
     make_log_dir(root, {NAME: Partition({**logs, 40: tail(40), 50: batch(50, ("z", "1"))})})
     before = read_segments(root / NAME)
     result = clean_all(root, NOW, config(segment_bytes=2100))
-    check_cleaned(before, read_segments(root / NAME), Rules(0, 50, NOW, 86_400_000, ()))
+    check_cleaned(before, read_segments(root / NAME), Rules(0, 50, 50, NOW, 86_400_000, ()))
     assert sizes(root).keys() == {0, 20, 40, 50}
     assert all(size <= 2100 for size in sizes(root).values())
     assert result.segments_rewritten == 4
@@ -99,7 +99,7 @@ def test_batch_that_grows_by_compression(root: Path, codec: int) -> None:
     before = read_segments(root / NAME)
     limit = len(logs[0]) + 100
     clean_all(root, NOW, config(segment_bytes=limit))
-    check_cleaned(before, read_segments(root / NAME), Rules(0, 50, NOW, 86_400_000, ()))
+    check_cleaned(before, read_segments(root / NAME), Rules(0, 50, 50, NOW, 86_400_000, ()))
     assert all(size <= limit for size in sizes(root).values())
 
 
@@ -263,7 +263,7 @@ def test_every_range(root: Path, first_dirty: int, up_to: int) -> None:
     if result.outcome == "skipped":
         assert before == after
     else:
-        check_cleaned(before, after, Rules(first_dirty, up_to, NOW, 86_400_000, ()))
+        check_cleaned(before, after, Rules(first_dirty, up_to, 6, NOW, 86_400_000, ()))
     expected = {NAME: up_to} if first_dirty == 0 and up_to > 0 else {}
     assert read_checkpoint(root / CLEANER_CHECKPOINT) == expected, "a gap is never called clean"
 
@@ -394,4 +394,4 @@ def test_ranges_over_words(root: Path, first_dirty: int, length: int) -> None:
     end = min(20 + first_dirty + length, 270)
     result = clean(root, Wishes(now_ms=NOW, force=True, first_dirty_offset=20 + first_dirty, up_to_offset=end))
     assert (result.error, result.outcome) == (None, "cleaned")
-    check_cleaned(before, read_segments(root / NAME), Rules(20 + first_dirty, end, NOW, 86_400_000, ()))
+    check_cleaned(before, read_segments(root / NAME), Rules(20 + first_dirty, end, 270, NOW, 86_400_000, ()))

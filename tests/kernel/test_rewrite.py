@@ -10,13 +10,22 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cleanerd import _kernel
-from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON, Written
+from cleanerd._kernel import (
+    ACTION_COPY,
+    ACTION_DROP,
+    ACTION_EMPTY,
+    ACTION_REBUILD,
+    ACTION_SET_HORIZON,
+    ACTION_TIMELESS,
+    Written,
+)
 from tests.kernel.strategies import array, bitmap, log, outcome
 from tests.support import reference_kernel as twin
 from tests.support.logs import Record, encode_batch, encode_legacy, keyed_batch, seal
 
 T = 1_700_000_000_000
 SET = ACTION_REBUILD | ACTION_SET_HORIZON
+CLOSE = ACTION_EMPTY | ACTION_TIMELESS
 ROWS = ("position", "size", "last_offset", "max_timestamp", "record_count")
 
 
@@ -38,7 +47,7 @@ def _check(data: bytes, keep: list[bool], first_bit: int, actions: list[int], **
         assert len(written) == len(expected.size)
 
 
-_ACTIONS = st.sampled_from([ACTION_DROP, ACTION_COPY, ACTION_COPY, ACTION_REBUILD, SET, ACTION_EMPTY])
+_ACTIONS = st.sampled_from([ACTION_DROP, ACTION_COPY, ACTION_COPY, ACTION_REBUILD, SET, ACTION_EMPTY, CLOSE])
 _HORIZONS = st.sampled_from([-1, -(2**63), 0, T, 2**63 - 1])
 
 
@@ -53,7 +62,7 @@ def _plan(draw: st.DrawFn | Any, data: bytes) -> tuple[list[bool], int, list[int
         start, end = (first_bit + int(table.first_record[index + i]) for i in (0, 1))
         kept = any(keep[start:end])
         choice = draw(_ACTIONS)
-        if table.magic[index] < 2 or (choice & ACTION_REBUILD and choice != ACTION_EMPTY and not kept):
+        if table.magic[index] < 2 or (choice & ACTION_REBUILD and choice not in (ACTION_EMPTY, CLOSE) and not kept):
             choice = draw(st.sampled_from([ACTION_DROP, ACTION_COPY]))
         actions.append(choice)
     return keep, first_bit, actions
@@ -100,9 +109,9 @@ def test_exactly_the_kept_records_survive(data: bytes, draw: st.DataObject) -> N
     for index, action in enumerate(actions):
         first, end = source.batches.first_record[index : index + 2].tolist()
         kept = keep[first_bit + first : first_bit + end]
-        survives += {ACTION_DROP: [False], ACTION_EMPTY: [False], ACTION_COPY: [True]}.get(action, []) * len(
-            kept
-        ) or kept
+        survives += {ACTION_DROP: [False], ACTION_EMPTY: [False], CLOSE: [False], ACTION_COPY: [True]}.get(
+            action, []
+        ) * len(kept) or kept
     rows = np.flatnonzero(np.array(survives, bool))
     for name in ("offset", "timestamp", "flags"):
         assert getattr(result, name).tolist() == getattr(source.records, name)[rows].tolist(), name

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON
+from cleanerd._kernel import (
+    ACTION_COPY,
+    ACTION_DROP,
+    ACTION_EMPTY,
+    ACTION_REBUILD,
+    ACTION_SET_HORIZON,
+    ACTION_TIMELESS,
+)
 from cleanerd.policy.retain import (
     BATCH_ABORTED,
     BATCH_CONTROL,
@@ -18,11 +25,13 @@ from cleanerd.policy.retain import (
     RecordEvidence,
     Retention,
     bits_from,
+    closing_action,
     end_of_group,
     retain,
 )
 
 HORIZON = ACTION_REBUILD | ACTION_SET_HORIZON
+CLOSING = ACTION_EMPTY | ACTION_TIMELESS
 GONE = BATCH_HAS_HORIZON | BATCH_EXPIRED
 FREE = BATCH_CONTROL | BATCH_ENDS_NOTHING
 
@@ -154,21 +163,36 @@ def test_end_of_range(batches: list[str], flags: list[int], cleaned: int, keep: 
 
 
 @pytest.mark.parametrize(
-    ("actions", "records", "expected"),
+    ("actions", "expected"),
     [
-        pytest.param([ACTION_COPY, ACTION_DROP], 3, ACTION_EMPTY, id="U-13: emptied"),
-        pytest.param([ACTION_COPY, ACTION_DROP], 0, ACTION_COPY, id="U-13: empty already"),
-        pytest.param([ACTION_DROP, ACTION_COPY], 3, ACTION_COPY, id="stays anyway"),
-        pytest.param([ACTION_DROP, ACTION_EMPTY], 3, ACTION_EMPTY, id="protected anyway"),
-        pytest.param([ACTION_DROP, HORIZON], 3, HORIZON, id="rebuilt anyway"),
+        pytest.param([ACTION_COPY, ACTION_DROP], CLOSING, id="U-13: closed"),
+        pytest.param([ACTION_DROP, ACTION_COPY], ACTION_COPY, id="stays anyway"),
+        pytest.param([ACTION_DROP, ACTION_EMPTY], ACTION_EMPTY, id="protected anyway"),
+        pytest.param([ACTION_DROP, HORIZON], HORIZON, id="rebuilt anyway"),
     ],
 )
-def test_end_of_group(actions: list[int], records: int, expected: int) -> None:
+def test_end_of_group(actions: list[int], expected: int) -> None:
     """U-13, S-09: only the last batch, and the decision itself is left as it was."""
     before = np.array(actions, dtype=np.uint8)
-    found = end_of_group(before, records)
+    found = end_of_group(before, CLOSING)
     assert found.tolist() == [*actions[:-1], expected]
     assert before.tolist() == actions
+
+
+@pytest.mark.parametrize(
+    ("records", "max_timestamp_ms", "at_bound", "expected"),
+    [
+        pytest.param(3, 500, False, CLOSING, id="U-13: emptied, without its time"),
+        pytest.param(3, 0, False, CLOSING, id="emptied, whatever its time"),
+        pytest.param(3, 500, True, ACTION_EMPTY, id="C-39.2: at the bound as Kafka leaves it"),
+        pytest.param(0, 500, False, CLOSING, id="emptied before, its time goes now"),
+        pytest.param(0, 0, False, ACTION_COPY, id="closed before"),
+        pytest.param(0, 500, True, ACTION_COPY, id="C-39.2: emptied before"),
+    ],
+)
+def test_closing_action(records: int, max_timestamp_ms: int, at_bound: bool, expected: int) -> None:
+    """U-13: a closing batch draws no search by time into its segment; Kafka's own at the bound keeps its time."""
+    assert closing_action(records, max_timestamp_ms, at_bound=at_bound) == expected
 
 
 @pytest.mark.parametrize("total", [0, 1, 63, 64, 65, 128, 130])

@@ -242,15 +242,22 @@ def rewrite_chunk(
         if first + header.record_count > len(keep) or written.batches_read >= len(actions):
             raise ValueError(first)
         action = actions[written.batches_read]
-        if action not in (0, 1) and (action not in (2, 3, 0x12) or header.magic < 2):
+        if action not in (0, 1) and (action not in (2, 3, 0x12, 0x23) or header.magic < 2):
             raise ValueError(action)
         try:
             if action and verify_crc:
                 check_crc(header, batch)
             if action == 1:
                 written.add(header, batch)
-            elif action == 3:
-                empty = replace(header, attributes=header.attributes & 0x38, base_timestamp=-1, record_count=0)
+            elif action in (3, 0x23):
+                latest = 0 if action & 0x20 else header.max_timestamp
+                empty = replace(
+                    header,
+                    attributes=header.attributes & 0x38,
+                    base_timestamp=-1,
+                    max_timestamp=latest,
+                    record_count=0,
+                )
                 written.add(empty, _encode(empty, b""))
             elif action:
                 horizon = delete_horizon if action & 0x10 else -1

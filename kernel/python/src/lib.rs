@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use cleanerd_kernel::decode::{self, FLAG_HAS_KEY, FLAG_HAS_VALUE, Options};
 use cleanerd_kernel::rewrite::{
-    self, ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON, Request,
+    self, ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON, ACTION_TIMELESS, Request,
 };
 use cleanerd_kernel::{CODEC_CRATES, batch_table, bits, codec};
 use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
@@ -164,6 +164,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ACTION_REBUILD", ACTION_REBUILD)?;
     module.add("ACTION_EMPTY", ACTION_EMPTY)?;
     module.add("ACTION_SET_HORIZON", ACTION_SET_HORIZON)?;
+    module.add("ACTION_TIMELESS", ACTION_TIMELESS)?;
     module.add("FLAG_HAS_KEY", FLAG_HAS_KEY)?;
     module.add("FLAG_HAS_VALUE", FLAG_HAS_VALUE)?;
     module.add("CorruptLogError", py.get_type::<CorruptLogError>())?;
