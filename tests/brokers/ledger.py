@@ -38,6 +38,7 @@ class Dropped:
     superseded: int
     tombstone: int
     keyless: int
+    aborted: int = 0
 
 
 @dataclass(slots=True)
@@ -45,11 +46,13 @@ class History:
     """One partition: the records that a consumer must see, ascending, and everything that was ever acknowledged.
 
     ``timed_tombstones`` are the offsets of tombstones that a cleaning has met: their delete horizon is set.
+    ``aborted`` are the records of aborted transactions that lie in the log: only who reads uncommitted sees them.
     """
 
     visible: list[Record] = field(default_factory=list)
     acknowledged: dict[int, Record] = field(default_factory=dict)
     timed_tombstones: set[int] = field(default_factory=set)
+    aborted: list[Record] = field(default_factory=list)
 
     def add(self, records: Iterable[Record]) -> None:
         """Take acknowledged records in; acknowledgements may come in any order."""
@@ -60,7 +63,7 @@ class History:
         self.visible.sort()
 
     def clean(self, end: int, *, tombstones_expire: bool) -> Dropped:
-        """Leave what Kafka's rules leave when everything below ``end`` is cleaned (C-45).
+        """Leave what Kafka's rules leave when everything below ``end`` is cleaned (C-38, C-45).
 
         ``tombstones_expire``: the delete horizons that were set before lie in the past now.
         """
@@ -78,8 +81,10 @@ class History:
             else:
                 kept.append(record)
         self.visible = kept
+        aborted = [record for record in self.aborted if record.offset < end]
+        self.aborted = [record for record in self.aborted if record.offset >= end]
         self.timed_tombstones = {record.offset for record in kept if record.value is None and record.offset < end}
-        return Dropped(superseded, expired, keyless)
+        return Dropped(superseded, expired, keyless, len(aborted))
 
     def first_at_or_after(self, timestamp_ms: int) -> Record | None:
         """What ``offsetsForTimes`` answers: the first record, by offset, with that timestamp or a later one."""

@@ -47,10 +47,12 @@ Times = dict[Partition, list[int]]
 Answers = dict[Partition, list[int | None]]
 
 
-def read_with_librdkafka(bootstrap: str, partitions: Sequence[Partition]) -> Reading:
-    """Read committed records from the beginning until the end of every partition was reported."""
+def read_with_librdkafka(
+    bootstrap: str, partitions: Sequence[Partition], *, isolation: str = "read_committed"
+) -> Reading:
+    """Read records from the beginning until the end of every partition was reported."""
     errors: list[str] = []
-    consumer = _rd_consumer(bootstrap, errors)
+    consumer = _rd_consumer(bootstrap, errors, isolation)
     try:
         consumer.assign([RdTopicPartition(p.topic, p.number, 0) for p in partitions])
         records: dict[Partition, list[Record]] = {partition: [] for partition in partitions}
@@ -84,14 +86,14 @@ def read_with_librdkafka(bootstrap: str, partitions: Sequence[Partition]) -> Rea
         consumer.close()
 
 
-def _rd_consumer(bootstrap: str, errors: list[str]) -> Consumer:
+def _rd_consumer(bootstrap: str, errors: list[str], isolation: str = "read_committed") -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "never-commits",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "isolation.level": "read_committed",
+            "isolation.level": isolation,
             "auto.offset.reset": "error",
             "check.crcs": True,
             "fetch.wait.max.ms": 50,

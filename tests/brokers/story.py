@@ -281,7 +281,7 @@ class Story:
         assert isinstance(transactional, Transactional)
         for number, drafts in enumerate(in_pieces(self.drafts.make(count, "rd-transactional"), max(1, count // 6))):
             if number % 3 == 2:
-                transactional.abort(partition, drafts)
+                self.histories[partition].aborted += transactional.abort(partition, drafts)
             else:
                 self._write("rd-transactional", partition, drafts)
 

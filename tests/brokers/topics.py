@@ -61,10 +61,8 @@ ORDINARY: Final = (
 """Topics that get the same mixture of records, from one producer each."""
 TOPICS: Final = (*ORDINARY, MIXED, KEYLESS, WIPED, IDLE, TRANSACTIONAL, PLAIN)
 PARTITIONS: Final = tuple(partition for topic in TOPICS for partition in topic.names)
-CLEANED: Final = tuple(
-    partition for topic in TOPICS for partition in topic.names if topic.compacted and topic is not TRANSACTIONAL
-)
-"""Partitions that are compacted and hold nothing that this version refuses."""
+CLEANED: Final = tuple(partition for topic in TOPICS for partition in topic.names if topic.compacted)
+"""Partitions that are compacted."""
 READ_BY_BOTH: Final = tuple(
     partition
     for partition in PARTITIONS

@@ -120,10 +120,19 @@ class Transactional(Librdkafka):
         self._producer.commit_transaction(DELIVERY_SECONDS)
         return records
 
-    def abort(self, partition: Partition, drafts: Sequence[Draft]) -> None:
-        self._producer.begin_transaction()
-        super().write(partition, drafts)
+    def abort(self, partition: Partition, drafts: Sequence[Draft]) -> list[Record]:
+        records = self.leave_open(partition, drafts)
         self._producer.abort_transaction(DELIVERY_SECONDS)
+        return records
+
+    def leave_open(self, partition: Partition, drafts: Sequence[Draft]) -> list[Record]:
+        """Write and neither commit nor abort."""
+        self._producer.begin_transaction()
+        return super().write(partition, drafts)
+
+    def commit(self) -> None:
+        """Commit what was left open."""
+        self._producer.commit_transaction(DELIVERY_SECONDS)
 
 
 class KafkaPython:
