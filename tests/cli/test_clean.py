@@ -553,6 +553,19 @@ def test_damaged_state_file(root: Path, shell: Shell) -> None:
     assert str(state) in line
 
 
+@pytest.mark.parametrize("place", ["logs", "logs/orders-0", "link"])
+def test_state_in_a_log_directory(root: Path, shell: Shell, place: str) -> None:
+    """A directory that is no partition's keeps a broker from starting: none is made in a log directory."""
+    path = make(root)
+    (root / "link").symlink_to(path)
+    before = tree(path)
+    shell.root = root / place
+    answer = shell.clean(path)
+    assert answer.code == 3
+    assert "lies in the log directory" in answer.err
+    assert tree(path) == before
+
+
 def test_no_state_directory(root: Path, shell: Shell) -> None:
     """formats.md section 3: it works without one."""
     path = make(root)
