@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.read import SegmentReader
+    from cleanerd.log.segment import Witness
     from cleanerd.log.topic_config import TopicConfig
 
 PLAN_MAX_AGE_MS = 7 * 86_400_000
@@ -239,23 +240,22 @@ def _swap_all(
     """Group by group: staged and verified by the cleaning, validated and swapped here, then the next one (U-16)."""
     plan = cleaning.plan
     journal = Journal(files, plan.plan_id)
-    swapped: list[StagedGroup] = []
+    first = True
     for staged, members in cleaning.staged_groups(staging):
-        manifest = _manifest(cleaning, (*swapped, staged))
+        # The lock keeps everybody else out, so what the whole plan rests on is checked before the first swap only; and
+        # a group that the journal calls done needs no manifest any more. All groups in each would be quadratic.
+        witnesses = tuple(segment.witness for segment in (cleaning.decision.segments if first else members))
+        first = False
+        manifest = _manifest(plan, staged, witnesses)
         write_manifest(staging.directory, manifest, where=staging.path)
-        if swapped:
-            # The lock keeps everybody else out: what the whole plan rests on was checked before the first swap.
-            manifest = replace(manifest, groups=(staged,), witnesses=tuple(member.witness for member in members))
         validate_plan(files, manifest, _facts(plan), checksums=False)
         if keep is not None:
             keep.keep(staged, members)
         with signals_wait():
             swap_group(files, plan.plan_id, staged, journal, locked.lock, source_files=_source_files(members))
-        swapped.append(staged)
 
 
-def _manifest(cleaning: Cleaning, groups: tuple[StagedGroup, ...]) -> Manifest:
-    plan = cleaning.plan
+def _manifest(plan: CleaningPlan, staged: StagedGroup, witnesses: tuple[Witness, ...]) -> Manifest:
     return Manifest(
         plan=plan.plan_id,
         topic=plan.name.topic,
@@ -267,8 +267,8 @@ def _manifest(cleaning: Cleaning, groups: tuple[StagedGroup, ...]) -> Manifest:
         strategy_fingerprint=plan.fingerprint,
         created_ms=time.time_ns() // 1_000_000,
         max_age_ms=PLAN_MAX_AGE_MS,
-        witnesses=tuple(segment.witness for segment in cleaning.decision.segments),
-        groups=groups,
+        witnesses=witnesses,
+        groups=(staged,),
     )
 
 

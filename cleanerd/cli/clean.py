@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from cleanerd.cli.scope import (
     require_found,
     wishes_from,
 )
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
 
@@ -86,12 +87,29 @@ def clean(
     if kept is not None:
         require_keepable(kept, log_dirs)
         Trash(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
+    _require_outside(settings.daemon.cleanerd_state_dir, log_dirs)
     question = f"Clean {', '.join(str(path) for path in log_dirs)}?"
     if not common.output.confirm(question, yes=yes):
         raise click.Abort
     results, failures = _clean_all(common.output, settings, log_dirs, wanted, wishes, kept)
     _tell(common.output, results)
     return _exit_code(results, failures)
+
+
+def _require_outside(state_dir: Path, log_dirs: Sequence[Path]) -> None:
+    """A broker does not start on a log directory that holds a directory which is no partition's.
+
+    Raises:
+        ConfigError: the state directory lies in one of ``log_dirs``.
+    """
+    place = Path(os.path.realpath(state_dir))
+    for path in log_dirs:
+        if place.is_relative_to(os.path.realpath(path)):
+            raise ConfigError(
+                f"lies in the log directory {path}, where only the broker makes directories",
+                where=f"cleanerd.state.dir={state_dir}",
+                hint="name a directory of cleanerd's own",
+            )
 
 
 def _clean_all(

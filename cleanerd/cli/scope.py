@@ -10,10 +10,13 @@ import click
 
 from cleanerd.apply.session import Means
 from cleanerd.cleaner.survey import Wishes
-from cleanerd.errors import CleanerdError, ConfigError, RefusedError
-from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, RefusedError
+from cleanerd.format.meta import read_meta_properties, read_partition_metadata
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir, uuid_to_base64
 from cleanerd.format.properties import read_properties
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.log.log_dir import META_PROPERTIES
+from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.log.topic_config import (
     NEVER_CLEANED,
     TopicConfig,
@@ -24,6 +27,7 @@ from cleanerd.log.topic_config import (
 from cleanerd.policy import legacy
 
 if TYPE_CHECKING:
+    import uuid
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from typing import Any
@@ -54,6 +58,21 @@ class BrokerFacts:
             settings_defaults=self.settings.broker_defaults(),
             **self._broker_layers(),
         )
+
+    def require_same_topic(self, name: TopicPartition, topic_id: uuid.UUID | None) -> None:
+        """A directory that an older topic of the same name left is not that topic's (U-23: by id).
+
+        Raises:
+            RefusedError: the metadata knows the name with another id than ``topic_id``.
+        """
+        known = None if self.metadata is None else self.metadata.topics.get(name.topic)
+        if topic_id is not None and known is not None and topic_id != known:
+            raise RefusedError(
+                f"belongs to the topic {uuid_to_base64(topic_id)}, but {name.topic} is now {uuid_to_base64(known)}: "
+                "it was created again, or the metadata log is another cluster's",
+                where=str(name),
+                hint="start the broker once, it takes the directory away; or see cleanerd.metadata.log.dir",
+            )
 
     def means(self) -> Means:
         """What a cleaning may use.
@@ -106,30 +125,55 @@ class BrokerFacts:
 def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path]) -> BrokerFacts:
     """Find what is known of ``log_dir``'s broker; the metadata log may lie in any of its log directories (``others``).
 
+    Directories of other brokers among ``others`` are passed over. Where two of them hold a metadata log, one was left
+    behind when ``metadata.log.dir`` changed: the one that goes further counts.
+
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
+        ConfigError: server.properties is another node's.
     """
     configured = settings.daemon.cleanerd_metadata_log_dir
-    candidates = [configured] if configured is not None else [log_dir.path, *others]
+    own = [log_dir.path, *(path for path in others if _is_of_broker(log_dir, path))]
+    candidates = [configured] if configured is not None else own
     found = [path / "__cluster_metadata-0" for path in candidates if (path / "__cluster_metadata-0").is_dir()]
     if configured is not None and not found:
         raise ConfigError("holds no __cluster_metadata-0", where=f"cleanerd.metadata.log.dir={configured}")
     properties_path = settings.daemon.cleanerd_broker_properties
+    copies = [read_cluster_metadata(path, only_before_ms=None) for path in found]
     return BrokerFacts(
-        metadata=read_cluster_metadata(found[0], only_before_ms=None) if found else None,
+        metadata=max(copies, key=lambda copy: copy.as_of, default=None),
         node_id=log_dir.meta.node_id,
-        server_properties=None if properties_path is None else _server_properties(properties_path),
+        server_properties=None if properties_path is None else _server_properties(properties_path, log_dir),
         settings=settings,
     )
 
 
-def _server_properties(path: Path) -> Mapping[str, str]:
+def _is_of_broker(log_dir: LogDir, path: Path) -> bool:
+    """Whether ``path`` is a log directory of the broker that ``log_dir`` belongs to."""
     try:
-        return read_properties(path.read_bytes(), str(path))
+        meta = read_meta_properties((path / META_PROPERTIES).read_bytes(), str(path / META_PROPERTIES))
+    except (OSError, CleanerdError):
+        return False
+    return (meta.cluster_id, meta.node_id) == (log_dir.meta.cluster_id, log_dir.meta.node_id)
+
+
+def _server_properties(path: Path, log_dir: LogDir) -> Mapping[str, str]:
+    """A broker does not start on directories of another node id, so a file with one is not this broker's."""
+    try:
+        properties = read_properties(path.read_bytes(), str(path))
     except OSError as error:
         raise ConfigError(
             f"cannot be read: {error.strerror}", where=str(path), hint="see cleanerd.broker.properties"
         ) from error
+    for key in ("node.id", "broker.id"):
+        text = properties.get(key, "").strip()
+        if text.isdecimal() and log_dir.meta.node_id not in {None, int(text)}:
+            raise ConfigError(
+                f"{key} is {text[:40]}, but {log_dir.path} belongs to node {log_dir.meta.node_id}",
+                where=str(path),
+                hint="see cleanerd.broker.properties",
+            )
+    return properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +208,23 @@ def compacted_partitions(facts: BrokerFacts, log_dir: LogDir, wanted: Sequence[T
             config = facts.topic_config(name.topic)
             if wanted:
                 _require_compacted(config)
+            if config.is_compacted:
+                facts.require_same_topic(name, _topic_id(log_dir, name))
         except CleanerdError as error:
             targets.append(Target(name, None, error))
             continue
         if config.is_compacted:
             targets.append(Target(name, config, None))
     return targets
+
+
+def _topic_id(log_dir: LogDir, name: TopicPartition) -> uuid.UUID | None:
+    """The topic id that the partition's directory states, if it does; whoever reads the partition tells of damage."""
+    path = log_dir.path / str(name) / PARTITION_METADATA
+    try:
+        return read_partition_metadata(path.read_bytes(), str(path))
+    except (OSError, CorruptionError):
+        return None
 
 
 def _require_compacted(config: TopicConfig) -> None:

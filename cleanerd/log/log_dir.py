@@ -58,7 +58,11 @@ def read_log_dir(path: Path) -> LogDir:
         CorruptionError: a checkpoint or ``meta.properties`` does not parse.
         CleanerdError: a file cannot be read.
     """
-    if not path.is_dir():
+    try:
+        is_directory = path.is_dir()
+    except OSError as error:  # a directory on the way may not be searched
+        raise CleanerdError(f"cannot be looked at: {error.strerror}", where=str(path)) from error
+    if not is_directory:
         what = "is not a directory" if path.exists() else "does not exist"
         raise ConfigError(what, where=str(path), hint="name a directory from the broker's log.dirs")
     meta_bytes = _read(path / META_PROPERTIES)

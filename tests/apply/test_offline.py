@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.apply.files import Operation
+    from cleanerd.cleaner.manifest import Manifest
     from cleanerd.log.read import SegmentReader
     from cleanerd.log.segment import Segment
 
@@ -427,6 +428,22 @@ def test_log_changed_under_the_plan(root: Path, monkeypatch: pytest.MonkeyPatch)
     assert isinstance(result.error, StalePlanError)
     assert len(logical(root)[0]) == 3
     assert not (root / NAME / ".kstage").exists()
+
+
+def test_manifests_do_not_grow(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-16: a manifest holds what is not done yet. With all groups and witnesses in each, 500 groups took a minute."""
+    make_log_dir(root, {NAME: two_groups()})
+    written: list[Manifest] = []
+    real = offline.write_manifest
+
+    def write(directory: int, manifest: Manifest, *, where: str) -> None:
+        written.append(manifest)
+        real(directory, manifest, where=where)
+
+    monkeypatch.setattr(offline, "write_manifest", write)
+    assert clean(root, force(), TOPIC).outcome == "cleaned"
+    assert [[group.base for group in manifest.groups] for manifest in written] == [[0], [5]]
+    assert [[witness.base for witness in manifest.witnesses] for manifest in written] == [[0, 4, 5], [5]]
 
 
 def test_wrong_staged_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

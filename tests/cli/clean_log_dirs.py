@@ -15,6 +15,7 @@ from cleanerd.apply.lock import LogDirLock
 from cleanerd.cli import clean as clean_module
 from cleanerd.cli import undo as undo_module
 from cleanerd.cli.main import run
+from cleanerd.format.meta import read_partition_metadata
 from tests.support.format_bytes import config as config_record
 from tests.support.format_bytes import metadata_batch
 from tests.support.format_bytes import topic as topic_record
@@ -148,13 +149,22 @@ def make(root: Path, **facts: Any) -> Path:
     return make_log_dir(root / "logs", {"orders-0": dirty(**facts)})
 
 
-def write_metadata(path: Path, *, topics: dict[str, dict[str, str]]) -> Path:
-    """A KRaft metadata log in the log directory ``path`` that knows these topics."""
+def write_metadata(
+    path: Path, *, topics: dict[str, dict[str, str]], ids: dict[str, uuid.UUID] | None = None, more: int = 0
+) -> Path:
+    """A KRaft metadata log in the log directory ``path`` that knows these topics.
+
+    A topic has the id in ``ids``, else that of its partition 0 in ``path``. ``more``: as many records follow that say
+    nothing new.
+    """
     directory = path / "__cluster_metadata-0"
     directory.mkdir()
     values = []
     for number, (name, settings) in enumerate(topics.items()):
-        values.append(topic_record(name, uuid.UUID(int=number + 1)))
+        file = path / f"{name}-0" / "partition.metadata"
+        stated = read_partition_metadata(file.read_bytes(), str(file)) if file.exists() else uuid.UUID(int=number + 1)
+        values.append(topic_record(name, (ids or {}).get(name, stated)))
         values += [config_record(2, name, key, value) for key, value in settings.items()]
+    values += values[-1:] * more
     (directory / f"{0:020d}.log").write_bytes(metadata_batch(0, *values))
     return directory

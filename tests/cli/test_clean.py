@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import time
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cleanerd.apply import offline
+from cleanerd.format.names import uuid_to_base64
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import (
     CLEANED,
@@ -309,10 +312,56 @@ def test_policy_from_metadata(root: Path, shell: Shell) -> None:
     answer = shell("clean", path, "--yes", "--force", "--quiet", "--json", "--now-ms", NOW)
     assert [(entry["topic"], entry["outcome"]) for entry in answer.json["partitions"]] == [("orders", "cleaned")]
     other = make_log_dir(root / "other", {"orders-0": dirty()})
+    shutil.copy(path / "orders-0" / "partition.metadata", other / "orders-0")
     answer = shell(
         "clean", other, "--yes", "--force", "--quiet", "--json", "--set", f"cleanerd.metadata.log.dir={path}"
     )
     assert answer.json["partitions"][0]["outcome"] == "cleaned"
+
+
+@pytest.mark.parametrize("options", [(), ("--partition", "orders-0"), COMPACT], ids=["all", "named", "stated"])
+def test_topic_created_again(root: Path, shell: Shell, options: tuple[str, ...]) -> None:
+    """U-23: topics match by id. What an older topic of the same name left is not cleaned by the newer one's rules."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
+    before = tree(path / "orders-0")
+    compact = {"cleanup.policy": "compact"}
+    write_metadata(path, topics={"orders": compact, "good": compact}, ids={"orders": uuid.UUID(int=5)})
+    answer = shell("clean", path, "--yes", "--force", "--quiet", "--json", *options)
+    (entry,) = [entry for entry in answer.json["partitions"] if entry["topic"] == "orders"]
+    assert entry["outcome"] == "skipped"
+    assert "created again" in entry["reason"]
+    assert answer.code == (4 if "--partition" in options else 6)
+    assert tree(path / "orders-0") == before
+
+
+def test_metadata_of_another_broker(root: Path, shell: Shell) -> None:
+    """U-23: the metadata log is looked for in this broker's log directories only."""
+    other = make_log_dir(root / "other", {"good-0": good()})
+    write_metadata(other, topics={"orders": {"cleanup.policy": "compact"}})
+    path = make_log_dir(root / "logs", {"orders-0": dirty(topic_id=None)})
+    meta = path / "meta.properties"
+    ours = meta.read_text()
+    for line in ("cluster.id=", "node.id="):
+        meta.write_text(ours.replace(line, f"{line}1"))
+        answer = shell("clean", other, path, "--yes", "--force", "--quiet", "--json")
+        assert answer.json["partitions"] == []
+    meta.write_text(ours)
+    answer = shell("clean", other, path, "--yes", "--force", "--quiet", "--json")
+    assert [entry["outcome"] for entry in answer.json["partitions"]] == ["cleaned"]
+
+
+def test_metadata_left_behind(root: Path, shell: Shell) -> None:
+    """U-23: of two copies the older one lay there when metadata.log.dir changed; it knows policies no more."""
+    path = make(root)
+    topic_id = uuid.UUID(int=5)
+    (path / "orders-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {uuid_to_base64(topic_id)}")
+    write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
+    newer = make_log_dir(root / "newer", {"good-0": good()})
+    write_metadata(newer, topics={"orders": {"cleanup.policy": "delete"}}, ids={"orders": topic_id}, more=1)
+    before = tree(path)
+    answer = shell("clean", path, newer, "--yes", "--force", "--quiet", "--json")
+    assert answer.json["partitions"] == []
+    assert tree(path) == before
 
 
 def test_internal_topics(root: Path, shell: Shell) -> None:
@@ -509,6 +558,19 @@ def test_damaged_state_file(root: Path, shell: Shell) -> None:
     assert str(state) in line
 
 
+@pytest.mark.parametrize("place", ["logs", "logs/orders-0", "link"])
+def test_state_in_a_log_directory(root: Path, shell: Shell, place: str) -> None:
+    """A directory that is no partition's keeps a broker from starting: none is made in a log directory."""
+    path = make(root)
+    (root / "link").symlink_to(path)
+    before = tree(path)
+    shell.root = root / place
+    answer = shell.clean(path)
+    assert answer.code == 3
+    assert "lies in the log directory" in answer.err
+    assert tree(path) == before
+
+
 def test_no_state_directory(root: Path, shell: Shell) -> None:
     """formats.md section 3: it works without one."""
     path = make(root)
@@ -536,6 +598,24 @@ def test_server_properties(root: Path, shell: Shell, text: str | None, says: str
     (line,) = answer.errors
     assert says in line
     assert tree(path) == before
+
+
+@pytest.mark.parametrize("key", ["node.id", "broker.id"])
+def test_server_properties_of_another_node(root: Path, shell: Shell, key: str) -> None:
+    """U-24: a broker does not start on directories of another node id, so its file says nothing about them."""
+    path = make(root)
+    write_metadata(path, topics={"orders": {}})
+    file = root / "server.properties"
+    file.write_text(f"{key}=2\nlog.cleanup.policy=compact\n")
+    before = tree(path)
+    answer = shell("clean", path, "--yes", "--force", "--quiet", "--set", f"cleanerd.broker.properties={file}")
+    assert answer.code == 3
+    assert f"{key} is 2" in answer.err
+    assert tree(path) == before
+    file.write_text(f"{key}=1\nlog.cleanup.policy=compact\n")
+    answer = shell("clean", path, "--yes", "--force", "--quiet", "--set", f"cleanerd.broker.properties={file}")
+    assert answer.code == 0
+    assert keys(path / "orders-0") == CLEANED
 
 
 def test_one_wrong_topic(root: Path, shell: Shell) -> None:
