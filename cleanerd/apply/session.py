@@ -28,6 +28,7 @@ class Means:
     disk_reserve_bytes: int | None
     producer_id_expiration_ms: int
     lease_required: bool
+    plan_max_age_ms: int = 7 * 86_400_000
     workers: int = 1
 
 

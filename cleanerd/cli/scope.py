@@ -72,6 +72,7 @@ class BrokerFacts:
             disk_reserve_bytes=daemon.cleanerd_disk_reserve,
             producer_id_expiration_ms=expiration_ms,
             lease_required=daemon.cleanerd_lease_probe == "required",
+            plan_max_age_ms=daemon.cleanerd_plan_max_age_ms,
         )
 
     def _of_topic(self, topic: str) -> Mapping[str, str] | None:
@@ -89,8 +90,12 @@ class BrokerFacts:
         }
 
 
-def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path]) -> BrokerFacts:
+def broker_facts(
+    settings: Settings, log_dir: LogDir, others: Sequence[Path], *, only_before_ms: int | None = None
+) -> BrokerFacts:
     """Find what is known of ``log_dir``'s broker; the metadata log may lie in any of its log directories (``others``).
+
+    ``only_before_ms`` leaves out metadata that is younger: beside a running broker it may be uncommitted (U-23).
 
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
@@ -102,7 +107,7 @@ def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path]) ->
         raise ConfigError("holds no __cluster_metadata-0", where=f"cleanerd.metadata.log.dir={configured}")
     properties_path = settings.daemon.cleanerd_broker_properties
     return BrokerFacts(
-        metadata=read_cluster_metadata(found[0], only_before_ms=None) if found else None,
+        metadata=read_cluster_metadata(found[0], only_before_ms=only_before_ms) if found else None,
         node_id=log_dir.meta.node_id,
         server_properties=None if properties_path is None else _server_properties(properties_path),
         settings=settings,
