@@ -11,6 +11,7 @@ truncated or cleaned what the decision rests on; appended segments do not matter
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,6 +79,8 @@ def stage_partition(
 ) -> CleaningResult:
     """Stage one partition and say what came of it; only a signal or a bug gets out as an exception."""
     where = str(log_dir.path)
+    # The plan's age counts from here: its horizons do, however long staging takes.
+    started_ms = time.time_ns() // 1_000_000
     try:
         with PartitionFiles(log_dir.path / str(name)) as files:
             files.claim()
@@ -89,14 +92,20 @@ def stage_partition(
                 plan = make_plan(log_dir, found, means, wishes, pool.reader)
                 # U-15: the old values stay readable until the plan is applied, at the latest in so long.
                 plan = replace(plan, delete_retention_ms=plan.delete_retention_ms + means.plan_max_age_ms)
-                return _stage_all(files, found, Cleaning(plan, pool, progress), means, blank_result(log_dir, found))
+                cleaning = Cleaning(plan, pool, progress)
+                return _stage_all(files, found, cleaning, means, blank_result(log_dir, found), started_ms)
     except (CleanerdError, OSError) as caught:
         error = caught if isinstance(caught, CleanerdError) else CleanerdError(str(caught), where=where)
         return CleaningResult(name, where, "quarantined", str(error), error=error)
 
 
 def _stage_all(
-    files: PartitionFiles, found: Survey, cleaning: Cleaning, means: Means, blank: CleaningResult
+    files: PartitionFiles,
+    found: Survey,
+    cleaning: Cleaning,
+    means: Means,
+    blank: CleaningResult,
+    started_ms: int,
 ) -> CleaningResult:
     """All groups; ``ready.json``, then the manifest, which alone makes them count."""
     plan = cleaning.plan
@@ -107,7 +116,7 @@ def _stage_all(
     with Staging(plan, cleaning.pool.reader.directory, reserve_bytes=reserve_bytes) as staging:
         try:
             groups = tuple(staged for staged, _ in cleaning.staged_groups(staging))
-            manifest = manifest_of(cleaning, groups, means)
+            manifest = replace(manifest_of(cleaning, groups, means), created_ms=started_ms)
             validate_plan(files, manifest, unchanged_facts(plan), checksums=False)
             result = replace(counted(blank, found, cleaning), outcome="staged")
             clean_to = max(plan.end_offset, found.proven_offset) if found.moves_clean_point else None
