@@ -12,12 +12,14 @@ created in its place (H-18).
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, LogDirBusyError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +91,23 @@ class PartitionFiles:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def claim(self) -> None:
+        """Keep other cleanerds out of this directory until it is closed; the broker takes no notice.
+
+        ``.lock`` keeps a broker out, and ``cleanerd stage`` works beside one: so it does not hold that.
+
+        Raises:
+            LogDirBusyError: another one has it.
+        """
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+                return  # no such locks on this file system
+            raise LogDirBusyError(
+                "another cleanerd works on this partition", where=str(self.path), hint="wait until it is done"
+            ) from error
 
     def where(self, name: str) -> str:
         """The path of ``name``, for people."""

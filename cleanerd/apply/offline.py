@@ -23,7 +23,7 @@ from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.keep import Keeper
 from cleanerd.apply.lease import LeaseResult, probe_lease
-from cleanerd.apply.recover import recover
+from cleanerd.apply.recover import RecoveryReport, recover
 from cleanerd.apply.remember import remember, remember_quarantine
 from cleanerd.apply.swap import finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, refuse_unfinished, validate_plan
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from cleanerd.log.segment import Witness
     from cleanerd.log.topic_config import TopicConfig
 
-PLAN_MAX_AGE_MS = 7 * 86_400_000
 SPAN_SHARE_OF_RETENTION = 10
 
 
@@ -88,16 +87,7 @@ def _clean(
     with PartitionFiles(path) as files:
         settle(locked, files)
         found = survey(locked.log_dir, name, config, locked.store, wishes)
-        blank = CleaningResult(
-            name,
-            str(locked.log_dir.path),
-            "skipped",
-            found.refusal,
-            strategy=config.compaction_strategy,
-            first_dirty_offset=found.bounds.first_dirty_offset,
-            end_offset=found.end_offset,
-            notes=found.notes,
-        )
+        blank = blank_result(locked.log_dir, found)
         if not found.to_clean:
             return blank
         means = locked.means
@@ -107,15 +97,32 @@ def _clean(
             return _carry_out(locked, files, found, cleaning, blank)
 
 
-def settle(locked: LockedDir, files: PartitionFiles) -> None:
+def blank_result(log_dir: LogDir, found: Survey) -> CleaningResult:
+    """What is known before anything was done."""
+    return CleaningResult(
+        found.log.name,
+        str(log_dir.path),
+        "skipped",
+        found.refusal,
+        strategy=found.config.compaction_strategy,
+        first_dirty_offset=found.bounds.first_dirty_offset,
+        end_offset=found.end_offset,
+        notes=found.notes,
+    )
+
+
+def settle(locked: LockedDir, files: PartitionFiles, *, keep_ready: bool = False) -> RecoveryReport:
     """What comes before anything else: nobody has the log open, and nothing in it is half done (S-14, S-28, S-21).
 
+    ``keep_ready``: a plan that ``cleanerd stage`` made stays; else it goes with all others.
+
     Raises:
-        LogDirBusyError: somebody has it open.
+        LogDirBusyError: somebody has it open, or another cleanerd stages in it.
         RefusedError: something is half done that is not ours to resolve.
     """
+    files.claim()
     _probe(locked, files)
-    left = recover(files)
+    left = recover(files, keep_ready=keep_ready)
     if left.foreign:
         raise RefusedError(
             f"not ours to resolve: {', '.join(left.foreign[:4])}",
@@ -123,6 +130,7 @@ def settle(locked: LockedDir, files: PartitionFiles) -> None:
             hint="start the broker once, it resolves unfinished replacements while it loads the log",
         )
     refuse_unfinished(files, files.names())
+    return left
 
 
 def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, reader: SegmentReader) -> CleaningPlan:
@@ -185,7 +193,6 @@ def _carry_out(
     locked: LockedDir, files: PartitionFiles, found: Survey, cleaning: Cleaning, blank: CleaningResult
 ) -> CleaningResult:
     plan = cleaning.plan
-    decision = cleaning.decision
     reserve_bytes = disk_reserve_bytes(locked.means, found.config, plan.path)
     kept = locked.keep_replaced
     started = time.monotonic()
@@ -204,16 +211,31 @@ def _carry_out(
         finish_plan(files, plan.plan_id)
     apply_seconds = time.monotonic() - started - cleaning.totals.rewrite_seconds
     after = read_partition(locked.log_dir, plan.name)
+    result = counted(blank, found, cleaning)
     result = replace(
-        blank,
+        result,
         outcome="cleaned" if cleaning.totals.groups else "unchanged",
+        bytes_after=sum(segment.size_bytes for segment in after.segments[:-1]),
+        segments_after=len(after.segments) - 1,
+        seconds={**result.seconds, "apply": apply_seconds},
+    )
+    remember(locked, found, plan, after, result)
+    return result
+
+
+def counted(blank: CleaningResult, found: Survey, cleaning: Cleaning) -> CleaningResult:
+    """``blank`` with what the decision dropped and the rewrite wrote; what is there afterwards is not known here."""
+    decision, totals = cleaning.decision, cleaning.totals
+    before = sum(segment.size_bytes for segment in found.log.segments[:-1])
+    return replace(
+        blank,
         records_read=sum(segment.records for segment in decision.segments),
         records_kept=sum(segment.kept for segment in decision.segments),
-        bytes_before=sum(segment.size_bytes for segment in found.log.segments[:-1]),
-        bytes_after=sum(segment.size_bytes for segment in after.segments[:-1]),
+        bytes_before=before,
+        bytes_after=before - totals.bytes_read + totals.bytes_written,
         segments_before=len(found.log.segments) - 1,
-        segments_after=len(after.segments) - 1,
-        segments_rewritten=cleaning.totals.sources,
+        segments_after=len(found.log.segments) - 1 - totals.sources + totals.groups,
+        segments_rewritten=totals.sources,
         dropped=Dropped(
             superseded=sum(segment.superseded for segment in decision.segments),
             tombstone=sum(segment.expired_tombstones for segment in decision.segments),
@@ -225,13 +247,11 @@ def _carry_out(
         seconds={
             "index": decision.index_seconds,
             "decide": decision.decide_seconds,
-            "rewrite": cleaning.totals.rewrite_seconds,
-            "apply": apply_seconds,
+            "rewrite": totals.rewrite_seconds,
+            "apply": 0.0,
         },
-        notes=(*blank.notes, *plan.notes, *_oversize_note(cleaning), *cleaning.legacy_note()),
+        notes=(*blank.notes, *cleaning.plan.notes, *_oversize_note(cleaning), *cleaning.legacy_note()),
     )
-    remember(locked, found, plan, after, result)
-    return result
 
 
 def _swap_all(
@@ -246,16 +266,19 @@ def _swap_all(
         # a group that the journal calls done needs no manifest any more. All groups in each would be quadratic.
         witnesses = tuple(segment.witness for segment in (cleaning.decision.segments if first else members))
         first = False
-        manifest = _manifest(plan, staged, witnesses)
+        manifest = manifest_of(plan, (staged,), witnesses, locked.means)
         write_manifest(staging.directory, manifest, where=staging.path)
-        validate_plan(files, manifest, _facts(plan), checksums=False)
+        validate_plan(files, manifest, unchanged_facts(plan), checksums=False)
         if keep is not None:
             keep.keep(staged, members)
         with signals_wait():
             swap_group(files, plan.plan_id, staged, journal, locked.lock, source_files=_source_files(members))
 
 
-def _manifest(plan: CleaningPlan, staged: StagedGroup, witnesses: tuple[Witness, ...]) -> Manifest:
+def manifest_of(
+    plan: CleaningPlan, groups: tuple[StagedGroup, ...], witnesses: tuple[Witness, ...], means: Means
+) -> Manifest:
+    """What is staged, and the evidence that it rests on."""
     return Manifest(
         plan=plan.plan_id,
         topic=plan.name.topic,
@@ -266,13 +289,13 @@ def _manifest(plan: CleaningPlan, staged: StagedGroup, witnesses: tuple[Witness,
         bound=plan.bound_offset,
         strategy_fingerprint=plan.fingerprint,
         created_ms=time.time_ns() // 1_000_000,
-        max_age_ms=PLAN_MAX_AGE_MS,
+        max_age_ms=means.plan_max_age_ms,
         witnesses=witnesses,
-        groups=(staged,),
+        groups=groups,
     )
 
 
-def _facts(plan: CleaningPlan) -> CurrentFacts:
+def unchanged_facts(plan: CleaningPlan) -> CurrentFacts:
     """Under the log directory's lock nothing but the files themselves can have changed since the plan was made."""
     return CurrentFacts(
         topic_id=plan.topic_id,

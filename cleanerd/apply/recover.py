@@ -30,7 +30,7 @@ from cleanerd.apply.swap import (
     swap_name,
 )
 from cleanerd.apply.validate import has_fact
-from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, RESTORE, STAGING, Manifest, staging_path
+from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, RESTORE, STAGING, Manifest, staging_path
 from cleanerd.errors import CorruptionError, UnsupportedLogError
 from cleanerd.format.names import CLEANED_SUFFIX, SWAP_SUFFIX
 
@@ -50,6 +50,8 @@ SWEEP_AGE_MS: Final = 24 * 60 * 60 * 1000
 class RecoveryReport:
     """What was found and done. Bases are those of groups.
 
+    ``ready`` are plans that were kept to be applied.
+
     ``foreign`` names what is not ours to resolve; when it is not empty, nothing was touched and the partition must be
     refused (S-21).
     """
@@ -58,6 +60,7 @@ class RecoveryReport:
     rolled_back: tuple[int, ...] = ()
     dropped_plans: tuple[str, ...] = ()
     swept: tuple[str, ...] = ()
+    ready: tuple[Manifest, ...] = ()
     foreign: tuple[str, ...] = ()
 
 
@@ -72,8 +75,10 @@ class _Leftovers:
     foreign: list[str] = field(default_factory=list)
 
 
-def recover(files: PartitionFiles, *, now_ms: int | None = None) -> RecoveryReport:
+def recover(files: PartitionFiles, *, now_ms: int | None = None, keep_ready: bool = False) -> RecoveryReport:
     """Bring the partition to exactly old or exactly new for every group, and remove all plans of ours.
+
+    ``keep_ready``: but for those that ``cleanerd stage`` made, which may go on from where they were cut short.
 
     Call it with the log directory locked, before anything else and after every swap that raised (unless the lock is
     gone). It can be interrupted and called again at any time. ``now_ms`` is the wall clock, for the sweep.
@@ -110,14 +115,17 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None) -> RecoveryRepo
         done, undone = settle_restore(files, restore)
         completed += done
         rolled_back += undone
-    for plan_id in found.plans:
+    kept = [m for m in found.manifests if keep_ready and files.stat(f"{staging_path(m.plan)}/{READY}") is not None]
+    dropped = [plan_id for plan_id in found.plans if plan_id not in {manifest.plan for manifest in kept}]
+    for plan_id in dropped:
         finish_plan(files, plan_id)
     swept = _sweep(files, found.unknown, int(time.time() * 1000) if now_ms is None else now_ms)
     return RecoveryReport(
         completed=tuple(completed),
         rolled_back=tuple(rolled_back),
-        dropped_plans=tuple(found.plans),
+        dropped_plans=tuple(dropped),
         swept=tuple(swept),
+        ready=tuple(kept),
     )
 
 

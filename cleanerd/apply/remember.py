@@ -20,22 +20,29 @@ if TYPE_CHECKING:
 
 def remember(locked: LockedDir, found: Survey, plan: CleaningPlan, after: PartitionLog, result: CleaningResult) -> None:
     """The clean point, then Kafka's checkpoint, in this order (U-10)."""
-    if not found.moves_clean_point:
-        return
-    # What was clean beyond the end of this cleaning (--up-to) still is.
-    offset = max(plan.end_offset, found.proven_offset)
+    if found.moves_clean_point:
+        # What was clean beyond the end of this cleaning (--up-to) still is.
+        offset = max(plan.end_offset, found.proven_offset)
+        remember_clean(locked, after, offset, (plan.strategy, plan.fingerprint), result)
+
+
+def remember_clean(
+    locked: LockedDir, after: PartitionLog, offset: int, rules: tuple[str, str], result: CleaningResult
+) -> None:
+    """The log is clean up to ``offset`` by these ``rules`` (strategy, fingerprint)."""
+    strategy, fingerprint = rules
     last = next(segment for segment in reversed(after.segments) if segment.base < offset)
     point = CleanPoint(
         offset=offset,
         leader_epoch=after.leader_epoch_at(offset - 1),
-        fingerprint=plan.fingerprint,
+        fingerprint=fingerprint,
         last_segment=LastSegment.of(last),
     )
     state = PartitionState(point, None, {**result.to_json(), "finished_ms": time.time_ns() // 1_000_000})
     locked.store.save(locked.log_dir, after, state)
-    if plan.strategy == "offset":
+    if strategy == "offset":
         with locked.checkpoint_lock:
-            write_cleaner_checkpoint(locked.log_dir.path, plan.name, offset)
+            write_cleaner_checkpoint(locked.log_dir.path, after.name, offset)
 
 
 def remember_quarantine(locked: LockedDir, name: TopicPartition, reason: str) -> None:

@@ -31,6 +31,7 @@ class Means:
     lease_required: bool
     convert_legacy: bool = True
     profile_origin: str = "default"
+    plan_max_age_ms: int = 7 * 86_400_000
     workers: int = 1
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cleanerd.apply.files import HERE
-from cleanerd.cleaner.manifest import MANIFEST, RESTORE, STAGING, FileKind, staged_name, staging_path
+from cleanerd.cleaner.manifest import MANIFEST, READY, RESTORE, STAGING, FileKind, staged_name, staging_path
 from cleanerd.errors import StalePlanError
 from cleanerd.format.names import (
     CLEANED_SUFFIX,
@@ -149,7 +149,7 @@ def finish_plan(files: PartitionFiles, plan_id: str) -> None:
     """
     directory = staging_path(plan_id)
     if files.is_directory(directory):
-        for ready in sorted({MANIFEST, RESTORE} & files.names(directory)):
+        for ready in sorted({MANIFEST, READY, RESTORE} & files.names(directory)):
             files.unlink(f"{directory}/{ready}")
             files.fsync_directory(directory)
         remove_tree(files, directory)

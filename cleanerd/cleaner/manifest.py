@@ -23,6 +23,8 @@ from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the 
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
+READY: Final = "ready.json"
+"""Beside the manifest where ``cleanerd stage`` made the plan, whole and to be applied later: ``apply/ready.py``."""
 RESTORE: Final = "restore.json"
 """In its place where a plan puts back what was replaced: ``apply/restore.py``."""
 STAGING: Final = ".kstage"

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
 
-Outcome = Literal["cleaned", "unchanged", "skipped", "quarantined", "failed"]
+Outcome = Literal["cleaned", "staged", "unchanged", "skipped", "quarantined", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def exit_code(results: list[CleaningResult]) -> int:
     failures = [result.error for result in results if result.error is not None]
     if not failures:
         return 0
-    if any(result.outcome in ("cleaned", "unchanged") for result in results):
+    if any(result.outcome in ("cleaned", "staged", "unchanged") for result in results):
         return 6
     codes = {failure.exit_code for failure in failures}
     return next(code for code in (3, 4, 5, 1) if code in codes)

@@ -92,8 +92,8 @@ def clean(
     if not common.output.confirm(question, yes=yes):
         raise click.Abort
     results, failures = _clean_all(common.output, settings, log_dirs, wanted, wishes, kept)
-    _tell(common.output, results)
-    return _exit_code(results, failures)
+    tell(common.output, results)
+    return total_exit_code(results, failures)
 
 
 def _require_outside(state_dir: Path, log_dirs: Sequence[Path]) -> None:
@@ -125,13 +125,13 @@ def _clean_all(
     failures: list[CleanerdError] = []
     readable: list[LogDir] = []
     for path in paths:
-        with _collected(failures, output):
+        with collected(failures, output):
             readable.append(read_log_dir(path))
     if not failures:
         require_found(wanted, readable)
     store = StateStore(settings.daemon.cleanerd_state_dir)
     for log_dir in readable:
-        with _collected(failures, output):
+        with collected(failures, output):
             results += _clean_dir(output, settings, log_dir.path, paths, wanted, wishes, store, kept)
     for warning in store.warnings:
         output.warning(warning)
@@ -179,7 +179,7 @@ def _clean_targets(
         alone = replace(locked, means=replace(locked.means, workers=threads))
         results = []
         for target in targets:
-            with _Bars(output, str(target.name)) as bars:
+            with Bars(output, str(target.name)) as bars:
                 results.append(_clean_one(alone, target, wishes, bars))
         return results
     # log.cleaner.dedupe.buffer.size is the total of all threads, as in Kafka.
@@ -222,7 +222,7 @@ class _Stop:
             raise Stopped
 
 
-class _Bars:
+class Bars:
     """A progress bar for each phase of a cleaning."""
 
     def __init__(self, output: Output, name: str) -> None:
@@ -248,7 +248,8 @@ class _Bars:
 
 
 @contextlib.contextmanager
-def _collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
+def collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
+    """An error in the block is told and remembered; the next directory gets its turn."""
     try:
         yield
     except CleanerdError as error:
@@ -256,7 +257,8 @@ def _collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
         failures.append(error)
 
 
-def _tell(output: Output, results: Sequence[CleaningResult]) -> None:
+def tell(output: Output, results: Sequence[CleaningResult]) -> None:
+    """Results as JSON or as a table."""
     if output.as_json:
         output.json({"partitions": [result.to_json() for result in results]})
         return
@@ -295,12 +297,12 @@ def _row(result: CleaningResult) -> list[str]:
     ]
 
 
-def _exit_code(results: list[CleaningResult], failures: Sequence[CleanerdError]) -> int:
+def total_exit_code(results: list[CleaningResult], failures: Sequence[CleanerdError]) -> int:
     """Directories that failed count like partitions that failed (formats.md section 5)."""
     if not failures:
         return exit_code(results)
     failed = [result.error for result in results if result.error is not None]
-    if any(result.outcome in ("cleaned", "unchanged") for result in results):
+    if any(result.outcome in ("cleaned", "staged", "unchanged") for result in results):
         return 6
     codes = {error.exit_code for error in [*failed, *failures]}
     return next(code for code in (3, 4, 5, 1) if code in codes)

@@ -73,7 +73,7 @@ def check_leftovers(findings: Findings, logs: Sequence[PartitionLog], *, running
             fix = "start the broker once: it resolves them while it loads the log; until then the partition is refused"
             findings.warning("leftovers", f"a replacement was cut short that is not cleanerd's: {some}", log.path, fix)
         elif staged:
-            findings.note("leftovers", "staged work", log.path / STAGING, "the next cleanerd clean tidies it up")
+            findings.note("leftovers", "staged work", log.path / STAGING, "cleanerd apply swaps it in or tidies it up")
         elif deleted and not running:
             what = f"{len(deleted)} files that end in {DELETED_SUFFIX}"
             findings.note("leftovers", what, log.path, "the broker removes them when it starts")

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "plan": ("cleanerd.cli.plan:plan", "What cleaning would do, partition by partition, and why not."),
     "clean": ("cleanerd.cli.clean:clean", "Clean the partitions of a stopped broker's log directories."),
+    "stage": ("cleanerd.cli.stage:stage", "Prepare a cleaning beside a running broker, for apply."),
+    "apply": ("cleanerd.cli.apply:apply", "Swap in what was staged: the hook before a broker's start."),
     "undo": ("cleanerd.cli.undo:undo", "Put back the segments kept by clean --keep-replaced."),
     "explain": (
         "cleanerd.cli.explain:explain",

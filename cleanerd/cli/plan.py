@@ -50,6 +50,7 @@ class Saving:
     groups: int
     peak_bytes: int
     notes: tuple[str, ...]
+    stage_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +153,14 @@ def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, 
     sizes = [sum(segments[row].outcome.output_bytes for row in rows) for rows in groups]
     idle = sum(s.source.segment.size_bytes for row, s in enumerate(segments) if row not in written)
     beyond = size - sum(segment.source.segment.size_bytes for segment in segments)
+    reserve = disk_reserve_bytes(means, found.config, str(found.log.path))
     return Saving(
         records=sum(segment.records for segment in segments),
         kept=sum(segment.kept for segment in segments),
         bytes_after=sum(sizes) + idle + beyond,
         groups=len(groups),
-        peak_bytes=max(sizes, default=0) + disk_reserve_bytes(means, found.config, str(found.log.path)),
+        peak_bytes=max(sizes, default=0) + reserve,
+        stage_bytes=sum(sizes) + reserve,
         notes=cleaning.legacy_note(),
     )
 
@@ -194,6 +197,13 @@ def _tell(output: Output, rows: Sequence[Row], *, exact: bool) -> None:
     if exact:
         columns += [Column("records", right=True), Column("kept", right=True), Column("after", right=True)]
     output.table([*columns, Column("what would happen")], [_cells(row, exact=exact) for row in rows])
+    savings = [row.saving for row in rows if row.saving is not None]
+    if savings:
+        peak, whole = max(s.peak_bytes for s in savings), max(s.stage_bytes for s in savings)
+        output.note(
+            f"room for the largest, with what is kept free: {human_bytes(peak)} for clean, which goes group by group, "
+            f"{human_bytes(whole)} for stage"
+        )
 
 
 def _cells(row: Row, *, exact: bool) -> list[str]:
@@ -255,5 +265,6 @@ def _json(row: Row) -> dict[str, Any]:
             "groups": row.saving.groups,
             "peak_bytes": row.saving.peak_bytes,
             "notes": list(row.saving.notes),
+            "stage_bytes": row.saving.stage_bytes,
         }
     return document

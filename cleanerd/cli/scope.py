@@ -93,6 +93,7 @@ class BrokerFacts:
             disk_reserve_bytes=daemon.cleanerd_disk_reserve,
             producer_id_expiration_ms=expiration_ms,
             lease_required=daemon.cleanerd_lease_probe == "required",
+            plan_max_age_ms=daemon.cleanerd_plan_max_age_ms,
             convert_legacy=convert_legacy,
             profile_origin=profile_origin,
         )
@@ -122,11 +123,14 @@ class BrokerFacts:
         }
 
 
-def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path]) -> BrokerFacts:
+def broker_facts(
+    settings: Settings, log_dir: LogDir, others: Sequence[Path], *, only_before_ms: int | None = None
+) -> BrokerFacts:
     """Find what is known of ``log_dir``'s broker; the metadata log may lie in any of its log directories (``others``).
 
     Directories of other brokers among ``others`` are passed over. Where two of them hold a metadata log, one was left
     behind when ``metadata.log.dir`` changed: the one that goes further counts.
+    ``only_before_ms`` leaves out metadata that is younger: beside a running broker it may be uncommitted (U-23).
 
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
@@ -139,7 +143,7 @@ def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path]) ->
     if configured is not None and not found:
         raise ConfigError("holds no __cluster_metadata-0", where=f"cleanerd.metadata.log.dir={configured}")
     properties_path = settings.daemon.cleanerd_broker_properties
-    copies = [read_cluster_metadata(path, only_before_ms=None) for path in found]
+    copies = [read_cluster_metadata(path, only_before_ms=only_before_ms) for path in found]
     return BrokerFacts(
         metadata=max(copies, key=lambda copy: copy.as_of, default=None),
         node_id=log_dir.meta.node_id,

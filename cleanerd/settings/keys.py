@@ -234,6 +234,13 @@ class DaemonSettings(_Keys):
         description="Free space that cleaning leaves on the log directory's disk. auto: the larger of 10 % of the disk "
         "and two segments.",
     )
+    cleanerd_plan_max_age_ms: Milliseconds = Field(
+        604_800_000,
+        ge=1,
+        le=LONG_MAX,
+        description="How old a staged plan may be when cleanerd apply swaps it in; tombstones that it meets for the "
+        "first time stay this much longer, because the old values are readable until then.",
+    )
     cleanerd_max_unpacked_bytes: Size = Field(
         1_073_741_824,
         ge=1_048_576,

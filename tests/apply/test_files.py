@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.apply.files import Operation, Owner, PartitionFiles
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, LogDirBusyError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,3 +123,32 @@ def test_closing_twice(tmp_path: Path) -> None:
     files = PartitionFiles(tmp_path)
     files.close()
     files.close()
+
+
+def test_link_and_mkdir(tmp_path: Path) -> None:
+    """S-40: a further name for the same file, across directories; names cannot lead out of either."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "x").write_bytes(b"1")
+    with PartitionFiles(tmp_path / "a") as source, PartitionFiles(tmp_path / "b") as target:
+        target.mkdir("d")
+        target.link_from(source, "x", "d/y")
+        assert os.path.samefile(tmp_path / "a" / "x", tmp_path / "b" / "d" / "y")
+        with pytest.raises(CleanerdError, match="cannot be linked"):
+            target.link_from(source, "x", "d/y")
+        with pytest.raises(CleanerdError, match="cannot be made"):
+            target.mkdir("d")
+        for source_name, name in (("../b/x", "z"), ("x", "../z"), ("x", "/z")):
+            with pytest.raises(ValueError, match="leads out"):
+                target.link_from(source, source_name, name)
+
+
+def test_claim(tmp_path: Path) -> None:
+    """One cleanerd a partition at a time, also inside one process; closing gives it back."""
+    with PartitionFiles(tmp_path) as first, PartitionFiles(tmp_path) as second:
+        first.claim()
+        first.claim()
+        with pytest.raises(LogDirBusyError):
+            second.claim()
+        first.close()
+        second.claim()

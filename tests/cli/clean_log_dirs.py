@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.apply.lock import LogDirLock
+from cleanerd.cli import apply as apply_module
 from cleanerd.cli import clean as clean_module
 from cleanerd.cli import undo as undo_module
 from cleanerd.cli.main import run
@@ -66,7 +67,7 @@ class Shell:
                 assert wait_seconds > 0
                 return real(path, 0, settle_seconds=0)
 
-        for module in (clean_module, undo_module):
+        for module in (apply_module, clean_module, undo_module):
             monkeypatch.setattr(module, "LogDirLock", QuickLock)
 
     @property

@@ -1,0 +1,96 @@
+"""``cleanerd apply``: the hook between a broker's stop and its start (S-26)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.apply.ready import apply_partition, has_staged_work
+from cleanerd.apply.session import LockedDir
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.cli.clean import LOCK_WAIT_SECONDS, collected, tell, total_exit_code
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.scope import broker_facts, parse_partitions
+from cleanerd.errors import CleanerdError, StalePlanError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cli.output import Output
+    from cleanerd.cli.scope import BrokerFacts
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.settings import Settings
+
+
+@click.command("apply")
+@common_options
+@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
+@click.option("--unclean", is_flag=True, help="Apply although the broker was not stopped cleanly.")
+@click.option("--require", is_flag=True, help="A plan that no longer fits is an error, exit code 4.")
+def apply(
+    common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, ...], unclean: bool, require: bool
+) -> int:
+    """Swap in what cleanerd stage prepared; finish or undo what a crash left. The broker must be down.
+
+    A plan that no longer fits is dropped, with its reason, and the broker starts with the log as it is: exit code 0,
+    unless --require is given.
+    """
+    settings = common.load_settings()
+    wanted = parse_partitions(partitions)
+    results: list[CleaningResult] = []
+    failures: list[CleanerdError] = []
+    for path in log_dirs:
+        with collected(failures, common.output):
+            results += _apply_dir(common.output, settings, path, log_dirs, wanted, unclean=unclean)
+    if results or common.output.as_json:
+        tell(common.output, results)
+    else:
+        common.output.line("Nothing is staged.")
+    counted = [result for result in results if require or not isinstance(result.error, StalePlanError)]
+    return total_exit_code(counted, failures)
+
+
+def _apply_dir(
+    output: Output,
+    settings: Settings,
+    path: Path,
+    paths: Sequence[Path],
+    wanted: Sequence[TopicPartition],
+    *,
+    unclean: bool,
+) -> list[CleaningResult]:
+    # Before the lock: whoever names a directory that is none must not get a lock file in it.
+    read_log_dir(path)
+    with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
+        log_dir = read_log_dir(path)
+        facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
+        store = StateStore(settings.daemon.cleanerd_state_dir)
+        locked = LockedDir(log_dir, lock, store, facts.means())
+        wishes = Wishes(time.time_ns() // 1_000_000, force=True, unclean=unclean)
+        results = []
+        for name in log_dir.partitions:
+            if (wanted and name not in wanted) or not has_staged_work(log_dir, name):
+                continue
+            results.append(apply_partition(locked, name, _config(facts, name), wishes))
+            if results[-1].error is not None:
+                output.warning(f"{name}: {results[-1].reason}")
+        for warning in store.warnings:
+            output.warning(warning)
+        return results
+
+
+def _config(facts: BrokerFacts, name: TopicPartition) -> TopicConfig | None:
+    """None where it is wrong: then the plan is stale, and the reason is at hand with ``cleanerd plan``."""
+    try:
+        return facts.topic_config(name.topic)
+    except CleanerdError:
+        return None

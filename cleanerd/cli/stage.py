@@ -1,0 +1,114 @@
+"""``cleanerd stage``: prepare a cleaning, also beside a running broker, so that a restart needs renames only."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cleanerd.apply.ahead import stage_partition
+from cleanerd.apply.lock import is_held
+from cleanerd.cleaner.result import CleaningResult
+from cleanerd.cli.clean import Bars, collected, tell, total_exit_code
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.scope import (
+    broker_facts,
+    cleaning_options,
+    compacted_partitions,
+    parse_partitions,
+    require_found,
+    wishes_from,
+)
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import LogDir, read_log_dir
+from cleanerd.log.settled import highest_segments, lower_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.cleaner.survey import Wishes
+    from cleanerd.cli.output import Output
+    from cleanerd.errors import CleanerdError
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.settings import Settings
+
+SETTLE_SECONDS = 10.0
+"""S-03: two intervals of ``replica.high.watermark.checkpoint.interval.ms``."""
+METADATA_AGE_MS = 5 * 60 * 1000
+"""U-23: younger metadata may be uncommitted while a broker runs."""
+
+
+@click.command("stage")
+@common_options
+@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@cleaning_options
+def stage(common: Common, log_dirs: tuple[Path, ...], **options: Any) -> int:
+    """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
+
+    The broker may run: nothing of the log is changed. Stop the broker, run cleanerd apply, start the broker. A plan is
+    good for cleanerd.plan.max.age.ms and as long as the broker does not itself clean or delete what it rests on.
+    """
+    settings = common.load_settings()
+    wanted = parse_partitions(options.pop("partitions"))
+    wishes = wishes_from(options)
+    results: list[CleaningResult] = []
+    failures: list[CleanerdError] = []
+    readable: list[LogDir] = []
+    for path in log_dirs:
+        with collected(failures, common.output):
+            readable.append(read_log_dir(path))
+    if not failures:
+        require_found(wanted, readable)
+    store = StateStore(settings.daemon.cleanerd_state_dir)
+    for log_dir in readable:
+        with collected(failures, common.output):
+            others = [other for other in log_dirs if other != log_dir.path]
+            results += _stage_dir(common.output, settings, log_dir, others, wanted, wishes, store)
+    for warning in store.warnings:
+        common.output.warning(warning)
+    tell(common.output, results)
+    return total_exit_code(results, failures)
+
+
+def _stage_dir(
+    output: Output,
+    settings: Settings,
+    log_dir: LogDir,
+    others: Sequence[Path],
+    wanted: Sequence[TopicPartition],
+    wishes: Wishes,
+    store: StateStore,
+) -> list[CleaningResult]:
+    only_before_ms = None
+    if is_held(log_dir.path):
+        log_dir = _settled(output, log_dir)
+        # Its marker is gone while it runs, and its tail may be torn: only what lies below the recovery point counts.
+        wishes = replace(wishes, unclean=True)
+        only_before_ms = time.time_ns() // 1_000_000 - METADATA_AGE_MS
+    facts = broker_facts(settings, log_dir, others, only_before_ms=only_before_ms)
+    means = replace(facts.means(), workers=settings.daemon.log_cleaner_threads)
+    results = []
+    for target in compacted_partitions(facts, log_dir, wanted):
+        if target.config is None:
+            error = target.error
+            results.append(CleaningResult(target.name, str(log_dir.path), "skipped", str(error), error=error))
+        else:
+            with Bars(output, str(target.name)) as bars:
+                results.append(stage_partition(log_dir, store, means, target.name, target.config, wishes, bars))
+        for note in results[-1].notes:
+            output.note(f"{target.name}: {note}")
+        if results[-1].error is not None:
+            output.warning(f"{target.name}: {results[-1].reason}")
+    return results
+
+
+def _settled(output: Output, first: LogDir) -> LogDir:
+    """S-03: the lower of two readings."""
+    output.note(f"{first.path}: a broker runs on it; its checkpoints are read twice, {SETTLE_SECONDS:.0f} s apart")
+    before = highest_segments(first)
+    time.sleep(SETTLE_SECONDS)
+    second = read_log_dir(first.path)
+    return lower_of(first, second, before, highest_segments(second))

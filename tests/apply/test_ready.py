@@ -1,0 +1,57 @@
+"""Applying a staged plan, failing or killed at every step: old or new, and the next apply finishes or drops it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.apply.ahead import stage_partition
+from cleanerd.apply.ready import apply_partition
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.errors import StalePlanError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from tests.apply.test_undo import NAME, Injector, Killed, injector, opened  # noqa: F401 - a fixture
+from tests.cleaner.driver import Silent, config, means, scratch
+from tests.cli.clean_log_dirs import CLEANED, NOW, keys, make
+from tests.cli.test_stage import DIRTY
+from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
+
+if TYPE_CHECKING:
+    from cleanerd.cleaner.result import CleaningResult
+
+
+@pytest.mark.parametrize("kills", [False, True])
+def test_every_step(injector: Injector, kills: bool) -> None:  # noqa: F811
+    """S-28: a second apply goes on where the first was cut short, or drops what it undid; never anything between."""
+    applied_later = 0
+    for step in range(200):
+        with scratch() as root:
+            (root / "kept").mkdir()
+            path = make(root)
+            store = StateStore(root / "state")
+            wishes = Wishes(NOW, force=True)
+            staged = stage_partition(read_log_dir(path), store, means(), NAME, config(), wishes, Silent())
+            assert staged.outcome == "staged"
+            injector.arm(step, kills=kills)
+            with suppress(Killed), opened(root) as locked:
+                apply_partition(locked, NAME, config(), wishes)
+            injector.disarm()
+            if not injector.happened:
+                assert step > 20, "every step was tried"
+                assert keys(path / "orders-0") == CLEANED
+                assert not kills or applied_later
+                return
+            with opened(root) as locked:
+                again: CleaningResult = apply_partition(locked, NAME, config(), wishes)
+            assert again.outcome in ("cleaned", "unchanged") or isinstance(again.error, StalePlanError), again.reason
+            assert keys(path / "orders-0") in (CLEANED, DIRTY), step
+            assert not (path / "orders-0" / ".kstage").exists()
+            applied_later += again.outcome == "cleaned"
+            if keys(path / "orders-0") == DIRTY:
+                assert not read_checkpoint(path / CLEANER_CHECKPOINT)
+            elif again.outcome == "cleaned":
+                assert read_checkpoint(path / CLEANER_CHECKPOINT) == {"orders-0": 6}
+    pytest.fail("it never came to an end")

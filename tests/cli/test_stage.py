@@ -1,0 +1,308 @@
+"""``cleanerd stage`` and ``cleanerd apply``: whole plans, and everything that makes one stale (8.4, 8.5, U-15)."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.cli import stage as stage_module
+from cleanerd.format.batch import HAS_DELETE_HORIZON
+from tests.cleaner.driver import DAY_MS, scratch
+from tests.cli.clean_log_dirs import (
+    CLEANED,
+    COMPACT,
+    NOW,
+    Answer,
+    Shell,
+    batch,
+    dirty,
+    good,
+    keys,
+    lock_holder,
+    make,
+    write_metadata,
+)
+from tests.support.log_dirs import (
+    CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    Partition,
+    make_log_dir,
+    read_checkpoint,
+    read_segments,
+    tree,
+    write_checkpoint,
+    write_segment,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path
+
+
+@pytest.fixture
+def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setattr(stage_module, "SETTLE_SECONDS", 0)
+    return Shell(root, capsys, monkeypatch)
+
+
+def stage(shell: Shell, path: Path, *more: object) -> Answer:
+    return shell("stage", path, "--force", "--quiet", "--json", "--now-ms", NOW, *COMPACT, *more)
+
+
+def apply(shell: Shell, path: Path, *more: object) -> Answer:
+    return shell("apply", path, "--quiet", "--json", *COMPACT, *more)
+
+
+def entry(answer: Answer) -> Any:
+    (found,) = answer.json["partitions"]
+    return found
+
+
+def staged_dir(path: Path) -> Path:
+    (found,) = (path / "orders-0" / ".kstage").iterdir()
+    return found
+
+
+def test_stage_then_apply(root: Path, shell: Shell) -> None:
+    """The log is untouched by stage; apply leaves what clean leaves, checkpoint and clean point included."""
+    path = make(root)
+    before = tree(path, without=())
+    staged = stage(shell, path)
+    assert (staged.code, staged.err) == (0, "")
+    said = entry(staged)
+    assert (said["outcome"], said["segments_before"], said["segments_after"]) == ("staged", 3, 1)
+    assert said["records_kept"] == 2
+    assert {name: data for name, data in tree(path, without=()).items() if ".kstage" not in name} == before
+    assert not (path / ".lock").exists()
+    applied = apply(shell, path)
+    assert (applied.code, applied.err) == (0, "")
+    now = entry(applied)
+    assert now["outcome"] == "cleaned"
+    same = ("records_read", "records_kept", "bytes_before", "bytes_after", "segments_after", "dropped")
+    assert {key: now[key] for key in same} == {key: said[key] for key in same}
+    assert keys(path / "orders-0") == CLEANED
+    assert now["bytes_after"] == (path / "orders-0" / f"{0:020d}.log").stat().st_size
+    assert not (path / "orders-0" / ".kstage").exists()
+    assert read_checkpoint(path / CLEANER_CHECKPOINT) == {"orders-0": 6}
+    (row,) = shell("plan", path, "--json", "--quiet", *COMPACT).json["partitions"]
+    assert row["first_dirty_offset"] == 6
+    assert shell("apply", path).out == "Nothing is staged.\n"
+
+
+def test_several_groups_are_all_staged_first(root: Path, shell: Shell) -> None:
+    """8.4: the manifest lists every group; plan --exact says how much room that takes."""
+    logs = {2 * n: batch(2 * n, ("a", "1"), (f"k{n}", "1" * 200)) for n in range(5)}
+    path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
+    small = ("--set", "topics.orders.segment.bytes=200")
+    (row,) = shell("plan", path, "--exact", "--json", "--quiet", "--force", *COMPACT, *small).json["partitions"]
+    stage(shell, path, *small)
+    manifest = json.loads((staged_dir(path) / "manifest.json").read_text())
+    assert len(manifest["groups"]) == row["exact"]["groups"] > 1
+    written = sum(file.stat().st_size for file in staged_dir(path).glob("*.log"))
+    assert row["exact"]["peak_bytes"] < row["exact"]["stage_bytes"] <= written, "bytes of rebuilt batches are estimates"
+    assert entry(apply(shell, path, *small))["outcome"] == "cleaned"
+    assert sum(len(records) for records in keys(path / "orders-0").values()) == 5 + 2
+
+
+def test_the_horizon(root: Path, shell: Shell) -> None:
+    """U-15: the old values can be read until the plan is applied, so tombstones stay that much longer."""
+    path = make_log_dir(root / "logs", {"orders-0": Partition({0: batch(0, ("a", None)), 1: batch(1, ("b", "1"))})})
+    stage(shell, path, "--set", "cleanerd.plan.max.age.ms=3d", "--set", "topics.orders.delete.retention.ms=2d")
+    manifest = json.loads((staged_dir(path) / "manifest.json").read_text())
+    assert manifest["max_age_ms"] == 3 * DAY_MS
+    begun_ms = (staged_dir(path) / "plan.json").stat().st_mtime_ns // 1_000_000
+    # File times come from the clock's last tick.
+    assert manifest["created_ms"] <= begun_ms + 10, "its age counts from before the first byte was staged"
+    assert entry(apply(shell, path))["outcome"] == "cleaned"
+    header = read_segments(path / "orders-0")[0][0].header
+    assert header.attributes & HAS_DELETE_HORIZON
+    assert header.base_timestamp == NOW + 5 * DAY_MS
+
+
+def test_only_one_plan(root: Path, shell: Shell) -> None:
+    """8.4: a newer one takes the place of the older one; clean takes the place of both."""
+    path = make(root)
+    stage(shell, path)
+    first = staged_dir(path)
+    stage(shell, path)
+    assert staged_dir(path) != first
+    assert shell.clean(path).code == 0
+    assert not (path / "orders-0" / ".kstage").exists()
+    assert keys(path / "orders-0") == CLEANED
+
+
+def test_appended_segments_do_not_matter(root: Path, shell: Shell) -> None:
+    """The broker ran on, rolled and wrote its checkpoints."""
+    path = make(root)
+    stage(shell, path)
+    with (path / "orders-0" / f"{6:020d}.log").open("ab") as file:
+        file.write(batch(7, ("y", "1")))
+    write_segment(path / "orders-0", 8, batch(8, ("x", "1")))
+    for name in (HIGH_WATERMARKS, "recovery-point-offset-checkpoint"):
+        write_checkpoint(path / name, {"orders-0": 9})
+    assert entry(apply(shell, path))["outcome"] == "cleaned"
+    assert keys(path / "orders-0") == {**CLEANED, 6: [(6, "z"), (7, "y")], 8: [(8, "x")]}
+
+
+def edit(file: Path, **values: object) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **values}))
+
+
+def flip(file: Path) -> None:
+    """Another byte; nothing that ``stat`` shows but the ctime."""
+    status, data = file.stat(), bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def replace_text(file: Path, old: str, new: str) -> None:
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+
+
+STALE: dict[str, Callable[[Path], object]] = {
+    "the topic was created again": lambda p: (p / "orders-0" / "partition.metadata").write_text(
+        "version: 0\ntopic_id: NY69WlWORPKC3PTXbSJZsA"
+    ),
+    "the log directory is another one": lambda p: replace_text(p / "meta.properties", "NF-xw", "NG-xw"),
+    "the log start offset moved": lambda p: write_checkpoint(p / LOG_STARTS, {"orders-0": 1}),
+    "the bound fell": lambda p: write_checkpoint(p / HIGH_WATERMARKS, {"orders-0": 3}),
+    "ms old, the limit is": lambda p: edit(staged_dir(p) / "manifest.json", created_ms=0),
+    "00000000000000000002.log changed": lambda p: flip(p / "orders-0" / f"{2:020d}.log"),
+    "segment 2 appeared or vanished": lambda p: (p / "orders-0" / f"{2:020d}.log").unlink(),
+    "segment 3 appeared or vanished": lambda p: write_segment(p / "orders-0", 3, batch(3, ("q", "1"))),
+    "has another checksum": lambda p: flip(staged_dir(p) / f"{0:020d}.log"),
+    "missing or has another size": lambda p: (staged_dir(p) / f"{0:020d}.timeindex").unlink(),
+    "another owner or mode": lambda p: (staged_dir(p) / f"{0:020d}.log").chmod(0o600),
+    "no record of a staged plan": lambda p: (staged_dir(p) / "ready.json").write_text("{"),
+    "the strategy changed": lambda p: edit(staged_dir(p) / "manifest.json", strategy_fingerprint="other"),
+    "the plan is one of": lambda p: edit(staged_dir(p) / "manifest.json", topic="other"),
+}
+
+
+@pytest.mark.parametrize("require", [False, True])
+@pytest.mark.parametrize("reason", STALE)
+def test_stale(root: Path, shell: Shell, reason: str, require: bool) -> None:
+    """S-29: dropped with its reason before the first rename; the broker starts with the log as it is."""
+    path = make(root)
+    stage(shell, path)
+    STALE[reason](path)
+    before = {name: data for name, data in tree(path, without=()).items() if ".kstage" not in name}
+    answer = apply(shell, path, *(["--require"] if require else []))
+    assert answer.code == (4 if require else 0)
+    assert entry(answer)["outcome"] == "skipped"
+    assert reason in entry(answer)["reason"]
+    assert reason in answer.err
+    after = tree(path, without=())
+    assert {name: data for name, data in after.items() if name != ".lock"} == before
+    assert entry_count(apply(shell, path)) == 0, "the plan is gone"
+
+
+def entry_count(answer: Answer) -> int:
+    return len(answer.json["partitions"])
+
+
+def test_no_longer_compacted(root: Path, shell: Shell) -> None:
+    """S-20: a topic that became cleanup.policy=delete is left alone."""
+    path = make(root)
+    stage(shell, path)
+    answer = shell("apply", path, "--quiet", "--json", "--set", "topics.orders.cleanup.policy=delete")
+    assert (answer.code, entry(answer)["outcome"]) == (0, "skipped")
+    assert "compacted" in entry(answer)["reason"]
+    assert keys(path / "orders-0") == DIRTY
+
+
+def test_not_stopped_cleanly(root: Path, shell: Shell) -> None:
+    """S-27: opt-in only; the plan is kept until then."""
+    path = make(root)
+    stage(shell, path)
+    (path / CLEAN_SHUTDOWN).unlink()
+    answer = apply(shell, path)
+    assert (answer.code, entry(answer)["outcome"]) == (0, "skipped")
+    assert apply(shell, path, "--require").code == 4
+    assert keys(path / "orders-0") == DIRTY
+    assert entry(apply(shell, path, "--unclean"))["outcome"] == "cleaned"
+    assert keys(path / "orders-0") == CLEANED
+
+
+def test_apply_needs_the_directory(root: Path, shell: Shell) -> None:
+    """S-10, S-14: lock and lease; stage needs neither."""
+    path = make(root)
+    stage(shell, path)
+    with lock_holder(path):
+        assert shell("apply", path, *COMPACT).code == 4
+    with (path / "orders-0" / f"{6:020d}.log").open("ab"):
+        assert apply(shell, path).code == 4
+    assert keys(path / "orders-0") == DIRTY
+    assert entry(apply(shell, path))["outcome"] == "cleaned"
+
+
+def test_beside_a_broker(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-03: of two readings the lower offset counts, and a log that became shorter is not cleaned at all."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
+    (path / CLEAN_SHUTDOWN).unlink()  # a running broker has none
+    write_checkpoint(path / HIGH_WATERMARKS, {"orders-0": 5, "orders-1": 7})
+
+    def meanwhile(_seconds: float) -> None:
+        write_checkpoint(path / HIGH_WATERMARKS, {"orders-0": 7, "orders-1": 7})
+        active = path / "orders-1" / f"{6:020d}.log"
+        active.write_bytes(active.read_bytes()[:-1])
+
+    monkeypatch.setattr(stage_module.time, "sleep", meanwhile)
+    with lock_holder(path):
+        answer = stage(shell, path)
+    rows = {row["partition"]: row for row in answer.json["partitions"]}
+    assert (rows[0]["outcome"], rows[0]["end_offset"]) == ("staged", 4)
+    assert rows[1]["outcome"] == "skipped"
+
+
+def test_young_metadata(root: Path, shell: Shell) -> None:
+    """U-23: beside a running broker only metadata that is older than five minutes counts."""
+    path = make(root)
+    (path / CLEAN_SHUTDOWN).unlink()
+    log = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}) / f"{0:020d}.log"
+    assert log.exists()
+    with lock_holder(path):
+        answer = shell("stage", path, "--force", "--quiet", "--json", "--now-ms", NOW)
+    assert answer.json["partitions"][0]["outcome"] == "staged", "the batches of the fixture are old"
+    old = stage_module.METADATA_AGE_MS
+    stage_module.METADATA_AGE_MS = 1 << 60
+    try:
+        with lock_holder(path):
+            answer = shell("stage", path, "--force", "--quiet", "--json", "--now-ms", NOW)
+    finally:
+        stage_module.METADATA_AGE_MS = old
+    assert answer.json["partitions"] == []
+
+
+def test_a_bad_partition_stops_no_other_one(root: Path, shell: Shell) -> None:
+    """Damage: exit code 6, nothing of it is staged; the good one is applied."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty(), "good-0": good()})
+    flip(path / "orders-0" / f"{2:020d}.log")
+    answer = stage(shell, path)
+    assert answer.code == 6
+    assert [row["outcome"] for row in answer.json["partitions"]] == ["quarantined", "staged"]
+    assert not (path / "orders-0" / ".kstage").exists()
+    assert entry(apply(shell, path))["partition"] == 1
+
+
+def test_clean_up_to(root: Path, shell: Shell) -> None:
+    """--first-dirty leaves out a part: the clean point does not move (as for clean)."""
+    path = make(root)
+    stage(shell, path, "--first-dirty", 4)
+    assert entry(apply(shell, path))["outcome"] == "cleaned"
+    assert not read_checkpoint(path / CLEANER_CHECKPOINT)

@@ -1,0 +1,89 @@
+"""Staged beside a real running broker, applied between its stop and its start, read by a consumer (8.4, 8.5, S-26)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from tests.cli.clean_log_dirs import Answer, Shell
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.demo.broker import Broker
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+COMPACT = ("--set", "topics.t.cleanup.policy=compact")
+CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1", "segment.bytes": "1048576"}
+PROPERTIES = {
+    "log.segment.bytes": "1048576",
+    "log.flush.offset.checkpoint.interval.ms": "1000",
+    "replica.high.watermark.checkpoint.interval.ms": "1000",
+}
+
+
+def produce(broker: Broker, first: int, count: int) -> None:
+    """``count`` records of 100 keys; the value says which one it is."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "batch.size": 32768})
+    for number in range(first, first + count):
+        producer.produce("t", key=b"key-%d" % (number % 100), value=b"%d " % number + b"x" * 1000, partition=0)
+    assert producer.flush(60) == 0
+
+
+def read(broker: Broker) -> dict[int, tuple[bytes, int]]:
+    """Offset to key and number of every record."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.auto.commit": False})
+    partition = TopicPartition("t", 0, 0)
+    _, end = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=30)
+    consumer.assign([partition])
+    found: dict[int, tuple[bytes, int]] = {}
+    while max(found, default=-1) < end - 1:
+        message = consumer.poll(30)
+        assert message is not None, f"only {len(found)} records came"
+        if message.error() is None:
+            found[message.offset() or 0] = (message.key() or b"", int((message.value() or b"").split()[0]))
+    consumer.close()
+    return found
+
+
+def call(shell: Shell, verb: str, path: Path, *more: str) -> Answer:
+    return shell(verb, path, "--json", "--quiet", *COMPACT, *more)
+
+
+def test_stage_stop_apply_start(
+    broker_43: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker writes while cleanerd stages, and afterwards; its restart costs renames only."""
+    shell = Shell(tmp_path, capsys, monkeypatch)
+    broker = broker_43(properties=PROPERTIES)
+    (path,) = broker.log_dirs
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("t", 1, 1, config=CONFIG)])["t"].result(30)
+    produce(broker, 0, 4000)
+    time.sleep(3)  # the broker writes its checkpoints
+    staged = call(shell, "stage", path, "--force")
+    (said,) = staged.json["partitions"]
+    assert (staged.code, said["outcome"]) == (0, "staged"), said["reason"]
+    assert said["records_kept"] < said["records_read"]
+    assert call(shell, "apply", path).code == 4, "a broker runs"
+    produce(broker, 4000, 1500)
+    before = read(broker)
+    broker.stop()
+
+    applied = call(shell, "apply", path, "--require")
+    (done,) = applied.json["partitions"]
+    assert (applied.code, done["outcome"]) == (0, "cleaned"), done["reason"]
+    broker.start()
+    after = read(broker)
+    assert len(after) < len(before)
+    assert after.items() <= before.items()
+    assert dict(after.values()) == dict(before.values()), "the last value of every key"
+    assert min(offset for offset in before.keys() - after.keys()) < done["end_offset"]
+    produce(broker, 5500, 100)
+    assert len(read(broker)) == len(after) + 100
