@@ -9,6 +9,7 @@ import numpy as np
 from cleanerd.errors import CleanerdError
 from cleanerd.format.index import TXN_ENTRY, read_txn_index
 from cleanerd.format.names import TXNINDEX_SUFFIX, file_name
+from cleanerd.log.small_file import read_small_file
 from cleanerd.policy.transaction import AbortedTransactions
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ def read_aborted(log: PartitionLog, bound: int) -> AbortedTransactions:
         if TXNINDEX_SUFFIX not in segment.suffixes:
             continue
         path = log.path / file_name(segment.base, TXNINDEX_SUFFIX)
-        try:
-            entries = read_txn_index(path.read_bytes(), str(path))
-        except OSError as error:
-            raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        data = read_small_file(path)
+        if data is None:
+            raise CleanerdError("is gone", where=str(path))
+        entries = read_txn_index(data, str(path))
         parts.append(entries[entries["first_offset"] < bound])
     return AbortedTransactions(np.concatenate(parts, dtype=TXN_ENTRY))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import CorruptionError
 from cleanerd.format.index import read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX, file_name
 from cleanerd.log.producers import read_producers
+from cleanerd.log.small_file import read_small_file
 from cleanerd.policy.cleanable import Bound, Dirtiness, bound, dirtiness, due_at_ms, segment_range, too_young
 
 if TYPE_CHECKING:
@@ -135,10 +136,4 @@ def _first_timestamp_ms(reader: SegmentReader, segment: Segment) -> int:
 
 
 def _read(log: PartitionLog, segment: Segment, suffix: str) -> bytes | None:
-    path = log.path / file_name(segment.base, suffix)
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    return read_small_file(log.path / file_name(segment.base, suffix))

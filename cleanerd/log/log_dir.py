@@ -10,6 +10,7 @@ from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.format.checkpoint import read_offset_checkpoint
 from cleanerd.format.meta import MetaProperties, read_meta_properties
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+from cleanerd.log.small_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +66,7 @@ def read_log_dir(path: Path) -> LogDir:
     if not is_directory:
         what = "is not a directory" if path.exists() else "does not exist"
         raise ConfigError(what, where=str(path), hint="name a directory from the broker's log.dirs")
-    meta_bytes = _read(path / META_PROPERTIES)
+    meta_bytes = read_small_file(path / META_PROPERTIES)
     if meta_bytes is None:
         raise ConfigError(
             f"has no {META_PROPERTIES}, so it is not a broker's log directory",
@@ -88,17 +89,8 @@ def read_log_dir(path: Path) -> LogDir:
 
 
 def _checkpoint(path: Path) -> dict[TopicPartition, int] | None:
-    data = _read(path)
+    data = read_small_file(path)
     return None if data is None else read_offset_checkpoint(data, str(path))
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
 
 
 def _scan(path: Path) -> list[os.DirEntry[str]]:

@@ -21,6 +21,7 @@ from cleanerd.format.names import (
     parse_file_name,
 )
 from cleanerd.log.segment import Segment
+from cleanerd.log.small_file import read_small_file
 
 if TYPE_CHECKING:
     import uuid
@@ -82,8 +83,8 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
     segments, snapshots, unfinished = _list(path)
     if not segments:
         raise CorruptionError("holds no segment", where=str(path), hint="start the broker once, it creates one")
-    metadata = _read(path / PARTITION_METADATA)
-    epochs = _read(path / LEADER_EPOCHS)
+    metadata = read_small_file(path / PARTITION_METADATA)
+    epochs = read_small_file(path / LEADER_EPOCHS)
     return PartitionLog(
         name=name,
         path=path,
@@ -125,12 +126,3 @@ def _list(path: Path) -> tuple[list[Segment], list[int], list[str]]:
     ]
     snapshots = sorted(base for base, suffixes in companions.items() if SNAPSHOT_SUFFIX in suffixes)
     return segments, snapshots, sorted(unfinished)
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error

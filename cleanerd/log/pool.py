@@ -12,12 +12,14 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.index import read_offset_index
 from cleanerd.format.names import INDEX_SUFFIX, file_name
 from cleanerd.log.read import Consumed, SegmentReader
+from cleanerd.log.small_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -141,11 +143,10 @@ class ReaderPool:
             self._idle.put(reader)
 
     def _indexed_positions(self, segment: Segment) -> list[int]:
-        path = f"{self.path}/{file_name(segment.base, INDEX_SUFFIX)}"
+        path = Path(self.path) / file_name(segment.base, INDEX_SUFFIX)
         try:
-            with open(path, "rb") as file:
-                entries = read_offset_index(file.read(), path)
-        except (CleanerdError, OSError):
+            entries = read_offset_index(read_small_file(path) or b"", str(path))
+        except CleanerdError:
             return []
         positions: list[int] = entries["position"].tolist()
         return positions

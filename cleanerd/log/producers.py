@@ -17,6 +17,7 @@ from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
 from cleanerd.format.names import MAX_OFFSET, SNAPSHOT_SUFFIX, file_name
 from cleanerd.format.snapshot import read_snapshot
+from cleanerd.log.small_file import read_small_file
 from cleanerd.policy.producer import LastRecords
 
 if TYPE_CHECKING:
@@ -134,10 +135,9 @@ def _snapshots(log: PartitionLog, damaged: list[str], below: int) -> Iterator[tu
 
 
 def _load(path: Path) -> dict[int, Producer]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    data = read_small_file(path)
+    if data is None:
+        raise CleanerdError("is gone", where=str(path))
     return {
         int(entry["producer_id"]): Producer(
             epoch=int(entry["producer_epoch"]),

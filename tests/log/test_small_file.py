@@ -1,0 +1,47 @@
+"""Files that are read whole, and what stands in their place."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.errors import CleanerdError
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
+from cleanerd.log.small_file import read_small_file
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import keyed_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_content_or_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"content")
+    assert read_small_file(tmp_path / "file") == b"content"
+    assert read_small_file(tmp_path / "missing") is None
+
+
+def test_what_is_no_plain_file(tmp_path: Path) -> None:
+    """A pipe without a writer would keep its reader for ever, here with the log directory's lock held."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "directory").mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(CleanerdError, match="pipe: cannot be read: it is not a plain file"):
+        read_small_file(tmp_path / "pipe")
+    with pytest.raises(CleanerdError, match="directory: cannot be read: Is a directory"):
+        read_small_file(tmp_path / "directory")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_pipe_in_a_partition_is_an_error(tmp_path: Path) -> None:
+    """OP-10: a clear error instead of a hang."""
+    log_dir = make_log_dir(tmp_path / "d", {"orders-0": Partition({0: keyed_batch(0, [("a", "1")]), 1: b""})})
+    identity = log_dir / "orders-0" / "partition.metadata"
+    identity.unlink()
+    os.mkfifo(identity)
+    found = read_log_dir(log_dir)
+    with pytest.raises(CleanerdError, match=r"partition\.metadata: cannot be read"):
+        read_partition(found, found.partitions[0])
