@@ -28,6 +28,7 @@ from cleanerd.cli.scope import (
     compacted_partitions,
     parse_partitions,
     require_found,
+    tell_links,
     wishes_from,
 )
 from cleanerd.errors import CleanerdError, ConfigError
@@ -151,6 +152,7 @@ def _clean_dir(
     with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
         # Read again: only what is found under the lock counts.
         log_dir = read_log_dir(path)
+        tell_links(output, log_dir)
         facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
         if facts.metadata is None:
             output.note(f"{path}: no KRaft metadata log found; topic configurations come from settings only")

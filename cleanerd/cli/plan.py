@@ -22,6 +22,7 @@ from cleanerd.cli.scope import (
     compacted_partitions,
     parse_partitions,
     require_found,
+    tell_links,
     wishes_from,
 )
 from cleanerd.errors import CleanerdError
@@ -102,6 +103,7 @@ def preview(
     for log_dir in log_dirs:
         facts = broker_facts(settings, log_dir, [other for other in paths if other != log_dir.path])
         seen = wishes
+        tell_links(common.output, log_dir)
         if is_held(log_dir.path):
             common.output.note(f"{log_dir.path}: a broker runs on it; these are the figures of its last checkpoints")
             seen = replace(wishes, unclean=True)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from cleanerd.cli.output import Output
     from cleanerd.log.log_dir import LogDir
     from cleanerd.settings import Settings
 
@@ -239,6 +240,12 @@ def _require_compacted(config: TopicConfig) -> None:
             where=config.topic,
             hint=f"it comes from: {config.origins['cleanup.policy']}",
         )
+
+
+def tell_links(output: Output, log_dir: LogDir) -> None:
+    """Say which partitions are left out because their directory is a symbolic link."""
+    for name in log_dir.linked:
+        output.warning(f"{log_dir.path / str(name)}: is a symbolic link and not followed; the broker would follow it")
 
 
 def parse_partitions(values: Sequence[str]) -> tuple[TopicPartition, ...]:

@@ -13,7 +13,7 @@ from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.log.small_file import read_small_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
@@ -32,7 +32,8 @@ class LogDir:
 
     The four mappings are Kafka's checkpoint files; a missing file reads as an empty mapping (C-86, S-02: no high
     watermark and no recovery point means that nothing is cleanable). ``partitions`` leaves out ``__cluster_metadata``
-    and everything that is on its way in or out (``-future``, ``-delete``, ``-stray``; S-21).
+    and everything that is on its way in or out (``-future``, ``-delete``, ``-stray``; S-21). ``linked`` are partitions
+    whose directory is a symbolic link: it may lead out of what the lock covers, so it is not followed.
     """
 
     path: Path
@@ -44,6 +45,7 @@ class LogDir:
     high_watermarks: Mapping[TopicPartition, int]
     has_high_watermarks: bool
     clean_shutdown: bool
+    linked: tuple[TopicPartition, ...] = ()
 
     @property
     def metadata_directory(self) -> Path:
@@ -73,19 +75,25 @@ def read_log_dir(path: Path) -> LogDir:
             where=str(path),
             hint="name a directory from the broker's log.dirs, not a partition inside it",
         )
-    names = [parse_topic_partition_dir(entry.name) for entry in _scan(path) if entry.is_dir(follow_symlinks=False)]
+    entries = _scan(path)
     high_watermarks = _checkpoint(path / HIGH_WATERMARK_CHECKPOINT)
     return LogDir(
         path=path,
         meta=read_meta_properties(meta_bytes, str(path / META_PROPERTIES)),
-        partitions=tuple(sorted(name for name in names if name is not None and name.topic != METADATA_TOPIC)),
+        partitions=_partitions(entry for entry in entries if entry.is_dir(follow_symlinks=False)),
         cleaner_offsets=_checkpoint(path / CLEANER_CHECKPOINT) or {},
         recovery_points=_checkpoint(path / RECOVERY_POINT_CHECKPOINT) or {},
         log_start_offsets=_checkpoint(path / LOG_START_CHECKPOINT) or {},
         high_watermarks=high_watermarks or {},
         has_high_watermarks=high_watermarks is not None,
         clean_shutdown=(path / CLEAN_SHUTDOWN).exists(),
+        linked=_partitions(entry for entry in entries if entry.is_symlink()),
     )
+
+
+def _partitions(entries: Iterable[os.DirEntry[str]]) -> tuple[TopicPartition, ...]:
+    names = (parse_topic_partition_dir(entry.name) for entry in entries)
+    return tuple(sorted(name for name in names if name is not None and name.topic != METADATA_TOPIC))
 
 
 def _checkpoint(path: Path) -> dict[TopicPartition, int] | None:

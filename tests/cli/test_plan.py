@@ -232,3 +232,13 @@ def test_keys_are_untouched(root: Path, shell: Shell) -> None:
     for options in (("--exact",), ("--from-start",), ("--up-to", "3"), ("--first-dirty", "1"), ("--unclean",)):
         assert shell("plan", path, "--force", *options, *COMPACT).code == 0
     assert keys(path / "orders-0") == before
+
+
+def test_linked_partition(root: Path, shell: Shell) -> None:
+    """Not followed, and said so: the broker would load it."""
+    path = make(root)
+    (path / "orders-7").symlink_to(path / "orders-0", target_is_directory=True)
+    for answer in (shell("plan", path), shell.clean(path)):
+        assert answer.code == 0
+        assert "orders-7: is a symbolic link and not followed" in answer.err
+    assert "orders-7" not in answer.out

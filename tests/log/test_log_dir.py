@@ -195,3 +195,12 @@ def test_damaged_small_file(tmp_path: Path, name: str) -> None:
     assert raised.value.where == str(log.path / name)
     (log.path / name).unlink()
     assert read_partition(read_log_dir(tmp_path / "logs"), ORDERS).segments
+
+
+def test_linked_partition_is_named_and_not_followed(tmp_path: Path) -> None:
+    """A link may lead out of what ``.lock`` covers; a broker follows it, so somebody has to be told."""
+    log_dir = make_log_dir(tmp_path / "d", {"orders-0": Partition({0: b""})})
+    (log_dir / "orders-1").symlink_to(log_dir / "orders-0", target_is_directory=True)
+    found = read_log_dir(log_dir)
+    assert [str(name) for name in found.partitions] == ["orders-0"]
+    assert [str(name) for name in found.linked] == ["orders-1"]
