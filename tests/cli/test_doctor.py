@@ -14,7 +14,6 @@ from cleanerd.cli.doctor_host import Process, check_file_system, check_limits, f
 from cleanerd.cli.doctor_log_dir import check_owner
 from cleanerd.cli.findings import Finding, Findings, exit_code
 from cleanerd.cli.output import human_bytes
-from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import COMPACT, Answer, Shell, batch, dirty, good, lock_holder, make, write_metadata
 from tests.support.log_dirs import (
     CLEAN_SHUTDOWN,
@@ -26,19 +25,7 @@ from tests.support.log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path
-
-
-@pytest.fixture
-def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(root, capsys, monkeypatch)
 
 
 def findings(answer: Answer, check: str) -> list[tuple[str, str]]:

@@ -6,25 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, batch, dirty, lock_holder, make, write_metadata
 from tests.support.log_dirs import CLEAN_SHUTDOWN, HIGH_WATERMARKS, Partition, make_log_dir, tree
 from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path
-
-
-@pytest.fixture
-def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(root, capsys, monkeypatch)
 
 
 def ask(shell: Shell, path: Path, *options: object) -> dict[str, Any]:

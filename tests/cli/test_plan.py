@@ -6,24 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Shell, batch, dirty, good, keys, lock_holder, make
 from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, Partition, make_log_dir, tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path
-
-
-@pytest.fixture
-def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(root, capsys, monkeypatch)
 
 
 def test_json(root: Path, shell: Shell) -> None:

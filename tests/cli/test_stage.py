@@ -10,7 +10,7 @@ import pytest
 
 from cleanerd.cli import stage as stage_module
 from cleanerd.format.batch import HAS_DELETE_HORIZON
-from tests.cleaner.driver import DAY_MS, scratch
+from tests.cleaner.driver import DAY_MS
 from tests.cli.clean_log_dirs import (
     CLEANED,
     COMPACT,
@@ -40,16 +40,10 @@ from tests.support.log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path
 
 
 @pytest.fixture

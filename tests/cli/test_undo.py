@@ -48,11 +48,6 @@ def root() -> Iterator[Path]:
         yield path
 
 
-@pytest.fixture
-def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(root, capsys, monkeypatch)
-
-
 def clean(shell: Shell, path: Path, *more: object) -> None:
     """Clean and keep."""
     answer = shell.clean(path, "--keep-replaced", shell.root / "kept", *more)

@@ -6,31 +6,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import COMPACT, Shell, make
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
 from tests.verify import scene as s
 from tests.verify.scene import NOW, Scene, make_scene
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path
 
 
 @pytest.fixture
 def scene(root: Path) -> Scene:
     return make_scene(root)
-
-
-@pytest.fixture
-def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    return Shell(root, capsys, monkeypatch)
 
 
 def _verify(shell: Shell, *arguments: object) -> tuple[int, list[dict[str, object]]]:

@@ -1,0 +1,275 @@
+"""``cleanerd clean`` on files that are not what they should be: one clear line, an exit code, nothing lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.clean_log_dirs import (
+    CLEANED,
+    COMPACT,
+    GOOD,
+    NOW,
+    Shell,
+    batch,
+    dirty,
+    good,
+    keys,
+    make,
+    write_metadata,
+)
+from tests.support.log_dirs import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    Partition,
+    Producer,
+    make_log_dir,
+    tree,
+)
+from tests.support.logs import Record, encode_batch, encode_legacy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def control(key: bytes) -> bytes:
+    return encode_batch([Record(key, b"")], base_offset=2, control=True, producer_id=1, producer_epoch=0)
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+FIRST, SECOND = batch(0, ("a", "1"), ("b", "1")), batch(2, ("a", "2"))
+LOG = f"orders-0/{0:020d}.log"
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "position", "says"),
+    [
+        pytest.param(FIRST + flipped(SECOND, 64), 5, len(FIRST), "CRC", id="C-56: a flipped bit"),
+        pytest.param(FIRST + SECOND[:-1], 5, len(FIRST), "ends inside a batch", id="C-57: cut"),
+        pytest.param(FIRST + SECOND + b"\x00" * 40, 5, len(FIRST + SECOND), "", id="C-57: zeros at the end"),
+        pytest.param(FIRST + SECOND[:16] + b"\xff" + SECOND[17:], 5, len(FIRST), "magic", id="C-57: magic 0xff"),
+        pytest.param(b"\x00" * 8 + b"\x7f" + b"\xff" * 60, 5, 0, "", id="C-57: garbage"),
+        pytest.param(FIRST + flipped(encode_legacy(2, b"a", b"1"), 34), 5, len(FIRST), "CRC-32", id="C-56: v1"),
+        pytest.param(FIRST + encode_legacy(2, None, b"", attributes=4), 5, len(FIRST), "zstd", id="C-54: zstd in v1"),
+        pytest.param(FIRST + control(b"\0\0\0"), 5, len(FIRST), "control key", id="C-57: a control batch of no type"),
+    ],
+)  # fmt: skip
+def test_bad_segment(root: Path, shell: Shell, data: bytes, code: int, position: int, says: str) -> None:
+    """C-74, OP-10: quarantined with one line that names file and byte; the other partition is cleaned."""
+    partition = Partition({0: data, 10: batch(10, ("a", "9")), 11: b""})
+    path = make_log_dir(root / "logs", {"good-0": good(), "orders-0": partition})
+    before = tree(path / "orders-0")
+    answer = shell.clean(path, "--json", *GOOD)
+    outcomes = {entry["topic"]: entry for entry in answer.json["partitions"]}
+    assert {topic: entry["outcome"] for topic, entry in outcomes.items()} == {
+        "good": "cleaned",
+        "orders": "quarantined",
+    }
+    assert answer.code == 6
+    (line,) = answer.errors
+    assert line == f"warning: orders-0: {outcomes['orders']['reason']}"
+    assert str(path / LOG) in line
+    assert says in line
+    assert (f"at byte {position}:" in line) == (position >= 0)
+    assert tree(path / "orders-0") == before
+    assert keys(path / "good-0") == {0: [(1, "k")], 2: []}
+    assert shell.clean(path).code == code, "alone it is its own exit code"
+    assert tree(path / "orders-0") == before
+
+
+def replaced(content: bytes) -> Callable[[bytes], bytes]:
+    return lambda _old: content
+
+
+def test_bad_segment_in_the_clean_part(root: Path, shell: Shell) -> None:
+    """C-57: the clean part is read as well."""
+    path = make(root, cleaner_offset=2)
+    log = path / LOG
+    log.write_bytes(flipped(log.read_bytes(), 70))
+    answer = shell.clean(path)
+    assert (answer.code, len(answer.errors)) == (5, 1)
+    assert f"{log} at byte 0" in answer.err
+
+
+ZERO = f"{0:020d}"
+ACTIVE = f"{6:020d}"
+NEVER: tuple[str, ...] = ()
+SNAPSHOT = f"__cluster_metadata-0/{5:020d}-{1:010d}.checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "code", "options"),
+    [
+        *(
+            pytest.param(name, replaced(content), 5, NEVER, id=f"{name}, {what}")
+            for name in (CLEANER_CHECKPOINT, RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS)
+            for what, content in (
+                ("version", b"1\n0\n"),
+                ("words", b"zero\none\n"),
+                ("count", b"0\n2\norders 0 1\n"),
+                ("fields", b"0\n1\norders 0\n"),
+                ("number", b"0\n1\norders 0 x\n"),
+                ("bytes", b"\xff\xfe\x00"),
+            )
+        ),
+        pytest.param("meta.properties", replaced(b"version=9\n"), 5, NEVER, id="meta.properties, version"),
+        pytest.param("meta.properties", replaced(b"version=1\nnode.id=1\n"), 5, NEVER, id="meta.properties, no id"),
+        pytest.param("meta.properties", replaced(b"version=\\u00"), 5, NEVER, id="meta.properties, escape"),
+        pytest.param("orders-0/partition.metadata", replaced(b""), 5, NEVER, id="partition.metadata, 0 bytes"),
+        pytest.param("orders-0/partition.metadata", replaced(b"version: 1\n"), 5, NEVER, id="topic id, version"),
+        pytest.param("orders-0/partition.metadata", lambda old: old[:-3], 5, NEVER, id="partition.metadata, cut"),
+        pytest.param("orders-0/leader-epoch-checkpoint", replaced(b"0\n1\n0\n"), 5, NEVER, id="epochs, fields"),
+        pytest.param("orders-0/leader-epoch-checkpoint", replaced(b"\xff"), 5, NEVER, id="epochs, bytes"),
+        pytest.param(f"orders-0/{ACTIVE}.log", lambda old: old[:-1], 5, NEVER, id="active segment, cut"),
+        pytest.param(f"orders-0/{ACTIVE}.log", replaced(b"\xff" * 99), 5, NEVER, id="active segment, garbage"),
+        pytest.param(f"orders-0/{ACTIVE}.index", replaced(b"\x01" * 9), 5, NEVER, id="active index, size"),
+        pytest.param(
+            f"orders-0/{ZERO}.timeindex",
+            replaced(b"\xff" * 12),
+            5,
+            ("--set", "topics.orders.min.compaction.lag.ms=1"),
+            id="time index, negative",
+        ),
+        pytest.param(
+            f"orders-0/{ZERO}.timeindex",
+            replaced(b"\x01" * 13),
+            5,
+            ("--set", "topics.orders.min.compaction.lag.ms=1"),
+            id="time index, size",
+        ),
+        pytest.param(f"__cluster_metadata-0/{ZERO}.log", lambda old: flipped(old, 60), 5, NEVER, id="metadata, CRC"),
+        pytest.param(f"__cluster_metadata-0/{ZERO}.log", replaced(b"\x00" * 8 + b"\xff" * 60), 5, NEVER, id="metadata"),
+        pytest.param(SNAPSHOT, replaced(b"x" * 99), 5, NEVER, id="metadata snapshot"),
+    ],
+)  # fmt: skip
+def test_bad_file(
+    root: Path, shell: Shell, name: str, damage: Callable[[bytes], bytes], code: int, options: tuple[str, ...]
+) -> None:
+    """Every file that is read: its exit code, one line that names it, no traceback, and nothing changed."""
+    path = make(root, log_start_offset=0, cleaner_offset=0)
+    write_metadata(path, topics={})
+    file = path / name
+    file.write_bytes(damage(file.read_bytes() if file.exists() else b""))
+    before = tree(path)
+    for verb, arguments in (("clean", ("--yes",)), ("plan", ())):
+        answer = shell(verb, path, "--force", "--quiet", *arguments, *COMPACT, *options)
+        assert answer.code == code, answer.err
+        assert "Traceback" not in answer.err
+        told = [line for line in (*answer.errors, *answer.out.splitlines()) if str(file) in line]
+        assert len(told) == 1, (verb, answer)
+        assert len(answer.errors) <= 1
+        assert tree(path) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        pytest.param(f"orders-0/{ZERO}.index", replaced(b"\x01" * 9), id="index, size"),
+        pytest.param(
+            f"orders-0/{ZERO}.index", replaced(b"\x00\x00\x00\x01\x00\x00\x00\x05"), id="index, wrong position"
+        ),
+        pytest.param(f"orders-0/{ZERO}.index", replaced(b"\x7f" * 8), id="index, position past the end"),
+        pytest.param(f"orders-0/{ZERO}.timeindex", replaced(b"\xff" * 13), id="time index"),
+        pytest.param(f"orders-0/{6:020d}.snapshot", replaced(b"\x00"), id="producer snapshot"),
+        pytest.param(f"orders-0/{ACTIVE}.timeindex", replaced(b"\x01"), id="active time index"),
+    ],
+)
+def test_file_that_is_made_again(root: Path, shell: Shell, name: str, damage: Callable[[bytes], bytes]) -> None:
+    """Indexes of sources are written anew, and a snapshot that is damaged is passed over: the partition is cleaned."""
+    path = make(root, snapshots={6: [Producer(1, 3, NOW)]}, index_interval_bytes=1)
+    file = path / name
+    file.write_bytes(damage(file.read_bytes()))
+    answer = shell.clean(path)
+    assert (answer.code, answer.err) == (0, "")
+    assert keys(path / "orders-0") == CLEANED
+    assert not (path / "orders-0" / ".kstage").exists()
+
+
+def test_damaged_state_file(root: Path, shell: Shell) -> None:
+    """formats.md section 3: set aside with a warning; Kafka's checkpoint says what is clean."""
+    path = make(root)
+    shell.clean(path)
+    (state,) = (root / "state").rglob("*.json")
+    state.write_bytes(b"{")
+    answer = shell.clean(path, "--from-start")
+    assert answer.code == 0
+    (line,) = answer.errors
+    assert str(state) in line
+
+
+@pytest.mark.parametrize("place", ["logs", "logs/orders-0", "link"])
+def test_state_in_a_log_directory(root: Path, shell: Shell, place: str) -> None:
+    """A directory that is no partition's keeps a broker from starting: none is made in a log directory."""
+    path = make(root)
+    (root / "link").symlink_to(path)
+    before = tree(path)
+    shell.root = root / place
+    answer = shell.clean(path)
+    assert answer.code == 3
+    assert "lies in the log directory" in answer.err
+    assert tree(path) == before
+
+
+def test_no_state_directory(root: Path, shell: Shell) -> None:
+    """formats.md section 3: it works without one."""
+    path = make(root)
+    (root / "state").write_text("in the way")
+    answer = shell.clean(path)
+    assert answer.code == 0
+    assert keys(path / "orders-0") == CLEANED
+    assert all(line.startswith("warning: ") and str(root / "state") in line for line in answer.errors)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("compression.type=\\u00g1", "server.properties"), (None, "server.properties")],
+    ids=["escape", "missing"],
+)
+def test_server_properties(root: Path, shell: Shell, text: str | None, says: str) -> None:
+    """The broker's own file, when it is named."""
+    path = make(root)
+    file = root / "server.properties"
+    if text is not None:
+        file.write_text(text)
+    before = tree(path)
+    answer = shell.clean(path, "--set", f"cleanerd.broker.properties={file}")
+    assert answer.code in {3, 5}
+    (line,) = answer.errors
+    assert says in line
+    assert tree(path) == before
+
+
+@pytest.mark.parametrize("key", ["node.id", "broker.id"])
+def test_server_properties_of_another_node(root: Path, shell: Shell, key: str) -> None:
+    """U-24: a broker does not start on directories of another node id, so its file says nothing about them."""
+    path = make(root)
+    write_metadata(path, topics={"orders": {}})
+    file = root / "server.properties"
+    file.write_text(f"{key}=2\nlog.cleanup.policy=compact\n")
+    before = tree(path)
+    answer = shell("clean", path, "--yes", "--force", "--quiet", "--set", f"cleanerd.broker.properties={file}")
+    assert answer.code == 3
+    assert f"{key} is 2" in answer.err
+    assert tree(path) == before
+    file.write_text(f"{key}=1\nlog.cleanup.policy=compact\n")
+    answer = shell("clean", path, "--yes", "--force", "--quiet", "--set", f"cleanerd.broker.properties={file}")
+    assert answer.code == 0
+    assert keys(path / "orders-0") == CLEANED
+
+
+def test_one_wrong_topic(root: Path, shell: Shell) -> None:
+    """A topic whose configuration makes no sense does not stop the others (6)."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "bad-0": good()})
+    crossed = {"cleanup.policy": "compact", "min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}
+    write_metadata(path, topics={"bad": crossed})
+    answer = shell.clean(path)
+    assert (answer.code, len(answer.errors)) == (6, 1)
+    assert "min.compaction.lag.ms" in answer.err
+    assert keys(path / "orders-0") == CLEANED

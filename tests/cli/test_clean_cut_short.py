@@ -1,0 +1,155 @@
+"""``cleanerd clean`` stopped by a bug, a signal, a full disk, a read-only file system: the log is old or new."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.apply import offline
+from tests.cli.clean_log_dirs import (
+    CLEANED,
+    COMPACT,
+    Shell,
+    batch,
+    dirty,
+    keys,
+    make,
+)
+from tests.support.log_dirs import (
+    Partition,
+    make_log_dir,
+    tree,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def test_unexpected_error(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug is one line too, and leaves the log whole."""
+    path = make(root)
+    before = tree(path)
+
+    def broken(*_arguments: object, **_options: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(offline, "swap_group", broken)
+    answer = shell.clean(path)
+    assert (answer.code, len(answer.errors)) == (1, 1)
+    assert "ZeroDivisionError" in answer.err
+    assert tree(path) == before
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        pytest.param(
+            "import cleanerd.cleaner.stage as s; s.Staging.finish = wait(s.Staging.finish)", "old", id="while staging"
+        ),
+        pytest.param(
+            "import cleanerd.cleaner.decide as s; s._decide_segment = wait(s._decide_segment)",
+            "old",
+            id="while deciding",
+        ),
+        pytest.param(
+            "import cleanerd.apply.offline as s; s.swap_group = wait(s.swap_group)", "new", id="while swapping"
+        ),
+    ],
+)
+def test_stopped_by_a_signal(root: Path, shell: Shell, script: str, expected: str) -> None:
+    """cli.md: 143, old or new and never between, the lock free again, nothing left behind."""
+    path = make(root)
+    before = tree(path)
+    waiting = root / "waiting"
+    wrapper = f"""
+import time
+def wait(real):
+    def call(*arguments, **options):
+        open({str(waiting)!r}, 'w').close()
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end: time.sleep(0.02)
+        return real(*arguments, **options)
+    return call
+{script}"""
+    process = shell.subprocess("clean", path, "--yes", "--force", *COMPACT, script=wrapper)
+    deadline = time.monotonic() + 60
+    while not waiting.exists():
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (143, "")
+    assert "Traceback" not in err
+    assert err.splitlines()[-1] == "cleanerd: stopped by SIGTERM"
+    if expected == "old":
+        assert tree(path) == before
+    else:
+        assert keys(path / "orders-0") == CLEANED
+    assert not (path / "orders-0" / ".kstage").exists()
+    assert shell.clean(path).code == 0
+    assert keys(path / "orders-0") == CLEANED
+
+
+@pytest.fixture
+def mounted(root: Path) -> Iterator[Path]:
+    """A file system of 1 MiB of its own."""
+    target = root / "mounted"
+    target.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(target)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        yield target
+    finally:
+        subprocess.run(["umount", str(target)], check=True)
+
+
+def test_full_disk(mounted: Path, shell: Shell) -> None:
+    """OP-10: a disk that is really full: told, the log as it was, cleaned when there is room."""
+    path = make_log_dir(mounted / "logs", {"orders-0": dirty()})
+    ballast = mounted / "ballast"
+    with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    before = tree(path)
+    answer = shell.clean(path)
+    assert (answer.code, len(answer.errors)) == (1, 1)
+    assert "space" in answer.err
+    assert tree(path) == before
+    ballast.unlink()
+    assert shell.clean(path).code == 0
+    assert keys(path / "orders-0") == CLEANED
+
+
+def test_disk_that_becomes_full(mounted: Path, shell: Shell) -> None:
+    """OP-10: the estimate was too low; the group is given up and the log is as it was."""
+    small = [(f"s{number}", "x") for number in range(9)]
+    logs = {0: batch(0, *small, ("big", "y" * 500_000)), 10: batch(10, *small), 19: b""}
+    path = make_log_dir(mounted / "logs", {"orders-0": Partition(logs)})
+    (mounted / "ballast").write_bytes(b"x" * 300_000)
+    before = tree(path)
+    answer = shell.clean(path)
+    assert (answer.code, len(answer.errors)) == (1, 1)
+    assert "No space left" in answer.err
+    assert tree(path) == before
+
+
+def test_read_only_file_system(mounted: Path, shell: Shell) -> None:
+    """One line that says so."""
+    path = make_log_dir(mounted / "logs", {"orders-0": dirty()})
+    before = tree(path)
+    subprocess.run(["mount", "-o", "remount,ro", str(mounted)], check=True)
+    answer = shell.clean(path)
+    assert (answer.code, len(answer.errors)) == (1, 1)
+    assert "Read-only file system" in answer.err
+    assert tree(path) == before
+    answer = shell("plan", path, "--exact", "--json", *COMPACT)
+    assert (answer.code, answer.json["partitions"][0]["action"]) == (0, "clean")
