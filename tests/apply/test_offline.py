@@ -2,83 +2,37 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply import offline
-from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.lease import LeaseResult
-from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.session import LockedDir
-from cleanerd.cleaner import cleaner, stage
-from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.survey import Wishes
-from cleanerd.errors import CleanerdError, CorruptionError, LogDirBusyError, RefusedError, StalePlanError
-from cleanerd.format.names import TopicPartition
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
-from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, means, scratch
+from cleanerd.errors import RefusedError
+from tests.apply.offline_scene import NOW, TOPIC, batch, force, state_file, two_groups
+from tests.cleaner.driver import NAME, clean, clean_all, means, scratch
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
     Partition,
     Producer,
-    batches_of,
     make_log_dir,
     read_checkpoint,
     read_segments,
     snapshot_bytes,
     tree,
 )
-from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, keyed_batch
+from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from cleanerd.apply.files import Operation
-    from cleanerd.cleaner.manifest import Manifest
-    from cleanerd.log.read import SegmentReader
-    from cleanerd.log.segment import Segment
-
-NOW = BASE_TIMESTAMP_MS + 1_000_000
 
 
 @pytest.fixture
 def root() -> Iterator[Path]:
     with scratch() as path:
         yield path / "logs"
-
-
-def batch(base: int, *entries: tuple[str | None, str | None]) -> bytes:
-    return keyed_batch(base, entries, timestamp=NOW - 1000)
-
-
-def two_groups() -> Partition:
-    """Two segments that change, a large one between them that does not, and the newest value of every key."""
-    large = batch(4, ("big", "x" * 3000))
-    logs = {
-        0: batch(0, ("a", "1"), ("b", "1"), ("c", "1")),
-        4: large,
-        5: batch(5, ("a", "2"), ("b", "2"), ("a", "3")),
-        8: b"",
-    }
-    return Partition(logs)
-
-
-TOPIC = config(segment_bytes=3000)
-
-
-def state_file(root: Path) -> Path:
-    (found,) = (root.parent / "state").rglob("*.json")
-    return found
-
-
-def force(now_ms: int = NOW, **wishes: object) -> Wishes:
-    return Wishes(now_ms=now_ms, force=True, **wishes)  # type: ignore[arg-type]
 
 
 def test_result_and_what_is_remembered(root: Path) -> None:
@@ -258,296 +212,3 @@ def test_producers_of_a_snapshot(root: Path) -> None:
     (root / NAME / f"{2:020d}.snapshot").write_bytes(snapshot_bytes([])[:-1])
     result = clean_all(root, NOW)
     assert any(f"{2:020d}.snapshot" in note for note in result.notes)
-
-
-class InjectedFiles(PartitionFiles):
-    """Fails, or has something happen, at the n-th change."""
-
-    fail_at = -1
-    count = 0
-
-    def perform(self, operation: Operation) -> None:
-        """Count, and fail when it is time."""
-        cls = type(self)
-        cls.count += 1
-        if cls.count == cls.fail_at:
-            raise CleanerdError(f"injected at {operation.kind}", where=operation.name)
-        super().perform(operation)
-
-
-def logical(root: Path) -> dict[int, list[tuple[int, bytes | None, bytes | None]]]:
-    """All records by segment base, whatever is beside them."""
-    return {
-        base: [(record.offset, record.key, record.value) for found in batches for record in found.records]
-        for base, batches in read_segments(root / NAME).items()
-    }
-
-
-def test_every_refused_step(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """OP-10, S-30..S-39: whichever step the system refuses, each group is old or new, and the next run finishes."""
-    old = logical(make_log_dir(root, {NAME: two_groups()}))
-    clean_all(root, NOW, TOPIC)
-    new = logical(root)
-    assert old != new
-    monkeypatch.setattr(offline, "PartitionFiles", InjectedFiles)
-    states = set()
-    for step in range(1, 200):
-        with scratch() as other:
-            path = make_log_dir(other / "logs", {NAME: two_groups()})
-            monkeypatch.setattr(InjectedFiles, "count", 0)
-            monkeypatch.setattr(InjectedFiles, "fail_at", step)
-            result = clean(path, force(), TOPIC)
-            monkeypatch.setattr(InjectedFiles, "fail_at", -1)
-            if result.error is None:
-                break
-            assert "injected" in result.reason
-            found = logical(path)
-            assert all(found.get(base) in (old.get(base), new.get(base)) for base in old), f"step {step}"
-            states.add(tuple(found.get(base) == new.get(base) for base in (0, 5)))
-            assert read_checkpoint(path / CLEANER_CHECKPOINT) == {}
-            again = clean(path, force(), TOPIC)
-            assert again.error is None, (step, again.reason)
-            assert logical(path) == new
-            assert not (path / NAME / ".kstage").exists()
-    else:
-        pytest.fail("never through")
-    assert states >= {(False, False), (True, False)}
-
-
-@pytest.mark.parametrize("name", ["mkdir", "open", "write", "fsync", "fchmod", "utime", "fstatvfs", "statvfs"])
-def test_no_space(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """OP-10: a full or failing disk, at whichever call: one reason, each group old or new, nothing left in the way."""
-    real = getattr(os, name)
-    calls = limit = 0
-
-    def failing(*arguments: object, **options: object) -> object:
-        nonlocal calls
-        calls += 1
-        if calls == limit:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(*arguments, **options)
-
-    old: dict[int, object] = {}
-    reserve = means(disk_reserve_bytes=None if name == "statvfs" else 0)  # type: ignore[arg-type]
-    for limit in range(1, 400):
-        with scratch() as other:
-            path = make_log_dir(other / "logs", {NAME: two_groups()})
-            old = logical(path)
-            new = {**old, 0: [record for record in old[0] if record[1] == b"c"], 5: old[5][1:]}
-            calls = 0
-            with LogDirLock.acquire(path, settle_seconds=0) as lock, monkeypatch.context() as patch:
-                locked = LockedDir(read_log_dir(path), lock, StateStore(other / "state"), reserve)
-                patch.setattr(os, name, failing)
-                result = offline.clean_partition(locked, TopicPartition("orders", 0), TOPIC, force(), Silent())
-            if calls < limit:
-                assert logical(path) == new
-                return
-            found = logical(path)
-            assert all(found.get(base) in (old[base], new[base]) for base in old), f"{name} {limit}"
-            if result.error is not None:
-                assert "No space left" in result.reason
-            assert clean(path, force(), TOPIC).error is None
-            assert logical(path) == new
-            assert not (path / NAME / ".kstage").exists()
-    pytest.fail("never through")
-
-
-def test_reserve(root: Path) -> None:
-    """U-16, S-25: what would go below the reserve is not begun."""
-    make_log_dir(root, {NAME: two_groups()})
-    before = tree(root)
-    result = clean(root, force(), TOPIC, means(disk_reserve_bytes=2**60))
-    assert result.error is not None
-    assert "not enough free space" in result.reason
-    assert tree(root) == before
-
-
-def test_lock_lost(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-33: the lock is looked at before the commit; without it nothing is touched any more."""
-    make_log_dir(root, {NAME: two_groups()})
-    old = logical(root)
-
-    def gone(_lock: LogDirLock) -> None:
-        raise LogDirBusyError("was removed", where="x")
-
-    monkeypatch.setattr(LogDirLock, "check", gone)
-    result = clean(root, force(), TOPIC)
-    assert isinstance(result.error, LogDirBusyError)
-    assert logical(root) == old
-    assert read_checkpoint(root / CLEANER_CHECKPOINT) == {}
-    monkeypatch.undo()
-    assert clean(root, force(), TOPIC).outcome == "cleaned"
-
-
-@pytest.mark.parametrize(
-    ("answer", "required", "refused"),
-    [
-        (LeaseResult.FREE, True, False),
-        (LeaseResult.OPENED, False, True),
-        (LeaseResult.UNAVAILABLE, False, False),
-        (LeaseResult.UNAVAILABLE, True, True),
-    ],
-)
-def test_lease(root: Path, monkeypatch: pytest.MonkeyPatch, answer: LeaseResult, required: bool, refused: bool) -> None:
-    """S-14: somebody has the active segment open, or it cannot be asked."""
-    make_log_dir(root, {NAME: two_groups()})
-    before = tree(root)
-    monkeypatch.setattr(offline, "probe_lease", lambda *_arguments, **_options: answer)
-    asked = means()
-    monkeypatch.setattr(offline, "LeaseResult", LeaseResult)
-    object.__setattr__(asked, "lease_required", required)
-    result = clean(root, force(), TOPIC, asked)
-    assert isinstance(result.error, LogDirBusyError) == refused
-    if refused:
-        assert tree(root) == before
-
-
-def test_segment_open_for_writing(root: Path) -> None:
-    """S-14, for real: a process that has the active segment open keeps us out, lock or no lock."""
-    make_log_dir(root, {NAME: two_groups()})
-    before = tree(root)
-    with (root / NAME / f"{8:020d}.log").open("r+b"):
-        result = clean(root, force(), TOPIC)
-    assert isinstance(result.error, LogDirBusyError)
-    assert f"{8:020d}.log" in result.reason
-    assert tree(root) == before
-
-
-def test_log_changed_under_the_plan(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-29, U-3: a source that changed between decision and swap kills the plan; nothing of it is applied."""
-    make_log_dir(root, {NAME: two_groups()})
-    real = Cleaning.groups
-
-    def groups(cleaning: Cleaning) -> object:
-        found = real(cleaning)
-        os.utime(root / NAME / f"{4:020d}.log", (1, 1))
-        return found
-
-    monkeypatch.setattr(Cleaning, "groups", groups)
-    result = clean(root, force(), TOPIC)
-    assert isinstance(result.error, StalePlanError)
-    assert len(logical(root)[0]) == 3
-    assert not (root / NAME / ".kstage").exists()
-
-
-def test_manifests_do_not_grow(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-16: a manifest holds what is not done yet. With all groups and witnesses in each, 500 groups took a minute."""
-    make_log_dir(root, {NAME: two_groups()})
-    written: list[Manifest] = []
-    real = offline.write_manifest
-
-    def write(directory: int, manifest: Manifest, *, where: str) -> None:
-        written.append(manifest)
-        real(directory, manifest, where=where)
-
-    monkeypatch.setattr(offline, "write_manifest", write)
-    assert clean(root, force(), TOPIC).outcome == "cleaned"
-    assert [[group.base for group in manifest.groups] for manifest in written] == [[0], [5]]
-    assert [[witness.base for witness in manifest.witnesses] for manifest in written] == [[0, 4, 5], [5]]
-
-
-def test_wrong_staged_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was staged is read back from the disk before it is used; a bit that flipped there is found."""
-    make_log_dir(root, {NAME: two_groups()})
-    before = tree(root)
-    real = cleaner.verify_staged
-
-    def verify(reader: SegmentReader, staged: Segment, *others: object) -> None:
-        with open(f"{reader.path}/{staged.base:020d}.log", "r+b") as file:
-            file.seek(65)
-            file.write(b"\x5a")
-        real(reader, staged, *others)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(cleaner, "verify_staged", verify)
-    result = clean(root, force(), TOPIC)
-    assert isinstance(result.error, CorruptionError)
-    assert ".kstage" in str(result.error.where)
-    assert tree(root) == before
-
-
-def test_bug(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An exception that is none of ours gets out, and leaves the log and the directory as they were."""
-    make_log_dir(root, {NAME: two_groups()})
-    before = tree(root)
-
-    def broken(*_arguments: object) -> None:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(stage.Staging, "finish", broken)
-    with pytest.raises(ZeroDivisionError):
-        clean(root, force(), TOPIC)
-    assert tree(root) == before
-
-
-def test_quarantine_is_remembered(root: Path) -> None:
-    """OP-10, formats.md section 3: the reason; the clean point of before stays; the next success clears it."""
-    make_log_dir(root, {NAME: two_groups()})
-    clean(root, force(), TOPIC)
-    log = root / NAME / f"{0:020d}.log"
-    data = bytearray(log.read_bytes())
-    data[-1] ^= 1
-    log.write_bytes(data)
-    result = clean(root, force(from_start=True), TOPIC)
-    assert result.outcome == "quarantined"
-    state = json.loads(state_file(root).read_text())
-    assert state["quarantine"] == result.reason
-    assert str(log) in result.reason
-    assert state["clean_point"]["offset"] == 8
-    data[-1] ^= 1
-    log.write_bytes(data)
-    assert clean(root, force(from_start=True), TOPIC).error is None
-    assert json.loads(state_file(root).read_text())["quarantine"] is None
-
-
-@pytest.mark.parametrize("name", [f"{0:020d}.log.swap", f"{4:020d}.index.cleaned", f"{5:020d}.timeindex.swap"])
-def test_somebody_elses_replacement(root: Path, name: str) -> None:
-    """S-21: an unfinished replacement that is not ours: refused, untouched, with the way out."""
-    make_log_dir(root, {NAME: two_groups()})
-    (root / NAME / name).write_bytes(b"x")
-    before = tree(root)
-    result = clean(root, force(), TOPIC)
-    assert isinstance(result.error, RefusedError)
-    assert name in result.reason
-    assert "start the broker once" in result.reason
-    assert tree(root) == before
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"clean_shutdown": False}, "not stopped cleanly"),
-        ({"high_watermarks": False}, "replication-offset-checkpoint is missing"),
-    ],
-)
-def test_skipped(root: Path, change: dict[str, bool], says: str) -> None:
-    """S-27, C-86: skipped with the reason, nothing touched."""
-    make_log_dir(root, {NAME: two_groups()}, clean_shutdown=change.get("clean_shutdown", True))
-    if "high_watermarks" in change:
-        (root / "replication-offset-checkpoint").unlink()
-    before = tree(root)
-    result = clean(root, force(), TOPIC)
-    assert (result.outcome, result.error) == ("skipped", None)
-    assert says in result.reason
-    assert tree(root) == before
-
-
-def test_tiered(root: Path) -> None:
-    """S-49."""
-    make_log_dir(root, {NAME: two_groups()})
-    result = clean(root, force(), config(remote_storage_enable="true"))
-    assert "S-49" in result.reason
-
-
-def test_unclean(root: Path) -> None:
-    """S-27: on request, but only below the recovery point."""
-    partition = two_groups()
-    make_log_dir(root, {NAME: Partition(partition.segments, recovery_point=6)}, clean_shutdown=False)
-    result = clean(root, force(unclean=True), TOPIC)
-    assert (result.outcome, result.end_offset) == ("unchanged", 5)
-
-
-def test_every_cleaned_segment_parses(root: Path) -> None:
-    """The bytes that are served afterwards have right checksums."""
-    make_log_dir(root, {NAME: two_groups()})
-    clean(root, force(), TOPIC)
-    assert sum(len(batches_of(log.read_bytes())) for log in (root / NAME).glob("*.log")) == 3
