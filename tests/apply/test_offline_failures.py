@@ -33,6 +33,7 @@ from tests.support.log_dirs import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from cleanerd.apply.files import Operation

@@ -9,7 +9,7 @@ import pytest
 from tests.differential.cell import Cell, parameters
 from tests.differential.history import DAY_MS, NOW, Turn, batch
 from tests.differential.test_producers import sent
-from tests.differential.test_transactions import LATER, RETENTION_MS, abort, cell_of, commit, tx
+from tests.differential.transaction_cells import LATER, RETENTION_MS, abort, cell_of, commit, tx
 
 if TYPE_CHECKING:
     from pathlib import Path
