@@ -94,7 +94,7 @@ def _read(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        raise _unreadable("cannot be read", path, error) from error
 
 
 def _scan(path: Path) -> list[os.DirEntry[str]]:
@@ -102,4 +102,9 @@ def _scan(path: Path) -> list[os.DirEntry[str]]:
         with os.scandir(path) as entries:
             return list(entries)
     except OSError as error:
-        raise CleanerdError(f"cannot be listed: {error.strerror}", where=str(path)) from error
+        raise _unreadable("cannot be listed", path, error) from error
+
+
+def _unreadable(what: str, path: Path, error: OSError) -> CleanerdError:
+    hint = "run cleanerd as the broker's user" if isinstance(error, PermissionError) else None
+    return CleanerdError(f"{what}: {error.strerror}", where=str(path), hint=hint)
