@@ -21,6 +21,7 @@ from cleanerd.cli.scope import (
     compacted_partitions,
     parse_partitions,
     require_found,
+    tell_of_server_properties,
     wishes_from,
 )
 from cleanerd.errors import CleanerdError
@@ -52,7 +53,9 @@ _COLUMNS = (
 
 @click.command("clean")
 @common_options
-@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@click.argument(
+    "log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path, readable=False)
+)
 @cleaning_options
 @click.option("--dry-run", is_flag=True, help="Decide, say what would happen, write nothing: plan --exact.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -72,7 +75,9 @@ def clean(common: Common, log_dirs: tuple[Path, ...], *, dry_run: bool, yes: boo
     if not common.output.confirm(question, yes=yes):
         raise click.Abort
     results, failures = _clean_all(common.output, settings, log_dirs, wanted, wishes)
-    _tell(common.output, results)
+    # What could not be looked into is not known to have nothing.
+    if results or not failures or common.output.as_json:
+        _tell(common.output, results)
     return _exit_code(results, failures)
 
 
@@ -92,6 +97,8 @@ def _clean_all(
             readable.append(read_log_dir(path))
     if not failures:
         require_found(wanted, readable)
+    if readable:
+        tell_of_server_properties(output, settings)
     store = StateStore(settings.daemon.cleanerd_state_dir)
     for log_dir in readable:
         with _collected(failures, output):
@@ -114,13 +121,7 @@ def _clean_dir(
         # Read again: only what is found under the lock counts.
         log_dir = read_log_dir(path)
         facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
-        if facts.metadata is None:
-            output.note(f"{path}: no KRaft metadata log found; topic configurations come from settings only")
-        if facts.server_properties is None:
-            output.note(
-                f"{path}: server.properties is not read, broker-level settings are Kafka's defaults "
-                "(see cleanerd.broker.properties)"
-            )
+        facts.tell_what_is_missing(output, path)
         locked = LockedDir(log_dir, lock, store, facts.means())
         results = []
         for target in compacted_partitions(facts, log_dir, wanted):
@@ -193,7 +194,8 @@ def _tell(output: Output, results: Sequence[CleaningResult]) -> None:
             f"{human_count(dropped)} records dropped."
         )
     for result in results:
-        if result.outcome == "skipped":
+        # An error has been told already, as a warning.
+        if result.outcome == "skipped" and result.error is None:
             output.note(f"{result.name}: {result.reason}")
 
 

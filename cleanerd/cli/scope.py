@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from cleanerd.cli.output import Output
     from cleanerd.log.log_dir import LogDir
     from cleanerd.settings import Settings
 
@@ -74,6 +75,14 @@ class BrokerFacts:
             lease_required=daemon.cleanerd_lease_probe == "required",
         )
 
+    def tell_what_is_missing(self, output: Output, log_dir: Path) -> None:
+        """A note when topic configurations are unknown: nothing found to clean may only mean nothing known."""
+        if self.metadata is None:
+            output.note(
+                f"{log_dir}: no KRaft metadata log found, so topics count as compacted only where settings say so "
+                "(give the directory that has __cluster_metadata-0: --set cleanerd.metadata.log.dir=DIR)"
+            )
+
     def _of_topic(self, topic: str) -> Mapping[str, str] | None:
         if self.metadata is None or topic not in self.metadata.topics:
             return None
@@ -99,7 +108,11 @@ def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path]) ->
     candidates = [configured] if configured is not None else [log_dir.path, *others]
     found = [path / "__cluster_metadata-0" for path in candidates if (path / "__cluster_metadata-0").is_dir()]
     if configured is not None and not found:
-        raise ConfigError("holds no __cluster_metadata-0", where=f"cleanerd.metadata.log.dir={configured}")
+        raise ConfigError(
+            "holds no __cluster_metadata-0",
+            where=f"cleanerd.metadata.log.dir={configured}",
+            hint="give the broker's metadata.log.dir or, when it has none, the first of its log.dirs",
+        )
     properties_path = settings.daemon.cleanerd_broker_properties
     return BrokerFacts(
         metadata=read_cluster_metadata(found[0], only_before_ms=None) if found else None,
@@ -107,6 +120,15 @@ def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path]) ->
         server_properties=None if properties_path is None else _server_properties(properties_path),
         settings=settings,
     )
+
+
+def tell_of_server_properties(output: Output, settings: Settings) -> None:
+    """A note when broker-level settings may be others than cleanerd takes them for."""
+    if settings.daemon.cleanerd_broker_properties is None:
+        output.note(
+            "server.properties is not read: broker-level settings that KRaft metadata lacks are Kafka's defaults "
+            "(--set cleanerd.broker.properties=FILE)"
+        )
 
 
 def _server_properties(path: Path) -> Mapping[str, str]:
