@@ -29,6 +29,7 @@ from cleanerd.cli.scope import (
     parse_partitions,
     require_found,
     tell_links,
+    tell_of_server_properties,
     wishes_from,
 )
 from cleanerd.errors import CleanerdError, ConfigError
@@ -60,7 +61,9 @@ _COLUMNS = (
 
 @click.command("clean")
 @common_options
-@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@click.argument(
+    "log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path, readable=False)
+)
 @cleaning_options
 @click.option("--dry-run", is_flag=True, help="Decide, say what would happen, write nothing: plan --exact.")
 @click.option(
@@ -93,7 +96,9 @@ def clean(
     if not common.output.confirm(question, yes=yes):
         raise click.Abort
     results, failures = _clean_all(common.output, settings, log_dirs, wanted, wishes, kept)
-    tell(common.output, results)
+    # What could not be looked into is not known to have nothing.
+    if results or not failures or common.output.as_json:
+        tell(common.output, results)
     return total_exit_code(results, failures)
 
 
@@ -130,6 +135,8 @@ def _clean_all(
             readable.append(read_log_dir(path))
     if not failures:
         require_found(wanted, readable)
+    if readable:
+        tell_of_server_properties(output, settings)
     store = StateStore(settings.daemon.cleanerd_state_dir)
     for log_dir in readable:
         with collected(failures, output):
@@ -154,13 +161,7 @@ def _clean_dir(
         log_dir = read_log_dir(path)
         tell_links(output, log_dir)
         facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
-        if facts.metadata is None:
-            output.note(f"{path}: no KRaft metadata log found; topic configurations come from settings only")
-        if facts.server_properties is None:
-            output.note(
-                f"{path}: server.properties is not read, broker-level settings are Kafka's defaults "
-                "(see cleanerd.broker.properties)"
-            )
+        facts.tell_what_is_missing(output, path)
         locked = LockedDir(log_dir, lock, store, facts.means(), keep_replaced=kept)
         targets = compacted_partitions(facts, log_dir, wanted)
         results = _clean_targets(output, locked, targets, wishes, settings.daemon.log_cleaner_threads)
@@ -278,7 +279,8 @@ def tell(output: Output, results: Sequence[CleaningResult]) -> None:
             f"{human_count(dropped)} records dropped."
         )
     for result in results:
-        if result.outcome == "skipped":
+        # An error has been told already, as a warning.
+        if result.outcome == "skipped" and result.error is None:
             output.note(f"{result.name}: {result.reason}")
 
 

@@ -29,7 +29,7 @@ def config() -> None:
     """Show, check or generate settings."""
 
 
-@config.command()
+@config.command(short_help="Every effective setting and its origin.")
 @click.option("--topic", "topic", metavar="NAME", help="Only what was set for this topic, globs included.")
 @common_options
 def show(common: Common, topic: str | None) -> None:
@@ -57,7 +57,7 @@ def show(common: Common, topic: str | None) -> None:
     common.output.table([Column("KEY"), Column("VALUE"), Column("ORIGIN")], list(_rows(settings)))
 
 
-@config.command()
+@config.command(short_help="Look for mistakes.")
 @common_options
 def check(common: Common) -> int:
     """Look for mistakes: unknown keys, invalid values, files that are not there. Exit code 3 when there are any."""
@@ -79,7 +79,7 @@ def check(common: Common) -> int:
     return ConfigError.exit_code if problems else 0
 
 
-@config.command()
+@config.command(short_help="A commented settings file with every key.")
 @common_options
 def generate(common: Common) -> None:
     """Print a settings file (TOML) that has every key, explained and commented out."""

@@ -10,7 +10,9 @@ import contextlib
 import dataclasses
 import json
 import os
+import shutil
 import sys
+import textwrap
 import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -53,13 +55,20 @@ class Output:
         _write(sys.stdout, json.dumps(document, indent=2, default=_plain) + "\n")
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
-        """Rows under their titles. Nothing is cut: a path that one cannot copy is of no use."""
+        """Rows under their titles. Nothing is cut: a path that one cannot copy is of no use.
+
+        On a terminal too narrow for a row its last cell, when that is text, goes below it; elsewhere a row is a line.
+        """
         cells = [[printable(cell) for cell in row] for row in rows]
         widths = [max(len(line[at]) for line in ([c.title for c in columns], *cells)) for at in range(len(columns))]
         titles = _aligned([column.title for column in columns], columns, widths)
         _write(sys.stdout, (_bold(titles) if colours(sys.stdout) else titles) + "\n")
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
         for row in cells:
-            _write(sys.stdout, _aligned(row, columns, widths) + "\n")
+            line = _aligned(row, columns, widths)
+            if 0 < width < len(line) and len(row) > 1 and not columns[-1].right:
+                line = _aligned([*row[:-1], ""], columns, widths) + "\n" + _below(row[-1], width)
+            _write(sys.stdout, line + "\n")
 
     def note(self, text: str) -> None:
         """Something worth knowing that is not the result; silent with ``--quiet``."""
@@ -200,6 +209,19 @@ def _aligned(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[i
         for cell, column, width in zip(cells, columns, widths, strict=True)
     )
     return "  ".join(padded).rstrip()
+
+
+def _below(cell: str, width: int) -> str:
+    indent = " " * 4
+    # A word may be a path: it stays whole, however long.
+    return textwrap.fill(
+        cell,
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _bold(text: str) -> str:

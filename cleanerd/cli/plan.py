@@ -23,6 +23,7 @@ from cleanerd.cli.scope import (
     parse_partitions,
     require_found,
     tell_links,
+    tell_of_server_properties,
     wishes_from,
 )
 from cleanerd.errors import CleanerdError
@@ -67,14 +68,20 @@ class Row:
 
 @click.command("plan")
 @common_options
-@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@click.argument(
+    "log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path, readable=False)
+)
 @cleaning_options
 @click.option(
     "--exact", is_flag=True, help="Index and decide as a cleaning would, for the exact saving. Writes nothing."
 )
 @click.option("--exit-code", "tell_by_exit", is_flag=True, help="Exit with 10 when there is work to do.")
 def plan(common: Common, log_dirs: tuple[Path, ...], *, exact: bool, tell_by_exit: bool, **options: Any) -> int:
-    """Show per compacted partition how dirty it is, what would be cleaned, and if nothing, why not."""
+    """Show per compacted partition how dirty it is, what would be cleaned, and if nothing, why not.
+
+    Reads no records without --exact: data that clean refuses (transactions, message formats v0 and v1) shows up only
+    with it. Allowed beside a running broker.
+    """
     settings = common.load_settings()
     wanted = parse_partitions(options.pop("partitions"))
     wishes = wishes_from(options)
@@ -98,10 +105,12 @@ def preview(
     """
     log_dirs = [read_log_dir(path) for path in paths]
     require_found(wanted, log_dirs)
+    tell_of_server_properties(common.output, settings)
     store = StateStore(settings.daemon.cleanerd_state_dir)
     rows: list[Row] = []
     for log_dir in log_dirs:
         facts = broker_facts(settings, log_dir, [other for other in paths if other != log_dir.path])
+        facts.tell_what_is_missing(common.output, log_dir.path)
         seen = wishes
         tell_links(common.output, log_dir)
         if is_held(log_dir.path):
@@ -225,9 +234,18 @@ def _cells(row: Row, *, exact: bool) -> list[str]:
         cells += (
             ["", "", ""]
             if saving is None
-            else [human_count(saving.records), human_count(saving.kept), human_bytes(saving.bytes_after)]
+            else [
+                human_count(saving.records),
+                human_count(saving.kept),
+                human_bytes(saving.bytes_after + _active_bytes(row.found)),
+            ]
         )
     return [*cells, row.found.refusal or "will be cleaned"]
+
+
+def _active_bytes(found: Survey) -> int:
+    """The active segment stays as it is: ``after`` and ``size`` are about the same files."""
+    return found.log.segments[-1].size_bytes
 
 
 def _json(row: Row) -> dict[str, Any]:

@@ -109,6 +109,14 @@ class BrokerFacts:
             None if metadata is None else metadata.features,
         )
 
+    def tell_what_is_missing(self, output: Output, log_dir: Path) -> None:
+        """A note when topic configurations are unknown: nothing found to clean may only mean nothing known."""
+        if self.metadata is None:
+            output.note(
+                f"{log_dir}: no KRaft metadata log found, so topics count as compacted only where settings say so "
+                "(give the directory that has __cluster_metadata-0: --set cleanerd.metadata.log.dir=DIR)"
+            )
+
     def _of_topic(self, topic: str) -> Mapping[str, str] | None:
         if self.metadata is None or topic not in self.metadata.topics:
             return None
@@ -142,7 +150,11 @@ def broker_facts(
     candidates = [configured] if configured is not None else own
     found = [path / "__cluster_metadata-0" for path in candidates if (path / "__cluster_metadata-0").is_dir()]
     if configured is not None and not found:
-        raise ConfigError("holds no __cluster_metadata-0", where=f"cleanerd.metadata.log.dir={configured}")
+        raise ConfigError(
+            "holds no __cluster_metadata-0",
+            where=f"cleanerd.metadata.log.dir={configured}",
+            hint="give the broker's metadata.log.dir or, when it has none, the first of its log.dirs",
+        )
     properties_path = settings.daemon.cleanerd_broker_properties
     copies = [read_cluster_metadata(path, only_before_ms=only_before_ms) for path in found]
     return BrokerFacts(
@@ -151,6 +163,15 @@ def broker_facts(
         server_properties=None if properties_path is None else _server_properties(properties_path, log_dir),
         settings=settings,
     )
+
+
+def tell_of_server_properties(output: Output, settings: Settings) -> None:
+    """A note when broker-level settings may be others than cleanerd takes them for."""
+    if settings.daemon.cleanerd_broker_properties is None:
+        output.note(
+            "server.properties is not read: broker-level settings that KRaft metadata lacks are Kafka's defaults "
+            "(--set cleanerd.broker.properties=FILE)"
+        )
 
 
 def _is_of_broker(log_dir: LogDir, path: Path) -> bool:

@@ -95,7 +95,9 @@ def _unreadable(directory: Path, error: OSError) -> CleanerdError:
     return CleanerdError(
         f"the metadata log cannot be read: {error.strerror}",
         where=str(error.filename or directory),
-        hint="only brokers in KRaft mode have one, in metadata.log.dir or the first of log.dirs",
+        hint="run cleanerd as the broker's user"
+        if isinstance(error, PermissionError)
+        else "only brokers in KRaft mode have one, in metadata.log.dir or the first of log.dirs",
     )
 
 

@@ -10,7 +10,7 @@ from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.format.checkpoint import read_offset_checkpoint
 from cleanerd.format.meta import MetaProperties, read_meta_properties
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
-from cleanerd.log.small_file import read_small_file
+from cleanerd.log.small_file import read_small_file, unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -106,4 +106,4 @@ def _scan(path: Path) -> list[os.DirEntry[str]]:
         with os.scandir(path) as entries:
             return list(entries)
     except OSError as error:
-        raise CleanerdError(f"cannot be listed: {error.strerror}", where=str(path)) from error
+        raise unreadable("cannot be listed", path, error) from error

@@ -32,4 +32,10 @@ def read_small_file(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        raise unreadable("cannot be read", path, error) from error
+
+
+def unreadable(what: str, path: Path, error: OSError) -> CleanerdError:
+    """What the system refused, with the way out where that is known."""
+    hint = "run cleanerd as the broker's user" if isinstance(error, PermissionError) else None
+    return CleanerdError(f"{what}: {error.strerror}", where=str(path), hint=hint)

@@ -23,8 +23,8 @@ _HEAD: Final = """\
 cleanerd's settings, read with --config FILE (repeatable; a directory is read in sorted order).
 Stronger than files: the environment (CLEANERD_ and the key, with '.' written _, '_' written __ and '-' written ___:
 CLEANERD_LOG_CLEANER_DEDUPE_BUFFER_SIZE=64MiB), and strongest --set KEY=VALUE.
-What Kafka's brokers and topics have a setting for too (segment sizes, lags, retention) is taken from them; the key here
-counts only where neither the topic's nor the broker's configuration can be found or says anything.
+What Kafka's brokers and topics have a setting for too (segment sizes, lags, retention) is taken from them; the key
+here counts only where neither the topic's nor the broker's configuration can be found or says anything.
 'cleanerd config show' prints every value and where it came from, 'cleanerd config check' looks for mistakes.
 """
 

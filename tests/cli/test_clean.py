@@ -155,6 +155,7 @@ def test_lock_is_held(root: Path, shell: Shell) -> None:
     assert len(answer.errors) == 1
     assert str(path / ".lock") in answer.err
     assert str(process_id) in answer.err
+    assert answer.out == "", "not: no compacted partition found"
     assert tree(path) == before
     assert shell.clean(path).code == 0
 
@@ -260,6 +261,8 @@ def test_unknown_policy(root: Path, shell: Shell) -> None:
     """cli.md: an explicit --partition with an unknown policy is an error that names the three ways to say it."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
     before = tree(path)
+    told = shell("clean", path, "--yes", "--force", "--partition", "good-0").err
+    assert told.count("policy of this topic is unknown") == 1
     answer = shell("clean", path, "--yes", "--force", "--quiet", "--partition", "good-0")
     assert answer.code == 3
     assert len(answer.errors) == 1

@@ -87,6 +87,34 @@ def test_an_empty_table_shows_its_titles(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "TOPIC  BYTES\n"
 
 
+LONG = [Column("partition"), Column("size", right=True), Column("why not")]
+REASON = "nothing to clean: the log is cleanable up to offset 5"
+
+
+def test_a_narrow_terminal_gets_the_reason_below(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cli.md: tables are for people; the numbers stay under their titles, the words wrap, nothing is cut."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    Output().table(LONG, [["orders-0", "10", REASON], ["orders-1", "5", "clean"]])
+    assert capsys.readouterr().out.splitlines() == [
+        "partition  size  why not",
+        "orders-0     10",
+        "    nothing to clean: the log is",
+        "    cleanable up to offset 5",
+        "orders-1      5  clean",
+    ]
+
+
+def test_a_pipe_gets_a_line_a_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """cli.md: scripts rely on it, whatever COLUMNS says."""
+    monkeypatch.setenv("COLUMNS", "40")
+    Output().table(LONG, [["orders-0", "10", REASON]])
+    assert capsys.readouterr().out.splitlines()[1:] == [f"orders-0     10  {REASON}"]
+
+
 def test_names_that_are_no_utf8_are_shown_escaped(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     Output().line("log-\udcff")
     assert capsysbinary.readouterr().out == b"log-\\udcff\n"

@@ -64,6 +64,28 @@ def test_table(root: Path, shell: Shell) -> None:
     assert shell("plan", path, "--quiet").out == "No compacted partition found.\n"
 
 
+def test_missing_metadata_is_told(root: Path, shell: Shell) -> None:
+    """U-24: without KRaft metadata nothing is known of topics; an empty plan must not look like a clean log."""
+    path = make(root)
+    answer = shell("plan", path)
+    assert (answer.code, answer.out) == (0, "No compacted partition found.\n")
+    (line,) = [line for line in answer.err.splitlines() if line.startswith(f"{path}: ")]
+    assert "no KRaft metadata log found" in line
+    assert "cleanerd.metadata.log.dir" in line
+    assert "cleanerd.broker.properties" in answer.err
+
+
+def test_after_is_about_the_same_files_as_size(root: Path, shell: Shell) -> None:
+    """cli.md, --exact: a log in which nothing may go keeps its size, active segment included."""
+    path = make_log_dir(
+        root / "logs", {"orders-0": Partition({0: batch(0, ("a", "1" * 3000)), 1: batch(1, ("b", "1" * 90_000))})}
+    )
+    answer = shell("plan", path, "--exact", "--force", "--quiet", *COMPACT)
+    row = answer.out.splitlines()[1]
+    assert "will be cleaned" in row
+    assert row.count("91.0 KiB") == 2, row
+
+
 def test_exact_is_what_clean_does(root: Path, shell: Shell) -> None:
     """--exact: index and decide; the records are those that a cleaning leaves, the bytes an estimate."""
     path = make(root)
