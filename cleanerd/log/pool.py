@@ -14,8 +14,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Self, TypeVar
 
+import numpy as np
+
 from cleanerd.errors import CleanerdError, CorruptionError
-from cleanerd.format.index import read_offset_index
+from cleanerd.format.index import OFFSET_ENTRY, read_offset_index
 from cleanerd.format.names import INDEX_SUFFIX, file_name
 from cleanerd.log.read import Consumed, SegmentReader
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from cleanerd.log.segment import Segment
@@ -75,7 +76,7 @@ class ReaderPool:
         """
         points = [0]
         if self._executor is not None:
-            for position in self._indexed_positions(segment):
+            for position in index_entries(self.path, segment)["position"].tolist():
                 if position - points[-1] >= self.chunk_bytes and position < segment.size_bytes:
                     points.append(position)
         return [Part(start, end) for start, end in pairwise([*points, segment.size_bytes])]
@@ -140,15 +141,15 @@ class ReaderPool:
         finally:
             self._idle.put(reader)
 
-    def _indexed_positions(self, segment: Segment) -> list[int]:
-        path = f"{self.path}/{file_name(segment.base, INDEX_SUFFIX)}"
-        try:
-            with open(path, "rb") as file:
-                entries = read_offset_index(file.read(), path)
-        except (CleanerdError, OSError):
-            return []
-        positions: list[int] = entries["position"].tolist()
-        return positions
+
+def index_entries(path: str, segment: Segment) -> NDArray[np.void]:
+    """[n] ``OFFSET_ENTRY``: a segment's offset index as it stands on disk; none when it cannot be used."""
+    name = f"{path}/{file_name(segment.base, INDEX_SUFFIX)}"
+    try:
+        with open(name, "rb") as file:
+            return read_offset_index(file.read(), name)
+    except (CleanerdError, OSError):
+        return np.zeros(0, OFFSET_ENTRY)
 
 
 def _until(segment: Segment, end: int) -> Segment:
