@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+_BUSY: Final = """
+import time
+started, cpu = time.monotonic(), time.process_time()
+while time.monotonic() - started < 0.25:
+    pass
+print((time.process_time() - cpu) / (time.monotonic() - started))
+"""
 _BUFFER_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -50,6 +58,13 @@ def floor_seconds(directory: Path, *, repeat: int) -> float:
             _read(path, buffer, checksum=False)
         best = min(best, time.process_time() - started)
     return best
+
+
+def idle_share(processes: int) -> float:
+    """What part of a core so many busy processes get side by side, the worst of them: 1 on a machine that is idle."""
+    command = [sys.executable, "-S", "-c", _BUSY]
+    loops = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(processes)]
+    return min(float(loop.communicate()[0]) for loop in loops)
 
 
 def segments(directory: Path) -> list[Path]:

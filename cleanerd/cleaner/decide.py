@@ -10,6 +10,7 @@ import numpy as np
 
 from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, OffsetMap
 from cleanerd.cleaner.bits import BitColumn
+from cleanerd.cleaner.estimate import MAX_SHARDS, first_shards
 from cleanerd.cleaner.evidence import ChunkRows, Mark, SegmentEvidence
 from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, keyed_rows
 from cleanerd.errors import CleanerdError
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.segment import Witness
 
-MAX_SHARDS = 4096
 MIN_MAP_BYTES = 48 * 1024
 MAP_ENTRY_BYTES = 16
 
@@ -94,17 +94,18 @@ def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
         CleanerdError: the distinct keys do not fit even the largest number of shards.
     """
     offset_map = OffsetMap(map_bytes(plan), load=plan.map_load)
-    shards = 1
-    while shards <= MAX_SHARDS:
+    shards = first_shards(plan, offset_map.capacity)
+    while True:
         try:
             return _decide(plan, decoder, offset_map, shards)
-        except MapFullError:
-            shards *= 2
-    raise CleanerdError(
-        f"the keys of {plan.name} do not fit {MAX_SHARDS} shards of a map of {offset_map.memory_bytes} bytes",
-        where=plan.path,
-        hint="raise log.cleaner.dedupe.buffer.size",
-    )
+        except MapFullError as error:
+            if shards == MAX_SHARDS:
+                raise CleanerdError(
+                    f"the keys of {plan.name} do not fit {shards} shards of a map of {offset_map.memory_bytes} bytes",
+                    where=plan.path,
+                    hint="raise log.cleaner.dedupe.buffer.size",
+                ) from error
+            shards = min(2 * shards, MAX_SHARDS)
 
 
 def map_bytes(plan: CleaningPlan) -> int:

@@ -15,8 +15,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
+import numpy as np
+
 from cleanerd.errors import CleanerdError, CorruptionError
-from cleanerd.format.index import read_offset_index
+from cleanerd.format.index import OFFSET_ENTRY, read_offset_index
 from cleanerd.format.names import INDEX_SUFFIX, file_name
 from cleanerd.log.read import Consumed, SegmentReader
 from cleanerd.log.small_file import read_small_file
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from types import TracebackType
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from cleanerd.log.segment import Segment
@@ -77,7 +78,7 @@ class ReaderPool:
         """
         points = [0]
         if self._executor is not None:
-            for position in self._indexed_positions(segment):
+            for position in index_entries(self.path, segment)["position"].tolist():
                 if position - points[-1] >= self.chunk_bytes and position < segment.size_bytes:
                     points.append(position)
         return [Part(start, end) for start, end in pairwise([*points, segment.size_bytes])]
@@ -142,14 +143,14 @@ class ReaderPool:
         finally:
             self._idle.put(reader)
 
-    def _indexed_positions(self, segment: Segment) -> list[int]:
-        path = Path(self.path) / file_name(segment.base, INDEX_SUFFIX)
-        try:
-            entries = read_offset_index(read_small_file(path) or b"", str(path))
-        except CleanerdError:
-            return []
-        positions: list[int] = entries["position"].tolist()
-        return positions
+
+def index_entries(path: str, segment: Segment) -> NDArray[np.void]:
+    """[n] ``OFFSET_ENTRY``: a segment's offset index as it stands on disk; none when it cannot be used."""
+    name = Path(path) / file_name(segment.base, INDEX_SUFFIX)
+    try:
+        return read_offset_index(read_small_file(name) or b"", str(name))
+    except CleanerdError:
+        return np.zeros(0, OFFSET_ENTRY)
 
 
 def _until(segment: Segment, end: int) -> Segment:

@@ -20,7 +20,7 @@ from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -122,7 +122,9 @@ class SegmentReader:
             # Its chunk gave nothing so far: what lies before the damage.
             yield from self.headers(replace(segment, size_bytes=error.position), start=position)
 
-    def chunks(self, segment: Segment, call: Callable[[NDArray[np.uint8], int], T], *, start: int = 0) -> Iterator[T]:
+    def chunks(
+        self, segment: Segment, call: Callable[[NDArray[np.uint8], int], T], *, start: int = 0
+    ) -> Generator[T, None, None]:
         """Feed the segment to ``call(data, position)`` until its end; yields what the call returns.
 
         The bytes are those of ``segment.size_bytes`` as it was listed: what came later is not looked at.

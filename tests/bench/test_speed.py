@@ -91,7 +91,7 @@ def table() -> Iterator[list[Comparison]]:
     rows: list[Comparison] = []
     yield rows
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / "speed.json").write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+    (RESULTS / "speed.json").write_text(json.dumps({"kafka": [asdict(row) for row in rows]}, indent=2) + "\n")
     sys.stdout.write("\n\n" + "\n".join([TITLES, *(row.row() for row in rows), "", NOTES, ""]))
 
 

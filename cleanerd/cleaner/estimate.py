@@ -1,0 +1,151 @@
+"""Into how many shards the keys are cut at first, so that phase 1 hardly ever begins again (U-20).
+
+A few stretches of the dirty range are decoded. How many keys they hold together, and how many of these lie in one
+stretch alone or in exactly two, tells how many more the rest will bring (Chao's estimate, and the curve that goes with
+it). It is a guess that costs time when it is wrong, and never changes a result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.cleaner.evidence import ChunkRows
+from cleanerd.cleaner.index import dirty_sources, keyed_rows
+from cleanerd.errors import CleanerdError
+from cleanerd.format.batch import CONTROL
+from cleanerd.log.pool import index_entries
+from cleanerd.log.read import SegmentReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.log.segment import Segment
+
+MAX_SHARDS = 4096
+SAMPLES = 32
+LEAST_SAMPLE_BYTES = 4096
+MOST_SAMPLE_BYTES = 512 * 1024
+SHARE_OF_LOG = 16
+"""The samples together are about one in so many of the dirty bytes, unless that is less than a batch each."""
+
+MARGIN = 1.2
+"""A shard too few costs most of a pass, one too many a whole one; the guess itself is a few per cent off."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """The dirty part of a segment: about file positions ``start`` to ``end``."""
+
+    segment: Segment
+    start: int
+    end: int
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.start
+
+
+def first_shards(plan: CleaningPlan, capacity: int) -> int:
+    """The number of shards to begin with when a map takes ``capacity`` keys; 1 to ``MAX_SHARDS``.
+
+    Every key has an offset of its own: when the dirty offsets fit, nothing is read.
+    """
+    offsets = plan.end_offset - plan.first_dirty_offset
+    if offsets <= capacity:
+        return 1
+    wanted = min(offsets, MARGIN * distinct_keys(plan)) / max(capacity, 1)
+    return min(max(int(np.ceil(wanted)), 1), MAX_SHARDS)
+
+
+def distinct_keys(plan: CleaningPlan) -> float:
+    """About how many keys the dirty range holds; 0 when no sample of it could be read.
+
+    Errors are left to phase 1, which reads everything and knows what to make of them.
+    """
+    stretches = list(_dirty_stretches(plan))
+    dirty_bytes = sum(stretch.bytes for stretch in stretches)
+    wanted = dirty_bytes // (SHARE_OF_LOG * SAMPLES)
+    sample_bytes = min(max(wanted, LEAST_SAMPLE_BYTES), MOST_SAMPLE_BYTES, plan.chunk_bytes)
+    samples = []
+    sampled_bytes = 0
+    with SegmentReader.open(plan.path, chunk_bytes=sample_bytes) as reader:
+        for segment, start in _places(plan.path, stretches):
+            with contextlib.suppress(CleanerdError):
+                consumed, keys = _sample(plan, reader, segment, start)
+                sampled_bytes += consumed
+                samples.append(keys)
+    return extrapolate(samples, dirty_bytes / sampled_bytes * len(samples)) if samples else 0.0
+
+
+def extrapolate(samples: Sequence[NDArray[np.uint64]], total: float) -> float:
+    """Distinct keys in ``total`` stretches of a log like the ``samples``: the distinct key hashes of a few of them.
+
+    Right when all keys are as frequent, and when none ever comes again; what lies between is guessed rather too low.
+    A key that is only met within a short time counts once a stretch, however often it is written there.
+    """
+    _, seen = np.unique(np.concatenate(samples), return_counts=True)
+    once, twice = (int(np.count_nonzero(seen == times)) for times in (1, 2))
+    unseen = once * (once - 1) / (2 * (twice + 1))
+    if unseen == 0.0:
+        return float(len(seen))
+    chance = once / (once + len(samples) * unseen)
+    found: float = len(seen) + unseen * (1 - (1 - chance) ** max(total - len(samples), 0.0))
+    return found
+
+
+def _dirty_stretches(plan: CleaningPlan) -> Iterator[_Stretch]:
+    for source in dirty_sources(plan):
+        segment = source.segment
+        start, end = 0, segment.size_bytes
+        if source.base < plan.first_dirty_offset or source.end > plan.end_offset:
+            entries = index_entries(plan.path, segment)
+            offsets = entries["relative_offset"].astype(np.int64) + source.base
+            first, last = np.searchsorted(offsets, (plan.first_dirty_offset, plan.end_offset)).tolist()
+            start = int(entries["position"][first - 1]) if first else start
+            end = min(int(entries["position"][last]), end) if last < len(entries) else end
+        if start < end:
+            yield _Stretch(segment, start, end)
+
+
+def _places(path: str, stretches: Sequence[_Stretch]) -> list[tuple[Segment, int]]:
+    """Where to sample: as evenly over the dirty bytes as the known beginnings of batches allow."""
+    ends = list(accumulate(stretch.bytes for stretch in stretches))
+    places = {}
+    indexes: dict[int, NDArray[np.int64]] = {}
+    for number in range(SAMPLES if ends else 0):
+        target = (2 * number + 1) * ends[-1] // (2 * SAMPLES)
+        row = bisect_right(ends, target)
+        stretch = stretches[row]
+        if row not in indexes:
+            indexes[row] = index_entries(path, stretch.segment)["position"].astype(np.int64)
+        before = np.searchsorted(indexes[row], target - ends[row] + stretch.end, side="right")
+        start = max(int(indexes[row][before - 1]), stretch.start) if before else stretch.start
+        places[row, start] = (stretch.segment, start)
+    return list(places.values())
+
+
+def _sample(plan: CleaningPlan, reader: SegmentReader, segment: Segment, start: int) -> tuple[int, NDArray[np.uint64]]:
+    """The bytes of the chunk at ``start``, and the distinct hashes (their low words) of its keys in the dirty range."""
+
+    def decode(data: NDArray[np.uint8], position: int) -> _kernel.Chunk:
+        return _kernel.decode_chunk(data, position, hash_key=plan.hash_key, max_unpacked=plan.max_unpacked_bytes)
+
+    with contextlib.closing(reader.chunks(segment, decode, start=start)) as chunks:
+        chunk = next(chunks)
+    records = chunk.records
+    rows = ChunkRows(
+        int(np.searchsorted(records.offset, plan.first_dirty_offset)),
+        int(np.searchsorted(records.offset, plan.end_offset)),
+        (chunk.batches.attributes & CONTROL) != 0,
+    )
+    return chunk.consumed, np.unique(records.key_hash[::2][keyed_rows(chunk, rows)])

@@ -1,0 +1,102 @@
+"""Time on the wall with one thread and with two, on one big partition (kernel.md section 5).
+
+Rounds of both, one after the other, and the best of each. CPU time says nothing here, so the machine must be idle: only
+rounds before and after which two busy loops had two cores to themselves are held to anything.
+
+Environment: ``BENCH_SIZE`` as in test_speed.py, but 256 MiB at least; ``BENCH_ROUNDS`` (default 6).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from cleanerd.bench.generate import SHAPES, make_log
+from cleanerd.bench.whole import TimedClean, flush, timed_clean
+from cleanerd.bench.yardstick import idle_share
+from tests.bench.test_speed import RESULTS, SEGMENTS, SIZE_BYTES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LEAST_SIZE_BYTES: Final = 256 * 1024 * 1024
+ROUNDS: Final = int(os.environ.get("BENCH_ROUNDS", "6"))
+THREADS: Final = 2
+IDLE_SHARE: Final = 0.93
+IDLE_ROUNDS: Final = 2
+LEAST_GAIN: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One cleaning with a thread and one with two, and what two busy loops got of their cores around them."""
+
+    one: TimedClean
+    two: TimedClean
+    share: float
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(600)
+def test_two_threads_in_one_partition(tmp_path: Path) -> None:
+    """Index, decide and rewrite (with flush and verification) take at most two thirds of the time with two threads."""
+    size = max(SIZE_BYTES, LEAST_SIZE_BYTES)
+    log = make_log(tmp_path / "log", SHAPES[0], unpacked_bytes=size, segment_bytes=size // SEGMENTS)
+    flush(log.log_dir)
+    rounds = []
+    before = idle_share(THREADS)
+    for _ in range(ROUNDS):
+        one, two = (timed_clean(log, tmp_path, threads=threads) for threads in (1, THREADS))
+        after = idle_share(THREADS)
+        rounds.append(Round(one, two, min(before, after)))
+        before = after
+    idle = [each for each in rounds if each.share >= IDLE_SHARE]
+    held = len(idle) >= IDLE_ROUNDS
+    result = _summary(idle if held else rounds)
+    _save({**result, "rounds": len(rounds), "idle_rounds": len(idle)})
+    sys.stdout.write(
+        f"\n\none thread -> two, {log.log_bytes / 2**20:.0f} MiB, seconds on the wall, best of each:\n"
+        + "\n".join(
+            f"  {name:8}" + ", ".join(f"{title} {value}" for title, value in best.items())
+            for name, best in result.items()
+        )
+        + (
+            "\n"
+            if held
+            else f"\n  too busy a machine: {len(idle)} of {len(rounds)} rounds had two cores, nothing is asserted\n"
+        )
+    )
+    if held:
+        assert result["kernel"]["gain"] >= LEAST_GAIN, result
+
+
+def _summary(rounds: list[Round]) -> dict[str, dict[str, float]]:
+    """Best times of one and two threads: by phase, of the three together, and of the whole process."""
+    ways = {
+        **{name: lambda each, name=name: each.seconds[name] for name in ("index", "decide", "rewrite")},
+        "kernel": lambda each: each.kernel_seconds,
+        "whole": lambda each: each.wall_seconds,
+    }
+    bests = {name: [min(map(way, side)) for side in _sides(rounds)] for name, way in ways.items()}
+    return {
+        name: {"one": round(one, 4), "two": round(two, 4), "gain": round(one / two, 2)}
+        for name, (one, two) in bests.items()
+    }
+
+
+def _sides(rounds: list[Round]) -> tuple[list[TimedClean], list[TimedClean]]:
+    return [each.one for each in rounds], [each.two for each in rounds]
+
+
+def _save(result: dict[str, object]) -> None:
+    """Beside what test_speed.py found."""
+    path = RESULTS / "speed.json"
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    known = json.loads(path.read_text()) if path.exists() else None
+    known = known if isinstance(known, dict) else {}
+    path.write_text(json.dumps(known | {"threads": result}, indent=2) + "\n")
