@@ -3,8 +3,11 @@
 use cleanerd_kernel::rewrite::Written;
 use cleanerd_kernel::segment_index::IndexBuilder;
 
+/// (relative offset, position), and (timestamp, relative offset).
+type Entries = (Vec<(i32, i32)>, Vec<(i64, i32)>);
+
 /// Batches of 100 bytes; a row is (last offset, largest timestamp). An entry every 150 bytes, base offset 1000.
-fn indexes(batches: &[(i64, i64)], max_time_entries: i64) -> (Vec<(i32, i32)>, Vec<(i64, i32)>) {
+fn indexes(batches: &[(i64, i64)], max_time_entries: i64) -> Entries {
     let mut builder = IndexBuilder::new(1000, 150, 100, max_time_entries).unwrap();
     let written = Written {
         position: (0..batches.len() as u32).map(|row| 100 * row).collect(),
