@@ -69,3 +69,12 @@ def test_index_entry_of_a_marker_that_ends_nothing(root: Path) -> None:
     assert cleaned(root, log, 5, [(PRODUCER, 1, 2, 1), (PRODUCER, 3, 4, 3)]) == [0, 2, 4]
     entries = read_txn_index((root / NAME / f"{0:020d}.txnindex").read_bytes(), "txnindex")
     assert entries["last_offset"].tolist() == [4]
+
+
+def test_data_and_marker_in_two_segments(root: Path) -> None:
+    """C-33, C-37: the marker in the second segment ends what the first one holds, so it does not begin to wait."""
+    logs = {0: data(0, b"a"), 1: marker(1, commit=True) + keyed_batch(2, [("b", "1")]), 3: keyed_batch(3, [("b", "2")])}
+    make_log_dir(root, {NAME: Partition({**logs, 4: b""})})
+    clean_all(root, NOW)
+    markers = [batch for batches in read_segments(root / NAME).values() for batch in batches if batch.header.is_control]
+    assert [batch.header.delete_horizon_ms for batch in markers] == [None]

@@ -122,7 +122,7 @@ RETENTION = (
         TRANSACTION,
         "[producer in seen for producer in ids]",
         "[False for producer in ids]",
-        ("tests/policy/test_transaction.py::test_like_a_loop",),
+        ("tests/cleaner/test_transactions.py::test_data_and_marker_in_two_segments",),
     ),
     Mutant(
         "any-marker-ends-any-data",
