@@ -10,7 +10,7 @@ KAFKA_LIBS ?= .cache/kafka
 export KAFKA_LIBS
 KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/dev/null) Cargo.toml Cargo.lock $(wildcard kernel/*/Cargo.toml) kernel/Cargo.toml
 
-.PHONY: help setup demo test test-all check bench fuzz format clean
+.PHONY: help setup demo test test-all mutants check bench fuzz format clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ test-all: setup ## and the long ones: crash matrix, long differential runs, hund
 
 bench: setup ## speed against Kafka's own cleaner and cp, in one run
 	$(BIN)/python -m pytest -q -s tests/bench -m "bench" -o addopts=
+
+mutants: setup ## wrong rules, planted one by one: each must turn a test red; a minute
+	$(BIN)/python -m tests.mutants.run --kernel
 
 fuzz: ## hostile bytes for the kernel's decoder, one minute (nightly toolchain, cargo-fuzz)
 	cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked

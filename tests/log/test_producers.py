@@ -266,6 +266,7 @@ def end(base: int, producer: int, *, commit: bool = True, epoch: int = 0) -> byt
         pytest.param({0: txn(0, 1) + end(1, 1) + txn(2, 1)}, 3, 2, id="the next one"),
         pytest.param({0: txn(0, 1) + txn(1, 2) + end(2, 1)}, 3, 1, id="another's marker ends another's"),
         pytest.param({0: txn(0, 1) + txn(1, 2), 2: end(2, 1)}, 3, 1, id="over two segments"),
+        pytest.param({0: txn(0, 2) + txn(1, 1)}, 2, 0, id="of several open ones the oldest"),
         pytest.param({0: txn(0, 1) + end(1, 1, epoch=1)}, 2, None, id="transaction version 2: a marker of a new epoch"),
         pytest.param({0: txn(0, 1) + txn(1, 1, epoch=1)}, 2, 0, id="a new epoch leaves it open, from where it began"),
         pytest.param({0: txn(0, 1), 1: txn(1, 2), 2: b""}, 1, 0, id="only what is below counts"),

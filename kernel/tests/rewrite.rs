@@ -1,0 +1,91 @@
+//! The header of a rebuilt batch: what stays, what is computed anew.
+
+use cleanerd_kernel::codec;
+use cleanerd_kernel::header::{HAS_DELETE_HORIZON, HEADER_BYTES, Header, seal};
+use cleanerd_kernel::rewrite::{ACTION_REBUILD, ACTION_SET_HORIZON, Request, rewrite_chunk};
+use cleanerd_kernel::varint::{write_varint, write_varlong};
+
+const HORIZON: i64 = 99_000;
+
+/// A batch at offset 500 with a record for each timestamp, keys only; its base timestamp and attributes as given.
+fn batch(timestamps: &[i64], base_timestamp: i64, attributes: i16) -> Vec<u8> {
+    let mut log = vec![0; HEADER_BYTES];
+    for (delta, timestamp) in timestamps.iter().enumerate() {
+        let mut body = vec![0];
+        write_varlong(&mut body, timestamp - base_timestamp);
+        write_varint(&mut body, delta as i32);
+        write_varint(&mut body, 1);
+        body.push(b'a' + delta as u8);
+        write_varint(&mut body, -1);
+        write_varint(&mut body, 0);
+        write_varint(&mut log, body.len() as i32);
+        log.extend_from_slice(&body);
+    }
+    let header = Header {
+        base_offset: 500,
+        size: 0,
+        leader_epoch: 4,
+        magic: 2,
+        crc: 0,
+        attributes: attributes | i16::from(codec::NONE),
+        last_offset_delta: timestamps.len() as i32 - 1,
+        base_timestamp,
+        max_timestamp: timestamps.iter().copied().max().unwrap(),
+        producer_id: -1,
+        producer_epoch: -1,
+        base_sequence: -1,
+        record_count: timestamps.len() as i32,
+    };
+    seal(&header, &mut log, 0).unwrap();
+    log
+}
+
+fn long(data: &[u8], at: usize) -> i64 {
+    i64::from_be_bytes(*data[at..].first_chunk().unwrap())
+}
+
+fn attributes(data: &[u8]) -> i16 {
+    i16::from_be_bytes(*data[21..].first_chunk().unwrap())
+}
+
+fn rebuilt(data: &[u8], keep: u64, action: u8) -> Vec<u8> {
+    let request = Request {
+        data,
+        position: 0,
+        keep_bits: &[keep],
+        first_bit: 0,
+        actions: &[action],
+        delete_horizon: HORIZON,
+        convert_legacy: true,
+        verify_crc: true,
+        max_unpacked: 1 << 20,
+    };
+    rewrite_chunk(&request).unwrap().data
+}
+
+/// C-52: base offset and last offset stay although the first and the last record go, and so do the offset deltas.
+#[test]
+fn the_base_offset_does_not_move() {
+    let data = rebuilt(&batch(&[10, 20, 30, 40], 10, 0), 0b0100, ACTION_REBUILD);
+    assert_eq!(long(&data, 0), 500);
+    assert_eq!(data[23..27], 3i32.to_be_bytes());
+    // Length, attributes, timestamp delta 0, offset delta 2.
+    assert_eq!(data[HEADER_BYTES + 1..HEADER_BYTES + 4], [0, 0, 4]);
+}
+
+/// C-49: the horizon that a batch has is never moved; one without gets that of this cleaning.
+#[test]
+fn a_horizon_is_set_once() {
+    for (source, horizon) in [(batch(&[10, 20], 10, 0), HORIZON), (batch(&[10, 20], 700, HAS_DELETE_HORIZON), 700)] {
+        let data = rebuilt(&source, 0b10, ACTION_REBUILD | ACTION_SET_HORIZON);
+        assert_eq!(long(&data, 27), horizon);
+        assert_ne!(attributes(&data) & HAS_DELETE_HORIZON, 0);
+    }
+}
+
+/// C-52: with create time it is computed from what is left, wherever the largest was.
+#[test]
+fn the_max_timestamp_is_that_of_the_survivors() {
+    let data = rebuilt(&batch(&[10, 40, 30], 10, 0), 0b101, ACTION_REBUILD);
+    assert_eq!(long(&data, 35), 30);
+}

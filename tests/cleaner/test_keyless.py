@@ -1,0 +1,37 @@
+"""Records without a key: they go wherever they are cleaned, and no other record makes them go or stay."""
+
+from __future__ import annotations
+
+from cleanerd.cleaner.survey import Wishes
+from tests.cleaner.driver import NAME, clean, clean_all, scratch
+from tests.support.log_dirs import Partition, make_log_dir, read_segments
+from tests.support.logs import BASE_TIMESTAMP_MS, keyed_batch
+
+NOW = BASE_TIMESTAMP_MS + 1000
+
+
+def test_in_the_clean_part() -> None:
+    """C-20, C-45: none is in the index, so none would be newer; they go all the same, in the clean part too."""
+    logs = {
+        0: keyed_batch(0, [("a", "1"), (None, "2"), ("", "3")]),
+        3: keyed_batch(3, [("b", "1"), (None, "2")]),
+        5: b"",
+    }
+    with scratch() as path:
+        make_log_dir(path / "logs", {NAME: Partition(logs, cleaner_offset=3)})
+        result = clean(path / "logs", Wishes(now_ms=NOW, force=True))
+        stay = [
+            r.offset for batches in read_segments(path / "logs" / NAME).values() for b in batches for r in b.records
+        ]
+    assert result.first_dirty_offset == 3
+    assert stay == [0, 2, 3]
+    assert (result.dropped.keyless, result.dropped.superseded) == (2, 0)
+
+
+def test_in_the_dirty_part() -> None:
+    """C-20: what goes is counted as keyless, not as superseded by the next one without a key; "" is a key."""
+    with scratch() as path:
+        logs = {0: keyed_batch(0, [(None, "1"), ("", "2"), (None, "3")]), 3: b""}
+        make_log_dir(path / "logs", {NAME: Partition(logs)})
+        dropped = clean_all(path / "logs", NOW).dropped
+    assert (dropped.keyless, dropped.superseded) == (2, 0)

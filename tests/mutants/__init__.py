@@ -1,0 +1,1 @@
+"""Planted wrong rules, and the tests that must notice each of them."""

@@ -1,0 +1,60 @@
+"""Mistakes in the kernel, judged by ``cargo test``."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+REWRITE = "kernel/src/rewrite.rs"
+SEGMENT_INDEX = "kernel/src/segment_index.rs"
+
+KERNEL = (
+    Mutant(
+        "base-offset-from-the-first-survivor",
+        "C-52",
+        REWRITE,
+        "record_count: i32::try_from(self.count).unwrap_or(i32::MAX), // no more than there were\n",
+        "base_offset: self.source.base_offset + i64::from(self.source.record_count) - self.count as i64,\n"
+        "            record_count: i32::try_from(self.count).unwrap_or(i32::MAX),\n",
+        ("kernel/tests/rewrite.rs::the_base_offset_does_not_move",),
+    ),
+    Mutant(
+        "horizon-moved-by-the-rewrite",
+        "C-49",
+        REWRITE,
+        "header.delete_horizon().unwrap_or(horizon)",
+        "if set { horizon } else { header.delete_horizon().unwrap_or(horizon) }",
+        ("kernel/tests/rewrite.rs::a_horizon_is_set_once",),
+    ),
+    Mutant(
+        "max-timestamp-of-records-that-went",
+        "C-52",
+        REWRITE,
+        "if append_time { self.source.max_timestamp } else { self.max_timestamp }",
+        "if append_time { self.max_timestamp } else { self.source.max_timestamp }",
+        ("kernel/tests/rewrite.rs::the_max_timestamp_is_that_of_the_survivors",),
+    ),
+    Mutant(
+        "index-entry-at-batch-end",
+        "F-6",
+        SEGMENT_INDEX,
+        "&(self.position as i32).to_be_bytes()",
+        "&(self.position as i32 + size as i32).to_be_bytes()",
+        ("kernel/tests/segment_index.rs::an_entry_names_where_its_batch_begins",),
+    ),
+    Mutant(
+        "time-entry-of-the-latest-batch",
+        "F-7",
+        SEGMENT_INDEX,
+        "if max_timestamp > self.max_timestamp {",
+        "if max_timestamp >= self.max_timestamp {",
+        ("kernel/tests/segment_index.rs::the_earliest_batch_with_the_largest_timestamp",),
+    ),
+    Mutant(
+        "older-record-wins",
+        "C-20",
+        "kernel/src/offset_map.rs",
+        "if *word & ORDINAL_MASK < stored {",
+        "if *word & ORDINAL_MASK > stored {",
+        ("kernel/tests/offset_map.rs::like_a_hash_map",),
+    ),
+)

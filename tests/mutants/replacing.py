@@ -1,0 +1,94 @@
+"""Mistakes in the replacement: order, barriers, recovery, the checkpoint (``apply/``, ``format/``)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+SWAP = "cleanerd/apply/swap.py"
+RECOVER = "cleanerd/apply/recover.py"
+STEPS = "tests/apply/test_swap.py::test_steps_and_barriers_in_their_order"
+
+REPLACING = (
+    Mutant(
+        "log-moved-first",
+        "S-31",
+        SWAP,
+        '("timeindex", "index", "txnindex", "log")',
+        '("log", "timeindex", "index", "txnindex")',
+        (STEPS,),
+    ),
+    Mutant(
+        "no-barrier-after-the-commit-point",
+        "S-34",
+        SWAP,
+        "swap_name(group.base, kind))\n    files.fsync_directory()\n    complete_group(",
+        "swap_name(group.base, kind))\n    complete_group(",
+        (STEPS,),
+    ),
+    Mutant(
+        "lock-not-looked-at",
+        "S-33",
+        SWAP,
+        "    lock.check()  # S-33\n",
+        "",
+        ("tests/apply/test_swap.py::test_the_lock_is_looked_at_before_the_commit_point",),
+    ),
+    Mutant(
+        "sources-retired-without-a-barrier",
+        "S-35",
+        SWAP,
+        "files.rename(name, name + DELETED_SUFFIX)\n        files.fsync_directory()\n",
+        "files.rename(name, name + DELETED_SUFFIX)\n",
+        (STEPS,),
+    ),
+    Mutant(
+        "newest-snapshot-retired",
+        "S-45",
+        SWAP,
+        "base not in {group.base, newest_snapshot}",
+        "base not in {group.base}",
+        ("tests/apply/test_swap.py::test_the_snapshot_of_the_first_source_and_the_newest_one_stay",),
+    ),
+    Mutant(
+        "undone-log-first",
+        "C-16",
+        RECOVER,
+        '        [swap_name(group.base, kind) for kind in kinds if kind != "log"],\n'
+        '        [swap_name(group.base, "log")],\n',
+        '        [swap_name(group.base, "log")],\n'
+        '        [swap_name(group.base, kind) for kind in kinds if kind != "log"],\n',
+        ("tests/apply/test_recover.py::test_a_roll_back_never_leaves_a_lone_index_behind",),
+    ),
+    Mutant(
+        "committed-group-undone",
+        "S-28",
+        RECOVER,
+        "if has_cleaned or (has_swap and not _is_committed(files, group, names)):",
+        "if has_cleaned or has_swap:",
+        ("tests/apply/test_recover.py::test_completed_after_the_commit_point",),
+    ),
+    Mutant(
+        "swaps-alone-always-committed",
+        "S-28",
+        RECOVER,
+        "if has_cleaned or (has_swap and not _is_committed(files, group, names)):",
+        "if has_cleaned:",
+        ("tests/apply/test_recover.py::test_an_incomplete_set_of_swaps_with_all_sources_is_undone",),
+    ),
+    Mutant(
+        "files-of-others-passed-over",
+        "S-21",
+        RECOVER,
+        "foreign = sorted((unfinished - ours) | set(found.foreign))",
+        "foreign = sorted(set(found.foreign))",
+        ("tests/apply/test_recover.py::test_files_of_others_are_reported_and_everything_is_left_alone",),
+    ),
+    Mutant(
+        "checkpoint-lines-of-others-lost",
+        "S-50",
+        "cleanerd/apply/checkpoint.py",
+        "merged = {**entries, **offsets}",
+        "merged = {**offsets}",
+        ("tests/apply/test_checkpoint.py::test_merged_with_the_lines_of_others",),
+    ),
+)

@@ -1,0 +1,191 @@
+"""Plant each mistake in a private copy and see the named tests turn red: ``python -m tests.mutants.run [NAME...]``.
+
+The working tree is never touched. First the named tests run without any mistake, for a test that is red anyway
+notices nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.mutants.mutant import ROOT, Mutant
+from tests.mutants.table import MUTANTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TIMEOUT_SECONDS = 240
+PYTEST_FAILED = 1
+CARGO_CACHE = ROOT / ".cache" / "mutants"
+PYTEST_RED = re.compile(r"^(?:FAILED|ERROR) (\S+?::\w+)", re.MULTILINE)
+CARGO_RED = re.compile(r"^test (\S+) \.\.\. FAILED", re.MULTILINE)
+
+Judge = Callable[[Sequence[str]], tuple[set[str], str]]
+"""Runs tests in the copy: the red ones, and what was printed. Raises JudgeError when they could not run."""
+
+
+class JudgeError(Exception):
+    """The tests did not run to their end: that is no verdict."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Judge the named mutants, or all; 1 when one survives."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants.run", description="Planted wrong rules.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these; all of them by default")
+    parser.add_argument("--kernel", action="store_true", help="those in Rust too (named ones always)")
+    options = parser.parse_args(arguments)
+    unknown = set(options.names) - {mutant.name for mutant in MUTANTS}
+    if unknown:
+        parser.error(f"no such mutant: {', '.join(sorted(unknown))}")
+    if options.names:
+        chosen = [mutant for mutant in MUTANTS if mutant.name in options.names]
+    else:
+        chosen = [mutant for mutant in MUTANTS if options.kernel or not mutant.is_kernel]
+    python = [mutant for mutant in chosen if not mutant.is_kernel]
+    kernel = [mutant for mutant in chosen if mutant.is_kernel]
+    verdicts: list[bool] = []
+    if python:
+        with python_copy() as copy:
+            verdicts += judged(python, copy, lambda tests: pytest_run(copy, tests))
+    if kernel:
+        with kernel_copy() as copy:
+            verdicts += judged(kernel, copy, lambda tests: cargo_run(copy, tests))
+    say(f"{sum(verdicts)} passed, {len(verdicts) - sum(verdicts)} failed")
+    return 0 if all(verdicts) else 1
+
+
+def say(text: str) -> None:
+    """A line, at once: a run takes a minute."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def judged(mutants: Sequence[Mutant], copy: Path, judge: Judge) -> Iterator[bool]:
+    """Whether each was killed; one line each."""
+    tests = sorted({test for mutant in mutants for test in mutant.tests})
+    try:
+        red, output = judge(tests)
+    except JudgeError as error:
+        sys.exit(f"{error}\nthe tests do not run without any mistake")
+    if red:
+        sys.exit(f"{output}\nred without any mistake: {', '.join(sorted(red))}")
+    for mutant in mutants:
+        started = time.monotonic()
+        verdict = verdict_on(mutant, copy, judge)
+        seconds = time.monotonic() - started
+        say(f"{verdict:<9} {mutant.name:<44} {mutant.rule:<7} {seconds:5.1f} s")
+        yield verdict == "killed"
+
+
+def verdict_on(mutant: Mutant, copy: Path, judge: Judge) -> str:
+    """``killed`` when every named test is red, ``SURVIVED`` when one is green, ``BROKEN`` without a verdict."""
+    file = copy / mutant.file
+    right = file.read_text()
+    file.write_text(mutant.applied(right))
+    try:
+        red, _ = judge(mutant.tests)
+    except JudgeError as error:
+        say(f"no verdict on {mutant.name}:\n{error}")
+        return "BROKEN"
+    finally:
+        file.write_text(right)
+    green = sorted(set(mutant.tests) - red)
+    if green:
+        say(f"still green with {mutant.name}: {', '.join(green)}")
+    return "SURVIVED" if green else "killed"
+
+
+def pytest_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
+    """Raises JudgeError for anything but green and red tests."""
+    # No bytecode: a mistake of the same length within one second would go unseen.
+    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    code, output = run([sys.executable, "-m", "pytest", "-q", "--tb=no", *tests], copy, environment)
+    if code not in {0, PYTEST_FAILED}:
+        raise JudgeError(output)
+    return set(PYTEST_RED.findall(output)), output
+
+
+def cargo_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
+    """Raises JudgeError when the kernel does not compile."""
+    names = {test.rpartition("::")[2]: test for test in tests}
+    targets = sorted({Path(test.partition("::")[0]).stem for test in tests})
+    selected = [part for target in targets for part in ("--test", target)]
+    command = ["cargo", "test", "--locked", "--no-fail-fast", "-p", "cleanerd-kernel", *selected]
+    environment = os.environ | {"CARGO_TARGET_DIR": str(CARGO_CACHE / "target"), "PROPTEST_FAILURE_PERSISTENCE": "off"}
+    code, output = run([*command, "--", "--exact", *names], copy, environment)
+    red = {names[name] for name in CARGO_RED.findall(output)}
+    if code != 0 and not red:
+        raise JudgeError(output)
+    return red, output
+
+
+def run(command: Sequence[str], directory: Path, environment: dict[str, str]) -> tuple[int, str]:
+    """Exit code and all output.
+
+    Raises:
+        JudgeError: it takes too long.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise JudgeError(f"no end after {TIMEOUT_SECONDS} s: {' '.join(command)}") from error
+    return done.returncode, done.stdout
+
+
+@contextmanager
+def python_copy() -> Iterator[Path]:
+    """The package with its kernel, and the tests."""
+    with tempfile.TemporaryDirectory(prefix="cleanerd-mutants-") as name:
+        copy = Path(name)
+        copy_of(("cleanerd", "tests", "pyproject.toml"), copy)
+        for other in ROOT.iterdir():  # documents, configuration and jars, for tests that look at them
+            if not (copy / other.name).exists() and other.name not in {".git", ".hypothesis"}:
+                (copy / other.name).symlink_to(other)
+        yield copy
+
+
+@contextmanager
+def kernel_copy() -> Iterator[Path]:
+    """The workspace of cargo, always in one place: what was compiled for it serves again."""
+    copy = CARGO_CACHE / "tree"
+    shutil.rmtree(copy, ignore_errors=True)
+    copy.mkdir(parents=True)
+    try:
+        copy_of(("Cargo.toml", "Cargo.lock", "kernel"), copy)
+        yield copy
+    finally:
+        shutil.rmtree(copy)
+
+
+def copy_of(names: Iterable[str], copy: Path) -> None:
+    """Fresh files, times included: cargo must not take those of the last run for what it has compiled."""
+    for name in names:
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "target", "fuzz")
+            shutil.copytree(ROOT / name, copy / name, ignore=ignored, copy_function=shutil.copyfile)
+        else:
+            shutil.copyfile(ROOT / name, copy / name)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,10 @@
+"""All planted mistakes."""
+
+from __future__ import annotations
+
+from tests.mutants.cleaning import CLEANING
+from tests.mutants.kernel import KERNEL
+from tests.mutants.replacing import REPLACING
+from tests.mutants.retention import RETENTION
+
+MUTANTS = (*RETENTION, *CLEANING, *REPLACING, *KERNEL)
