@@ -1,7 +1,8 @@
 """Several threads read one partition: parts of a segment go out to workers, what they made of them comes back in order.
 
 The kernel works without the interpreter's lock, so workers read, unpack and hash (or rewrite) side by side; whoever
-iterates is the one owner of everything that has an order: the offset map, the output file (kernel.md section 5).
+iterates is the one owner of everything that has an order: the offset map, the output file (kernel.md section 5). While
+the owner has nothing to take it works on a part too: as many threads as were asked for, and none of them waits.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import queue
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -25,7 +26,6 @@ from cleanerd.log.small_file import read_small_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
-    from concurrent.futures import Future
     from types import TracebackType
 
     from numpy.typing import NDArray
@@ -46,16 +46,16 @@ class Part:
 
 
 class ReaderPool:
-    """Readers of one partition directory, one a worker. With one worker there are no threads at all."""
+    """Readers of one partition directory, one a worker. Whoever iterates is one too: a single one needs no threads."""
 
     def __init__(self, path: str, *, workers: int, chunk_bytes: int) -> None:
         self.path = path
         self.workers = workers
         self.chunk_bytes = chunk_bytes
         self.reader = SegmentReader.open(path, chunk_bytes=chunk_bytes)
-        self._executor = ThreadPoolExecutor(workers, "cleanerd-reader") if workers > 1 else None
+        self._executor = ThreadPoolExecutor(workers - 1, "cleanerd-reader") if workers > 1 else None
         self._idle: queue.SimpleQueue[SegmentReader] = queue.SimpleQueue()
-        for _ in range(workers if workers > 1 else 0):
+        for _ in range(workers - 1):
             self._idle.put(SegmentReader.open(path, chunk_bytes=chunk_bytes))
 
     def __enter__(self) -> Self:
@@ -121,27 +121,57 @@ class ReaderPool:
         parts: Sequence[Part],
         call_of: Callable[[int], Callable[[NDArray[np.uint8], int], T]],
     ) -> Generator[list[T], None, None]:
-        waiting: deque[Future[list[T]]] = deque()
+        waiting: deque[tuple[_Job[T], Future[list[T]]]] = deque()
         numbers = iter(range(len(parts)))
         try:
             while True:
                 for number in numbers:
-                    waiting.append(executor.submit(self._work, segment, parts[number], call_of(number)))
+                    job = _Job(segment, parts[number], call_of(number))
+                    waiting.append((job, executor.submit(self._work, job)))
                     if len(waiting) >= self.workers + AHEAD:
                         break
                 if not waiting:
                     return
-                yield waiting.popleft().result()
+                while not waiting[0][1].done() and (row := _not_begun(waiting)) is not None:
+                    job = waiting[row][0]
+                    waiting[row] = (job, job.done_by(self.reader))
+                yield waiting.popleft()[1].result()
         finally:
-            for future in waiting:
+            for _, future in waiting:
                 future.cancel()
 
-    def _work(self, segment: Segment, part: Part, call: Callable[[NDArray[np.uint8], int], T]) -> list[T]:
+    def _work(self, job: _Job[T]) -> list[T]:
         reader = self._idle.get()
         try:
-            return list(reader.chunks(_until(segment, part.end), call, start=part.start))
+            return job.run(reader)
         finally:
             self._idle.put(reader)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job(Generic[T]):
+    """A part, and what is to be called with its chunks."""
+
+    segment: Segment
+    part: Part
+    call: Callable[[NDArray[np.uint8], int], T]
+
+    def run(self, reader: SegmentReader) -> list[T]:
+        return list(reader.chunks(_until(self.segment, self.part.end), self.call, start=self.part.start))
+
+    def done_by(self, reader: SegmentReader) -> Future[list[T]]:
+        """Run it now; damage is told when it is this part's turn."""
+        future: Future[list[T]] = Future()
+        try:
+            future.set_result(self.run(reader))
+        except CleanerdError as error:
+            future.set_exception(error)
+        return future
+
+
+def _not_begun(waiting: Sequence[tuple[_Job[T], Future[list[T]]]]) -> int | None:
+    """The first that no thread has begun; from now on none will."""
+    return next((row for row, (_, future) in enumerate(waiting) if not future.done() and future.cancel()), None)
 
 
 def index_entries(path: str, segment: Segment) -> NDArray[np.void]:

@@ -59,38 +59,30 @@ def test_two_threads_in_one_partition(tmp_path: Path) -> None:
     held = len(idle) >= IDLE_ROUNDS
     result = _summary(idle if held else rounds)
     _save({**result, "rounds": len(rounds), "idle_rounds": len(idle)})
-    sys.stdout.write(
-        f"\n\none thread -> two, {log.log_bytes / 2**20:.0f} MiB, seconds on the wall, best of each:\n"
-        + "\n".join(
-            f"  {name:8}" + ", ".join(f"{title} {value}" for title, value in best.items())
-            for name, best in result.items()
-        )
-        + (
-            "\n"
-            if held
-            else f"\n  too busy a machine: {len(idle)} of {len(rounds)} rounds had two cores, nothing is asserted\n"
-        )
-    )
+    lines = [
+        f"one thread -> two, {log.log_bytes / 2**20:.0f} MiB, seconds on the wall, best of each:",
+        *(f"  {name:8}{best['one']:8.3f} ->{best['two']:7.3f}{best['gain']:7.2f}x" for name, best in result.items()),
+        f"  {len(idle)} of {len(rounds)} rounds had two cores to themselves"
+        + ("" if held else ": nothing is asserted"),
+    ]
+    sys.stdout.write("\n\n" + "\n".join(lines) + "\n")
     if held:
         assert result["kernel"]["gain"] >= LEAST_GAIN, result
 
 
 def _summary(rounds: list[Round]) -> dict[str, dict[str, float]]:
     """Best times of one and two threads: by phase, of the three together, and of the whole process."""
-    ways = {
-        **{name: lambda each, name=name: each.seconds[name] for name in ("index", "decide", "rewrite")},
-        "kernel": lambda each: each.kernel_seconds,
-        "whole": lambda each: each.wall_seconds,
-    }
-    bests = {name: [min(map(way, side)) for side in _sides(rounds)] for name, way in ways.items()}
+    names = ("index", "decide", "rewrite", "kernel", "whole")
+    ones, twos = ([_times(clean) for clean in side] for side in zip(*((e.one, e.two) for e in rounds), strict=True))
+    bests = {name: (min(each[name] for each in ones), min(each[name] for each in twos)) for name in names}
     return {
         name: {"one": round(one, 4), "two": round(two, 4), "gain": round(one / two, 2)}
         for name, (one, two) in bests.items()
     }
 
 
-def _sides(rounds: list[Round]) -> tuple[list[TimedClean], list[TimedClean]]:
-    return [each.one for each in rounds], [each.two for each in rounds]
+def _times(clean: TimedClean) -> dict[str, float]:
+    return {**clean.seconds, "kernel": clean.kernel_seconds, "whole": clean.wall_seconds}
 
 
 def _save(result: dict[str, object]) -> None:

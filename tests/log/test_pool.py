@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +20,8 @@ from tests.support.logs import keyed_batch
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from cleanerd.log.segment import Segment
 
@@ -50,6 +53,27 @@ def test_results_come_in_file_order(partition: tuple[str, Segment], workers: int
         assert len(parts) == 1 if workers == 1 else len(parts) > 3
         assert [part.start for part in parts[1:]] == [part.end for part in parts[:-1]]
         assert _offsets(pool, segment, parts) == list(range(BATCHES))
+
+
+def test_owner_works_while_it_waits(partition: tuple[str, Segment]) -> None:
+    """kernel.md section 5: the first part is held up until whoever wants it has done another; the order stays."""
+    path, segment = partition
+    owner_worked = threading.Event()
+    threads = set()
+
+    def call(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
+        threads.add(threading.current_thread())
+        if threading.current_thread() is threading.main_thread():
+            owner_worked.set()
+        else:
+            assert owner_worked.wait(20)
+        return _kernel.scan_headers(data, position)
+
+    with ReaderPool(path, workers=2, chunk_bytes=CHUNK_BYTES) as pool:
+        chunks = pool.chunks(segment, pool.parts(segment), lambda _: call)
+        assert [int(offset) for batches in chunks for offset in batches.base_offset] == list(range(BATCHES))
+    assert owner_worked.is_set()
+    assert len(threads) <= 2, "as many threads as were asked for"
 
 
 def test_wrong_guess_is_made_good(partition: tuple[str, Segment]) -> None:
