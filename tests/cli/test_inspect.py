@@ -3,10 +3,7 @@
 import json
 import shutil
 import struct
-import uuid
-import zlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,43 +11,14 @@ from hypothesis import strategies as st
 
 from cleanerd.cli.inspect import KINDS
 from cleanerd.cli.main import run
+from tests.cli.inspecting import GOLDEN, LOG, RELEASES, SECRETS, Capture, inspected, segment, shown
 from tests.format.worked_examples import F0, F1, A, B, D, E, G
-from tests.support.format_bytes import batch, config, metadata, metadata_batch, record, snapshot, topic
-
-GOLDEN = Path(__file__).parent.parent / "format" / "golden"
-RELEASES = ["kafka-3.9.2", "kafka-4.3.1"]
-LOG = "00000000000000000000.log"
-SECRETS = ["hunter2", "alice", "bob", "ScramLoginModule"]
-
-Capture = pytest.CaptureFixture[str]
+from tests.support.format_bytes import batch, config, metadata, metadata_batch, record, snapshot
 
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     return Path(shutil.copytree(GOLDEN / "kafka-4.3.1", tmp_path / "data"))
-
-
-def inspected(capsys: Capture, path: Path, *options: str, code: int = 0) -> dict[str, Any]:
-    """The JSON object; the exit code is checked."""
-    assert run(["inspect", str(path), "--json", *options]) == code
-    out = capsys.readouterr().out
-    document = json.loads(out)
-    assert isinstance(document, dict)
-    assert next(iter(document)) == "schema"
-    assert document["schema"] == 1
-    return document
-
-
-def shown(capsys: Capture, path: Path, *options: str, code: int = 0) -> str:
-    """The text."""
-    assert run(["inspect", str(path), *options]) == code
-    return capsys.readouterr().out
-
-
-def segment(tmp_path: Path, *batches: bytes, name: str = LOG) -> Path:
-    path = tmp_path / name
-    path.write_bytes(b"".join(batches))
-    return path
 
 
 # ---- everything in a real log directory
@@ -295,143 +263,3 @@ def test_a_later_segment_of_the_metadata_log(capsys: Capture, tmp_path: Path, va
 def test_plain_records_are_no_metadata(capsys: Capture, tmp_path: Path) -> None:
     path = segment(tmp_path, batch(0, [record(0, None, b"\x01"), record(1, None, b"\x02\x03")]))
     assert inspected(capsys, path, "--records")["kind"] == "segment"
-
-
-# ---- directories
-
-
-def test_a_partition(capsys: Capture, log_dir: Path) -> None:
-    document = inspected(capsys, log_dir / "orders-0")
-    assert (document["kind"], document["topic"], document["partition"]) == ("partition", "orders", 0)
-    assert document["topic_id"] == "w6Wfi1PdQ0O_w2e2Xq92wA"
-    assert (document["cleaner_offset"], document["high_watermark"]) == (31, 36)
-    first, second = document["segments"]
-    assert (first["base_offset"], first["batches"], first["records"], first["last_offset"]) == (0, 4, 4, 30)
-    assert (first["codecs"], first["magic"]) == (["none", "zstd"], [2])
-    # The tombstone's batch has a horizon, so its base timestamp says nothing about its records.
-    assert (first["min_timestamp"], first["max_timestamp"]) == (1700000000003, 1700000001000)
-    assert (first["aborted_transactions"], second["aborted_transactions"]) == (None, 2)
-    assert "2023-11-14T22:13:20.003Z" in shown(capsys, log_dir / "orders-0")
-
-
-def test_damage_in_one_segment_does_not_hide_the_others(capsys: Capture, log_dir: Path) -> None:
-    """What is in front of the damage still counts."""
-    path = log_dir / "orders-0" / LOG
-    path.write_bytes(path.read_bytes()[:300])
-    document = inspected(capsys, log_dir / "orders-0", code=5)
-    assert [row["batches"] for row in document["segments"]] == [3, 5]
-    assert "at byte 287" in document["segments"][0]["error"]
-    assert document["error"]["position"] == 287
-
-
-def test_a_damaged_index_shows_in_the_row(capsys: Capture, log_dir: Path) -> None:
-    (log_dir / "orders-0" / "00000000000000000031.timeindex").write_bytes(b"\xff" * 13)
-    document = inspected(capsys, log_dir / "orders-0", code=5)
-    assert "13 bytes are no multiple" in document["segments"][1]["error"]
-    assert document["segments"][1]["batches"] == 5
-
-
-def test_a_partition_with_preallocated_and_empty_segments(capsys: Capture, tmp_path: Path) -> None:
-    """F-1, F-5, F-6/7.2: zero tails and files of 0 bytes are normal."""
-    directory = tmp_path / "t-0"
-    directory.mkdir()
-    segment(directory, A, bytes(3000))
-    segment(directory, struct.pack(">ii", 2, 96), bytes(8000), name="00000000000000000000.index")
-    segment(directory, name="00000000000000000103.log")
-    segment(directory, F1, G, name="00000000000000000104.log.swap")
-    document = inspected(capsys, directory)
-    assert [(row["batches"], row["records"]) for row in document["segments"]] == [(1, 3), (0, 0)]
-    assert document["segments"][0]["zero_tail_bytes"] == 3000
-    assert document["segments"][0]["offset_index_entries"] == 1
-    assert document["files_in_transit"] == ["00000000000000000104.log.swap"]
-
-
-def test_bounds_of_a_partition(capsys: Capture, log_dir: Path) -> None:
-    """Segments that can hold an offset of the range; the last one has no known end."""
-    bases = [(["--to-offset", "30"], [0]), (["--from-offset", "31"], [31]), (["--from-offset", "30"], [0, 31])]
-    for options, expected in bases:
-        document = inspected(capsys, log_dir / "orders-0", *options)
-        assert [row["base_offset"] for row in document["segments"]] == expected
-    assert inspected(capsys, log_dir / "orders-0", "--from-offset", "9999")["segments"][0]["base_offset"] == 31
-    assert inspected(capsys, log_dir / "orders-0", "--limit", "1")["segments_omitted"] == 1
-
-
-def test_old_messages_in_a_partition(capsys: Capture, tmp_path: Path) -> None:
-    """The lowest and highest magic of a segment are in its row."""
-    directory = tmp_path / "t-0"
-    directory.mkdir()
-    segment(directory, F0, G, batch(63, [record(0, b"k", b"v")]))
-    assert inspected(capsys, directory)["segments"][0]["magic"] == [0, 1, 2]
-
-
-def test_a_log_directory(capsys: Capture, log_dir: Path) -> None:
-    (log_dir / "gone-0.65170b1fe958483ca6d1cf6cf7159257-delete").mkdir()
-    document = inspected(capsys, log_dir)
-    assert (document["kind"], document["node_id"], document["clean_shutdown"]) == ("log directory", 1, True)
-    (row,) = document["partitions"]
-    assert (row["name"], row["segments"], row["size_bytes"], row["cleaner_offset"]) == ("orders-0", 2, 754, 31)
-    assert document["other_directories"] == [
-        "__cluster_metadata-0",
-        "gone-0.65170b1fe958483ca6d1cf6cf7159257-delete",
-    ]
-
-
-def test_a_damaged_partition_does_not_hide_the_others(capsys: Capture, log_dir: Path) -> None:
-    (log_dir / "broken-0").mkdir()
-    document = inspected(capsys, log_dir, code=5)
-    assert [row["segments"] for row in document["partitions"]] == [None, 2]
-    assert "holds no segment" in document["partitions"][0]["error"]
-
-
-def test_the_metadata_directory(capsys: Capture, log_dir: Path) -> None:
-    """The state of the cluster: topics by name with their log settings."""
-    document = inspected(capsys, log_dir / "__cluster_metadata-0")
-    assert document["kind"] == "cluster metadata"
-    assert [row["topic"] for row in document["topics"]][:2] == ["__transaction_state", "again"]
-    assert document["topics"][1]["configs"] == {"cleanup.policy": "delete"}
-    assert document["broker_configs"] == {"1": {"log.cleaner.min.compaction.lag.ms": "33"}}
-
-
-# ---- our own files, and what is no broker's file
-
-
-def test_staged_plan(capsys: Capture, tmp_path: Path) -> None:
-    """formats.md 2: the manifest as facts and tables, the journal as lines, the directory as segments."""
-    directory = tmp_path / "20260101t000000-0123abcd"
-    directory.mkdir()
-    manifest = {
-        "format": 1,
-        "created_ms": 1700000000000,
-        "groups": [{"base": 0, "end": 9, "files": {"log": {"bytes": 5}}}],
-    }
-    (directory / "manifest.json").write_text(json.dumps(manifest))
-    (directory / "journal").write_bytes(b"begin x 0 9 %08x\nbegin x 9 1" % zlib.crc32(b"begin x 0 9"))
-    segment(directory, A)
-    assert inspected(capsys, directory / "manifest.json")["groups"][0]["files"] == {"log": {"bytes": 5}}
-    assert "2023-11-14T22:13:20.000Z" in shown(capsys, directory / "manifest.json")
-    assert inspected(capsys, directory / "journal")["lines"] == [
-        {"line": "begin x 0 9", "whole": True},
-        {"line": "11 bytes", "whole": False},
-    ]
-    assert inspected(capsys, directory)["kind"] == "directory of segments"
-
-
-def test_names_that_say_nothing(capsys: Capture, tmp_path: Path) -> None:
-    """Bad usage, with the way out; ``--as`` is that way."""
-    path = segment(tmp_path, A, name="mystery.bin")
-    assert run(["inspect", str(path)]) == 2
-    assert "--as KIND" in capsys.readouterr().err
-    assert inspected(capsys, path, "--as", "segment")["batch_count"] == 1
-    (tmp_path / "empty").mkdir()
-    assert run(["inspect", str(tmp_path / "empty")]) == 2
-    assert run(["inspect", str(tmp_path), "--as", "segment"]) == 2
-    assert run(["inspect", str(tmp_path / "missing")]) == 2
-
-
-def test_metadata_snapshot(capsys: Capture, tmp_path: Path) -> None:
-    path = segment(
-        tmp_path, snapshot(topic("t", uuid.UUID(int=5))), name="00000000000000000001-0000000001.checkpoint.part"
-    )
-    document = inspected(capsys, path, "--records")
-    assert [row["type"] for row in document["records"]] == ["SNAPSHOT_HEADER", "TopicRecord", "SNAPSHOT_FOOTER"]
-    assert document["records"][1]["fields"] == {"name": "t", "topic_id": "AAAAAAAAAAAAAAAAAAAABQ"}
