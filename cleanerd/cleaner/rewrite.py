@@ -92,7 +92,7 @@ class _Target:
             return
         self.oversized += int(np.count_nonzero(written.size[rebuilt] > self._max_message_bytes))
         self._output.write(written.data)
-        self.crc = _kernel.crc32c(written.data, self.crc)
+        self.crc = _kernel.crc32c_of_batches(written.data, self.crc)
         self.index.append(written)
         self.batches += len(written)
         self.records += int(written.record_count.sum())

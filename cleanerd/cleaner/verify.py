@@ -71,7 +71,7 @@ class _Seen:
         if (batches.magic < 2).any():
             # How many messages a wrapper holds, and from which offset on, shows only when it is unpacked.
             batches = _kernel.decode_chunk(data, position, max_unpacked=self._max_unpacked_bytes).batches
-        self.crc = _kernel.crc32c(data[: batches.consumed], self.crc)
+        self.crc = _kernel.crc32c_of_batches(data[: batches.consumed], self.crc)
         return batches
 
     def take(self, batches: _kernel.Batches) -> None:

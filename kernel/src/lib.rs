@@ -9,6 +9,7 @@ pub mod codec;
 pub mod control;
 pub mod decode;
 pub mod error;
+pub mod file_crc;
 pub mod header;
 pub mod legacy;
 pub mod offset_map;

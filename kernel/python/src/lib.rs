@@ -131,6 +131,14 @@ fn crc32c(py: Python<'_>, data: PyReadonlyArray1<'_, u8>, seed: i64) -> PyResult
 }
 
 #[pyfunction]
+#[pyo3(signature = (data, seed=0))]
+fn crc32c_of_batches(py: Python<'_>, data: PyReadonlyArray1<'_, u8>, seed: i64) -> PyResult<u32> {
+    let seed = u32::try_from(seed).map_err(|_| PyValueError::new_err("seed is not a CRC-32C"))?;
+    let data = data.as_slice()?;
+    run(py, || Ok(cleanerd_kernel::file_crc::crc32c_of_batches(data, seed)))
+}
+
+#[pyfunction]
 fn compress(py: Python<'_>, codec: i64, data: Bound<'_, PyBytes>) -> PyResult<Py<PyBytes>> {
     let data = data.as_bytes();
     let packed = run(py, || codec::compress(codec, data))?;
@@ -185,6 +193,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(fill_by_batch, module)?)?;
     module.add_function(wrap_pyfunction!(store_bits, module)?)?;
     module.add_function(wrap_pyfunction!(crc32c, module)?)?;
+    module.add_function(wrap_pyfunction!(crc32c_of_batches, module)?)?;
     module.add_function(wrap_pyfunction!(compress, module)?)?;
     module.add_function(wrap_pyfunction!(decompress, module)?)?;
     module.add_function(wrap_pyfunction!(build_info, module)?)?;

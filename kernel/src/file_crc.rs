@@ -1,0 +1,159 @@
+//! The CRC-32C of a file from the checksums that its batches carry.
+//!
+//! `crc(A + B)` is `crc(A) * x^(8 * len(B)) + crc(B)` over GF(2), modulo the polynomial. So bytes that a batch's own CRC covers,
+//! checked a moment ago, need not be read once more: one multiplication takes their place.
+
+use crate::crc32c;
+use crate::header::{CRC_START, FRAME_BYTES, MAGIC_END, array, read_frame};
+
+/// Castagnoli's polynomial, the bits in the order in which the CRC has them: x^0 is the uppermost.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+const ONE: u32 = 1 << 31;
+
+/// Below this many bytes reading them again costs less than the multiplication.
+const WORTH_BYTES: usize = 1024;
+
+/// Powers that are remembered: a log has few sizes of batches.
+const REMEMBERED: usize = 256;
+
+const fn multiply(a: u32, mut b: u32) -> u32 {
+    let mut product = 0;
+    let mut bit = ONE;
+    while bit != 0 {
+        // All ones where the bit is set: nothing here can be foreseen, so nothing branches.
+        product ^= b & 0u32.wrapping_sub((a & bit != 0) as u32);
+        b = b >> 1 ^ POLYNOMIAL & 0u32.wrapping_sub(b & 1);
+        bit >>= 1;
+    }
+    product
+}
+
+/// `x^(8 * 2^k)`.
+const POWERS: [u32; 32] = {
+    let mut powers = [ONE >> 8; 32];
+    let mut k = 1;
+    while k < powers.len() {
+        powers[k] = multiply(powers[k - 1], powers[k - 1]);
+        k += 1;
+    }
+    powers
+};
+
+/// `x^(8 * bytes)`.
+fn power(bytes: u32) -> u32 {
+    POWERS
+        .iter()
+        .enumerate()
+        .filter(|(k, _)| bytes >> k & 1 == 1)
+        .fold(ONE, |product, (_, &factor)| multiply(product, factor))
+}
+
+struct Shift {
+    /// (bytes, power); no batch is empty, so 0 is no entry.
+    remembered: [(u32, u32); REMEMBERED],
+}
+
+impl Shift {
+    /// The CRC of bytes with `seed` followed by `bytes` more that have `crc`.
+    fn combine(&mut self, seed: u32, crc: u32, bytes: u32) -> u32 {
+        let slot = &mut self.remembered[bytes as usize % REMEMBERED];
+        if slot.0 != bytes {
+            *slot = (bytes, power(bytes));
+        }
+        multiply(seed, slot.1) ^ crc
+    }
+}
+
+/// CRC-32C of `data`, which holds batches whose own CRCs are known to be right; `seed` is the value of the bytes before.
+///
+/// What is no whole v2 batch is read.
+pub fn crc32c_of_batches(data: &[u8], seed: u32) -> u32 {
+    let mut shift = Shift { remembered: [(0, 0); REMEMBERED] };
+    let mut crc = seed;
+    let mut rest = data;
+    while let Some((batch, after)) = split_batch(rest) {
+        crc = match (batch.get(MAGIC_END - 1), stored_crc(batch), batch.split_at_checked(CRC_START)) {
+            (Some(2), Some(stored), Some((front, covered))) if covered.len() >= WORTH_BYTES => {
+                // `split_batch` keeps it below 2^31 bytes.
+                shift.combine(crc32c(front, crc), stored, covered.len() as u32)
+            }
+            _ => crc32c(batch, crc),
+        };
+        rest = after;
+    }
+    crc32c(rest, crc)
+}
+
+fn split_batch(data: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (_, size) = read_frame(data)?;
+    data.split_at_checked(usize::try_from(size.checked_add(FRAME_BYTES as i32)?).ok()?)
+}
+
+fn stored_crc(batch: &[u8]) -> Option<u32> {
+    array(batch, CRC_START - 4).map(u32::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::header::{self, Header};
+    use proptest::prelude::*;
+
+    /// A sealed v2 batch with that many payload bytes.
+    fn batch(payload: usize, fill: u8) -> Vec<u8> {
+        let mut bytes = vec![fill; header::HEADER_BYTES + payload];
+        let header = Header {
+            base_offset: 7,
+            size: 0,
+            leader_epoch: 3,
+            magic: 2,
+            crc: 0,
+            attributes: 0,
+            last_offset_delta: 0,
+            base_timestamp: 1,
+            max_timestamp: 2,
+            producer_id: -1,
+            producer_epoch: -1,
+            base_sequence: -1,
+            record_count: 1,
+        };
+        header::seal(&header, &mut bytes, 0).expect("small enough");
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_crc_of_the_bytes(
+            sizes in prop::collection::vec(0usize..20_000, 0..12),
+            fill in any::<u8>(),
+            seed in any::<u32>(),
+            tail in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let mut data: Vec<u8> = sizes.iter().flat_map(|&size| batch(size, fill)).collect();
+            data.extend(tail);
+            prop_assert_eq!(crc32c_of_batches(&data, seed), crc32c(&data, seed));
+        }
+
+        #[test]
+        fn bytes_that_are_no_batches_are_read(data in prop::collection::vec(any::<u8>(), 0..4_000), seed in any::<u32>()) {
+            let mut data = data;
+            // Whatever the magic says, a batch of which the CRC is not known to be right is not made here.
+            if let Some(magic) = data.get_mut(MAGIC_END - 1) {
+                *magic = 1;
+            }
+            if data.len() < WORTH_BYTES {
+                prop_assert_eq!(crc32c_of_batches(&data, seed), crc32c(&data, seed));
+            }
+        }
+    }
+
+    #[test]
+    fn a_batch_that_is_not_what_its_crc_says_shows() {
+        let mut data = batch(5_000, 9);
+        let right = crc32c(&data, 0);
+        data[4_000] ^= 1;
+        assert_eq!(crc32c_of_batches(&data, 0), right, "the covered bytes are not read: scan_headers has checked them");
+        data[2] ^= 1;
+        assert_ne!(crc32c_of_batches(&data, 0), right, "what no CRC of a batch covers is");
+    }
+}
