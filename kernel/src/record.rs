@@ -15,6 +15,8 @@ pub struct Record<'a, H = ()> {
     pub has_value: bool,
     /// Everything from the offset delta to the end, as stored.
     pub tail: &'a [u8],
+    /// The whole record, its length included.
+    pub stored: &'a [u8],
     /// What was asked of the headers.
     pub headers: H,
 }
@@ -33,15 +35,21 @@ pub fn take_record_with<'a, R: ReadHeaders>(
     payload: &mut &'a [u8],
     reader: R,
 ) -> Result<Record<'a, R::Found>, &'static str> {
+    let whole = *payload;
     let length = read_varint(payload).ok_or("record length is cut")?;
     let length = usize::try_from(length).map_err(|_| "negative record length")?;
     let (body, rest) = payload.split_at_checked(length).ok_or("record is longer than the rest of the batch")?;
+    let (stored, _) = whole.split_at(whole.len() - rest.len());
     *payload = rest;
-    read_body(body, reader)
+    read_body(stored, body, reader)
 }
 
 #[inline(always)]
-fn read_body<R: ReadHeaders>(body: &[u8], reader: R) -> Result<Record<'_, R::Found>, &'static str> {
+fn read_body<'a, R: ReadHeaders>(
+    stored: &'a [u8],
+    body: &'a [u8],
+    reader: R,
+) -> Result<Record<'a, R::Found>, &'static str> {
     const CUT: &str = "record ends inside a field";
     let (&attributes, mut input) = body.split_first().ok_or(CUT)?;
     let timestamp_delta = read_varlong(&mut input).ok_or(CUT)?;
@@ -54,7 +62,7 @@ fn read_body<R: ReadHeaders>(body: &[u8], reader: R) -> Result<Record<'_, R::Fou
     if !input.is_empty() {
         return Err("record does not use all of its length");
     }
-    Ok(Record { attributes, timestamp_delta, offset_delta, key, has_value, tail, headers })
+    Ok(Record { attributes, timestamp_delta, offset_delta, key, has_value, tail, stored, headers })
 }
 
 /// A length and that many bytes; `None` for length -1.

@@ -274,18 +274,42 @@ impl<'a> Survivors<'a> {
         }
     }
 
+    /// Neighbours that stay byte for byte what they were are moved in one go.
     fn collect(&mut self, payload: &[u8], keep: &[u64], first_bit: usize, output: &mut Vec<u8>) -> Result<(), Reason> {
+        let mut next = 0;
+        let mut run = 0..0;
         for_each_record(self.source, payload, |index, record| {
-            if is_set(keep, first_bit + index) {
-                self.write(index, record, output)?;
+            let start = next;
+            next += record.stored.len();
+            if !is_set(keep, first_bit + index) {
+                return Ok(());
+            }
+            let (delta, length) = self.take(index, record)?;
+            if run.end != start {
+                output.extend_from_slice(payload.get(run.clone()).unwrap_or_default());
+                run = start..start;
+            }
+            if delta == record.timestamp_delta && varlong_len(length as i64) + length == record.stored.len() {
+                run.end = next;
+            } else {
+                output.extend_from_slice(payload.get(run.clone()).unwrap_or_default());
+                run = next..next;
+                write_varlong(output, length as i64);
+                output.push(record.attributes);
+                write_varlong(output, delta);
+                output.extend_from_slice(record.tail);
             }
             Ok(())
-        })
+        })?;
+        output.extend_from_slice(payload.get(run).unwrap_or_default());
+        Ok(())
     }
 
+    /// Timestamp delta and length of a kept record in the new batch.
+    ///
     /// Everything from the offset delta on is kept as it is: the base offset does not move.
     #[inline(always)]
-    fn write(&mut self, index: usize, record: &Record<'_>, output: &mut Vec<u8>) -> Result<(), Reason> {
+    fn take(&mut self, index: usize, record: &Record<'_>) -> Result<(i64, usize), Reason> {
         let timestamp = self.source.timestamp(record.timestamp_delta);
         if timestamp < header::NONE {
             return Err(Reason::record(format!("negative timestamp {timestamp}"), index));
@@ -300,11 +324,7 @@ impl<'a> Survivors<'a> {
         if i32::try_from(length).is_err() {
             return Err(Reason::record("rebuilt record passes 2^31-1 bytes", index));
         }
-        write_varlong(output, length as i64);
-        output.push(record.attributes);
-        write_varlong(output, delta);
-        output.extend_from_slice(record.tail);
-        Ok(())
+        Ok((delta, length))
     }
 
     fn header(&self) -> Header {
