@@ -290,6 +290,8 @@ class Written:
     @property
     def data(self) -> NDArray[np.uint8]: ...
     @property
+    def with_lead(self) -> NDArray[np.uint8]: ...  # data with rewrite_chunk's ``lead`` in front of it
+    @property
     def position(self) -> NDArray[np.uint32]: ...  # [w] in data
     @property
     def size(self) -> NDArray[np.uint32]: ...  # [w]
@@ -320,6 +322,7 @@ def rewrite_chunk(
     convert_legacy: bool = False,
     verify_crc: bool = True,
     max_unpacked: int = 1073741824,
+    lead: NDArray[np.uint8] | None = None,
 ) -> Written:
     """Do what ``actions`` says with each whole batch in ``data``; ``actions[0]`` and ``first_bit`` belong to the first.
 
@@ -331,11 +334,14 @@ def rewrite_chunk(
     Rebuilt legacy batches keep their format (F-3.2) or become v2 (F-3.3, ``convert_legacy``); an emptied one becomes an
     empty v2 batch (U-13). Wrappers are unpacked whatever becomes of them, to count their records.
 
+    ``lead``: less than 4096 bytes that are to stand in front of the output, which then is made so that ``with_lead``
+    begins at a page of memory, for direct I/O; only an output much larger than its input may end up elsewhere.
+
     Raises:
         CorruptLogError: as decode_chunk, for the batches that are copied, rebuilt or emptied; also what C-54 lists.
         ValueError: fewer actions or keep bits than batches or records, an unknown action, REBUILD that keeps no
         record,
-            COPY of a legacy batch with ``convert_legacy``, ACTION_SET_HORIZON of one without.
+            COPY of a legacy batch with ``convert_legacy``, ACTION_SET_HORIZON of one without, a longer ``lead``.
     """
 
 @final

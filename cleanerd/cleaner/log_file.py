@@ -46,20 +46,35 @@ class LogFile:
         self._filled = 0
         self._direct = set_direct(descriptor, wanted=True)
 
-    def write(self, data: NDArray[np.uint8]) -> None:
-        """Append ``data``.
+    def lead(self) -> NDArray[np.uint8] | None:
+        """The end of what was written so far, less than a block, to stand in front of what comes next.
+
+        None when the next bytes may come from anywhere in memory, because they go through the cache.
 
         Raises:
             CleanerdError: no space, or the disk failed.
         """
-        done = 0
-        while done < len(data):
-            count = min(len(data) - done, BUFFER_BYTES - self._filled)
-            self._bytes[self._filled : self._filled + count] = data[done : done + count]
-            self._filled += count
-            done += count
-            if self._filled == BUFFER_BYTES:
-                self._put(BUFFER_BYTES)
+        whole = self._filled - self._filled % DIRECT_ALIGNMENT
+        if whole:
+            rest = self._bytes[whole : self._filled].copy()
+            self._put(whole)
+            self._keep(rest)
+        return self._bytes[: self._filled] if self._direct else None
+
+    def write(self, block: NDArray[np.uint8], lead_bytes: int = 0) -> None:
+        """Append ``block`` without its first ``lead_bytes``.
+
+        If these are the :meth:`lead` and the block begins at a page, its whole blocks are written from where they are.
+
+        Raises:
+            CleanerdError: no space, or the disk failed.
+        """
+        whole = len(block) - len(block) % DIRECT_ALIGNMENT
+        if self._direct and whole and lead_bytes == self._filled and block.ctypes.data % DIRECT_ALIGNMENT == 0:
+            self._put_from(memoryview(block), whole)
+            self._keep(block[whole:])
+        else:
+            self._collect(block[lead_bytes:])
 
     def sync(self) -> None:
         """Bring everything to the disk; nothing may be written afterwards.
@@ -77,8 +92,26 @@ class LogFile:
         """Close the descriptor."""
         os.close(self._descriptor)
 
+    def _collect(self, data: NDArray[np.uint8]) -> None:
+        done = 0
+        while done < len(data):
+            count = min(len(data) - done, BUFFER_BYTES - self._filled)
+            self._bytes[self._filled : self._filled + count] = data[done : done + count]
+            self._filled += count
+            done += count
+            if self._filled == BUFFER_BYTES:
+                self._put(BUFFER_BYTES)
+
+    def _keep(self, rest: NDArray[np.uint8]) -> None:
+        self._filled = len(rest)
+        self._bytes[: self._filled] = rest
+
     def _put(self, count: int) -> None:
         """Write ``count`` bytes from the beginning of the buffer, which is empty then."""
+        self._put_from(self._memory, count)
+        self._filled = 0
+
+    def _put_from(self, memory: memoryview, count: int) -> None:
         try:
             done = 0
             while done < count:
@@ -87,14 +120,13 @@ class LogFile:
                 if done == end:
                     self._to_cache()
                     continue
-                done += self._write(done, end)
+                done += self._write(memory[done:end])
         except OSError as error:
             raise CleanerdError(f"cannot be written: {error.strerror}", where=self._where) from error
-        self._filled = 0
 
-    def _write(self, start: int, end: int) -> int:
+    def _write(self, data: memoryview) -> int:
         try:
-            return os.write(self._descriptor, self._memory[start:end])
+            return os.write(self._descriptor, data)
         except OSError as error:
             # A file system may accept the flag and refuse the write, or stop at an odd byte when the disk is full.
             if not self._direct or error.errno != errno.EINVAL:

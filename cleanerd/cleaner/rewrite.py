@@ -37,8 +37,11 @@ class GroupTooLargeError(Exception):
 class Output(Protocol):
     """Where the bytes of the new ``.log`` go."""
 
-    def write(self, data: NDArray[np.uint8]) -> None:
-        """Append ``data``."""
+    def lead(self) -> NDArray[np.uint8] | None:
+        """Less than a page that may stand in front of what is written next, and spares a copy."""
+
+    def write(self, block: NDArray[np.uint8], lead_bytes: int = 0) -> None:
+        """Append ``block`` without the ``lead_bytes`` that it begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class _Target:
         if len(written) == 0:
             return
         self.oversized += int(np.count_nonzero(written.size[rebuilt] > self._max_message_bytes))
-        self._output.write(written.data)
+        self._output.write(written.with_lead, len(written.with_lead) - len(written.data))
         self.crc = _kernel.crc32c_of_batches(written.data, self.crc)
         self.index.append(written)
         self.batches += len(written)
@@ -136,7 +139,7 @@ def rewrite_group(
     for row, member in enumerate(group):
         actions = member.actions_at(ends_group=row == last)
         batch = 0
-        for written in _rewritten(plan, pool, member, actions):
+        for written in _rewritten(plan, pool, member, actions, output):
             _check_offsets(plan, member, target.base, written)
             if target.index.position + len(written.data) > min(limit, MAX_SEGMENT_BYTES):
                 if row > 0:
@@ -165,7 +168,7 @@ def _check_offsets(plan: CleaningPlan, member: SegmentDecision, base: int, writt
 
 
 def _rewritten(
-    plan: CleaningPlan, pool: ReaderPool, member: SegmentDecision, actions: NDArray[np.uint8]
+    plan: CleaningPlan, pool: ReaderPool, member: SegmentDecision, actions: NDArray[np.uint8], output: Output
 ) -> Iterator[_kernel.Written]:
     """The chunks of one source through ``rewrite_chunk``, in order."""
     horizon_ms = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
@@ -175,8 +178,11 @@ def _rewritten(
         for mark, end in zip(member.marks, [*ends, member.source.segment.size_bytes], strict=False)
     ]
 
+    # With several readers nobody knows what will stand in front of a part's output.
+    lead = output.lead if pool.workers == 1 else lambda: None
+
     def call_of(number: int) -> Callable[[NDArray[np.uint8], int], _kernel.Written]:
-        return _PartOfSource(plan, member, actions, horizon_ms, member.marks[number]).rewrite
+        return _PartOfSource(plan, member, actions, horizon_ms, member.marks[number], lead).rewrite
 
     yield from pool.chunks(member.source.segment, parts, call_of)
 
@@ -185,7 +191,13 @@ class _PartOfSource:
     """The rewrite of a part, chunk by chunk: how far it has come in batches and records."""
 
     def __init__(
-        self, plan: CleaningPlan, member: SegmentDecision, actions: NDArray[np.uint8], horizon_ms: int, mark: Mark
+        self,
+        plan: CleaningPlan,
+        member: SegmentDecision,
+        actions: NDArray[np.uint8],
+        horizon_ms: int,
+        mark: Mark,
+        lead: Callable[[], NDArray[np.uint8] | None],
     ) -> None:
         self._keep = member.keep
         self._actions = actions
@@ -194,6 +206,7 @@ class _PartOfSource:
         self._max_unpacked = plan.max_unpacked_bytes
         self._batch = mark.batch
         self._record = mark.record
+        self._lead = lead
 
     def rewrite(self, data: NDArray[np.uint8], position: int) -> _kernel.Written:
         written = _kernel.rewrite_chunk(
@@ -205,6 +218,7 @@ class _PartOfSource:
             delete_horizon=self._horizon_ms,
             convert_legacy=self._convert_legacy,
             max_unpacked=self._max_unpacked,
+            lead=self._lead(),
         )
         self._batch += written.batches_read
         self._record += written.records_read

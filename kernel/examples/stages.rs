@@ -222,6 +222,7 @@ fn main() {
                 convert_legacy: false,
                 verify_crc: true,
                 max_unpacked: 1 << 30,
+                lead: None,
             };
             rewrite_chunk(&request).expect("a good log").data.len()
         };

@@ -23,10 +23,17 @@ pub(crate) const ACTION_REBUILD_SET_HORIZON: u8 = ACTION_REBUILD | ACTION_SET_HO
 /// After a batch that brings the output to this size the call ends.
 pub const MUCH_OUTPUT_BYTES: usize = 64 << 20;
 
+/// Where `Written::data` has its lead begin, in memory: where direct I/O may begin.
+pub const PAGE_BYTES: usize = 4096;
+
 /// The output bytes, and one row per written batch.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Written {
+    /// From `output_start` on the output, from `lead_start` on the lead in front of it.
     pub data: Vec<u8>,
+    pub lead_start: usize,
+    pub output_start: usize,
+    /// Counted from the output's first byte.
     pub position: Vec<u32>,
     pub size: Vec<u32>,
     pub last_offset: Vec<i64>,
@@ -54,9 +61,20 @@ pub struct Request<'a> {
     pub convert_legacy: bool,
     pub verify_crc: bool,
     pub max_unpacked: usize,
+    /// Less than a page that is to stand in front of the output, at the beginning of a page. None: the output stands anywhere.
+    pub lead: Option<&'a [u8]>,
 }
 
 impl Written {
+    /// The output.
+    pub fn output(&self) -> &[u8] {
+        self.data.get(self.output_start..).unwrap_or_default()
+    }
+
+    pub(crate) fn output_bytes(&self) -> usize {
+        self.data.len() - self.output_start
+    }
+
     pub(crate) fn row(&mut self, position: usize, header: &Header) {
         // Output is below 2^32: at most MUCH_OUTPUT_BYTES and one batch, and `seal` keeps a batch below 2^31.
         self.position.push(position as u32);
@@ -71,6 +89,10 @@ pub fn rewrite_chunk(request: &Request<'_>) -> Result<Written, Error> {
     let Ok(first_bit) = usize::try_from(request.first_bit) else {
         return invalid(format!("first_bit {} is negative", request.first_bit));
     };
+    let lead_bytes = request.lead.map_or(0, <[u8]>::len);
+    if lead_bytes >= PAGE_BYTES {
+        return invalid(format!("a lead of {lead_bytes} bytes is no less than a page"));
+    }
     with_workbench(|bench| Rewrite { request, first_bit, bench, written: Written::default(), copy_from: None }.run())
 }
 
@@ -101,7 +123,9 @@ impl Rewrite<'_> {
             walk.advance(batch);
         }
         self.flush(walk.consumed);
-        self.written.data.shrink_to_fit();
+        if self.request.lead.is_none() {
+            self.written.data.shrink_to_fit(); // which may move it
+        }
         self.written.consumed = walk.consumed;
         self.written.needed = walk.needed;
         Ok(self.written)
@@ -150,7 +174,7 @@ impl Rewrite<'_> {
     }
 
     fn output_bytes(&self, consumed: usize) -> usize {
-        self.written.data.len() + self.copy_from.map_or(0, |from| consumed - from)
+        self.written.output_bytes() + self.copy_from.map_or(0, |from| consumed - from)
     }
 
     /// Copied batches lie side by side in the input: one move for all of them.
@@ -163,8 +187,17 @@ impl Rewrite<'_> {
 
     /// Output is seldom larger than the input: one reservation instead of many moves. Untouched pages cost nothing.
     pub(crate) fn make_room(&mut self) {
-        if self.written.data.is_empty() {
-            self.written.data.reserve(self.request.data.len());
+        let written = &mut self.written;
+        if written.data.is_empty() {
+            let lead = self.request.lead.unwrap_or_default();
+            written.data.reserve(self.request.data.len() + lead.len() + PAGE_BYTES);
+            if self.request.lead.is_some() {
+                let beyond_page = written.data.as_ptr().addr() % PAGE_BYTES;
+                written.lead_start = (PAGE_BYTES - beyond_page) % PAGE_BYTES;
+                written.data.resize(written.lead_start, 0);
+                written.data.extend_from_slice(lead);
+                written.output_start = written.data.len();
+            }
         }
     }
 
@@ -210,7 +243,7 @@ impl Rewrite<'_> {
     pub(crate) fn end_batch(&mut self, mut header: Header, start: usize) -> Result<(), Reason> {
         let size = header::seal(&header, &mut self.written.data, start);
         header.size = size.ok_or_else(|| Reason::batch("rebuilt batch passes 2^31-1 bytes"))?;
-        self.written.row(start, &header);
+        self.written.row(start - self.written.output_start, &header);
         Ok(())
     }
 

@@ -134,7 +134,7 @@ impl Rewrite<'_> {
                 .ok_or_else(|| Reason::batch("rebuilt message passes 2^31-1 bytes"))?;
         }
         self.make_room();
-        let start = self.written.data.len();
+        let position = self.written.output_bytes();
         if wrapped {
             let (offset, timestamp) = (header.last_offset(), header.max_timestamp);
             let wrapper = Message { magic: source.magic, offset, timestamp, key: None, value: None };
@@ -143,7 +143,7 @@ impl Rewrite<'_> {
             self.written.data.extend_from_slice(plain);
             header.size = plain.len();
         }
-        self.written.row(start, &header);
+        self.written.row(position, &header);
         Ok(())
     }
 }

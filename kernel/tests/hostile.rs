@@ -129,6 +129,7 @@ fn rewrite(
         convert_legacy,
         verify_crc,
         max_unpacked: 1 << 20,
+        lead: None,
     })
 }
 

@@ -59,6 +59,7 @@ fn rebuilt(data: &[u8], keep: u64, action: u8) -> Vec<u8> {
         convert_legacy: true,
         verify_crc: true,
         max_unpacked: 1 << 20,
+        lead: None,
     };
     rewrite_chunk(&request).unwrap().data
 }

@@ -79,6 +79,7 @@ fn rewrite(data: &[u8], keep: &[u64], action: u8, convert_legacy: bool) -> Resul
         convert_legacy,
         verify_crc: data[16] == 2,
         max_unpacked: LIMIT,
+        lead: None,
     };
     rewrite_chunk(&request).map(|written| written.data)
 }

@@ -77,11 +77,11 @@ fn decode_chunk(
 #[pyo3(
     signature = (
         data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, convert_legacy=false, verify_crc=true,
-        max_unpacked=1073741824
+        max_unpacked=1073741824, lead=None
     ),
     // Spelled out because a negative default would show as an ellipsis.
     text_signature = "(data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, convert_legacy=False, \
-                      verify_crc=True, max_unpacked=1073741824)"
+                      verify_crc=True, max_unpacked=1073741824, lead=None)"
 )]
 #[expect(clippy::too_many_arguments, reason = "the stub has them")]
 fn rewrite_chunk(
@@ -95,6 +95,7 @@ fn rewrite_chunk(
     convert_legacy: bool,
     verify_crc: bool,
     max_unpacked: i64,
+    lead: Option<PyReadonlyArray1<'_, u8>>,
 ) -> PyResult<Written> {
     let request = Request {
         data: data.as_slice()?,
@@ -106,8 +107,9 @@ fn rewrite_chunk(
         convert_legacy,
         verify_crc,
         max_unpacked: size("max_unpacked", max_unpacked)?,
+        lead: lead.as_ref().map(|lead| lead.as_slice()).transpose()?,
     };
-    Ok(Written::new(py, run(py, || rewrite::rewrite_chunk(&request))?))
+    Written::new(py, run(py, || rewrite::rewrite_chunk(&request))?)
 }
 
 #[pyfunction]

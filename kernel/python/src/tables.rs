@@ -3,6 +3,7 @@
 use cleanerd_kernel::{batch_table, decode, rewrite};
 use numpy::{Element, PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
+use pyo3::types::PySlice;
 
 /// Hands `column` to NumPy without copying it.
 pub fn read_only<T: Element>(py: Python<'_>, column: Vec<T>) -> Py<PyArray1<T>> {
@@ -135,13 +136,25 @@ impl Chunk {
 #[pyclass(frozen, module = "cleanerd._kernel")]
 pub struct Written {
     data: Py<PyArray1<u8>>,
+    with_lead: Py<PyArray1<u8>>,
     pub rows: rewrite::Written,
 }
 
 impl Written {
-    pub fn new(py: Python<'_>, mut written: rewrite::Written) -> Self {
-        Self { data: read_only(py, std::mem::take(&mut written.data)), rows: written }
+    pub fn new(py: Python<'_>, mut written: rewrite::Written) -> PyResult<Self> {
+        let all = read_only(py, std::mem::take(&mut written.data));
+        let (data, with_lead) = (from(py, &all, written.output_start)?, from(py, &all, written.lead_start)?);
+        Ok(Self { data, with_lead, rows: written })
     }
+}
+
+/// The array without its first `start` elements; nothing is copied.
+fn from(py: Python<'_>, array: &Py<PyArray1<u8>>, start: usize) -> PyResult<Py<PyArray1<u8>>> {
+    if start == 0 {
+        return Ok(array.clone_ref(py));
+    }
+    let rest = array.bind(py).get_item(PySlice::new(py, start as isize, isize::MAX, 1))?;
+    Ok(rest.cast_into::<PyArray1<u8>>()?.unbind())
 }
 
 #[pymethods]
@@ -149,6 +162,11 @@ impl Written {
     #[getter]
     fn data(&self, py: Python<'_>) -> Py<PyArray1<u8>> {
         self.data.clone_ref(py)
+    }
+
+    #[getter]
+    fn with_lead(&self, py: Python<'_>) -> Py<PyArray1<u8>> {
+        self.with_lead.clone_ref(py)
     }
 
     #[getter]
