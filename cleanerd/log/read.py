@@ -6,6 +6,7 @@ while it is mapped kills the process, a short read is an error that can be told.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -212,7 +213,10 @@ class _Buffer:
     def __init__(self, chunk_bytes: int) -> None:
         self.chunk_bytes = chunk_bytes
         room = _whole_blocks(chunk_bytes) + DIRECT_ALIGNMENT
-        self.memory: NDArray[np.uint8] = np.frombuffer(mmap.mmap(-1, room), dtype=np.uint8)
+        memory = mmap.mmap(-1, room)
+        with contextlib.suppress(OSError):
+            memory.madvise(mmap.MADV_HUGEPAGE)  # fewer pages to look up for whoever copies into them, the disk included
+        self.memory: NDArray[np.uint8] = np.frombuffer(memory, dtype=np.uint8)
 
 
 def _whole_blocks(size: int) -> int:
