@@ -71,7 +71,7 @@ class LogFile:
         """
         whole = len(block) - len(block) % DIRECT_ALIGNMENT
         if self._direct and whole and lead_bytes == self._filled and block.ctypes.data % DIRECT_ALIGNMENT == 0:
-            self._put_from(memoryview(block), whole)
+            self._put_from(block.data, whole)
             self._keep(block[whole:])
         else:
             self._collect(block[lead_bytes:])

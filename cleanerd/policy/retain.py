@@ -116,13 +116,15 @@ def _actions(
     kept_tombstones: NDArray[np.uint32],
 ) -> NDArray[np.uint8]:
     count = np.diff(first_record)
-    actions = np.full(len(kept), ACTION_REBUILD, dtype=np.uint8)
-    actions[(kept == count) & ((batch_flags & BATCH_REBUILT) == 0)] = ACTION_COPY
-    actions[kept == 0] = ACTION_DROP
-    retained = (kept == 0) & ((batch_flags & BATCH_PROTECTED) != 0)
+    whole = (kept == count) & ((batch_flags & BATCH_REBUILT) == 0)
+    # Sums and products, as masks cost ten times as much and single-record logs have a batch a record; DROP is 0.
+    actions: NDArray[np.uint8] = np.uint8(ACTION_REBUILD) - whole * np.uint8(ACTION_REBUILD - ACTION_COPY)
+    actions *= kept != 0
+    retained = np.flatnonzero((kept == 0) & ((batch_flags & BATCH_PROTECTED) != 0))
     actions[retained] = emptied(count[retained])
     waits = (kept_tombstones > 0) | ((kept > 0) & ((batch_flags & BATCH_ENDS_NOTHING) != 0))
-    actions[waits & ((batch_flags & (BATCH_HAS_HORIZON | BATCH_NO_HORIZON)) == 0)] = ACTION_REBUILD | ACTION_SET_HORIZON
+    waits &= (batch_flags & (BATCH_HAS_HORIZON | BATCH_NO_HORIZON)) == 0
+    actions[np.flatnonzero(waits)] = ACTION_REBUILD | ACTION_SET_HORIZON
     return actions
 
 
