@@ -2,7 +2,7 @@
 
 use siphasher::sip128::SipHasher13;
 
-use crate::batch_table::Batches;
+use crate::batch_table::{Batches, Builder};
 use crate::codec::{Codecs, Scratch, with_workbench};
 use crate::error::{Error, Reason};
 use crate::header::{Header, check_crc};
@@ -95,48 +95,38 @@ impl Records {
 pub fn decode_chunk(data: &[u8], position: i64, options: &Options) -> Result<Chunk, Error> {
     with_workbench(|bench| {
         let mut walk = Walk::new(data, position)?;
-        let mut chunk = Chunk { batches: Batches::new(), records: Records::default() };
+        let (mut batches, mut records) = (Builder::new(), Records::default());
         let hasher = options.hash_key.as_ref().map(SipHasher13::new_with_key);
         let mut unpacked = 0;
-        while chunk.records.len() < MANY_RECORDS && unpacked <= MANY_UNPACKED_BYTES {
+        while records.len() < MANY_RECORDS && unpacked <= MANY_UNPACKED_BYTES {
             let Some((header, batch)) = walk.peek()? else {
                 break;
             };
             let task = Task { header: &header, batch, options, hasher: hasher.as_ref() };
             let (codecs, scratch) = (&mut bench.codecs, &mut bench.unpacked);
             let decoded = if header.is_v2() {
-                task.decode(codecs, scratch, &mut chunk.records).map(|bytes| (bytes, None))
+                task.decode(codecs, scratch, &mut records).map(|bytes| (bytes, None))
             } else {
-                task.decode_legacy(codecs, scratch, &mut chunk).map(|(bytes, header)| (bytes, Some(header)))
+                task.decode_legacy(codecs, scratch, &mut batches, &mut records)
+                    .map(|(bytes, header)| (bytes, Some(header)))
             };
             let (bytes, opened) = decoded.map_err(|reason| walk.corrupt(reason))?;
             unpacked += bytes;
             let header = opened.unwrap_or(header);
             // One batch has below 2^31 records, and there were fewer than MANY_RECORDS before it.
-            chunk
-                .batches
-                .push(&header, batch, walk.position(), chunk.records.len() as u32)
-                .map_err(|reason| walk.corrupt(reason))?;
+            let end = records.len() as u32;
+            batches.push(header, batch, walk.position(), end).map_err(|reason| walk.corrupt(reason))?;
             if walk.consumed == 0 {
-                chunk.reserve(batch.len(), data.len(), options);
+                // Room for what is to come if it is like the first batch: growing columns batch by batch would cost more than
+                // decoding. Its records have been seen, so the bytes bear them out; and no more than the chunk may hold.
+                let count = data.len() / batch.len().max(1) + 1;
+                batches.reserve(count);
+                records.reserve(records.len().saturating_mul(count).min(MANY_RECORDS), options);
             }
             walk.advance(batch);
         }
-        chunk.batches.consumed = walk.consumed;
-        chunk.batches.needed = walk.needed;
-        Ok(chunk)
+        Ok(Chunk { batches: batches.finish(&walk), records })
     })
-}
-
-impl Chunk {
-    /// Room for what is to come if it is like the first batch: growing columns batch by batch would cost more than decoding.
-    ///
-    /// The first batch's records have been seen, so the bytes bear them out; and no more than the chunk may hold.
-    fn reserve(&mut self, first_bytes: usize, data_bytes: usize, options: &Options) {
-        let batches = data_bytes / first_bytes.max(1) + 1;
-        self.batches.reserve(batches);
-        self.records.reserve(self.records.len().saturating_mul(batches).min(MANY_RECORDS), options);
-    }
 }
 
 struct Task<'a> {
@@ -172,11 +162,11 @@ impl Task<'_> {
         &self,
         codecs: &mut Codecs,
         scratch: &mut Scratch,
-        chunk: &mut Chunk,
+        batches: &mut Builder,
+        records: &mut Records,
     ) -> Result<(usize, Header), Reason> {
         let Options { verify_crc, max_unpacked, .. } = *self.options;
         let messages = Messages::open(self.header, self.batch, verify_crc, max_unpacked, codecs, scratch)?;
-        let records = &mut chunk.records;
         records.reserve(messages.header.records(), self.options);
         let mut mixed = false;
         messages.for_each(|_, message| {
@@ -196,7 +186,7 @@ impl Task<'_> {
             records.version.resize(records.flags.len(), 0);
         }
         if mixed {
-            chunk.batches.mixed_magic.push(chunk.batches.len() as u32); // fewer than the bytes of a chunk
+            batches.next_is_mixed();
         }
         Ok((messages.bytes(), messages.header))
     }

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cleanerd.cleaner.log_file import BUFFER_BYTES, LogFile, WriteBuffer
 from cleanerd.errors import CleanerdError
@@ -64,6 +66,45 @@ def test_every_byte_arrives(directory: Path, pieces: list[int]) -> None:
     output.sync()
     output.close()
     assert (directory / "f").read_bytes() == b"".join(piece.tobytes() for piece in content)
+
+
+def _in_a_page(lead: np.ndarray, data: np.ndarray, *, shift: int) -> np.ndarray:
+    """``lead`` and ``data`` in one array that begins ``shift`` bytes behind a page's start."""
+    memory = np.zeros(2 * BLOCK + shift + len(lead) + len(data), np.uint8)
+    start = -memory.ctypes.data % BLOCK + shift
+    block = memory[start : start + len(lead) + len(data)]
+    block[: len(lead)] = lead
+    block[len(lead) :] = data
+    return block
+
+
+@given(data=st.data())
+def test_blocks_with_and_without_their_lead(data: st.DataObject) -> None:
+    """Whatever was asked for a lead, wherever blocks lie and however short they are: every byte arrives, in order."""
+    steps = data.draw(
+        st.lists(
+            st.tuples(st.integers(0, 3 * BLOCK), st.sampled_from(["plain", "lead", "elsewhere"])),
+            min_size=1,
+            max_size=8,
+        )
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "f"
+        output = _open(path)
+        content = b""
+        for count, how in steps:
+            piece = _bytes(count)
+            lead = output.lead() if how != "plain" else None
+            if lead is None:
+                output.write(piece)
+            else:
+                assert len(lead) < BLOCK
+                shift = 0 if how == "lead" else 8
+                output.write(_in_a_page(lead, piece, shift=shift), len(lead))
+            content += piece.tobytes()
+        output.sync()
+        output.close()
+        assert path.read_bytes() == content
 
 
 def test_files_share_a_buffer_one_after_the_other(directory: Path) -> None:

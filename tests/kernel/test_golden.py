@@ -7,7 +7,7 @@ import pytest
 
 from cleanerd import _kernel
 from tests.kernel.strategies import array, bitmap
-from tests.support.logs import Record, encode_batch
+from tests.support.logs import Record, encode_batch, keyed_batch
 
 T = 1_700_000_000_000
 
@@ -118,3 +118,14 @@ def test_crc() -> None:
     assert _kernel.crc32c(array(b"56789"), _kernel.crc32c(array(b"1234"))) == 0xE3069283
     with pytest.raises(ValueError, match="seed"):
         _kernel.crc32c(array(b""), -1)
+
+
+def test_crc_of_batches_is_the_crc_of_their_bytes() -> None:
+    """Large batches by the CRC that they carry, small ones and the cut end by their bytes: the same value."""
+    batches = [keyed_batch(10 * row, [("k", "v" * size)]) for row, size in enumerate((5, 3_000, 1, 70_000))]
+    data = b"".join(batches) + batches[1][:-7]
+    for seed in (0, 1, 0xFFFFFFFF):
+        assert _kernel.crc32c_of_batches(array(data), seed) == _kernel.crc32c(array(data), seed)
+    front = bytearray(data)
+    front[len(batches[0]) + 3] ^= 1  # the base offset: no batch's CRC covers it
+    assert _kernel.crc32c_of_batches(array(bytes(front))) == _kernel.crc32c(array(bytes(front)))

@@ -268,3 +268,26 @@ def test_stops_early_when_the_output_is_large() -> None:
     one = seal(encode_batch([Record(value=bytes(30 << 20))]))
     written = _rewrite(one * 4, [True] * 4, [ACTION_COPY] * 4)
     assert (written.batches_read, written.consumed, written.needed) == (3, 3 * len(one), 0)
+
+
+@pytest.mark.parametrize("lead_bytes", [0, 1, 4095])
+@pytest.mark.parametrize("action", [_kernel.ACTION_COPY, _kernel.ACTION_REBUILD, _kernel.ACTION_EMPTY])
+def test_output_behind_a_lead(lead_bytes: int, action: int) -> None:
+    """The same output and the same positions, with the lead in front of it where a page begins."""
+    data = array(keyed_batch(5, [("k", "v"), ("l", "w")]) + keyed_batch(7, [("m", "x")]))
+    keep, actions = np.array([7], np.uint64), np.full(2, action, np.uint8)
+    lead = np.arange(lead_bytes, dtype=np.uint16).astype(np.uint8)
+    plain = _kernel.rewrite_chunk(data, 0, keep, 0, actions)
+    led = _kernel.rewrite_chunk(data, 0, keep, 0, actions, lead=lead)
+    assert led.data.tobytes() == plain.data.tobytes()
+    assert led.position.tolist() == plain.position.tolist() == [0, int(plain.size[0])]
+    assert led.with_lead.tobytes() == lead.tobytes() + plain.data.tobytes()
+    assert led.with_lead.ctypes.data % 4096 == 0
+    assert plain.with_lead.tobytes() == plain.data.tobytes()
+
+
+def test_a_lead_is_less_than_a_page() -> None:
+    data = array(keyed_batch(5, [("k", "v")]))
+    keep, actions = np.array([1], np.uint64), np.array([_kernel.ACTION_COPY], np.uint8)
+    with pytest.raises(ValueError, match="a lead of 4096 bytes"):
+        _kernel.rewrite_chunk(data, 0, keep, 0, actions, lead=np.zeros(4096, np.uint8))
