@@ -29,7 +29,7 @@ from cleanerd.apply.swap import finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
 from cleanerd.cleaner.manifest import Manifest, StagedGroup, write_manifest
-from cleanerd.cleaner.plan import CleaningPlan, Source, fingerprint, legacy_horizon_ms, new_hash_key, new_plan_id
+from cleanerd.cleaner.plan import CleaningPlan, Source, legacy_horizon_ms, new_hash_key, new_plan_id
 from cleanerd.cleaner.result import CleaningResult, Dropped
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, survey
@@ -39,6 +39,7 @@ from cleanerd.log.aborted import read_aborted
 from cleanerd.log.partition import read_partition
 from cleanerd.log.pool import ReaderPool
 from cleanerd.log.producers import read_last_records
+from cleanerd.log.strategy_config import fingerprint
 from cleanerd.policy.grouping import Limits
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         end_offset=found.end_offset,
         bound_offset=found.bounds.bound.offset,
         strategy=config.compaction_strategy,
-        fingerprint=fingerprint(config.compaction_strategy),
+        fingerprint=fingerprint(config),
         now_ms=wishes.now_ms,
         delete_retention_ms=config.delete_retention_ms,
         last_records=last_records,

@@ -23,12 +23,12 @@ from cleanerd.apply.remember import remember_clean
 from cleanerd.apply.swap import SOURCE_SUFFIXES, finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, validate_plan
 from cleanerd.cleaner.manifest import READY, STAGING, staging_path
-from cleanerd.cleaner.plan import fingerprint
 from cleanerd.cleaner.result import CleaningResult, Dropped
 from cleanerd.cleaner.survey import Wishes, survey
 from cleanerd.errors import CleanerdError, CorruptionError, LogDirBusyError, StalePlanError
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
 from cleanerd.log.partition import read_partition
+from cleanerd.log.strategy_config import fingerprint
 
 if TYPE_CHECKING:
     from cleanerd.apply.session import LockedDir
@@ -143,7 +143,7 @@ def _validated(
         directory_id=locked.log_dir.meta.directory_id,
         log_start_offset=found.log.log_start_offset,
         bound=found.bounds.bound.offset,
-        strategy_fingerprint=fingerprint(config.compaction_strategy),
+        strategy_fingerprint=fingerprint(config),
         now_ms=time.time_ns() // 1_000_000,
     )
     validate_plan(files, manifest, facts, done=done)

@@ -127,8 +127,3 @@ def new_plan_id() -> str:
 def new_hash_key() -> bytes:
     """A random key for the key hash of one plan."""
     return os.urandom(HASH_KEY_BYTES)
-
-
-def fingerprint(strategy: str) -> str:
-    """What of the topic's settings decides who wins (U-6); stored with the clean point."""
-    return f"strategy={strategy};tombstone.mode=null"

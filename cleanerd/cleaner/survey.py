@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleanerd.cleaner.plan import fingerprint
 from cleanerd.cleaner.verdict import Verdict, verdict
 from cleanerd.errors import OutOfRangeError
 from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
 from cleanerd.log.clean_point import PartitionState, StateStore, still_valid
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
+from cleanerd.log.strategy_config import fingerprint
 from cleanerd.policy.cleanable import first_dirty
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _clean_point(
     if outdated is not None:
         notes.append(f"cleanerd's own clean point is outdated: {outdated}")
         return kafka.offset, origin, notes
-    if state.clean_point.fingerprint != fingerprint(config.compaction_strategy):
+    if state.clean_point.fingerprint != fingerprint(config):
         notes.append(f"cleaned so far with other settings ({state.clean_point.fingerprint})")
     # Under `offset` the broker's cleaner proves as much as ours, so the further of the two is right.
     if kafka.offset > state.clean_point.offset:

@@ -57,6 +57,7 @@ class BrokerFacts:
             overrides=self.settings.topic_overrides(topic),
             topic_configs=self._of_topic(topic),
             settings_defaults=self.settings.broker_defaults(),
+            strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
             **self._broker_layers(),
         )
 

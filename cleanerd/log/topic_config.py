@@ -22,7 +22,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from cleanerd.errors import ConfigError, RefusedError
-from cleanerd.log.config_values import INT_MAX, LONG_MAX, Boolean, BrokerRetention, Choice, Number, Policy, Ratio, shown
+from cleanerd.log import strategy_config
+from cleanerd.log.config_values import (
+    INT_MAX,
+    LONG_MAX,
+    Boolean,
+    BrokerRetention,
+    Choice,
+    HeaderName,
+    Number,
+    Policy,
+    Ratio,
+    shown,
+)
+from cleanerd.log.strategy_config import DEFAULT_EXCLUDE, EXCLUDE_KEY, STRATEGY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,13 +48,6 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 NEVER_CLEANED: Final = frozenset({"__cluster_metadata"})
 """The controllers' own log: nobody may compact it (U-11)."""
 
-STRATEGIES: Final = ("offset",)
-"""The compaction strategies of this release."""
-
-LATER_STRATEGIES: Final = ("timestamp", "header")
-"""KIP-280's other strategies: known, and refused rather than cleaned by ``offset``. The same holds for KIP-87's
-tombstone modes: a broker that has them must not lose the nulls that it counts as values (R87-3)."""
-
 DEFAULT_ORIGIN: Final = "Kafka default"
 TOPIC_ORIGIN: Final = "topic configuration"
 BROKER_ORIGIN: Final = "broker configuration"
@@ -50,8 +56,6 @@ PROPERTIES_ORIGIN: Final = "server.properties"
 INTERNAL_ORIGIN: Final = "internal topic"
 
 _INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
-_STRATEGY: Final = "compaction.strategy"
-_TOMBSTONES: Final = "tombstone.mode"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +80,23 @@ def _rule(value: ValueRule, default: object, *names: str) -> KeyRule:
     return KeyRule(value, default, tuple(Synonym(name, value) for name in names))
 
 
+def _words(choices: tuple[str, ...], *names: str) -> KeyRule:
+    """One of ``choices``; the first stands for missing and empty (R280-2)."""
+    return _rule(Choice(choices, empty=choices[0]), choices[0], *names)
+
+
 _MINUTE_MS: Final = 60_000
 _HOUR_MS: Final = 3_600_000
 _WEEK_MS: Final = 604_800_000
 
 TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     "cleanup.policy": _rule(Policy(), frozenset({"delete"}), "log.cleanup.policy"),
-    _STRATEGY: _rule(Choice(STRATEGIES, LATER_STRATEGIES, empty="offset"), "offset", "log.cleaner.compaction.strategy"),
-    _TOMBSTONES: _rule(Choice(("null",), ("flag", "header"), empty="null"), "null"),
+    STRATEGY: _words(strategy_config.STRATEGIES, "log.cleaner.compaction.strategy"),
+    strategy_config.STRATEGY_HEADER: _rule(HeaderName(), "", "log.cleaner.compaction.strategy.header"),
+    strategy_config.HEADER_ENCODING: _words(strategy_config.ENCODINGS),
+    strategy_config.TOMBSTONE_MODE: _words(strategy_config.TOMBSTONE_MODES),
+    strategy_config.TOMBSTONE_HEADER: _rule(HeaderName(), ""),
+    strategy_config.TOMBSTONE_GUARD: _words(strategy_config.GUARDS),
     "min.cleanable.dirty.ratio": _rule(Ratio(), 0.5, "log.cleaner.min.cleanable.ratio"),
     "min.compaction.lag.ms": _rule(Number(0, LONG_MAX), 0, "log.cleaner.min.compaction.lag.ms"),
     "max.compaction.lag.ms": _rule(Number(1, LONG_MAX), LONG_MAX, "log.cleaner.max.compaction.lag.ms"),
@@ -132,13 +145,20 @@ class TopicConfig:
 
     ``policy_known`` is False when nothing told about this topic and ``cleanup_policy`` is only a default: such a topic
     is not cleaned (cli.md; :func:`require_known_policy`). ``origins`` says for every topic key where its value is from.
+    ``compaction_strategy_header`` and ``tombstone_header`` are empty when no header is named; the first is never empty
+    while the strategy is ``header``, the second never while the mode is. ``warnings`` are what the operator should know
+    of how these values came to be (R280-7).
     """
 
     topic: str
     cleanup_policy: frozenset[str]
     policy_known: bool
     compaction_strategy: str
+    compaction_strategy_header: str
+    compaction_strategy_header_encoding: str
     tombstone_mode: str
+    tombstone_header: str
+    tombstone_guard: str
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
@@ -153,11 +173,17 @@ class TopicConfig:
     preallocate: bool
     remote_storage_enable: bool
     origins: Mapping[str, str]
+    warnings: tuple[str, ...]
 
     @property
     def is_compacted(self) -> bool:
         """Whether the topic is known to be compacted, with or without deletion by retention."""
         return self.policy_known and "compact" in self.cleanup_policy
+
+    @property
+    def is_kafkas(self) -> bool:
+        """Whether a stock broker's cleaner decides by the same rules: the strategy is offset, a tombstone is a null."""
+        return self.compaction_strategy == "offset" and self.tombstone_mode == "null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +220,7 @@ def resolve_topic_config(
     broker_defaults: Mapping[str, str] | None = None,
     server_properties: Mapping[str, str] | None = None,
     settings_defaults: Mapping[str, tuple[str, str]] | None = None,
+    strategy_exclude: tuple[str, ...] = DEFAULT_EXCLUDE,
 ) -> TopicConfig:
     """The effective configuration of ``topic``.
 
@@ -206,24 +233,28 @@ def resolve_topic_config(
         broker_defaults: cluster-wide dynamic defaults.
         server_properties: the broker's file.
         settings_defaults: cleanerd's broker-level keys that were set explicitly: key -> (text, origin).
+        strategy_exclude: globs of topics that a broker-level default strategy does not reach (U-5).
 
     Raises:
-        ConfigError: a value that Kafka would not take, lags that cross, or a strategy that this release does not have;
-            names the key, the value and its origin.
+        ConfigError: a value that Kafka would not take, lags that cross, an unknown strategy or tombstone mode (R280-2),
+            or a tombstone mode that lacks its header; names the key, the value and its origin.
         RefusedError: the topic is never cleaned (U-11).
     """
     if topic in NEVER_CLEANED:
         raise RefusedError("the controllers' metadata log is never cleaned", where=topic)
     layers = _layers(broker_configs, broker_defaults, server_properties, settings_defaults)
+    excluded = strategy_config.is_excluded(topic, strategy_exclude)
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for key in TOPIC_RULES:
-        values[key], origins[key] = _resolve_key(topic, key, overrides, topic_configs or {}, layers)
+        values[key], origins[key] = _resolve_key(topic, key, overrides, topic_configs or {}, layers, excluded=excluded)
     _check_lags(topic, values, origins)
+    warnings = strategy_config.settle(topic, values, origins)
     return TopicConfig(
         topic=topic,
         policy_known=topic_configs is not None or "cleanup.policy" in overrides,
         origins=MappingProxyType(origins),
+        warnings=warnings,
         **{key.replace(".", "_"): value for key, value in values.items()},
     )
 
@@ -283,9 +314,11 @@ def _resolve_key(
     overrides: Mapping[str, tuple[str, str]],
     topic_configs: Mapping[str, str],
     layers: _Layers,
+    *,
+    excluded: bool,
 ) -> tuple[object, str]:
     rule = TOPIC_RULES[key]
-    if key in {_STRATEGY, _TOMBSTONES} and topic in INTERNAL_TOPICS:
+    if key in strategy_config.KEYS and topic in INTERNAL_TOPICS:
         return rule.default, INTERNAL_ORIGIN
     own = Synonym(key, rule.value)
     if key in overrides:
@@ -297,7 +330,11 @@ def _resolve_key(
     if own.name in topic_configs:
         origin = TOPIC_ORIGIN if own.name == key else f"{TOPIC_ORIGIN} {own.name}"
         return _read(own, topic_configs[own.name], TOPIC_ORIGIN, topic), origin
-    return layers.first(rule.synonyms) or (rule.default, DEFAULT_ORIGIN)
+    default = layers.first(rule.synonyms)
+    if default is None:
+        return rule.default, DEFAULT_ORIGIN
+    # The header alone is no strategy: a topic that asks for `header` itself may take its name from the default.
+    return (rule.default, EXCLUDE_KEY) if key == STRATEGY and excluded else default
 
 
 def _read(synonym: Synonym, text: str, origin: str, topic: str | None = None) -> object:

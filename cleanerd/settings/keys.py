@@ -10,6 +10,7 @@ A key of a later release is not here, so that setting it is an error and not a w
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
 from annotated_types import Ge, Le
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from cleanerd.log.config_values import INT_MAX, LONG_MAX, Choice, Policy, Ratio
-from cleanerd.log.topic_config import LATER_STRATEGIES, STRATEGIES
+from cleanerd.log import strategy_config
+from cleanerd.log.config_values import INT_MAX, LONG_MAX, Choice, HeaderName, Policy, Ratio
 from cleanerd.settings.units import SIZE_HINT, format_size, format_time, parse_size, parse_time, time_hint
 
 if TYPE_CHECKING:
@@ -99,7 +100,24 @@ def _retention_kind(unit_ms: int) -> Kind:
     return Kind(_retention_hint(unit_ms), partial(format_time, unit_ms=unit_ms))
 
 
-_STRATEGY: Final = Choice(STRATEGIES, LATER_STRATEGIES, empty="offset")
+def _topics(text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",")) if text.strip() else ()
+    if not all(_TOPIC_GLOB.fullmatch(word) for word in words):
+        raise ValueError(_TOPICS_HINT)
+    return words
+
+
+def _write_topics(value: tuple[str, ...]) -> str:
+    return ",".join(value)
+
+
+_TOPIC_GLOB: Final = re.compile(r"[a-zA-Z0-9._*?!\[\]-]{1,249}", re.ASCII)
+_TOPICS_HINT: Final = "a list of topic names or globs"
+
+_STRATEGY: Final = Choice(strategy_config.STRATEGIES, empty="offset")
+_ENCODING: Final = Choice(strategy_config.ENCODINGS, empty="long")
+_TOMBSTONE_MODE: Final = Choice(strategy_config.TOMBSTONE_MODES, empty="null")
+_GUARD: Final = Choice(strategy_config.GUARDS, empty="horizon")
 
 Size = Annotated[int, BeforeValidator(parse_size), Kind(SIZE_HINT, format_size)]
 Milliseconds = Annotated[int, BeforeValidator(parse_time), _time_kind(1)]
@@ -112,6 +130,11 @@ Count = Annotated[int, Kind("a whole number")]
 Fraction = Annotated[float, BeforeValidator(Ratio().read), Kind(Ratio().valid)]
 CleanupPolicy = Annotated[frozenset[str], BeforeValidator(Policy().read), Kind(Policy().valid, _write_policy)]
 Strategy = Annotated[str, BeforeValidator(_STRATEGY.read), Kind(_STRATEGY.valid)]
+Encoding = Annotated[str, BeforeValidator(_ENCODING.read), Kind(_ENCODING.valid)]
+TombstoneMode = Annotated[str, BeforeValidator(_TOMBSTONE_MODE.read), Kind(_TOMBSTONE_MODE.valid)]
+Guard = Annotated[str, BeforeValidator(_GUARD.read), Kind(_GUARD.valid)]
+Header = Annotated[str, BeforeValidator(HeaderName().read), Kind(HeaderName().valid)]
+Topics = Annotated[tuple[str, ...], BeforeValidator(_topics), Kind(_TOPICS_HINT, _write_topics)]
 PathValue = Annotated[Path, BeforeValidator(_path), Kind("a path")]
 Version = Annotated[
     tuple[int, int] | None, BeforeValidator(_version), Kind(_VERSION_HINT, _write_version, writes_none=True)
@@ -153,8 +176,19 @@ class DaemonSettings(_Keys):
     )
     log_cleaner_compaction_strategy: Strategy = Field(
         "offset",
-        description="Which record of a key wins where a topic does not say: offset keeps the highest offset. Internal "
-        "topics always use offset.",
+        description="Which record of a key wins where a topic does not say: offset keeps the highest offset, timestamp "
+        "the highest timestamp, header the highest version in a header. Internal topics always use offset.",
+    )
+    log_cleaner_compaction_strategy_header: Header = Field(
+        "",
+        description="The header that holds a record's version, for topics of the header strategy that do not name one. "
+        "While it is blank such a topic is cleaned by offset. Not set by default.",
+        examples=["version"],
+    )
+    cleanerd_strategy_exclude: Topics = Field(
+        strategy_config.DEFAULT_EXCLUDE,
+        description="Topics that the default strategy above never reaches, because other programs rely on how Kafka "
+        "compacts them. A strategy that is set for such a topic itself counts.",
     )
     log_cleaner_min_cleanable_ratio: Fraction = Field(
         0.5, description="A log is cleaned when more than this part of what can be cleaned is dirty."
@@ -280,7 +314,30 @@ class TopicSettings(_Keys):
         None,
         description="Compacted topics are cleaned. For topics whose configuration is not at hand, this is the way.",
     )
-    compaction_strategy: Strategy | None = Field(None, description="Which record of a key wins.")
+    compaction_strategy: Strategy | None = Field(
+        None,
+        description="Which record of a key wins: the highest offset, the highest timestamp, or the highest version in "
+        "a header. All but offset need cleanerd delegate: the broker's own cleaner keeps the highest offset.",
+    )
+    compaction_strategy_header: Header | None = Field(
+        None, description="The header that holds the version. Blank: cleaned by offset."
+    )
+    compaction_strategy_header_encoding: Encoding | None = Field(
+        None, description="How the version is written: 8 bytes, big-endian and signed, or a zigzag varlong."
+    )
+    tombstone_mode: TombstoneMode | None = Field(
+        None,
+        description="What deletes a key: a null value, KIP-87's flag in the record's attributes, or a header (and a "
+        "null value). All but null need cleanerd delegate.",
+    )
+    tombstone_header: Header | None = Field(
+        None, description="With tombstone.mode=header: the header that makes a record a tombstone, value or not."
+    )
+    tombstone_guard: Guard | None = Field(
+        None,
+        description="Whether a tombstone of the timestamp and header strategies goes after its delete horizon, or "
+        "stays for ever to guard its key against late data.",
+    )
     min_cleanable_dirty_ratio: Fraction | None = Field(None, description="Cleaned when more than this part is dirty.")
     min_compaction_lag_ms: Milliseconds | None = Field(
         None, ge=0, le=LONG_MAX, description="Records younger than this are left alone."
@@ -328,4 +385,6 @@ def valid_values(field: FieldInfo) -> str:
 
 def kafka_text(value: object) -> str:
     """A value as Kafka's own parser reads it: plain numbers in the key's unit."""
+    if isinstance(value, tuple):
+        return _write_topics(value)
     return _write_policy(value) if isinstance(value, frozenset) else str(value)
