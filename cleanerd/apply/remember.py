@@ -10,6 +10,7 @@ from cleanerd.cleaner.survey import Survey, quarantined
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.strategy_config import KAFKAS_FINGERPRINT
 
 if TYPE_CHECKING:
     from cleanerd.apply.session import LockedDir

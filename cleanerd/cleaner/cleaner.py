@@ -100,12 +100,12 @@ class Cleaning:
         if oddities.without_version:
             told.append(
                 f"{oddities.without_version} dirty records have no version in header {rules.header!r}, "
-                f"{oddities.malformed_versions} of them a malformed one: any record that has one wins over them (R280-6)"
+                f"{oddities.malformed_versions} of them a malformed one: any record that has one wins (R280-6)"
             )
         if oddities.nulls_without_flag:
             told.append(
-                f"{oddities.nulls_without_flag} dirty records have a null value and no tombstone flag: kept like values "
-                "(R87-3)"
+                f"{oddities.nulls_without_flag} dirty records have a null value and no tombstone flag: they are kept "
+                "like values (R87-3)"
             )
         return told
 

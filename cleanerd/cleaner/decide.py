@@ -10,7 +10,6 @@ import numpy as np
 
 from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, OffsetMap
 from cleanerd.cleaner.estimate import MAX_SHARDS, first_shards
-from cleanerd.cleaner.evidence import Mark, SegmentEvidence
 from cleanerd.cleaner.head import Head, newest
 from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError
 from cleanerd.cleaner.purge import guarded
@@ -31,12 +30,14 @@ from cleanerd.policy.transaction import OpenTransactions
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from cleanerd.cleaner.evidence import Mark, SegmentEvidence
     from cleanerd.cleaner.oddities import Oddities
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.segment import Witness
 
 MIN_MAP_BYTES = 48 * 1024
 MAP_ENTRY_BYTES = 16
+MIN_VERSIONED_MAP_BYTES = 72 * 1024
 VERSIONED_ENTRY_BYTES = 25
 """A version and the bit that there is one come to each entry (U-19)."""
 
@@ -123,8 +124,10 @@ def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
 def map_bytes(plan: CleaningPlan) -> int:
     """What the map takes: no more than the dirty range could need, as every key there has an offset of its own."""
     offsets = max(plan.end_offset - plan.first_dirty_offset, 0)
-    entry_bytes = VERSIONED_ENTRY_BYTES if plan.rules.versioned else MAP_ENTRY_BYTES
-    return max(MIN_MAP_BYTES, min(plan.map_bytes, int(offsets * entry_bytes / plan.map_load) + MIN_MAP_BYTES))
+    versioned = plan.rules.versioned
+    entry_bytes = VERSIONED_ENTRY_BYTES if versioned else MAP_ENTRY_BYTES
+    least = MIN_VERSIONED_MAP_BYTES if versioned else MIN_MAP_BYTES
+    return max(least, min(plan.map_bytes, int(offsets * entry_bytes / plan.map_load) + least))
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,9 +69,7 @@ class KnownChunk(NamedTuple):
     def rows(self, first: int, last: int) -> ChunkRows:
         """Those that lie among the segment's records ``first`` to ``last`` (exclusive)."""
         count = len(self.chunk.records)
-        return ChunkRows(
-            min(max(first - self.record, 0), count), min(max(last - self.record, 0), count), self.excluded
-        )
+        return ChunkRows(min(max(first - self.record, 0), count), min(max(last - self.record, 0), count), self.excluded)
 
 
 class Mark(NamedTuple):

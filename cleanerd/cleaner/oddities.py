@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import structlog
 
 from cleanerd._kernel import FLAG_BAD_VERSION, FLAG_HAS_VERSION
 from cleanerd.cleaner.evidence import legacy_rows
@@ -59,6 +58,8 @@ class Oddities:
         """Tell of malformed headers: a few one by one, then how many there are (R280-6)."""
         if not self.malformed_versions:
             return
+        import structlog  # noqa: PLC0415 - hardly ever needed
+
         log = structlog.get_logger().bind(topic=name.topic, partition=name.partition, header=self._header)
         for offset in self.malformed_at:
             log.warning("version header is malformed, counts as absent", offset=offset)

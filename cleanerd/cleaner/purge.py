@@ -1,10 +1,11 @@
 """Which expired tombstones may go under a versioned strategy: those whose key has no other record anywhere (U-1).
 
-Under ``offset`` what a tombstone deletes lies below it and goes before it. By version it may lie above: in a later group,
-which a round that stops early never reaches, or in the tail, which is cleaned another day. Without the tombstone such a
-record would bring its key back for ever. So every record from the log start to the log end is held against the keys of
-the tombstones that could go, and those with another record wait for a later round; what goes in this very round counts
-as well. The tail counts whatever became of its transactions: it can make a tombstone wait, nothing else.
+Under ``offset`` what a tombstone deletes lies below it and goes before it. By version it may lie above: in a later
+group, which a round that stops early never reaches, or in the tail, which is cleaned another day. Without the tombstone
+such a record would bring its key back for ever. So every record from the log start to the log end is held against the
+keys of the tombstones that could go, and those with another record wait for a later round; what goes in this very round
+counts as well. The tail counts whatever became of its transactions: it can make a tombstone wait, nothing else, and
+so it needs no witness (U-3).
 
 It costs two more walks, over the segments that hold such tombstones and over the log, and only when there are any.
 """
@@ -127,9 +128,7 @@ class _Proof:
             mask = candidates.rows(known.record, len(known.chunk.records))
             if mask.any():
                 ordinal = candidates.first_ordinal + known.record
-                self._map.put_max(
-                    known.chunk.records.key_hash, ordinal, mask, shard=self._shard, shards=self._shards
-                )
+                self._map.put_max(known.chunk.records.key_hash, ordinal, mask, shard=self._shard, shards=self._shards)
 
     def hold_against(self, candidates: _Candidates) -> None:
         """All other records of a segment, what goes in this round included; not what nobody sees (U-2)."""

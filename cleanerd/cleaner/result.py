@@ -34,8 +34,9 @@ class CleaningResult:
 
     Bytes and segments are those of the whole log below the active segment, before and after. ``error`` is set when the
     partition failed or was quarantined; ``segments_rewritten`` counts the sources that were replaced.
-    ``tombstones_waiting`` are past their horizon and stay (U-1, U-4). ``malformed_versions``, ``without_version`` (these
-    included, R280-6) and ``nulls_without_flag`` (R87-3) are those of the dirty part: each record counts in one cleaning.
+    ``tombstones_waiting`` are past their horizon and stay (U-1, U-4). ``malformed_versions``, ``without_version``
+    (R280-6; the former included) and ``nulls_without_flag`` (R87-3) are counts of the dirty part: each record counts in
+    one cleaning.
     """
 
     name: TopicPartition

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from cleanerd._kernel import FLAG_HAS_VALUE, FLAG_TOMBSTONE, FLAG_TOMBSTONE_HEADER
 from cleanerd.format.batch import HAS_DELETE_HORIZON
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
     from cleanerd.policy.rules import TombstoneMode
@@ -33,7 +32,9 @@ def tombstones(
         return null | ((flags & FLAG_TOMBSTONE_HEADER) != 0)
     if mode == "flag":
         flagged: NDArray[np.bool_] = (flags & FLAG_TOMBSTONE) != 0
-        return flagged if legacy is None else np.where(legacy, null, flagged)
+        if legacy is not None:
+            flagged[legacy] = null[legacy]
+        return flagged
     return null
 
 
