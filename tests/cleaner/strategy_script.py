@@ -19,7 +19,9 @@ T0 = 1_700_000_000_000
 HEADER = b"version"
 MARK = b"deleted"
 FLAG = 0x20
-KEYS = tuple(b"key-%d" % number for number in range(5))
+FEW_KEYS = tuple(b"key-%d" % number for number in range(5))
+MORE_KEYS = tuple(b"key-%d" % number for number in range(25))
+"""With so many a tombstone is the only record of its key now and then, and may go."""
 EXTREMES = (-(2**63), 2**63 - 1, -1, 0, 1)
 MALFORMED = (None, b"", b"\x01", b"\x00" * 7, b"\xff" * 9, b"12345678901")
 NO_VARLONG = (None, b"", b"\x80", b"\xff" * 11, b"\x01\x01")
@@ -111,9 +113,11 @@ class Script:
     _start: int = 0
     _bases: list[int] = field(default_factory=list)
     _random: random.Random = field(init=False)
+    _keys: tuple[bytes, ...] = FEW_KEYS
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
+        self._keys = MORE_KEYS if self.shape.expires and self._random.random() < 0.8 else FEW_KEYS
 
     def steps(self) -> Iterator[Step]:
         """Writes, and a round after each few of them; the last round reaches as far as any can."""
@@ -133,7 +137,7 @@ class Script:
 
     def _clean(self, *, last: bool) -> Clean:
         pick = self._random
-        self._now_ms += pick.choice((1, 500, 5000))
+        self._now_ms += pick.choice((1, 500, 5000, 5000))
         active = self._bases[-1]
         up_to = active if last or pick.random() < 0.6 else pick.randint(min(self._start, active), active)
         partial = self.moves and not last and pick.random() < 0.1 and self._start < up_to
@@ -185,9 +189,13 @@ class Script:
 
     def _record(self, delta: int, append_time: int | None, *, visible: bool) -> tuple[Record, Entry]:
         pick = self._random
-        key = None if pick.random() < 0.05 else pick.choice(KEYS)
-        value = None if pick.random() < 0.25 else b"%d" % self._offset
-        flagged, marked = pick.random() < 0.2, pick.choice((None, None, None, None, b"1", b"0", b"false", b"", b"x"))
+        key = None if pick.random() < 0.05 else pick.choice(self._keys)
+        deletes = 0.4 if self.shape.expires else 0.2
+        value = None if pick.random() < deletes else b"%d" % self._offset
+        flagged, marked = (
+            pick.random() < deletes,
+            pick.choice((None, None, None, None, b"1", b"0", b"false", b"", b"x")),
+        )
         headers, version = self._headers()
         if self.shape.mode == "header" and marked is not None:
             headers = (*headers, (MARK, marked))
@@ -249,7 +257,7 @@ class Script:
         magic, count = pick.choice((0, 1)), pick.choice((1, 1, 2))
         messages, entries = [], []
         for number in range(count):
-            key, value = pick.choice(KEYS), None if pick.random() < 0.3 else b"old"
+            key, value = pick.choice(self._keys), None if pick.random() < 0.3 else b"old"
             timestamp = T0 + pick.randint(0, 40) if magic else -1
             place = number if count > 1 and magic else self._offset + number
             messages.append(encode_legacy(place, key, value, magic=magic, timestamp=timestamp))

@@ -104,7 +104,7 @@ class World:
         self.log: set[int] = set()
         self.start = 0
         self.clean_to = 0
-        self.is_exact = True
+        self.is_exact = self.is_certain = True
         self.rounds = self.purged = self.waited = self.stopped = 0
         self._segments: dict[int, bytes] = {}
         self._aborted: dict[int, list[tuple[int, int, int, int]]] = {}
@@ -189,8 +189,7 @@ class World:
         self._check_purged(before, after, step, result)
         if result is None:
             self.log = set(after)
-            self.clean_to = 0
-            self.is_exact = False  # what of the plan was carried out is the swap's business
+            self.is_exact = self.is_certain = False  # what of the plan was carried out is the swap's business
             return
         assert result.error is None, result.reason
         if result.outcome == "skipped":
@@ -252,11 +251,15 @@ class World:
                 assert late or entry.legacy, "a tombstone went before its time"
                 self.purged += 1
             elif result is not None and result.outcome != "skipped" and late and self.shape.guard == "horizon":
-                assert offset >= result.end_offset, "nothing held this tombstone back"
+                held = offset >= result.end_offset or self._has_aborted(entry, result.end_offset)
+                assert held, "nothing held this tombstone back"
 
-    def _check_records(
-        self, before: dict[int, Found], after: dict[int, Found], result: CleaningResult
-    ) -> None:
+    def _has_aborted(self, entry: Entry, end: int) -> bool:
+        """In the tail a record is evidence, whatever became of its transaction."""
+        aborted = (other for other in self.written.values() if not other.visible and other.offset >= end)
+        return any(other.key == entry.key for other in aborted)
+
+    def _check_records(self, before: dict[int, Found], after: dict[int, Found], result: CleaningResult) -> None:
         self.waited += result.tombstones_waiting
         expected = set(self.modelled(result.first_dirty_offset, result.end_offset))
         unseen = {offset for offset in before if offset < self.start}
@@ -289,11 +292,11 @@ class World:
             assert result.first_dirty_offset == step.first_dirty
             self.is_exact = self.is_exact and step.first_dirty <= self.clean_to
             if step.first_dirty > self.clean_to:
-                self.clean_to = 0  # what it rewrote is no longer what the clean point's witness is about
+                self.is_certain = False  # what it rewrote is no longer what the clean point's witness is about
                 return
         elif step.from_start:
             assert result.first_dirty_offset == self.start
-        elif self.clean_to >= self.start and self.clean_to and self.rounds > 1:
+        elif self.clean_to >= self.start and self.is_certain:
             assert result.first_dirty_offset == self.clean_to
         self.clean_to = max(self.clean_to, result.end_offset)
         is_kafkas = self.shape.strategy == "offset" and self.shape.mode == "null"
