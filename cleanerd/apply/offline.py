@@ -100,6 +100,7 @@ def _clean(
 
 def blank_result(log_dir: LogDir, found: Survey) -> CleaningResult:
     """What is known before anything was done."""
+    refused = found.verdict is not None and found.verdict.is_refusal
     return CleaningResult(
         found.log.name,
         str(log_dir.path),
@@ -109,6 +110,7 @@ def blank_result(log_dir: LogDir, found: Survey) -> CleaningResult:
         first_dirty_offset=found.bounds.first_dirty_offset,
         end_offset=found.end_offset,
         notes=found.notes,
+        error=RefusedError(found.refusal, where=str(found.log.name)) if refused else None,
     )
 
 
