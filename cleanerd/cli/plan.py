@@ -24,6 +24,7 @@ from cleanerd.cli.scope import (
     require_found,
     tell_links,
     tell_of_server_properties,
+    tell_warnings,
     wishes_from,
 )
 from cleanerd.errors import CleanerdError
@@ -116,10 +117,9 @@ def preview(
         if is_held(log_dir.path):
             common.output.note(f"{log_dir.path}: a broker runs on it; these are the figures of its last checkpoints")
             seen = replace(wishes, unclean=True)
-        rows += [
-            _row(common.output, facts, log_dir, target, store, seen, exact=exact)
-            for target in compacted_partitions(facts, log_dir, wanted)
-        ]
+        targets = compacted_partitions(facts, log_dir, wanted)
+        tell_warnings(common.output, targets)
+        rows += [_row(common.output, facts, log_dir, target, store, seen, exact=exact) for target in targets]
     for warning in store.warnings:
         common.output.warning(warning)
     _tell(common.output, rows, exact=exact)

@@ -259,6 +259,14 @@ def compacted_partitions(facts: BrokerFacts, log_dir: LogDir, wanted: Sequence[T
     return targets
 
 
+def tell_warnings(output: Output, targets: Sequence[Target]) -> None:
+    """What the operator should know of the topics' settings, once a topic (R280-7, R280-13, U-25)."""
+    configs = {target.config.topic: target.config for target in targets if target.config is not None}
+    for config in configs.values():
+        for warning in config.warnings:
+            output.warning(warning)
+
+
 def _topic_id(log_dir: LogDir, name: TopicPartition) -> uuid.UUID | None:
     """The topic id that the partition's directory states, if it does; whoever reads the partition tells of damage."""
     path = log_dir.path / str(name) / PARTITION_METADATA

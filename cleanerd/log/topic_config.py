@@ -54,7 +54,8 @@ class TopicConfig:
     is not cleaned (cli.md; :func:`require_known_policy`). ``origins`` says for every topic key where its value is from.
     ``compaction_strategy_header`` and ``tombstone_header`` are empty when no header is named; the first is never empty
     while the strategy is ``header``, the second never while the mode is. ``warnings`` are what the operator should know
-    of how these values came to be (R280-7). ``delegation``: whether the broker's own cleaner is kept away (U-8).
+    of how these values came to be and stand to each other (R280-7, R280-13, U-25). ``delegation``: whether the broker's
+    own cleaner is kept away (U-8).
     """
 
     topic: str
@@ -77,6 +78,7 @@ class TopicConfig:
     file_delete_delay_ms: int
     segment_ms: int
     retention_ms: int
+    compression_type: str
     preallocate: bool
     remote_storage_enable: bool
     origins: Mapping[str, str]
@@ -175,6 +177,7 @@ def resolve_topic_config(
     if topic_configs is not None and delegation.is_kept_away(topic_configs) and (why_needed or saved is not None):
         _take_ours(topic, overrides, layers, saved or {}, values, origins)
     _check_lags(topic, values, origins)
+    warnings += strategy_config.cautions(topic, values, origins)
     return TopicConfig(
         topic=topic,
         policy_known=topic_configs is not None or "cleanup.policy" in overrides,

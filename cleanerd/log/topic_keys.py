@@ -21,6 +21,7 @@ from cleanerd.log.config_values import (
     Number,
     Policy,
     Ratio,
+    Word,
 )
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
             Synonym("log.retention.hours", BrokerRetention(INT_MAX), _HOUR_MS),
         ),
     ),
+    "compression.type": _rule(Word(), "producer", "compression.type"),
     "preallocate": _rule(Boolean(), False, "log.preallocate"),
     "remote.storage.enable": _rule(Boolean(), False),
 })  # fmt: skip

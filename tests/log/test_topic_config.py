@@ -47,6 +47,7 @@ DEFAULTS = {
     "file_delete_delay_ms": 60000,
     "segment_ms": 604800000,
     "retention_ms": 604800000,
+    "compression_type": "producer",
     "preallocate": False,
     "remote_storage_enable": False,
 }
