@@ -29,12 +29,12 @@ from cleanerd.apply.swap import finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
 from cleanerd.cleaner.manifest import Manifest, StagedGroup, write_manifest
-from cleanerd.cleaner.plan import CleaningPlan, Source, legacy_horizon_ms, new_hash_key, new_plan_id
+from cleanerd.cleaner.plan import CleaningPlan, Source, legacy_horizon_ms, new_hash_key, new_plan_id, rules_of
 from cleanerd.cleaner.result import CleaningResult, Dropped
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, survey
 from cleanerd.errors import CleanerdError, LogDirBusyError, OutOfRangeError, RefusedError
-from cleanerd.format.names import SEGMENT_SUFFIX, file_name, parse_file_name
+from cleanerd.format.names import MAX_OFFSET, SEGMENT_SUFFIX, file_name, parse_file_name
 from cleanerd.log.aborted import read_aborted
 from cleanerd.log.partition import read_partition
 from cleanerd.log.pool import ReaderPool
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.partition import PartitionLog
     from cleanerd.log.read import SegmentReader
     from cleanerd.log.segment import Witness
     from cleanerd.log.topic_config import TopicConfig
@@ -155,6 +156,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         for row, segment in enumerate(log.segments[:-1])
         if segment.base < found.end_offset
     )
+    rules = rules_of(config)
     deletes = "delete" in config.cleanup_policy and config.retention_ms >= 0
     return CleaningPlan(
         plan_id=new_plan_id(),
@@ -163,18 +165,20 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         topic_id=log.topic_id,
         directory_id=log_dir.meta.directory_id,
         sources=sources,
+        tail=_tail(log, len(sources)) if rules.versioned else (),
         log_start_offset=log.log_start_offset,
         first_dirty_offset=found.bounds.first_dirty_offset,
         end_offset=found.end_offset,
         bound_offset=found.bounds.bound.offset,
-        strategy=config.compaction_strategy,
+        rules=rules,
         fingerprint=fingerprint(config),
         now_ms=wishes.now_ms,
         delete_retention_ms=config.delete_retention_ms,
         last_records=last_records,
         aborted=read_aborted(log, found.bounds.bound.offset),
         legacy_horizon_ms=legacy_horizon_ms(sources, found.bounds.first_dirty_offset, config.delete_retention_ms),
-        convert_legacy=means.convert_legacy,
+        # A v0 or v1 tombstone has no flag: turned into v2 it would be none any more (R87-2).
+        convert_legacy=means.convert_legacy and rules.tombstone_mode != "flag",
         max_message_bytes=config.max_message_bytes,
         limits=Limits(
             segment_bytes=config.segment_bytes,
@@ -190,6 +194,12 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         origins=tuple(sorted({**config.origins, "cleanerd.broker.version": means.profile_origin}.items())),
         notes=tuple(f"producer snapshot passed over: {damage}" for damage in damaged_snapshots),
     )
+
+
+def _tail(log: PartitionLog, first: int) -> tuple[Source, ...]:
+    """The segments from row ``first`` on; the active one has no end yet."""
+    ends = [segment.base for segment in log.segments[1:]] + [MAX_OFFSET]
+    return tuple(Source(segment, ends[row]) for row, segment in enumerate(log.segments) if row >= first)
 
 
 def _carry_out(
@@ -239,6 +249,10 @@ def counted(blank: CleaningResult, found: Survey, cleaning: Cleaning) -> Cleanin
         segments_before=len(found.log.segments) - 1,
         segments_after=len(found.log.segments) - 1 - totals.sources + totals.groups,
         segments_rewritten=totals.sources,
+        tombstones_waiting=sum(segment.waiting for segment in decision.segments),
+        malformed_versions=decision.oddities.malformed_versions,
+        without_version=decision.oddities.without_version,
+        nulls_without_flag=decision.oddities.nulls_without_flag,
         dropped=Dropped(
             superseded=sum(segment.superseded for segment in decision.segments),
             tombstone=sum(segment.expired_tombstones for segment in decision.segments),
@@ -253,7 +267,7 @@ def counted(blank: CleaningResult, found: Survey, cleaning: Cleaning) -> Cleanin
             "rewrite": totals.rewrite_seconds,
             "apply": 0.0,
         },
-        notes=(*blank.notes, *cleaning.plan.notes, *_oversize_note(cleaning), *cleaning.legacy_note()),
+        notes=(*blank.notes, *cleaning.plan.notes, *_oversize_note(cleaning), *cleaning.notes()),
     )
 
 

@@ -109,8 +109,7 @@ def _apply(
     result = _result(locked, name, ready)
     if ready.clean_to is not None:
         after = read_partition(locked.log_dir, name)
-        rules = (ready.strategy, manifest.strategy_fingerprint)
-        remember_clean(locked, after, ready.clean_to, rules, result)
+        remember_clean(locked, after, ready.clean_to, manifest.strategy_fingerprint, result)
     return result
 
 

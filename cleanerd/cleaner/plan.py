@@ -9,7 +9,7 @@ import os
 import secrets
 import time
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import numpy as np
@@ -17,14 +17,17 @@ import numpy as np
 from cleanerd import __version__
 from cleanerd.format.names import TopicPartition
 from cleanerd.policy import legacy
+from cleanerd.policy.rules import Rules
 from cleanerd.policy.transaction import AbortedTransactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cleanerd.log.segment import Segment
+    from cleanerd.log.topic_config import TopicConfig
     from cleanerd.policy.grouping import Limits
     from cleanerd.policy.producer import LastRecords
+    from cleanerd.policy.rules import Encoding, Guard, TombstoneMode
 
 PLAN_FORMAT = 1
 HASH_KEY_BYTES = 16
@@ -47,7 +50,8 @@ class Source:
 class CleaningPlan:
     """What is to be cleaned and by which rules.
 
-    ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31).
+    ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31),
+    ``tail`` those after them, the active one included, where a versioned strategy has to look into them (U-1).
     Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from ``end_offset`` on stay whatever
     they are (C-45.1). ``last_records`` is what active producers' state hangs on, ``aborted`` are the aborted
     transactions up to the end of the log. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1 tombstones
@@ -61,11 +65,12 @@ class CleaningPlan:
     topic_id: UUID | None
     directory_id: UUID | None
     sources: tuple[Source, ...]
+    tail: tuple[Source, ...]
     log_start_offset: int
     first_dirty_offset: int
     end_offset: int
     bound_offset: int
-    strategy: str
+    rules: Rules
     fingerprint: str
     now_ms: int
     delete_retention_ms: int
@@ -111,6 +116,19 @@ _CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (np.ndarray, np.ndarray.tolist),
     (AbortedTransactions, lambda aborted: aborted.entries[["producer_id", "first_offset", "last_offset"]].tolist()),
 )
+
+
+def rules_of(config: TopicConfig) -> Rules:
+    """The topic's rules, as its settings were found valid."""
+    by_header = config.compaction_strategy == "header"
+    return Rules(
+        strategy=config.compaction_strategy,
+        header=config.compaction_strategy_header if by_header else "",
+        encoding=cast("Encoding", config.compaction_strategy_header_encoding),
+        tombstone_mode=cast("TombstoneMode", config.tombstone_mode),
+        tombstone_header=config.tombstone_header if config.tombstone_mode == "header" else "",
+        tombstone_guard=cast("Guard", config.tombstone_guard),
+    )
 
 
 def legacy_horizon_ms(sources: tuple[Source, ...], first_dirty_offset: int, delete_retention_ms: int) -> int:

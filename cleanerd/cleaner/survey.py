@@ -119,12 +119,17 @@ def _asked_for(offset: int, log: PartitionLog, log_end: int) -> int:
 def _clean_point(
     log_dir: LogDir, log: PartitionLog, log_end: int, store: StateStore, config: TopicConfig
 ) -> tuple[int, str, list[str]]:
-    """Up to where the log is provably clean, who says so, and notes (C-02, C-03, U-10)."""
+    """Up to where the log is provably clean, who says so, and notes (C-02, C-03, U-10).
+
+    Kafka's checkpoint counts where Kafka's own rules do. Other rules than those that the clean part was cleaned by are
+    no reason to clean it again (R280-11).
+    """
     notes: list[str] = []
-    kafka = first_dirty(log.cleaner_offset, log.log_start_offset, log_end)
+    theirs = log.cleaner_offset if config.is_kafkas else None
+    kafka = first_dirty(theirs, log.log_start_offset, log_end)
     if kafka.repair:
         notes.append(f"cleaner-offset-checkpoint: {kafka.repair}")
-    origin = "log start offset" if log.cleaner_offset is None or kafka.repair else "cleaner-offset-checkpoint"
+    origin = "log start offset" if theirs is None or kafka.repair else "cleaner-offset-checkpoint"
     state = store.load(log_dir, log)
     if state is None or state.clean_point is None:
         return kafka.offset, origin, notes

@@ -172,7 +172,7 @@ def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, 
         groups=len(groups),
         peak_bytes=max(sizes, default=0) + reserve,
         stage_bytes=sum(sizes) + reserve,
-        notes=cleaning.legacy_note(),
+        notes=cleaning.notes(),
     )
 
 

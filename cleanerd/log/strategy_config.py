@@ -39,6 +39,10 @@ _DELETE_RETENTION: Final = "delete.retention.ms"
 EXCLUDE_KEY: Final = "cleanerd.strategy.exclude"
 
 
+KAFKAS_FINGERPRINT: Final = "strategy=offset;tombstone.mode=null"
+"""That of the rules that a stock broker's cleaner follows."""
+
+
 def is_excluded(topic: str, patterns: tuple[str, ...]) -> bool:
     """Whether a glob of ``cleanerd.strategy.exclude`` matches ``topic`` (U-5)."""
     return any(fnmatch.fnmatchcase(topic, pattern) for pattern in patterns)

@@ -100,7 +100,11 @@ fn a_log() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn decode(data: &[u8], verify_crc: bool) -> Result<Chunk, Error> {
-    decode_chunk(data, 50, &Options { hash_key: Some([1; 16]), verify_crc, max_unpacked: 1 << 20 })
+    decode_chunk(
+        data,
+        50,
+        &Options { hash_key: Some([1; 16]), verify_crc, max_unpacked: 1 << 20, ..Options::default() },
+    )
 }
 
 fn rewrite(

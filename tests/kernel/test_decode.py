@@ -51,7 +51,7 @@ def assert_same_batches(batches: Batches, expected: twin.Batches) -> None:
 def assert_same_chunk(chunk: Chunk, expected: twin.Chunk) -> None:
     assert_same_batches(chunk.batches, expected.batches)
     assert (chunk.consumed, chunk.needed) == (chunk.batches.consumed, chunk.batches.needed)
-    for name in ("offset", "timestamp", "key_hash", "flags"):
+    for name in ("offset", "timestamp", "key_hash", "flags", "version"):
         assert getattr(chunk.records, name).tolist() == getattr(expected, name), name
     assert len(chunk.records) == len(expected.flags)
 

@@ -15,6 +15,7 @@ from tests.support.logs import varint
 from tests.support.reference_batches import (
     BadBatchError,
     Header,
+    Parsed,
     Walk,
     check_crc,
     control_type,
@@ -54,6 +55,7 @@ class Chunk:
     timestamp: list[int] = field(default_factory=list)
     key_hash: list[int] = field(default_factory=list)
     flags: list[int] = field(default_factory=list)
+    version: list[int] = field(default_factory=list)
 
 
 def scan_headers(data: bytes, position: int, *, verify_crc: bool = False) -> Batches:
@@ -85,8 +87,41 @@ def _push(table: Batches, walk: Walk, front: tuple[Header, bytes], records: int)
     walk.consumed += header.size
 
 
+def read_version(value: bytes | None, encoding: str) -> int | None:
+    """The version that a header's value is; None when it is none. ``varlong``: as ``ByteUtils.readVarlong`` reads it."""
+    if value is None:
+        return None
+    if encoding == "long":
+        return int.from_bytes(value, "big", signed=True) if len(value) == 8 else None
+    last_only = [byte < 0x80 for byte in value] == [False] * (len(value) - 1) + [True]
+    if not last_only or len(value) > 10:
+        return None
+    raw = sum((byte & 0x7F) << 7 * group for group, byte in enumerate(value)) & 0xFFFF_FFFF_FFFF_FFFF
+    return raw >> 1 ^ -(raw & 1)
+
+
+def header_facts(record: Parsed, version: bytes | None, encoding: str, tombstone: bytes | None) -> tuple[int, int]:
+    """Version and flags by a record's headers: for each name the last one counts."""
+    last = dict(record.headers)
+    number, flags = 0, 0
+    if version in last:
+        found = read_version(last[version], encoding)
+        number, flags = (0, 16) if found is None else (found, 8)
+    if tombstone in last and last[tombstone] not in (None, b"", b"0", b"false"):
+        flags |= 32
+    return number, flags
+
+
 def decode_chunk(
-    data: bytes, position: int, *, hash_key: bytes | None = None, verify_crc: bool = True, max_unpacked: int = 1 << 30
+    data: bytes,
+    position: int,
+    *,
+    hash_key: bytes | None = None,
+    version_header: bytes | None = None,
+    version_encoding: str = "long",
+    tombstone_header: bytes | None = None,
+    verify_crc: bool = True,
+    max_unpacked: int = 1 << 30,
 ) -> Chunk:
     """Twin of ``decode_chunk``."""
     walk, chunk, unpacked = Walk(data, position), Chunk(), 0
@@ -110,13 +145,19 @@ def decode_chunk(
                 chunk.offset.append(message.offset)
                 chunk.timestamp.append(message.timestamp)
                 chunk.flags.append((message.key is not None) + 2 * (message.value is not None))
+                if version_header is not None:
+                    chunk.version.append(0)
                 if hash_key is not None:
                     chunk.key_hash += (0, 0) if message.key is None else siphash_1_3_128(hash_key, message.key)
         unpacked += len(payload)
         for record in records:
             chunk.offset.append(header.base_offset + record.offset_delta)
             chunk.timestamp.append(record.timestamp)
-            chunk.flags.append((record.key is not None) + 2 * record.has_value)
+            version, found = header_facts(record, version_header, version_encoding, tombstone_header)
+            flagged = record.attributes >> 5 & 1
+            chunk.flags.append((record.key is not None) + 2 * record.has_value + 4 * flagged + found)
+            if version_header is not None:
+                chunk.version.append(version)
             if hash_key is not None:
                 chunk.key_hash += (0, 0) if record.key is None else siphash_1_3_128(hash_key, record.key)
         _push(chunk.batches, walk, (header, batch), len(chunk.flags))
@@ -125,14 +166,16 @@ def decode_chunk(
 
 
 class OffsetMap:
-    """Twin of ``OffsetMap``: a dict with a capacity."""
+    """Twin of ``OffsetMap``: a dict with a capacity, from key to (has version, version, ordinal)."""
 
-    def __init__(self, memory_bytes: int, *, load: float = 0.85) -> None:
-        self.memory_bytes = memory_bytes // 64 * 64
-        if self.memory_bytes < 48 << 10 or not 0 < load <= 1:
+    def __init__(self, memory_bytes: int, *, load: float = 0.85, versions: bool = False) -> None:
+        line_bytes = 96 if versions else 64
+        self.versions = versions
+        self.memory_bytes = memory_bytes // line_bytes * line_bytes
+        if self.memory_bytes < 768 * line_bytes or not 0 < load <= 1:
             raise ValueError(memory_bytes)
-        self.capacity = max(1, int(self.memory_bytes // 16 * load))
-        self.ordinals: dict[tuple[int, int], int] = {}
+        self.capacity = max(1, int(self.memory_bytes // line_bytes * 4 * load))
+        self.entries: dict[tuple[int, int], tuple[bool, int, int]] = {}
 
     @staticmethod
     def _rows(key_hash: list[int], mask: list[bool], shard: int, shards: int) -> list[tuple[int, tuple[int, int]]]:
@@ -141,28 +184,53 @@ class OffsetMap:
         keys = zip(key_hash[::2], key_hash[1::2], strict=True)
         return [(row, key) for row, key in enumerate(keys) if mask[row] and (key[0] >> 32) * shards >> 32 == shard]
 
-    def put_max(
-        self, key_hash: list[int], first_ordinal: int, mask: list[bool], shard: int = 0, shards: int = 1
-    ) -> int:
-        """Twin of ``put_max``."""
-        if first_ordinal < 0 or first_ordinal + len(mask) > MAX_ORDINAL + 1:
+    def _ranks(
+        self, first_ordinal: int, mask: list[bool], version: list[int] | None, has_version: list[bool] | None
+    ) -> list[tuple[bool, int, int]]:
+        if first_ordinal < 0 or first_ordinal + len(mask) > MAX_ORDINAL + 1 - self.versions:
             raise ValueError(first_ordinal)
+        if (version is None) == self.versions or (has_version is None) == self.versions:
+            raise ValueError(version)
+        has = [False] * len(mask) if has_version is None else has_version
+        numbers = [0] * len(mask) if version is None else version
+        rows = enumerate(zip(mask, numbers, has, strict=True))
+        return [(has, number if has else 0, first_ordinal + row) for row, (_, number, has) in rows]
+
+    def put_max(
+        self, key_hash: list[int], first_ordinal: int, mask: list[bool], *,
+        version: list[int] | None = None, has_version: list[bool] | None = None, shard: int = 0, shards: int = 1,
+    ) -> int:  # fmt: skip
+        """Twin of ``put_max``."""
+        ranks = self._ranks(first_ordinal, mask, version, has_version)
         for row, key in self._rows(key_hash, mask, shard, shards):
-            if key not in self.ordinals and len(self.ordinals) == self.capacity:
+            if key not in self.entries and len(self.entries) == self.capacity:
                 return row
-            self.ordinals[key] = max(self.ordinals.get(key, -1), first_ordinal + row)
+            self.entries[key] = max(self.entries.get(key, ranks[row]), ranks[row])
         return len(mask)
+
+    def update_existing(
+        self, key_hash: list[int], first_ordinal: int, mask: list[bool], *,
+        version: list[int], has_version: list[bool], shard: int = 0, shards: int = 1,
+    ) -> list[bool]:  # fmt: skip
+        """Twin of ``update_existing``."""
+        ranks = self._ranks(first_ordinal, mask, version, has_version)
+        found = [False] * len(mask)
+        for row, key in self._rows(key_hash, mask, shard, shards):
+            if key in self.entries:
+                found[row] = True
+                self.entries[key] = max(self.entries[key], ranks[row])
+        return found
 
     def contains(self, key_hash: list[int], mask: list[bool], shard: int = 0, shards: int = 1) -> list[bool]:
         """Twin of ``contains``."""
         found = [False] * len(mask)
         for row, key in self._rows(key_hash, mask, shard, shards):
-            found[row] = key in self.ordinals
+            found[row] = key in self.entries
         return found
 
     def winners(self, first_ordinal: int, count: int) -> list[bool]:
         """Bits of ``winners``, one by one."""
-        won = set(self.ordinals.values())
+        won = {ordinal for _, _, ordinal in self.entries.values()}
         return [first_ordinal + index in won for index in range(count)]
 
 

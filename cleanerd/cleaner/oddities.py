@@ -1,0 +1,67 @@
+"""Records that a topic's rules did not expect: treated as the rules say, counted, and told (R280-6, R87-3).
+
+Each record counts once: in the cleaning that it is dirty in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd._kernel import FLAG_BAD_VERSION, FLAG_HAS_VERSION
+from cleanerd.cleaner.evidence import legacy_rows
+from cleanerd.policy.tombstone import nulls_without_flag
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cleanerd import _kernel
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.policy.rules import Rules
+
+MOST_TOLD: Final = 5
+"""Of a partition's malformed headers so many are logged in a cleaning, with their offsets; the rest as a number."""
+
+
+class Oddities:
+    """Counts over the dirty records that have a key and are seen by consumers.
+
+    ``malformed_versions``: the header is there and holds no version. ``without_version``: the header is absent or
+    malformed. ``nulls_without_flag``: values under ``tombstone.mode=flag`` that are null.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self._by_header = rules.ranking.needs_header
+        self._by_flag = rules.tombstone_mode == "flag"
+        self._header = rules.header
+        self.malformed_versions = 0
+        self.without_version = 0
+        self.nulls_without_flag = 0
+        self.malformed_at: list[int] = []
+
+    def add(self, chunk: _kernel.Chunk, mask: NDArray[np.bool_]) -> None:
+        """Count the rows of ``mask`` [n]."""
+        flags = chunk.records.flags
+        if self._by_header:
+            malformed = mask & ((flags & FLAG_BAD_VERSION) != 0)
+            count = int(np.count_nonzero(malformed))
+            if count and len(self.malformed_at) < MOST_TOLD:
+                self.malformed_at += chunk.records.offset[malformed][: MOST_TOLD - len(self.malformed_at)].tolist()
+            self.malformed_versions += count
+            self.without_version += int(np.count_nonzero(mask & ((flags & FLAG_HAS_VERSION) == 0)))
+        if self._by_flag:
+            bare = mask & nulls_without_flag(flags, legacy_rows(chunk.batches))
+            self.nulls_without_flag += int(np.count_nonzero(bare))
+
+    def log(self, name: TopicPartition) -> None:
+        """Tell of malformed headers: a few one by one, then how many there are (R280-6)."""
+        if not self.malformed_versions:
+            return
+        import structlog  # noqa: PLC0415 - hardly ever needed
+
+        log = structlog.get_logger().bind(topic=name.topic, partition=name.partition, header=self._header)
+        for offset in self.malformed_at:
+            log.warning("version header is malformed, counts as absent", offset=offset)
+        if self.malformed_versions > len(self.malformed_at):
+            log.warning("more malformed version headers", records=self.malformed_versions - len(self.malformed_at))
