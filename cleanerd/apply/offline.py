@@ -253,6 +253,7 @@ def counted(blank: CleaningResult, found: Survey, cleaning: Cleaning) -> Cleanin
         malformed_versions=decision.oddities.malformed_versions,
         without_version=decision.oddities.without_version,
         nulls_without_flag=decision.oddities.nulls_without_flag,
+        far_future_timestamps=decision.oddities.far_future,
         dropped=Dropped(
             superseded=sum(segment.superseded for segment in decision.segments),
             tombstone=sum(segment.expired_tombstones for segment in decision.segments),

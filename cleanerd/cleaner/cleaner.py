@@ -102,6 +102,11 @@ class Cleaning:
                 f"{oddities.without_version} dirty records have no version in header {rules.header!r}, "
                 f"{oddities.malformed_versions} of them a malformed one: any record that has one wins (R280-6)"
             )
+        if oddities.far_future:
+            told.append(
+                f"{oddities.far_future} dirty records have a timestamp more than an hour ahead: each wins its key "
+                "until then (R280-4)"
+            )
         if oddities.nulls_without_flag:
             told.append(
                 f"{oddities.nulls_without_flag} dirty records have a null value and no tombstone flag: they are kept "

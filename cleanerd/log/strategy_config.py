@@ -101,6 +101,18 @@ def cautions(topic: str, values: Mapping[str, Any], origins: Mapping[str, str]) 
     return tuple(found)
 
 
+def in_words(config: TopicConfig) -> str:
+    """The rules as a word for a table: ``offset``, ``header:version``, ``offset, flag tombstones``."""
+    strategy = config.compaction_strategy
+    if strategy == "header":
+        strategy += f":{config.compaction_strategy_header}"
+        if config.compaction_strategy_header_encoding != "long":
+            strategy += f" ({config.compaction_strategy_header_encoding})"
+    if config.tombstone_mode == "header":
+        return f"{strategy}, tombstones by header {config.tombstone_header}"
+    return strategy if config.tombstone_mode == "null" else f"{strategy}, {config.tombstone_mode} tombstones"
+
+
 def fingerprint(config: TopicConfig) -> str:
     """What of the topic's settings decides who wins (U-6); stored with the clean point.
 
@@ -122,6 +134,12 @@ def fingerprint_differences(before: str, after: str) -> Mapping[str, tuple[str, 
     old, new = (dict(part.partition("=")[::2] for part in text.split(";")) for text in (before, after))
     names = [*old, *(name for name in new if name not in old)]
     return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
+
+
+def changes_in_words(before: str, after: str) -> str:
+    """How two fingerprints differ, for people: ``strategy offset -> header, header none -> version``."""
+    differences = fingerprint_differences(before, after).items()
+    return ", ".join(f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in differences)
 
 
 def _escaped(name: str) -> str:
