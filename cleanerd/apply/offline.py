@@ -29,12 +29,20 @@ from cleanerd.apply.swap import finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
 from cleanerd.cleaner.manifest import Manifest, StagedGroup, write_manifest
-from cleanerd.cleaner.plan import CleaningPlan, Source, legacy_horizon_ms, new_hash_key, new_plan_id, rules_of
+from cleanerd.cleaner.plan import (
+    CleaningPlan,
+    Source,
+    legacy_horizon_ms,
+    new_hash_key,
+    new_plan_id,
+    rules_of,
+    tail_of,
+)
 from cleanerd.cleaner.result import CleaningResult, Dropped
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, survey
 from cleanerd.errors import CleanerdError, LogDirBusyError, OutOfRangeError, RefusedError
-from cleanerd.format.names import MAX_OFFSET, SEGMENT_SUFFIX, file_name, parse_file_name
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name, parse_file_name
 from cleanerd.log.aborted import read_aborted
 from cleanerd.log.partition import read_partition
 from cleanerd.log.pool import ReaderPool
@@ -49,7 +57,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.partition import PartitionLog
     from cleanerd.log.read import SegmentReader
     from cleanerd.log.segment import Witness
     from cleanerd.log.topic_config import TopicConfig
@@ -165,7 +172,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         topic_id=log.topic_id,
         directory_id=log_dir.meta.directory_id,
         sources=sources,
-        tail=_tail(log, len(sources)) if rules.versioned else (),
+        tail=tail_of(log, len(sources)) if rules.versioned else (),
         log_start_offset=log.log_start_offset,
         first_dirty_offset=found.bounds.first_dirty_offset,
         end_offset=found.end_offset,
@@ -194,12 +201,6 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         origins=tuple(sorted({**config.origins, "cleanerd.broker.version": means.profile_origin}.items())),
         notes=tuple(f"producer snapshot passed over: {damage}" for damage in damaged_snapshots),
     )
-
-
-def _tail(log: PartitionLog, first: int) -> tuple[Source, ...]:
-    """The segments from row ``first`` on; the active one has no end yet."""
-    ends = [segment.base for segment in log.segments[1:]] + [MAX_OFFSET]
-    return tuple(Source(segment, ends[row]) for row, segment in enumerate(log.segments) if row >= first)
 
 
 def _carry_out(

@@ -15,7 +15,7 @@ from uuid import UUID
 import numpy as np
 
 from cleanerd import __version__
-from cleanerd.format.names import TopicPartition
+from cleanerd.format.names import MAX_OFFSET, TopicPartition
 from cleanerd.policy import legacy
 from cleanerd.policy.rules import Rules
 from cleanerd.policy.transaction import AbortedTransactions
@@ -23,6 +23,7 @@ from cleanerd.policy.transaction import AbortedTransactions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cleanerd.log.partition import PartitionLog
     from cleanerd.log.segment import Segment
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.policy.grouping import Limits
@@ -129,6 +130,12 @@ def rules_of(config: TopicConfig) -> Rules:
         tombstone_header=config.tombstone_header if config.tombstone_mode == "header" else "",
         tombstone_guard=cast("Guard", config.tombstone_guard),
     )
+
+
+def tail_of(log: PartitionLog, first: int) -> tuple[Source, ...]:
+    """The segments from row ``first`` on; the active one has no end yet."""
+    ends = [segment.base for segment in log.segments[1:]] + [MAX_OFFSET]
+    return tuple(Source(segment, ends[row]) for row, segment in enumerate(log.segments) if row >= first)
 
 
 def legacy_horizon_ms(sources: tuple[Source, ...], first_dirty_offset: int, delete_retention_ms: int) -> int:

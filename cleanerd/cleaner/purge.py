@@ -39,7 +39,7 @@ OTHER_RECORD: Final = 2**38
 """A key's entry is raised to such an ordinal when another record of it is met; those of tombstones lie below."""
 
 MOST_SHARDS: Final = 64
-"""Each takes a walk over the whole log; what is left after so many waits for the next round."""
+"""Each takes a walk over the whole log; what does not fit so many waits for the next round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +89,18 @@ def _free(
     """Bitmap over all candidates' ordinals: nothing else has the key."""
     wanted = int(count * MAP_ENTRY_BYTES / plan.map_load) + MIN_MAP_BYTES
     offset_map = OffsetMap(max(MIN_MAP_BYTES, min(plan.map_bytes, wanted)), load=plan.map_load)
-    # Keys fall into shards unevenly; one that does not fit waits, so a little room saves a round.
-    shards = min(-(-count * 5 // (4 * offset_map.capacity)), MOST_SHARDS) if count > offset_map.capacity else 1
+    shards = min(-(-count // offset_map.capacity), MOST_SHARDS)
     total = candidates[-1].first_ordinal + 64 * len(candidates[-1].bits)
     free = np.zeros(total // 64, dtype=np.uint64)
-    for shard in range(shards):
+    shard = 0
+    while shard < shards:
         offset_map.clear()
         proof = _Proof(plan, decoder, offset_map, shard, shards)
-        for each in candidates:
-            if each.bits.any():
-                proof.put(each)
+        if not proof.put_all(candidates) and shards < MOST_SHARDS:
+            # Keys fall into shards unevenly. More of them, from the beginning.
+            free[:] = 0
+            shard, shards = 0, min(2 * shards, MOST_SHARDS)
+            continue
         for each in candidates:
             proof.hold_against(each)
         try:
@@ -108,6 +110,7 @@ def _free(
             # Not what is being cleaned: no reason to fail. Nothing is known of what follows.
             return np.zeros_like(free), f"no expired tombstone goes: the end of the log cannot be read ({error})"
         free |= offset_map.winners(0, total)
+        shard += 1
     return free, ""
 
 
@@ -121,14 +124,19 @@ class _Proof:
         self._shard = shard
         self._shards = shards
 
-    def put(self, candidates: _Candidates) -> None:
-        """Put the segment's candidates; of several of one key the last. Those that do not fit are not free to go."""
-        evidence = candidates.evidence
-        for known in evidence.again(self._decoder.chunks(evidence.source)):
-            mask = candidates.rows(known.record, len(known.chunk.records))
-            if mask.any():
-                ordinal = candidates.first_ordinal + known.record
-                self._map.put_max(known.chunk.records.key_hash, ordinal, mask, shard=self._shard, shards=self._shards)
+    def put_all(self, candidates: Sequence[_Candidates]) -> bool:
+        """Put the tombstones; of several of one key the last. False: not all fit, and the rest is not free to go."""
+        fits = True
+        for each in candidates:
+            if not each.bits.any():
+                continue
+            for known in each.evidence.again(self._decoder.chunks(each.evidence.source)):
+                mask = each.rows(known.record, len(known.chunk.records))
+                if mask.any():
+                    hashes, ordinal = known.chunk.records.key_hash, each.first_ordinal + known.record
+                    done = self._map.put_max(hashes, ordinal, mask, shard=self._shard, shards=self._shards)
+                    fits = fits and done == len(mask)
+        return fits
 
     def hold_against(self, candidates: _Candidates) -> None:
         """All other records of a segment, what goes in this round included; not what nobody sees (U-2)."""

@@ -29,7 +29,8 @@ def tombstones(
     """
     null: NDArray[np.bool_] = (flags & FLAG_HAS_VALUE) == 0
     if mode == "header":
-        return null | ((flags & FLAG_TOMBSTONE_HEADER) != 0)
+        marked: NDArray[np.bool_] = (flags & FLAG_TOMBSTONE_HEADER) != 0
+        return null | marked
     if mode == "flag":
         flagged: NDArray[np.bool_] = (flags & FLAG_TOMBSTONE) != 0
         if legacy is not None:
