@@ -108,6 +108,7 @@ def _clean(
 
 def blank_result(log_dir: LogDir, found: Survey) -> CleaningResult:
     """What is known before anything was done."""
+    refused = found.verdict is not None and found.verdict.is_refusal
     return CleaningResult(
         found.log.name,
         str(log_dir.path),
@@ -117,6 +118,7 @@ def blank_result(log_dir: LogDir, found: Survey) -> CleaningResult:
         first_dirty_offset=found.bounds.first_dirty_offset,
         end_offset=found.end_offset,
         notes=found.notes,
+        error=RefusedError(found.refusal, where=str(found.log.name)) if refused else None,
     )
 
 
@@ -252,6 +254,7 @@ def counted(blank: CleaningResult, found: Survey, cleaning: Cleaning) -> Cleanin
         malformed_versions=decision.oddities.malformed_versions,
         without_version=decision.oddities.without_version,
         nulls_without_flag=decision.oddities.nulls_without_flag,
+        far_future_timestamps=decision.oddities.far_future,
         dropped=Dropped(
             superseded=sum(segment.superseded for segment in decision.segments),
             tombstone=sum(segment.expired_tombstones for segment in decision.segments),

@@ -25,6 +25,7 @@ from cleanerd.apply.validate import CurrentFacts, validate_plan
 from cleanerd.cleaner.manifest import READY, STAGING, staging_path
 from cleanerd.cleaner.result import CleaningResult, Dropped
 from cleanerd.cleaner.survey import Wishes, survey
+from cleanerd.cleaner.verdict import of_delegation
 from cleanerd.errors import CleanerdError, CorruptionError, LogDirBusyError, StalePlanError
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
 from cleanerd.log.partition import read_partition
@@ -136,6 +137,9 @@ def _validated(
         raise StalePlanError(f"the plan is one of {manifest.topic}-{manifest.partition}", where=where)
     if config is None or not config.is_compacted:
         raise StalePlanError("the topic is no longer known to be compacted", where=where)
+    undelegated = of_delegation(config)
+    if undelegated is not None:
+        raise StalePlanError(undelegated.reason, where=where)
     found = survey(locked.log_dir, name, config, locked.store, wishes)
     facts = CurrentFacts(
         topic_id=found.log.topic_id,

@@ -78,7 +78,6 @@ class Cleaning:
         if self._decision is None:
             self._progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
             self._decision = decide(self.plan, Decoder(self.plan, self.pool, self._progress.advance))
-            self._decision.oddities.log(self.plan.name)
         return self._decision
 
     def notes(self) -> tuple[str, ...]:
@@ -98,9 +97,15 @@ class Cleaning:
                 "in the log (U-1)"
             )
         if oddities.without_version:
+            malformed = f", {oddities.malformed_in_words()}" if oddities.malformed_versions else ""
             told.append(
-                f"{oddities.without_version} dirty records have no version in header {rules.header!r}, "
-                f"{oddities.malformed_versions} of them a malformed one: any record that has one wins (R280-6)"
+                f"{oddities.without_version} dirty records have no version in header {rules.header!r}{malformed}: any "
+                "record that has one wins (R280-6)"
+            )
+        if oddities.far_future:
+            told.append(
+                f"{oddities.far_future} dirty records have a timestamp more than an hour ahead: each wins its key "
+                "until then (R280-4)"
             )
         if oddities.nulls_without_flag:
             told.append(

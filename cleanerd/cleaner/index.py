@@ -68,7 +68,7 @@ class DirtyIndex:
         self._plan = plan
         self.evidence: list[SegmentEvidence] = []
         self.first_ordinals: list[int] = []
-        self.oddities = Oddities(plan.rules)
+        self.oddities = Oddities(plan.rules, plan.now_ms)
         self._end_ordinal = FIRST_DIRTY_ORDINAL
         self._winners: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
 

@@ -17,32 +17,41 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd import _kernel
-    from cleanerd.format.names import TopicPartition
     from cleanerd.policy.rules import Rules
 
 MOST_TOLD: Final = 5
-"""Of a partition's malformed headers so many are logged in a cleaning, with their offsets; the rest as a number."""
+"""Of a partition's malformed headers so many are told in a cleaning with their offsets; the rest as a number."""
+
+
+FAR_FUTURE_MS: Final = 3_600_000
+"""What brokers let a producer's clock be ahead by default (``message.timestamp.after.max.ms`` since 4.0)."""
 
 
 class Oddities:
-    """Counts over the dirty records that have a key and are seen by consumers.
+    """Counts over the dirty records that have a key and are seen by consumers; ``records`` is how many these are.
 
     ``malformed_versions``: the header is there and holds no version. ``without_version``: the header is absent or
-    malformed. ``nulls_without_flag``: values under ``tombstone.mode=flag`` that are null.
+    malformed. ``nulls_without_flag``: values under ``tombstone.mode=flag`` that are null. ``far_future``: timestamps
+    more than an hour ahead of the plan's time, where timestamps decide: such a record wins until then.
     """
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, now_ms: int) -> None:
+        self._latest_ms = now_ms + FAR_FUTURE_MS if rules.strategy == "timestamp" else None
         self._by_header = rules.ranking.needs_header
         self._by_flag = rules.tombstone_mode == "flag"
-        self._header = rules.header
         self.malformed_versions = 0
         self.without_version = 0
         self.nulls_without_flag = 0
+        self.far_future = 0
+        self.records = 0
         self.malformed_at: list[int] = []
 
     def add(self, chunk: _kernel.Chunk, mask: NDArray[np.bool_]) -> None:
         """Count the rows of ``mask`` [n]."""
         flags = chunk.records.flags
+        self.records += int(np.count_nonzero(mask))
+        if self._latest_ms is not None:
+            self.far_future += int(np.count_nonzero(mask & (chunk.records.timestamp > self._latest_ms)))
         if self._by_header:
             malformed = mask & ((flags & FLAG_BAD_VERSION) != 0)
             count = int(np.count_nonzero(malformed))
@@ -54,14 +63,8 @@ class Oddities:
             bare = mask & nulls_without_flag(flags, legacy_rows(chunk.batches))
             self.nulls_without_flag += int(np.count_nonzero(bare))
 
-    def log(self, name: TopicPartition) -> None:
-        """Tell of malformed headers: a few one by one, then how many there are (R280-6)."""
-        if not self.malformed_versions:
-            return
-        import structlog  # noqa: PLC0415 - hardly ever needed
-
-        log = structlog.get_logger().bind(topic=name.topic, partition=name.partition, header=self._header)
-        for offset in self.malformed_at:
-            log.warning("version header is malformed, counts as absent", offset=offset)
-        if self.malformed_versions > len(self.malformed_at):
-            log.warning("more malformed version headers", records=self.malformed_versions - len(self.malformed_at))
+    def malformed_in_words(self) -> str:
+        """How many malformed headers, and the offsets of the first few (R280-6)."""
+        shown = ", ".join(str(offset) for offset in self.malformed_at)
+        more = ", ..." if self.malformed_versions > len(self.malformed_at) else ""
+        return f"{self.malformed_versions} of them a malformed one (at offsets {shown}{more})"

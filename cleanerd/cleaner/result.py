@@ -58,6 +58,7 @@ class CleaningResult:
     malformed_versions: int = 0
     without_version: int = 0
     nulls_without_flag: int = 0
+    far_future_timestamps: int = 0
     shards: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -92,6 +93,7 @@ class CleaningResult:
             "malformed_versions": self.malformed_versions,
             "without_version": self.without_version,
             "nulls_without_flag": self.nulls_without_flag,
+            "far_future_timestamps": self.far_future_timestamps,
             "shards": self.shards,
             "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
             "notes": list(self.notes),

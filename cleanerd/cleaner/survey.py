@@ -14,7 +14,7 @@ from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
 from cleanerd.log.clean_point import PartitionState, StateStore, still_valid
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
-from cleanerd.log.strategy_config import fingerprint
+from cleanerd.log.strategy_config import changes_in_words, fingerprint
 from cleanerd.policy.cleanable import first_dirty
 
 if TYPE_CHECKING:
@@ -138,7 +138,11 @@ def _clean_point(
         notes.append(f"cleanerd's own clean point is outdated: {outdated}")
         return kafka.offset, origin, notes
     if state.clean_point.fingerprint != fingerprint(config):
-        notes.append(f"cleaned so far with other settings ({state.clean_point.fingerprint})")
+        changed = changes_in_words(state.clean_point.fingerprint, fingerprint(config))
+        notes.append(
+            f"cleaned so far with other settings ({changed}): keys that do not occur in the dirty part stay as they "
+            "are (R280-11); --from-start cleans all of them again"
+        )
     # Under `offset` the broker's cleaner proves as much as ours, so the further of the two is right.
     if kafka.offset > state.clean_point.offset:
         return kafka.offset, origin, notes

@@ -161,6 +161,20 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """Any word, in lower case: of a key that cleanerd only compares with what it knows."""
+
+    @property
+    def valid(self) -> str:
+        """Nothing is excluded: a newer broker may know more words."""
+        return "a word"
+
+    def read(self, text: str) -> str:
+        """The word."""
+        return text.strip().lower()
+
+
+@dataclass(frozen=True, slots=True)
 class HeaderName:
     """The name of a record header; blank means none."""
 

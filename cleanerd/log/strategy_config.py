@@ -9,6 +9,7 @@ import fnmatch
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import ConfigError
+from cleanerd.log.config_values import LONG_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,6 +33,8 @@ GUARDS: Final = ("horizon", "forever")
 
 DEFAULT_EXCLUDE: Final = ("__*", "_schemas", "connect-*", "*-changelog", "*-repartition")
 """Topics that the daemon's default strategy never reaches: other programs rely on how Kafka compacts them (U-5)."""
+
+_DELETE_RETENTION: Final = "delete.retention.ms"
 
 EXCLUDE_KEY: Final = "cleanerd.strategy.exclude"
 
@@ -72,6 +75,44 @@ def settle(topic: str, values: dict[str, Any], origins: dict[str, str]) -> tuple
     return (warning,)
 
 
+def cautions(topic: str, values: Mapping[str, Any], origins: Mapping[str, str]) -> tuple[str, ...]:
+    """What may surprise with these settings, although they are allowed.
+
+    R280-13: a tombstone that won by version guards its key against late data for ``delete.retention.ms`` only. U-25: a
+    broker that compresses anew writes the records anew, without KIP-87's flag.
+    """
+    found = []
+    if values[STRATEGY] != "offset" and values[TOMBSTONE_GUARD] == "horizon":
+        # No lag is no time; the other key always is one.
+        times = {key: values[key] for key in ("segment.ms", "max.compaction.lag.ms") if values[key] < LONG_MAX}
+        longer = [key for key, time_ms in times.items() if values[_DELETE_RETENTION] < time_ms]
+        if longer:
+            others = " and ".join(f"{key} {times[key]} ({origins[key]})" for key in longer)
+            found.append(
+                f"{_DELETE_RETENTION} of {topic} is {values[_DELETE_RETENTION]} ({origins[_DELETE_RETENTION]}), "
+                f"smaller than {others}: an older version that arrives after a tombstone has expired brings its key "
+                f"back (R280-13; {TOMBSTONE_GUARD}=forever keeps tombstones)"
+            )
+    if values[TOMBSTONE_MODE] == "flag" and values["compression.type"] != "producer":
+        found.append(
+            f"{TOMBSTONE_MODE} of {topic} is flag, but compression.type is {values['compression.type']} "
+            f"({origins['compression.type']}): a broker that compresses anew drops the flag (U-25); set it to producer"
+        )
+    return tuple(found)
+
+
+def in_words(config: TopicConfig) -> str:
+    """The rules as a word for a table: ``offset``, ``header:version``, ``offset, flag tombstones``."""
+    strategy = config.compaction_strategy
+    if strategy == "header":
+        strategy += f":{config.compaction_strategy_header}"
+        if config.compaction_strategy_header_encoding != "long":
+            strategy += f" ({config.compaction_strategy_header_encoding})"
+    if config.tombstone_mode == "header":
+        return f"{strategy}, tombstones by header {config.tombstone_header}"
+    return strategy if config.tombstone_mode == "null" else f"{strategy}, {config.tombstone_mode} tombstones"
+
+
 def fingerprint(config: TopicConfig) -> str:
     """What of the topic's settings decides who wins (U-6); stored with the clean point.
 
@@ -93,6 +134,12 @@ def fingerprint_differences(before: str, after: str) -> Mapping[str, tuple[str, 
     old, new = (dict(part.partition("=")[::2] for part in text.split(";")) for text in (before, after))
     names = [*old, *(name for name in new if name not in old)]
     return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
+
+
+def changes_in_words(before: str, after: str) -> str:
+    """How two fingerprints differ, for people: ``strategy offset -> header, header none -> version``."""
+    differences = fingerprint_differences(before, after).items()
+    return ", ".join(f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in differences)
 
 
 def _escaped(name: str) -> str:

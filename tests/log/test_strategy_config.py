@@ -89,8 +89,58 @@ def test_header_strategy_without_a_header_falls_back_to_offset_and_says_so(heade
 
 def test_no_warning_where_nothing_falls_back() -> None:
     """A header's name without the header strategy decides nothing and is no mistake."""
-    assert resolve(settings_defaults=by_default("timestamp")).warnings == ()
-    assert resolve(settings_defaults=by_default("header")).warnings == ()
+    quiet = {"overrides": said(segment_ms="1000")}
+    assert resolve(settings_defaults=by_default("timestamp"), **quiet).warnings == ()
+    assert resolve(settings_defaults=by_default("header"), **quiet).warnings == ()
+
+
+LATE: list[tuple[dict[str, str], list[str]]] = [
+    # Kafka's defaults: a day against a week
+    ({}, ["delete.retention.ms of orders is 86400000 (Kafka default)", "segment.ms 604800000 (Kafka default)"]),
+    ({"segment_ms": "86400000"}, []),
+    ({"segment_ms": "86400001"}, ["segment.ms 86400001 (--set)"]),
+    ({"segment_ms": "1", "max_compaction_lag_ms": "86400001"}, ["max.compaction.lag.ms 86400001 (--set)"]),
+    ({"max_compaction_lag_ms": "86400001"}, ["segment.ms 604800000", "and max.compaction.lag.ms 86400001"]),
+    ({"delete_retention_ms": "604800000"}, []),
+    # it guards for ever: nothing to warn of
+    ({"tombstone_guard": "forever"}, []),
+]
+
+
+@pytest.mark.parametrize(("keys", "parts"), LATE)
+def test_late_data_after_a_tombstone(keys: dict[str, str], parts: list[str]) -> None:
+    """R280-13: smaller than either of the two; no compaction lag at all is none that could be larger."""
+    warnings = resolve(overrides=said(compaction_strategy="timestamp", **keys)).warnings
+    assert len(warnings) == bool(parts)
+    assert all(part in warnings[0] for part in parts)
+    assert resolve(overrides=said(**keys)).warnings == (), "under offset a tombstone's losers lie below it"
+
+
+def test_the_lag_of_a_delegated_topic_is_the_one_from_before() -> None:
+    """R280-13, U-9: on the topic it is endless for the broker's cleaner's sake only."""
+    config = resolve(
+        overrides=said(compaction_strategy="timestamp", segment_ms="1000"),
+        topic_configs={"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)},
+        saved={"max.compaction.lag.ms": "90000000"},
+    )
+    assert "max.compaction.lag.ms 90000000 (saved by cleanerd delegate)" in config.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("layers", "warned"),
+    [
+        ({}, False),
+        ({"topic_configs": {"compression.type": "producer"}}, False),
+        ({"topic_configs": {"compression.type": "zstd"}}, True),
+        ({"server_properties": {"compression.type": "lz4"}}, True),
+        ({"server_properties": {"compression.type": "lz4"}, "topic_configs": {"compression.type": "producer"}}, False),
+    ],
+)
+def test_flag_mode_and_recompression(layers: dict[str, Any], warned: bool) -> None:
+    """U-25: only `compression.type=producer` keeps the bit; the other modes do not care."""
+    config = resolve(overrides=said(tombstone_mode="flag"), **layers)
+    assert bool(config.warnings) is warned
+    assert resolve(overrides=said(tombstone_mode="header", tombstone_header="d"), **layers).warnings == ()
 
 
 def test_tombstone_mode_header_without_a_header_is_refused() -> None:

@@ -12,15 +12,14 @@ import pytest
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.format.config_keys import ALLOWED_KEYS
 from cleanerd.log.topic_config import (
-    BROKER_KEYS,
     DEFAULT_ORIGIN,
     INTERNAL_TOPICS,
-    TOPIC_KEYS,
     TopicConfig,
     require_known_policy,
     resolve_producer_id_expiration_ms,
     resolve_topic_config,
 )
+from cleanerd.log.topic_keys import BROKER_KEYS, TOPIC_KEYS
 
 
 def resolve(topic: str = "orders", **layers: Any) -> TopicConfig:
@@ -48,6 +47,7 @@ DEFAULTS = {
     "file_delete_delay_ms": 60000,
     "segment_ms": 604800000,
     "retention_ms": 604800000,
+    "compression_type": "producer",
     "preallocate": False,
     "remote_storage_enable": False,
 }

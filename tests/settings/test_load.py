@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.errors import ConfigError
-from cleanerd.log.topic_config import TOPIC_RULES, resolve_topic_config
+from cleanerd.log.topic_config import resolve_topic_config
+from cleanerd.log.topic_keys import TOPIC_RULES
 from cleanerd.settings import Settings, load_settings, read_settings
 from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS, kafka_text
 from cleanerd.settings.load import default_state_dir
