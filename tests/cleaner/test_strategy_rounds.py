@@ -170,6 +170,7 @@ def test_malformed_headers_are_told_and_counted(tmp_path: Path) -> None:
     """R280-6: with topic, partition and offset, not thousands of times; the partition is cleaned all the same."""
     bad = [rec(f"k{number}", b"no") for number in range(9)]
     log_dir = log_of(tmp_path, {0: batches(*bad, rec("a"), rec("b", 1)), 11: b""})
+    structlog.reset_defaults()  # whatever a command line set before
     with structlog.testing.capture_logs() as logs:
         result = next_round(log_dir)
     assert (result.malformed_versions, result.without_version) == (9, 10)
