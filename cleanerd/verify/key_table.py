@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-KEY_ROW: Final = np.dtype([("low", "<u8"), ("high", "<u8"), ("offset", "<i8"), ("facts", "<u8")])
+KEY_ROW: Final = np.dtype([
+    ("low", "<u8"), ("high", "<u8"), ("offset", "<i8"), ("facts", "<u8"), ("version", "<i8")
+])  # fmt: skip
 """One record: the halves of its key's hash, its offset, and what the caller wants to know of it again."""
 
 _MAX_PARTS: Final = 512
@@ -48,8 +50,14 @@ class KeyTable:
         self._files = []
         self._waiting = []
 
-    def add(self, key_hash: NDArray[np.uint64], offset: NDArray[np.int64], facts: NDArray[np.uint64]) -> None:
-        """Records: ``key_hash`` [n, 2], ``offset`` [n], ``facts`` [n].
+    def add(
+        self,
+        key_hash: NDArray[np.uint64],
+        offset: NDArray[np.int64],
+        facts: NDArray[np.uint64],
+        version: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Records: ``key_hash`` [n, 2], ``offset`` [n], ``facts`` [n], ``version`` [n] (0 when not given).
 
         Raises:
             OSError: a temporary file cannot be written.
@@ -57,6 +65,7 @@ class KeyTable:
         rows = np.empty(len(offset), KEY_ROW)
         rows["low"], rows["high"] = key_hash[:, 0], key_hash[:, 1]
         rows["offset"], rows["facts"] = offset, facts
+        rows["version"] = 0 if version is None else version
         self._waiting.append(rows)
         self._waiting_rows += len(rows)
         self.rows += len(rows)

@@ -10,6 +10,7 @@ from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
 from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.verify.against import Comparison, check_ends, check_producers, old_view
+from cleanerd.verify.contract import STOCK
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.key_table import KeyTable
 from cleanerd.verify.keys import KeyedRecords, Range
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from cleanerd.verify.contract import Contract
     from cleanerd.verify.listing import Listing, SegmentFile
     from cleanerd.verify.producers import Snapshot
     from cleanerd.verify.segment import SegmentFacts
@@ -47,6 +49,7 @@ class Question:
     clean_shutdown: bool | None = None
     against: Path | None = None
     many_rounds: bool = False
+    contract: Contract = STOCK
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     limit: int | None = None
     advance: Callable[[int], None] = _nobody
@@ -194,7 +197,7 @@ def _compare_records(log: LogFacts, log_start: int, question: Question, findings
     with KeyTable(question.memory_bytes, rows) as table:
         if not where.clean and against is None:
             where = Range(0, 0, clean=False, now_ms=question.now_ms)
-        keyed = KeyedRecords(table, where, findings, new_hash_key())
+        keyed = KeyedRecords(table, where, findings, new_hash_key(), question.contract)
         old_end = None if against is None else against.copy_end
         for facts in log.segments:
             keyed.add_segment(facts, log.invisible, question.advance, old_end=old_end)
