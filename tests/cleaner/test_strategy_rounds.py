@@ -33,7 +33,7 @@ from tests.support.log_dirs import (
     write_checkpoint,
     write_segment,
 )
-from tests.support.logs import encode_batch, encode_legacy
+from tests.support.logs import encode_batch, encode_legacy, encode_marker
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -176,6 +176,21 @@ def test_malformed_headers_are_told_and_counted(tmp_path: Path) -> None:
     grow(log_dir, 11, batches(rec("b", b"no"), first=11))
     grow(log_dir, 12, b"")
     assert next_round(log_dir).malformed_versions == 1, "each counts in the cleaning that it is dirty in"
+
+
+def test_aborted_data_of_a_clean_segment(tmp_path: Path) -> None:
+    """U-2: what was aborted in a segment of the clean part judges nobody, however high its version."""
+    aborted = encode_batch(
+        [rec("k", 99)], base_offset=0, transactional=True, producer_id=7, producer_epoch=0, base_sequence=0
+    )
+    marker = encode_marker(1, commit=False, producer_id=7)
+    log_dir = log_of(
+        tmp_path,
+        {0: aborted + marker + batches(rec("k", 3), first=2), 3: batches(rec("k", 5), first=3), 4: b""},
+        aborted={0: [(7, 0, 1, 0)]},
+    )
+    clean_all(log_dir, NOW, BY_VERSION, from_start=False, first_dirty_offset=3)
+    assert offsets(log_dir / NAME, 4) == [3]
 
 
 def test_the_end_of_the_log_stays(tmp_path: Path) -> None:
