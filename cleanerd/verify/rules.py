@@ -62,9 +62,11 @@ class KeyRules:
         null: NDArray[np.bool_] = (flags & _kernel.FLAG_HAS_VALUE) == 0
         if self.tombstone_mode == "flag":
             flagged: NDArray[np.bool_] = (flags & _kernel.FLAG_TOMBSTONE) != 0
-            return (old_format & null) | (~old_format & flagged)
+            flagged[old_format] = null[old_format]
+            return flagged
         if self.tombstone_mode == "header":
-            return null | ((flags & _kernel.FLAG_TOMBSTONE_HEADER) != 0)
+            marked: NDArray[np.bool_] = (flags & _kernel.FLAG_TOMBSTONE_HEADER) != 0
+            return null | marked
         return null
 
     def version_of(self, record: Record) -> int | None:
