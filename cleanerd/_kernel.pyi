@@ -186,10 +186,10 @@ def decode_chunk(
     """Whole batches to columns, every codec unpacked inside. Stops early, between batches, when it grows large.
 
     ``hash_key``: 16 random bytes, one per plan, for SipHash-1-3-128 of the record keys (null keys hash to 0, 0).
-    ``version_header``, ``tombstone_header``: names of headers; the last one of a name counts, and none of them is looked
-    at otherwise. Magic 0 and 1 have no headers. A value that means nothing never fails (R280-6, R87-4).
-    ``version_encoding``: ``"long"``, eight bytes big-endian; or ``"varlong"``, the zigzag varlong that is used inside of
-    records (Kafka's ``ByteUtils.readVarlong``), up to the last byte of the value.
+    ``version_header``, ``tombstone_header``: names of headers, of which the last one of a name counts. Without them no
+    header is looked at. Magic 0 and 1 have none. A value that means nothing is never an error (R280-6, R87-4).
+    ``version_encoding``: ``"long"``, eight bytes big-endian; or ``"varlong"``, the zigzag varlong that records use
+    (Kafka's ``ByteUtils.readVarlong``), up to the last byte of the value.
     ``max_unpacked``: bytes that one batch may unpack to.
 
     Raises:

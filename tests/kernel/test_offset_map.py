@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cleanerd import _kernel
 from cleanerd._kernel import OffsetMap
 from tests.kernel.strategies import HASH_KEY
-from tests.support import reference_kernel as twin
+from tests.support import reference_map as twin
 from tests.support.reference_codecs import siphash_1_3_128
 
 SMALLEST = 48 << 10

@@ -5,8 +5,8 @@
 //! has not to spare, all 64 bits of a version count, and a key is known by as many bits as without versions.
 
 use super::{
-    Error, GOES_ON, LINE_BYTES, LOOK_AHEAD, Line, ORDINAL_MASK, OffsetMap, Place, Probe, SLOTS, Shard, TAG_SHIFT,
-    cast_slice, cast_slice_mut, invalid, ordinals, pairs,
+    Error, GOES_ON, LINE_BYTES, LOOK_AHEAD, Line, ORDINAL_BITS, ORDINAL_MASK, OffsetMap, Place, Probe, SLOTS, Shard,
+    TAG_SHIFT, cast_slice, cast_slice_mut, invalid, ordinals, pairs, select_unpredictable,
 };
 
 /// Stands in an entry's line for "no version; the ordinal is in its word". The largest ordinal + 1, hence one fewer fits.
@@ -23,31 +23,43 @@ pub struct Versions<'a> {
     pub has: &'a [bool],
 }
 
-/// What is compared, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
+impl Versions<'_> {
+    /// Row `row`; row 0 has ordinal `first`.
+    #[inline(always)]
+    fn entry(&self, row: usize, first: u64) -> Entry {
+        Entry { has_version: self.has[row], version: self.version[row], ordinal: first + row as u64 + 1 }
+    }
+}
+
+/// Below every version.
+const NO_VERSION: i128 = i64::MIN as i128 - 1;
+
+/// What is known of one record of a key. Ordinals are stored as ordinal + 1.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
     has_version: bool,
-    /// 0 when there is none.
     version: i64,
-    /// Ordinal + 1, as stored.
     ordinal: u64,
 }
 
-impl Rank {
-    #[inline(always)]
-    fn new(has_version: bool, version: i64, ordinal: u64) -> Self {
-        Self { has_version, version: if has_version { version } else { 0 }, ordinal }
-    }
-
-    /// From an entry's ordinal field and its word.
+impl Entry {
+    /// From the ordinal field in the line, and the word.
     #[inline(always)]
     fn stored(field: u64, word: u64) -> Self {
-        if field == UNVERSIONED { Self::new(false, 0, word) } else { Self::new(true, word as i64, field) }
+        let has_version = field != UNVERSIONED;
+        Self { has_version, version: word as i64, ordinal: select_unpredictable(has_version, field, word) }
     }
 
     #[inline(always)]
     fn to_store(self) -> (u64, u64) {
-        if self.has_version { (self.ordinal, self.version as u64) } else { (UNVERSIONED, self.ordinal) }
+        select_unpredictable(self.has_version, (self.ordinal, self.version as u64), (UNVERSIONED, self.ordinal))
+    }
+
+    /// (has version, version, ordinal) as one number, since nobody can foresee how they compare.
+    #[inline(always)]
+    fn rank(self) -> i128 {
+        let version = select_unpredictable(self.has_version, i128::from(self.version), NO_VERSION);
+        version << ORDINAL_BITS | i128::from(self.ordinal)
     }
 }
 
@@ -63,14 +75,14 @@ impl Block {
         Self { probes: [Probe::default(); LOOK_AHEAD], rows: [0; LOOK_AHEAD], count: 0 }
     }
 
-    /// Reads the lines of the block's rows, then the word of each row's entry, so that the misses of the cache overlap.
+    /// Reads of each row's two lines, and of the words of both, so that the misses of the cache overlap. (To find the entry first and
+    /// read only its word is dearer, from small maps to large ones.)
     #[inline(always)]
     fn touch(&mut self, lines: &[Line], words: &[u64], hashes: &[[u64; 2]], mask: &[bool], shard: Shard) {
         self.count = super::touch(lines, hashes, mask, shard, &mut self.probes, &mut self.rows);
         let mut seen = 0;
         for probe in self.probes.iter().take(self.count) {
-            let (Place::Found { line, slot } | Place::Room { line, slot, .. }) = OffsetMap::find(lines, probe);
-            seen ^= words.get(line * SLOTS + slot).copied().unwrap_or_default();
+            seen ^= words[probe.home * SLOTS] ^ words[probe.other * SLOTS];
         }
         std::hint::black_box(seen);
     }
@@ -98,12 +110,12 @@ pub(super) fn stored_ordinals(lines: &[Line], words: &[u64]) -> impl Iterator<It
     })
 }
 
-/// Raises the entry to `rank` if that is larger.
+/// Raises what a line and a word hold to `entry` if that is larger.
 #[inline(always)]
-fn raise(entry: &mut u64, word: &mut u64, rank: Rank) {
-    if Rank::stored(*entry & ORDINAL_MASK, *word) < rank {
-        let (field, version) = rank.to_store();
-        *entry = *entry & !ORDINAL_MASK | field;
+fn raise(in_line: &mut u64, word: &mut u64, entry: Entry) {
+    if Entry::stored(*in_line & ORDINAL_MASK, *word).rank() < entry.rank() {
+        let (field, version) = entry.to_store();
+        *in_line = *in_line & !ORDINAL_MASK | field;
         *word = version;
     }
 }
@@ -127,10 +139,10 @@ impl OffsetMap {
             block.touch(lines, words, hashes, mask, shard);
             for (probe, &row) in block.probes.iter().zip(&block.rows).take(block.count) {
                 let row = start + row;
-                let rank = Rank::new(versions.has[row], versions.version[row], first + row as u64 + 1);
+                let entry = versions.entry(row, first);
                 match Self::find(lines, probe) {
                     Place::Found { line, slot } => {
-                        raise(&mut lines[line][SLOTS + slot], &mut words[line * SLOTS + slot], rank);
+                        raise(&mut lines[line][SLOTS + slot], &mut words[line * SLOTS + slot], entry);
                     }
                     Place::Room { line, slot, behind_home } => {
                         if self.len == self.capacity || slot == SLOTS {
@@ -139,7 +151,7 @@ impl OffsetMap {
                         if behind_home {
                             lines[probe.home][SLOTS] |= GOES_ON;
                         }
-                        let (field, version) = rank.to_store();
+                        let (field, version) = entry.to_store();
                         let target = &mut lines[line];
                         target[slot] = probe.tag_low;
                         target[SLOTS + slot] |= probe.tag_high << TAG_SHIFT | field;
@@ -173,8 +185,8 @@ impl OffsetMap {
             for (probe, &row) in block.probes.iter().zip(&block.rows).take(block.count) {
                 let row = start + row;
                 if let Place::Found { line, slot } = Self::find(lines, probe) {
-                    let rank = Rank::new(versions.has[row], versions.version[row], first + row as u64 + 1);
-                    raise(&mut lines[line][SLOTS + slot], &mut words[line * SLOTS + slot], rank);
+                    let entry = versions.entry(row, first);
+                    raise(&mut lines[line][SLOTS + slot], &mut words[line * SLOTS + slot], entry);
                     result[row] = true;
                 }
             }
