@@ -26,6 +26,7 @@ from cleanerd.log.topic_config import (
     resolve_topic_config,
 )
 from cleanerd.policy import legacy
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
 if TYPE_CHECKING:
     import uuid
@@ -284,6 +285,32 @@ def _require_compacted(config: TopicConfig) -> None:
             where=config.topic,
             hint=f"it comes from: {config.origins['cleanup.policy']}",
         )
+
+
+def key_rules(settings: Settings, topic: str) -> KeyRules:
+    """What decides between the records of a key of ``topic``, as far as cleanerd's own settings say.
+
+    Raises:
+        ConfigError: a value that nobody knows.
+    """
+    if topic in NEVER_CLEANED:
+        return KAFKAS_RULES
+    config = resolve_topic_config(
+        topic,
+        overrides=settings.topic_overrides(topic),
+        topic_configs=None,
+        settings_defaults=settings.broker_defaults(),
+        strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
+    )
+    by_header, marked = config.compaction_strategy == "header", config.tombstone_mode == "header"
+    return KeyRules(
+        strategy=config.compaction_strategy,
+        header=config.compaction_strategy_header.encode() if by_header else None,
+        encoding=config.compaction_strategy_header_encoding,
+        tombstone_mode=config.tombstone_mode,
+        tombstone_header=config.tombstone_header.encode() if marked else None,
+        tombstone_guard=config.tombstone_guard,
+    )
 
 
 def tell_links(output: Output, log_dir: LogDir) -> None:

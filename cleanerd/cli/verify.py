@@ -12,12 +12,10 @@ import click
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count
-from cleanerd.cli.scope import BrokerFacts, broker_facts
+from cleanerd.cli.scope import key_rules
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name, parse_topic_partition_dir
-from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.topic_config import resolve_producer_id_expiration_ms, resolve_topic_config
-from cleanerd.verify.contract import STOCK, Contract
+from cleanerd.log.topic_config import resolve_producer_id_expiration_ms
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import NO_END, SegmentFile, list_partition, size_of
 from cleanerd.verify.log_dir import (
@@ -95,51 +93,23 @@ def verify(
         memory_bytes=settings.daemon.log_cleaner_dedupe_buffer_size,
         limit=limit or None,
     )
-    contracts = Contracts(settings, common.output)
     verdicts: list[Verdict] = []
     with common.output.progress("verify", total=_work(paths, passes=2 if against is None else 5)) as advance:
         for path in paths:
-            verdicts += _verify(path, replace(question, advance=advance), contracts)
+            verdicts += _verify(path, replace(question, advance=advance), settings)
     _show(common.output, verdicts)
     return CorruptionError.exit_code if any(verdict.findings.errors for verdict in verdicts) else 0
 
 
-class Contracts:
-    """By which strategy a partition's records are to be judged: as the cleaner finds it out, and Kafka's otherwise."""
-
-    def __init__(self, settings: Settings, output: Output) -> None:
-        self._settings = settings
-        self._output = output
-        self._facts: dict[Path, BrokerFacts | None] = {}
-
-    def of(self, partition: Path) -> Contract:
-        """That of the topic which the directory is named after."""
-        name = parse_topic_partition_dir(partition.resolve().name)
-        if name is None:
-            return STOCK
-        try:
-            facts = self._facts_of(partition.resolve().parent)
-            if facts is not None:
-                return Contract.of(facts.topic_config(name.topic))
-            overrides = self._settings.topic_overrides(name.topic)
-            return Contract.of(resolve_topic_config(name.topic, overrides=overrides, topic_configs=None))
-        except CleanerdError as error:
-            self._output.warning(f"{partition}: judged by Kafka's rules, its topic's settings are not known: {error}")
-            return STOCK
-
-    def _facts_of(self, path: Path) -> BrokerFacts | None:
-        """What is known of the broker; None outside of a log directory, and where that cannot be read."""
-        if path not in self._facts:
-            try:
-                self._facts[path] = broker_facts(self._settings, read_log_dir(path), []) if is_log_dir(path) else None
-            except CleanerdError:
-                self._facts[path] = None  # what is wrong with it is a finding
-        return self._facts[path]
+def _ruled(question: Question, partition: Path, settings: Settings) -> Question:
+    """With the rules of the topic that the directory is named after; a directory of another name has Kafka's."""
+    name = parse_topic_partition_dir(partition.resolve().name)
+    return question if name is None else replace(question, rules=key_rules(settings, name.topic))
 
 
-def _verify(path: Path, question: Question, contracts: Contracts) -> Iterator[Verdict]:
+def _verify(path: Path, question: Question, settings: Settings) -> Iterator[Verdict]:
     if path.is_file():
-        yield _verify_file(path, question)
+        yield _verify_file(path, _ruled(question, path.parent, settings))
     elif is_log_dir(path):
         if question.clean_to is not None:
             raise click.UsageError("--clean-to is for a partition, not for a log directory")
@@ -153,14 +123,14 @@ def _verify(path: Path, question: Question, contracts: Contracts) -> Iterator[Ve
                     "U-28", str(partition), f"{copy} does not exist: the partition is compared with nothing"
                 )
                 copy = None
-            asked = replace(question, against=copy, contract=contracts.of(partition))
             try:
+                asked = _ruled(replace(question, against=copy), partition, settings)
                 yield verify_in_surroundings(partition, around, asked)
             except CleanerdError as error:
                 # One partition that cannot be read stops no other one.
                 findings.error("OP-10", str(partition), f"cannot be verified: {error}")
     else:
-        yield _verify_partition(path, replace(question, contract=contracts.of(path)))
+        yield _verify_partition(path, _ruled(question, path, settings))
 
 
 def _verify_partition(path: Path, question: Question) -> Verdict:

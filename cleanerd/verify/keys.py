@@ -1,8 +1,8 @@
 """Records by key: at most one that a reader sees in the clean part, and against a copy from before, the right one.
 
 The rule that is checked is the contract with readers, said without the cleaner's words: of all committed records of a
-key below the clean point, the last one is there, and nothing else (C-45, C-50). Which one is the last says the topic's
-strategy (R280-3..R280-6).
+key below the clean point, the last one is there, and nothing else (C-45, C-50); under a versioned strategy the one with
+the highest version (R280-4 to R280-6).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 
 from cleanerd.errors import CorruptionError
 from cleanerd.log.batch_file import read_batches
-from cleanerd.verify.contract import STOCK
 from cleanerd.verify.key_table import first_of_key
 from cleanerd.verify.records import NO_HORIZON, horizons, read_rows, records_in
+from cleanerd.verify.rules import KAFKAS_RULES
 from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from cleanerd.verify.contract import Contract
     from cleanerd.verify.finding import Findings
     from cleanerd.verify.key_table import KeyTable
     from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.records import Rows
+    from cleanerd.verify.rules import KeyRules
     from cleanerd.verify.segment import SegmentFacts
     from cleanerd.verify.transactions import Invisible
     from cleanerd.verify.walk import Damage
@@ -39,7 +39,6 @@ _OLD: Final = np.uint64(1 << 56)
 _TOMBSTONE: Final = np.uint64(1 << 57)
 _MAY_BE_GONE: Final = np.uint64(1 << 58)
 _HAS_HORIZON: Final = np.uint64(1 << 59)
-_HAS_VERSION: Final = np.uint64(1 << 60)
 _POSITION_BITS: Final = np.uint64(32)
 _SEGMENT_MASK: Final = np.uint64((1 << 24) - 1)
 _POSITION_MASK: Final = np.uint64((1 << 32) - 1)
@@ -69,14 +68,14 @@ class KeyedRecords:
     """Puts the records that readers see into a key table. ``files`` become the places that findings name."""
 
     def __init__(
-        self, table: KeyTable, where: Range, findings: Findings, hash_key: bytes, contract: Contract = STOCK
+        self, table: KeyTable, where: Range, findings: Findings, hash_key: bytes, rules: KeyRules = KAFKAS_RULES
     ) -> None:
         self.files: list[Path] = []
-        self._contract = contract
         self._table = table
         self._where = where
         self._findings = findings
         self._hash_key = hash_key
+        self._rules = rules
 
     def add_segment(
         self,
@@ -103,8 +102,7 @@ class KeyedRecords:
                     "F-2.3", str(facts.file.path), damage.reason, position=damage.position, offset=damage.offset
                 )
 
-        path, size_bytes = facts.file.path, facts.file.size_bytes
-        for size, rows in read_rows(path, size_bytes, self._hash_key, damaged, contract=self._contract):
+        for size, rows in read_rows(facts.file.path, facts.file.size_bytes, self._hash_key, damaged, rules=self._rules):
             advance(size)
             if facts.file.base >= self._where.end:
                 continue  # decoded all the same: the structure of every record is checked
@@ -116,11 +114,13 @@ class KeyedRecords:
             if not seen.any():
                 continue
             marks = self._marks(rows, number)[seen]
-            hashes, offsets, versions = rows.key_hash[seen], rows.offset[seen], rows.version[seen]
-            self._table.add(hashes, offsets, marks | _OLD if is_old else marks, versions)
+            hashes, offsets = rows.key_hash[seen], rows.offset[seen]
+            version, has_version = rows.version[seen], rows.has_version[seen]
+            self._table.add(hashes, offsets, marks | _OLD if is_old else marks, (version, has_version))
             if old_end is not None and (offsets >= old_end).any():
                 later = offsets >= old_end
-                self._table.add(hashes[later], offsets[later], marks[later] | _OLD, versions[later])
+                versions = version[later], has_version[later]
+                self._table.add(hashes[later], offsets[later], marks[later] | _OLD, versions)
 
     def _marks(self, rows: Rows, number: int) -> NDArray[np.uint64]:
         horizon = horizons(rows.batches)
@@ -129,9 +129,8 @@ class KeyedRecords:
         marks |= np.where(gone, _MAY_BE_GONE, np.uint64(0)) | np.where(
             horizon != NO_HORIZON, _HAS_HORIZON, np.uint64(0)
         )
-        tombstones: NDArray[np.uint64] = np.where(rows.tombstone, _TOMBSTONE, np.uint64(0))
-        versions: NDArray[np.uint64] = np.where(rows.has_version, _HAS_VERSION, np.uint64(0))
-        return marks[rows.batch] | tombstones | versions
+        tombstones: NDArray[np.uint64] = np.where(rows.is_tombstone, _TOMBSTONE, np.uint64(0))
+        return marks[rows.batch] | tombstones
 
     def _tell_keyless(self, file: SegmentFile, rows: Rows, keyless: NDArray[np.bool_]) -> None:
         for row in np.flatnonzero(keyless):
@@ -158,26 +157,22 @@ class KeyedRecords:
             return
         sizes = np.diff(np.append(starts, len(part)))
         old = (part["facts"] & _OLD) != 0
-        place, order = _ranked(part, starts, sizes)
-        best = np.maximum.reduceat(np.where(old, place, -1), starts)
-        of_key = np.repeat(np.where(best < 0, -1, part["offset"][order[best]]), sizes)
+        of_key = np.repeat(_winners(part, old, starts, sizes), sizes)
         is_winner = part["offset"] == of_key
         there = np.repeat(np.logical_or.reduceat(~old & is_winner, starts), sizes)
-        before = np.repeat(np.add.reduceat(old, starts), sizes)
+        before = np.repeat(np.add.reduceat(old, starts, dtype=np.int64), sizes)
         for row in np.flatnonzero(old & is_winner & ~there):
             rule, problem = self._why_lost(int(part["facts"][row]), others=int(before[row]) - 1)
             if problem is not None:
                 self._tell(rule, part[row], problem)
-        loses = place < np.repeat(best, sizes)
-        for row in np.flatnonzero(~old & loses & ~is_winner & ~there):
-            later = "later" if not self._contract.by_version else f"higher ({self._contract.strategy})"
-            what = f"is back: a {later} record at offset {of_key[row]} was the last one before the cleaning"
-            self._tell(RESURRECTED, part[row], what)
         # Sorted by offset within a key: the same record of the other side is a neighbour.
         same_before = _same(part[1:], part[:-1]) & (old[1:] != old[:-1])
         has_twin = np.zeros(len(part), np.bool_)
         has_twin[1:] |= same_before
         has_twin[:-1] |= same_before
+        for row in np.flatnonzero(~old & (of_key >= 0) & (part["offset"] != of_key) & ~there & has_twin):
+            what = f"is back: the record at offset {of_key[row]} had won its key before the cleaning"
+            self._tell(RESURRECTED, part[row], what)
         for row in np.flatnonzero(~old & ~has_twin):
             self._tell(RESURRECTED, part[row], "is visible now and was not before: aborted, or not in the log at all")
 
@@ -190,9 +185,9 @@ class KeyedRecords:
         rule = LOST
         if not facts & int(_TOMBSTONE):
             problem = "is lost: it was the last one of its key before the cleaning"
-        elif self._contract.never_forgets:
+        elif self._rules.never_forgets:
             rule, problem = UNPROVEN, "is a tombstone that went although none may (tombstone.guard=forever)"
-        elif self._contract.by_version and others and not self._where.many_rounds:
+        elif self._rules.by_version and others and not self._where.many_rounds:
             rule, problem = UNPROVEN, f"is a tombstone that went while there were {others} more records of its key"
         elif not facts & int(_MAY_BE_GONE) and not self._where.many_rounds:
             if facts & int(_HAS_HORIZON):
@@ -212,16 +207,15 @@ class KeyedRecords:
         self._findings.error(rule, str(path), text, position=position, offset=offset)
 
 
-def _ranked(
-    part: NDArray[np.void], starts: NDArray[np.intp], sizes: NDArray[np.intp]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """[n] and [n]: each row's place among those sorted by key and by what wins, and the row at each place."""
+def _winners(
+    part: NDArray[np.void], old: NDArray[np.bool_], starts: NDArray[np.intp], sizes: NDArray[np.intp]
+) -> NDArray[np.int64]:
+    """Of each key the offset of the old record with the highest (has a version, version, offset); -1 without one."""
     key = np.repeat(np.arange(len(starts)), sizes)
-    has_version = (part["facts"] & _HAS_VERSION) != 0
-    order = np.lexsort((part["offset"], np.where(has_version, part["version"], 0), has_version, key))
-    place = np.empty(len(part), np.intp)
-    place[order] = np.arange(len(part))
-    return place, order
+    order = np.lexsort((part["offset"], part["version"], part["has_version"], old, key))
+    # Sorted within each key, old ones last: a key's last row is its winner, if it is old at all.
+    last = order[starts + sizes - 1]
+    return np.where(old[last], part["offset"][last], -1)
 
 
 def _same(left: NDArray[np.void], right: NDArray[np.void]) -> NDArray[np.bool_]:

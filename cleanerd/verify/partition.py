@@ -10,7 +10,6 @@ from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import CLEANED_SUFFIX, DELETED_SUFFIX, SWAP_SUFFIX
 from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.verify.against import Comparison, check_ends, check_producers, old_view
-from cleanerd.verify.contract import STOCK
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.key_table import KeyTable
 from cleanerd.verify.keys import KeyedRecords, Range
@@ -18,12 +17,12 @@ from cleanerd.verify.listing import NO_END, STAGING, bytes_of, list_partition
 from cleanerd.verify.partition_log import HeaderWalk, LogFacts
 from cleanerd.verify.producers import Clock, check_last_batches, read_snapshots
 from cleanerd.verify.records import new_hash_key
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from cleanerd.verify.contract import Contract
     from cleanerd.verify.listing import Listing, SegmentFile
     from cleanerd.verify.producers import Snapshot
     from cleanerd.verify.segment import SegmentFacts
@@ -49,8 +48,8 @@ class Question:
     clean_shutdown: bool | None = None
     against: Path | None = None
     many_rounds: bool = False
-    contract: Contract = STOCK
     memory_bytes: int = DEFAULT_MEMORY_BYTES
+    rules: KeyRules = KAFKAS_RULES
     limit: int | None = None
     advance: Callable[[int], None] = _nobody
 
@@ -197,7 +196,7 @@ def _compare_records(log: LogFacts, log_start: int, question: Question, findings
     with KeyTable(question.memory_bytes, rows) as table:
         if not where.clean and against is None:
             where = Range(0, 0, clean=False, now_ms=question.now_ms)
-        keyed = KeyedRecords(table, where, findings, new_hash_key(), question.contract)
+        keyed = KeyedRecords(table, where, findings, new_hash_key(), question.rules)
         old_end = None if against is None else against.copy_end
         for facts in log.segments:
             keyed.add_segment(facts, log.invisible, question.advance, old_end=old_end)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.verify.contract import Contract
 from cleanerd.verify.partition import Question, verify_partition
+from cleanerd.verify.rules import KeyRules
 from tests.cleaner.driver import NAME, scratch
 from tests.cleaner.strategy_cases import NOW, batches, rec
 from tests.cleaner.strategy_script import HEADER, MARK, Script, Shape
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import Wishes
     from tests.cleaner.strategy_script import Clean
 
-BY_HEADER = Contract("header", "version")
+BY_HEADER = KeyRules("header", b"version")
+FOR_EVER = KeyRules("header", b"version", tombstone_guard="forever")
 
 
-def contract_of(shape: Shape) -> Contract:
-    return Contract(shape.strategy, HEADER.decode(), shape.encoding, shape.mode, MARK.decode(), shape.guard)
+def rules_of(shape: Shape) -> KeyRules:
+    return KeyRules(shape.strategy, HEADER, shape.encoding, shape.mode, MARK, shape.guard)
 
 
 class VerifiedWorld(World):
@@ -46,7 +47,7 @@ class VerifiedWorld(World):
             log_start=self.start,
             clean_to=result.end_offset if step.first_dirty is None and result.outcome != "skipped" else None,
             against=copy,
-            contract=contract_of(self.shape),
+            rules=rules_of(self.shape),
         )
         found = verify_partition(self.partition, question).findings
         assert [finding for finding in found.in_order() if finding.rule in KEY_RULES] == []
@@ -71,11 +72,11 @@ def test_what_the_cleaner_leaves_is_right(strategy: str, mode: str) -> None:
     assert verified > 20
 
 
-def verified(root: Path, before: bytes, after: bytes, contract: Contract, *, end: int) -> list[str]:
+def verified(root: Path, before: bytes, after: bytes, rules: KeyRules, *, end: int) -> list[str]:
     """The rules that ``after`` breaks as a cleaning of ``before``."""
     new = make_log_dir(root / "new", {NAME: Partition({0: after, end: b""})}) / NAME
     old = make_log_dir(root / "old", {NAME: Partition({0: before, end: b""})}) / NAME
-    question = Question(now_ms=NOW, clean_to=end, against=old, contract=contract)
+    question = Question(now_ms=NOW, clean_to=end, against=old, rules=rules)
     return [finding.rule for finding in verify_partition(new, question).findings.in_order()]
 
 
@@ -90,39 +91,39 @@ OTHER = batch(rec("x", 1), at=1)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "contract", "rules"),
+    ("before", "after", "rules", "broken"),
     [
         pytest.param(batches(*KEY), batches(*KEY)[: len(batches(KEY[0]))] + EMPTY, BY_HEADER, [], id="by version"),
-        pytest.param(batches(*KEY), batches(KEY[1], first=1), Contract(), [], id="by offset"),
+        pytest.param(batches(*KEY), batches(KEY[1], first=1), KeyRules(), [], id="by offset"),
         pytest.param(batches(*KEY), batches(*KEY), BY_HEADER, ["C-45"], id="C-45: both are there"),
         pytest.param(
             batches(*KEY), batches(KEY[1], first=1), BY_HEADER, ["R534-6", "R280-9"], id="R280-4: the later one"
         ),
         pytest.param(batches(*KEY), EMPTY, BY_HEADER, ["R280-9"], id="none"),
         pytest.param(GONE + OTHER, OTHER, BY_HEADER, [], id="U-1: alone, and expired"),
-        pytest.param(GONE + OTHER, OTHER, Contract("header", "version", tombstone_guard="forever"), ["U-1"], id="U-4"),
+        pytest.param(GONE + OTHER, OTHER, FOR_EVER, ["U-1"], id="U-4"),
         pytest.param(GONE + batches(KEY[1], first=1), EMPTY, BY_HEADER, ["U-1"], id="U-1: with its loser"),
-        pytest.param(GONE + batches(rec("k", value=None), first=1), EMPTY, Contract(), ["R280-9"], id="no horizon"),
+        pytest.param(GONE + batches(rec("k", value=None), first=1), EMPTY, KeyRules(), ["R280-9"], id="no horizon"),
         pytest.param(
-            batch(rec("k", flag=True), horizon=NOW) + OTHER, OTHER, Contract(tombstone_mode="flag"), [], id="R87-2"
+            batch(rec("k", flag=True), horizon=NOW) + OTHER, OTHER, KeyRules(tombstone_mode="flag"), [], id="R87-2"
         ),
-        pytest.param(batch(rec("k", flag=True), horizon=NOW) + OTHER, OTHER, Contract(), ["R280-9"], id="R87-1"),
+        pytest.param(batch(rec("k", flag=True), horizon=NOW) + OTHER, OTHER, KeyRules(), ["R280-9"], id="R87-1"),
         pytest.param(
             batch(rec("k", value=None), horizon=NOW) + OTHER,
             OTHER,
-            Contract(tombstone_mode="flag"),
+            KeyRules(tombstone_mode="flag"),
             ["R280-9"],
             id="R87-3: a null without the flag is a value",
         ),
         pytest.param(
             batch(rec("k", mark=b"1"), horizon=NOW) + OTHER,
             OTHER,
-            Contract(tombstone_mode="header", tombstone_header="deleted"),
+            KeyRules(tombstone_mode="header", tombstone_header=b"deleted"),
             [],
             id="R87-4",
         ),
     ],
 )
-def test_contract(tmp_path: Path, before: bytes, after: bytes, contract: Contract, rules: list[str]) -> None:
-    """R280-4..R280-6, R87-1..R87-4, U-1, U-4: the same files are right by one contract and wrong by another."""
-    assert verified(tmp_path, before, after, contract, end=2) == rules
+def test_rules(tmp_path: Path, before: bytes, after: bytes, rules: KeyRules, broken: list[str]) -> None:
+    """R280-4..R280-6, R87-1..R87-4, U-1, U-4: the same files are right by one reading and wrong by another."""
+    assert verified(tmp_path, before, after, rules, end=2) == broken
