@@ -12,7 +12,7 @@ import click
 from cleanerd.cli.inspect_report import bytes_fields, time_of
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count
-from cleanerd.cli.scope import parse_partitions
+from cleanerd.cli.scope import key_rules, parse_partitions
 from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.log.log_dir import LOG_START_CHECKPOINT
 from cleanerd.verify.audit import Audit, Occurrence, files_of
@@ -69,15 +69,16 @@ def audit(
     path = log_dir / str(name)
     if not path.is_dir():
         raise ConfigError(f"there is no partition {name}", where=str(log_dir), hint="cleanerd inspect lists them")
+    rules = key_rules(common.load_settings(), name.topic)
     total = sum(file.stat().st_size for file, _ in files_of(path) if file.exists())
     around = read_surroundings(log_dir, Findings())
     log_start = around.of(LOG_START_CHECKPOINT, name) or 0
     with common.output.progress("audit", total=total) as advance:
-        found = search(path, wanted, advance, log_start=log_start)
+        found = search(path, wanted, advance, log_start=log_start, rules=rules)
     if common.output.as_json:
         common.output.json(_document(path, wanted, found))
     else:
-        _tell(common.output, path, wanted, found)
+        _tell(common.output, path, wanted, found, versions=rules.strategy != "offset")
     for place in found.unread:
         common.output.warning(f"{place}; a key may be in there")
     if found.unread:
@@ -112,6 +113,7 @@ def _document(path: Path, wanted: list[bytes], found: Audit) -> dict[str, object
             "timestamp": each.timestamp_ms,
             "value_bytes": each.value_bytes,
             "tombstone": each.is_tombstone,
+            "version": each.version,
             "visible": each.visible,
         })  # fmt: skip
     return {
@@ -124,7 +126,7 @@ def _document(path: Path, wanted: list[bytes], found: Audit) -> dict[str, object
     }
 
 
-def _tell(output: Output, path: Path, wanted: list[bytes], found: Audit) -> None:
+def _tell(output: Output, path: Path, wanted: list[bytes], found: Audit, *, versions: bool) -> None:
     if found.occurrences:
         output.table(
             [
@@ -135,10 +137,11 @@ def _tell(output: Output, path: Path, wanted: list[bytes], found: Audit) -> None
                 Column("offset", right=True),
                 Column("timestamp"),
                 Column("value", right=True),
+                *([Column("version", right=True)] if versions else []),
                 Column("state"),
                 Column("visible"),
             ],
-            [_row(each) for each in found.occurrences],
+            [_row(each, versions=versions) for each in found.occurrences],
         )
     present = {each.key for each in found.occurrences}
     searched = f"{human_count(found.files)} files, {human_bytes(found.size_bytes)}"
@@ -151,8 +154,10 @@ def _tell(output: Output, path: Path, wanted: list[bytes], found: Audit) -> None
         )
 
 
-def _row(each: Occurrence) -> list[str]:
-    value = "tombstone" if each.is_tombstone else human_bytes(each.value_bytes)
+def _row(each: Occurrence, *, versions: bool) -> list[str]:
+    # A tombstone may have a value, and a null may be none (R87-3, R87-6).
+    size = "null" if each.value_bytes < 0 else human_bytes(each.value_bytes)
+    value = size if not each.is_tombstone else "tombstone" if each.value_bytes < 0 else f"tombstone, {size}"
     return [
         _shown(each.key),
         each.file,
@@ -161,6 +166,7 @@ def _row(each: Occurrence) -> list[str]:
         str(each.offset),
         time_of(each.timestamp_ms),
         value,
+        *([] if not versions else ["-" if each.version is None else str(each.version)]),
         each.state,
         "yes" if each.visible else "no",
     ]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cleanerd.cli.findings import Findings
-    from cleanerd.cli.scope import BrokerFacts
+    from cleanerd.cli.scope import BrokerFacts, Target
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
@@ -105,6 +105,7 @@ def check_space(findings: Findings, facts: BrokerFacts, log_dir: LogDir, logs: S
     for target in targets:
         if target.error is not None:
             findings.failed("topic configuration", target.error, "correct it; until then the partition is skipped")
+    _check_delegation(findings, targets)
     compacted = [(by_name[t.name], t.config) for t in targets if t.config is not None and t.name in by_name]
     if not compacted:
         fix = "see cleanerd.metadata.log.dir, or --set topics.NAME.cleanup.policy=compact"
@@ -135,6 +136,21 @@ def check_space(findings: Findings, facts: BrokerFacts, log_dir: LogDir, logs: S
         findings.warning("free space", f"{what}: some partitions may be refused", log_dir.path, fix)
     else:
         findings.ok("free space", what, log_dir.path)
+
+
+def _check_delegation(findings: Findings, targets: Sequence[Target]) -> None:
+    """Topics that the broker's own cleaner would clean by other rules (U-8), and settings that may surprise."""
+    configs = {target.config.topic: target.config for target in targets if target.config is not None}
+    for topic, config in configs.items():
+        if not config.delegation.permits:
+            findings.problem("delegation", config.delegation.reason, topic, config.delegation.fix, exit_code=4)
+        elif config.delegation.state == "delegated":
+            findings.ok("delegation", "the broker's own cleaner is kept away", topic)
+        elif config.delegation.state == "assumed":
+            what = "nothing is known of the broker's own cleaner; cleanerd.delegation=assumed vouches for it"
+            findings.warning("delegation", what, topic, "give the metadata log: cleanerd.metadata.log.dir")
+        for warning in config.warnings:
+            findings.warning("strategy", warning, topic, "change one of the settings")
 
 
 def _peak_bytes(log: PartitionLog, config: TopicConfig) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +15,7 @@ from cleanerd.format.meta import read_meta_properties, read_partition_metadata
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir, uuid_to_base64
 from cleanerd.format.properties import read_properties
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.log.delegations import Delegations
 from cleanerd.log.log_dir import META_PROPERTIES
 from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.log.topic_config import (
@@ -25,6 +26,7 @@ from cleanerd.log.topic_config import (
     resolve_topic_config,
 )
 from cleanerd.policy import legacy
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
 if TYPE_CHECKING:
     import uuid
@@ -39,12 +41,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What is known of the broker that a log directory belongs to. ``metadata`` is None when no KRaft log was found."""
+    """What is known of the broker that a log directory belongs to. ``metadata`` is None when no KRaft log was found.
+
+    ``saved``: by topic the values from before ``cleanerd delegate``. ``warnings``: what could not be used of the state.
+    """
 
     metadata: ClusterMetadata | None
     node_id: int | None
     server_properties: Mapping[str, str] | None
     settings: Settings
+    saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def topic_config(self, topic: str) -> TopicConfig:
         """The effective configuration of ``topic`` (U-24).
@@ -57,6 +64,9 @@ class BrokerFacts:
             overrides=self.settings.topic_overrides(topic),
             topic_configs=self._of_topic(topic),
             settings_defaults=self.settings.broker_defaults(),
+            strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
+            saved=self.saved.get(topic),
+            assume_delegated=self.settings.daemon.cleanerd_delegation == "assumed",
             **self._broker_layers(),
         )
 
@@ -111,6 +121,8 @@ class BrokerFacts:
 
     def tell_what_is_missing(self, output: Output, log_dir: Path) -> None:
         """A note when topic configurations are unknown: nothing found to clean may only mean nothing known."""
+        for warning in self.warnings:
+            output.warning(warning)
         if self.metadata is None:
             output.note(
                 f"{log_dir}: no KRaft metadata log found, so topics count as compacted only where settings say so "
@@ -157,11 +169,15 @@ def broker_facts(
         )
     properties_path = settings.daemon.cleanerd_broker_properties
     copies = [read_cluster_metadata(path, only_before_ms=only_before_ms) for path in found]
+    delegations = Delegations(settings.daemon.cleanerd_state_dir)
+    saved = {topic: entry.effective for topic, entry in delegations.of_cluster(log_dir.meta.cluster_id).items()}
     return BrokerFacts(
         metadata=max(copies, key=lambda copy: copy.as_of, default=None),
         node_id=log_dir.meta.node_id,
         server_properties=None if properties_path is None else _server_properties(properties_path, log_dir),
         settings=settings,
+        saved=saved,
+        warnings=tuple(delegations.warnings),
     )
 
 
@@ -244,6 +260,14 @@ def compacted_partitions(facts: BrokerFacts, log_dir: LogDir, wanted: Sequence[T
     return targets
 
 
+def tell_warnings(output: Output, targets: Sequence[Target]) -> None:
+    """What the operator should know of the topics' settings, once a topic (R280-7, R280-13, U-25)."""
+    configs = {target.config.topic: target.config for target in targets if target.config is not None}
+    for config in configs.values():
+        for warning in config.warnings:
+            output.warning(warning)
+
+
 def _topic_id(log_dir: LogDir, name: TopicPartition) -> uuid.UUID | None:
     """The topic id that the partition's directory states, if it does; whoever reads the partition tells of damage."""
     path = log_dir.path / str(name) / PARTITION_METADATA
@@ -261,6 +285,32 @@ def _require_compacted(config: TopicConfig) -> None:
             where=config.topic,
             hint=f"it comes from: {config.origins['cleanup.policy']}",
         )
+
+
+def key_rules(settings: Settings, topic: str) -> KeyRules:
+    """What decides between the records of a key of ``topic``, as far as cleanerd's own settings say.
+
+    Raises:
+        ConfigError: a value that nobody knows.
+    """
+    if topic in NEVER_CLEANED:
+        return KAFKAS_RULES
+    config = resolve_topic_config(
+        topic,
+        overrides=settings.topic_overrides(topic),
+        topic_configs=None,
+        settings_defaults=settings.broker_defaults(),
+        strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
+    )
+    by_header, marked = config.compaction_strategy == "header", config.tombstone_mode == "header"
+    return KeyRules(
+        strategy=config.compaction_strategy,
+        header=config.compaction_strategy_header.encode() if by_header else None,
+        encoding=config.compaction_strategy_header_encoding,
+        tombstone_mode=config.tombstone_mode,
+        tombstone_header=config.tombstone_header.encode() if marked else None,
+        tombstone_guard=config.tombstone_guard,
+    )
 
 
 def tell_links(output: Output, log_dir: LogDir) -> None:

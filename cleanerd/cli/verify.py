@@ -12,8 +12,9 @@ import click
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.cli.scope import key_rules
 from cleanerd.errors import CleanerdError, CorruptionError
-from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
+from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name, parse_topic_partition_dir
 from cleanerd.log.topic_config import resolve_producer_id_expiration_ms
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import NO_END, SegmentFile, list_partition, size_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from cleanerd.cli.output import Output
+    from cleanerd.settings import Settings
 
 DEFAULT_LIMIT: Final = 100
 
@@ -94,14 +96,20 @@ def verify(
     verdicts: list[Verdict] = []
     with common.output.progress("verify", total=_work(paths, passes=2 if against is None else 5)) as advance:
         for path in paths:
-            verdicts += _verify(path, replace(question, advance=advance))
+            verdicts += _verify(path, replace(question, advance=advance), settings)
     _show(common.output, verdicts)
     return CorruptionError.exit_code if any(verdict.findings.errors for verdict in verdicts) else 0
 
 
-def _verify(path: Path, question: Question) -> Iterator[Verdict]:
+def _ruled(question: Question, partition: Path, settings: Settings) -> Question:
+    """With the rules of the topic that the directory is named after; a directory of another name has Kafka's."""
+    name = parse_topic_partition_dir(partition.resolve().name)
+    return question if name is None else replace(question, rules=key_rules(settings, name.topic))
+
+
+def _verify(path: Path, question: Question, settings: Settings) -> Iterator[Verdict]:
     if path.is_file():
-        yield _verify_file(path, question)
+        yield _verify_file(path, _ruled(question, path.parent, settings))
     elif is_log_dir(path):
         if question.clean_to is not None:
             raise click.UsageError("--clean-to is for a partition, not for a log directory")
@@ -115,14 +123,14 @@ def _verify(path: Path, question: Question) -> Iterator[Verdict]:
                     "U-28", str(partition), f"{copy} does not exist: the partition is compared with nothing"
                 )
                 copy = None
-            asked = replace(question, against=copy)
             try:
+                asked = _ruled(replace(question, against=copy), partition, settings)
                 yield verify_in_surroundings(partition, around, asked)
             except CleanerdError as error:
                 # One partition that cannot be read stops no other one.
                 findings.error("OP-10", str(partition), f"cannot be verified: {error}")
     else:
-        yield _verify_partition(path, question)
+        yield _verify_partition(path, _ruled(question, path, settings))
 
 
 def _verify_partition(path: Path, question: Question) -> Verdict:

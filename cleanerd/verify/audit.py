@@ -18,6 +18,7 @@ from cleanerd.verify.listing import STAGING, list_partition, names_in, size_of
 from cleanerd.verify.partition_log import HeaderWalk
 from cleanerd.verify.producers import Clock
 from cleanerd.verify.records import hashes_of, new_hash_key, read_rows, records_in
+from cleanerd.verify.rules import KAFKAS_RULES
 from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.verify.records import Rows
+    from cleanerd.verify.rules import KeyRules
     from cleanerd.verify.transactions import Invisible
     from cleanerd.verify.walk import Damage
 
@@ -42,7 +44,7 @@ class Occurrence:
     """One record with the key. ``state``: live, or why the file is there; ``visible``: a consumer can still get it.
 
     ``position`` is that of the batch in ``file``, ``record`` the record's number in the batch, ``value_bytes`` -1 for
-    a tombstone.
+    null. ``version`` by the topic's strategy, None without one; ``is_tombstone`` by its mode.
     """
 
     key: bytes
@@ -54,11 +56,8 @@ class Occurrence:
     timestamp_ms: int
     value_bytes: int
     visible: bool
-
-    @property
-    def is_tombstone(self) -> bool:
-        """Whether the record says that the key is deleted."""
-        return self.value_bytes < 0
+    version: int | None
+    is_tombstone: bool
 
 
 @dataclass(slots=True)
@@ -91,7 +90,14 @@ def files_of(partition: Path) -> list[tuple[Path, str]]:
     return found
 
 
-def audit(partition: Path, keys: Sequence[bytes], advance: Callable[[int], None], *, log_start: int = 0) -> Audit:
+def audit(
+    partition: Path,
+    keys: Sequence[bytes],
+    advance: Callable[[int], None],
+    *,
+    log_start: int = 0,
+    rules: KeyRules = KAFKAS_RULES,
+) -> Audit:
     """Look for ``keys`` in every file of the partition directory. Below ``log_start`` no consumer sees anything.
 
     A file that is gone before it is read is among ``unread``.
@@ -102,7 +108,7 @@ def audit(partition: Path, keys: Sequence[bytes], advance: Callable[[int], None]
     told = Findings()
     walk = HeaderWalk(told, Clock(0, 0), lambda _bytes: None, indexes=False)
     invisible = walk.walk(list_partition(partition).segments).invisible
-    search = _Search(keys, invisible, log_start)
+    search = _Search(keys, invisible, log_start, rules)
     for path, state in files_of(partition):
         try:
             search.file(path, state, advance)
@@ -113,11 +119,12 @@ def audit(partition: Path, keys: Sequence[bytes], advance: Callable[[int], None]
 
 
 class _Search:
-    def __init__(self, keys: Sequence[bytes], invisible: Invisible, log_start: int) -> None:
+    def __init__(self, keys: Sequence[bytes], invisible: Invisible, log_start: int, rules: KeyRules) -> None:
         self.result = Audit()
         self._keys = frozenset(keys)
         self._invisible = invisible
         self._log_start = log_start
+        self._rules = rules
         self._hash_key = new_hash_key()
         wanted = hashes_of(list(self._keys), self._hash_key)
         self._low, self._high = wanted[:, 0], wanted[:, 1]
@@ -164,5 +171,7 @@ class _Search:
                         timestamp_ms=record.timestamp,
                         value_bytes=-1 if record.value is None else len(record.value),
                         visible=visible and record.offset >= self._log_start,
+                        version=self._rules.version_of(record),
+                        is_tombstone=self._rules.is_tombstone(record, stored.frame.magic),
                     )
                 )

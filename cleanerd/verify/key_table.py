@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-KEY_ROW: Final = np.dtype([("low", "<u8"), ("high", "<u8"), ("offset", "<i8"), ("facts", "<u8")])
-"""One record: the halves of its key's hash, its offset, and what the caller wants to know of it again."""
+KEY_ROW: Final = np.dtype(
+    [("low", "<u8"), ("high", "<u8"), ("offset", "<i8"), ("facts", "<u8"), ("version", "<i8"), ("has_version", "?")]
+)
+"""One record: the halves of its key's hash, its offset, what the caller wants to know of it again, its version."""
 
 _MAX_PARTS: Final = 512
 """As many temporary files may be open at once."""
@@ -48,8 +50,14 @@ class KeyTable:
         self._files = []
         self._waiting = []
 
-    def add(self, key_hash: NDArray[np.uint64], offset: NDArray[np.int64], facts: NDArray[np.uint64]) -> None:
-        """Records: ``key_hash`` [n, 2], ``offset`` [n], ``facts`` [n].
+    def add(
+        self,
+        key_hash: NDArray[np.uint64],
+        offset: NDArray[np.int64],
+        facts: NDArray[np.uint64],
+        versions: tuple[NDArray[np.int64], NDArray[np.bool_]] | None = None,
+    ) -> None:
+        """Records: ``key_hash`` [n, 2], ``offset`` [n], ``facts`` [n], ``versions`` and which there are, both [n].
 
         Raises:
             OSError: a temporary file cannot be written.
@@ -57,6 +65,7 @@ class KeyTable:
         rows = np.empty(len(offset), KEY_ROW)
         rows["low"], rows["high"] = key_hash[:, 0], key_hash[:, 1]
         rows["offset"], rows["facts"] = offset, facts
+        rows["version"], rows["has_version"] = (0, False) if versions is None else versions
         self._waiting.append(rows)
         self._waiting_rows += len(rows)
         self.rows += len(rows)

@@ -1,7 +1,8 @@
 """Records by key: at most one that a reader sees in the clean part, and against a copy from before, the right one.
 
 The rule that is checked is the contract with readers, said without the cleaner's words: of all committed records of a
-key below the clean point, the last one is there, and nothing else (C-45, C-50).
+key below the clean point, the last one is there, and nothing else (C-45, C-50); under a versioned strategy the one with
+the highest version (R280-4 to R280-6).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from cleanerd.errors import CorruptionError
 from cleanerd.log.batch_file import read_batches
 from cleanerd.verify.key_table import first_of_key
 from cleanerd.verify.records import NO_HORIZON, horizons, read_rows, records_in
+from cleanerd.verify.rules import KAFKAS_RULES
 from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from cleanerd.verify.key_table import KeyTable
     from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.records import Rows
+    from cleanerd.verify.rules import KeyRules
     from cleanerd.verify.segment import SegmentFacts
     from cleanerd.verify.transactions import Invisible
     from cleanerd.verify.walk import Damage
@@ -44,6 +47,7 @@ DUPLICATE: Final = "C-45"
 KEYLESS: Final = "C-45.2"
 LOST: Final = "R280-9"
 RESURRECTED: Final = "R534-6"
+UNPROVEN: Final = "U-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +67,15 @@ class Range:
 class KeyedRecords:
     """Puts the records that readers see into a key table. ``files`` become the places that findings name."""
 
-    def __init__(self, table: KeyTable, where: Range, findings: Findings, hash_key: bytes) -> None:
+    def __init__(
+        self, table: KeyTable, where: Range, findings: Findings, hash_key: bytes, rules: KeyRules = KAFKAS_RULES
+    ) -> None:
         self.files: list[Path] = []
         self._table = table
         self._where = where
         self._findings = findings
         self._hash_key = hash_key
+        self._rules = rules
 
     def add_segment(
         self,
@@ -95,7 +102,7 @@ class KeyedRecords:
                     "F-2.3", str(facts.file.path), damage.reason, position=damage.position, offset=damage.offset
                 )
 
-        for size, rows in read_rows(facts.file.path, facts.file.size_bytes, self._hash_key, damaged):
+        for size, rows in read_rows(facts.file.path, facts.file.size_bytes, self._hash_key, damaged, rules=self._rules):
             advance(size)
             if facts.file.base >= self._where.end:
                 continue  # decoded all the same: the structure of every record is checked
@@ -108,10 +115,12 @@ class KeyedRecords:
                 continue
             marks = self._marks(rows, number)[seen]
             hashes, offsets = rows.key_hash[seen], rows.offset[seen]
-            self._table.add(hashes, offsets, marks | _OLD if is_old else marks)
+            version, has_version = rows.version[seen], rows.has_version[seen]
+            self._table.add(hashes, offsets, marks | _OLD if is_old else marks, (version, has_version))
             if old_end is not None and (offsets >= old_end).any():
                 later = offsets >= old_end
-                self._table.add(hashes[later], offsets[later], marks[later] | _OLD)
+                versions = version[later], has_version[later]
+                self._table.add(hashes[later], offsets[later], marks[later] | _OLD, versions)
 
     def _marks(self, rows: Rows, number: int) -> NDArray[np.uint64]:
         horizon = horizons(rows.batches)
@@ -120,7 +129,7 @@ class KeyedRecords:
         marks |= np.where(gone, _MAY_BE_GONE, np.uint64(0)) | np.where(
             horizon != NO_HORIZON, _HAS_HORIZON, np.uint64(0)
         )
-        tombstones: NDArray[np.uint64] = np.where(rows.has_value, np.uint64(0), _TOMBSTONE)
+        tombstones: NDArray[np.uint64] = np.where(rows.is_tombstone, _TOMBSTONE, np.uint64(0))
         return marks[rows.batch] | tombstones
 
     def _tell_keyless(self, file: SegmentFile, rows: Rows, keyless: NDArray[np.bool_]) -> None:
@@ -148,34 +157,44 @@ class KeyedRecords:
             return
         sizes = np.diff(np.append(starts, len(part)))
         old = (part["facts"] & _OLD) != 0
-        winner = np.maximum.reduceat(np.where(old, part["offset"], -1), starts)
-        of_key = np.repeat(winner, sizes)
+        of_key = np.repeat(_winners(part, old, starts, sizes), sizes)
         is_winner = part["offset"] == of_key
         there = np.repeat(np.logical_or.reduceat(~old & is_winner, starts), sizes)
+        before = np.repeat(np.add.reduceat(old, starts, dtype=np.int64), sizes)
         for row in np.flatnonzero(old & is_winner & ~there):
-            problem = self._why_lost(int(part["facts"][row]))
+            rule, problem = self._why_lost(int(part["facts"][row]), others=int(before[row]) - 1)
             if problem is not None:
-                self._tell(LOST, part[row], problem)
-        for row in np.flatnonzero(~old & (part["offset"] < of_key) & ~there):
-            what = f"is back: a later record at offset {of_key[row]} was the last one before the cleaning"
-            self._tell(RESURRECTED, part[row], what)
+                self._tell(rule, part[row], problem)
         # Sorted by offset within a key: the same record of the other side is a neighbour.
         same_before = _same(part[1:], part[:-1]) & (old[1:] != old[:-1])
         has_twin = np.zeros(len(part), np.bool_)
         has_twin[1:] |= same_before
         has_twin[:-1] |= same_before
+        for row in np.flatnonzero(~old & (of_key >= 0) & (part["offset"] != of_key) & ~there & has_twin):
+            what = f"is back: the record at offset {of_key[row]} had won its key before the cleaning"
+            self._tell(RESURRECTED, part[row], what)
         for row in np.flatnonzero(~old & ~has_twin):
             self._tell(RESURRECTED, part[row], "is visible now and was not before: aborted, or not in the log at all")
 
-    def _why_lost(self, facts: int) -> str | None:
-        """Why the loss of a key's last record is wrong, None when it is right: an expired tombstone."""
+    def _why_lost(self, facts: int, others: int) -> tuple[str, str | None]:
+        """The rule that the loss of a key's last record breaks, and how; None when it is right: an expired tombstone.
+
+        ``others``: how many more records of the key there were before the cleaning.
+        """
+        problem: str | None = None
+        rule = LOST
         if not facts & int(_TOMBSTONE):
-            return "is lost: it was the last one of its key before the cleaning"
-        if facts & int(_MAY_BE_GONE) or self._where.many_rounds:
-            return None
-        if facts & int(_HAS_HORIZON):
-            return "is a tombstone that went before its delete horizon"
-        return "is a tombstone that went without a delete horizon, in one cleaning"
+            problem = "is lost: it was the last one of its key before the cleaning"
+        elif self._rules.never_forgets:
+            rule, problem = UNPROVEN, "is a tombstone that went although none may (tombstone.guard=forever)"
+        elif self._rules.by_version and others and not self._where.many_rounds:
+            rule, problem = UNPROVEN, f"is a tombstone that went while there were {others} more records of its key"
+        elif not facts & int(_MAY_BE_GONE) and not self._where.many_rounds:
+            if facts & int(_HAS_HORIZON):
+                problem = "is a tombstone that went before its delete horizon"
+            else:
+                problem = "is a tombstone that went without a delete horizon, in one cleaning"
+        return rule, problem
 
     def _tell(self, rule: str, row: np.void, what: str) -> None:
         if not self._findings.wants(rule):
@@ -186,6 +205,17 @@ class KeyedRecords:
         position, offset = int(facts & _POSITION_MASK), int(row["offset"])
         text = f"the record at offset {offset}{_key_text(path, position, offset)} {what}"
         self._findings.error(rule, str(path), text, position=position, offset=offset)
+
+
+def _winners(
+    part: NDArray[np.void], old: NDArray[np.bool_], starts: NDArray[np.intp], sizes: NDArray[np.intp]
+) -> NDArray[np.int64]:
+    """Of each key the offset of the old record with the highest (has a version, version, offset); -1 without one."""
+    key = np.repeat(np.arange(len(starts)), sizes)
+    order = np.lexsort((part["offset"], part["version"], part["has_version"], old, key))
+    # Sorted within each key, old ones last: a key's last row is its winner, if it is old at all.
+    last = order[starts + sizes - 1]
+    return np.where(old[last], part["offset"][last], -1)
 
 
 def _same(left: NDArray[np.void], right: NDArray[np.void]) -> NDArray[np.bool_]:

@@ -17,6 +17,7 @@ from cleanerd.verify.listing import NO_END, STAGING, bytes_of, list_partition
 from cleanerd.verify.partition_log import HeaderWalk, LogFacts
 from cleanerd.verify.producers import Clock, check_last_batches, read_snapshots
 from cleanerd.verify.records import new_hash_key
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -48,6 +49,7 @@ class Question:
     against: Path | None = None
     many_rounds: bool = False
     memory_bytes: int = DEFAULT_MEMORY_BYTES
+    rules: KeyRules = KAFKAS_RULES
     limit: int | None = None
     advance: Callable[[int], None] = _nobody
 
@@ -194,7 +196,7 @@ def _compare_records(log: LogFacts, log_start: int, question: Question, findings
     with KeyTable(question.memory_bytes, rows) as table:
         if not where.clean and against is None:
             where = Range(0, 0, clean=False, now_ms=question.now_ms)
-        keyed = KeyedRecords(table, where, findings, new_hash_key())
+        keyed = KeyedRecords(table, where, findings, new_hash_key(), question.rules)
         old_end = None if against is None else against.copy_end
         for facts in log.segments:
             keyed.add_segment(facts, log.invisible, question.advance, old_end=old_end)

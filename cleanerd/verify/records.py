@@ -13,6 +13,7 @@ from cleanerd import _kernel
 from cleanerd.format.batch import CONTROL, CRC_FROM, HAS_DELETE_HORIZON, HEADER
 from cleanerd.format.legacy import parse_message, records_of_message
 from cleanerd.format.record import Record, records_of
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 from cleanerd.verify.walk import CHUNK_BYTES, Damage, walk
 
@@ -28,14 +29,19 @@ NO_HORIZON: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Data records of some batches. ``batch`` is each one's row in ``batches``; ``key_hash`` is [n, 2]."""
+    """Data records of some batches. ``batch`` is each one's row in ``batches``; ``key_hash`` is [n, 2].
+
+    ``version`` means nothing where ``has_version`` is False; ``is_tombstone`` is by the topic's mode.
+    """
 
     batches: _kernel.Batches
     batch: NDArray[np.intp]
     offset: NDArray[np.int64]
     key_hash: NDArray[np.uint64]
     has_key: NDArray[np.bool_]
-    has_value: NDArray[np.bool_]
+    version: NDArray[np.int64]
+    has_version: NDArray[np.bool_]
+    is_tombstone: NDArray[np.bool_]
 
 
 def new_hash_key() -> bytes:
@@ -50,6 +56,7 @@ def read_rows(
     damaged: Callable[[Damage], None],
     *,
     chunk_bytes: int = CHUNK_BYTES,
+    rules: KeyRules = KAFKAS_RULES,
 ) -> Iterator[tuple[int, Rows]]:
     """The data records of a segment file, chunk by chunk, and how many bytes they took. Checksums are not verified.
 
@@ -58,27 +65,28 @@ def read_rows(
     """
 
     def decode(data: NDArray[np.uint8], position: int) -> _kernel.Chunk:
-        return _kernel.decode_chunk(
-            data, position, hash_key=hash_key, verify_crc=False, max_unpacked=MAX_UNPACKED_BYTES
-        )
+        return rules.decode(data, position, hash_key, MAX_UNPACKED_BYTES)
 
     for data, chunk in walk(path, size_bytes, decode, damaged, chunk_bytes=chunk_bytes):
-        yield len(data), _rows(chunk)
+        yield len(data), _rows(chunk, rules)
 
 
-def _rows(chunk: _kernel.Chunk) -> Rows:
+def _rows(chunk: _kernel.Chunk, rules: KeyRules) -> Rows:
     batches, records = chunk.batches, chunk.records
     first = batches.first_record.astype(np.int64)
     counts: NDArray[np.int64] = first[1:] - first[:-1]
     batch = np.repeat(np.arange(len(batches)), counts)
     is_data = ((batches.attributes & CONTROL) == 0)[batch]
+    version, has_version = rules.versions(records)
     return Rows(
         batches,
         batch[is_data],
         records.offset[is_data],
         records.key_hash.reshape(-1, 2)[is_data],
         ((records.flags & _kernel.FLAG_HAS_KEY) != 0)[is_data],
-        ((records.flags & _kernel.FLAG_HAS_VALUE) != 0)[is_data],
+        version[is_data],
+        has_version[is_data],
+        rules.tombstones(records.flags, (batches.magic < 2)[batch])[is_data],
     )
 
 

@@ -43,11 +43,11 @@ def test_every_field(scene: Scene, shell: Shell) -> None:
     assert found == [
         {
             "file": str(scene.file(0)), "state": "live", "position": 0, "record": 0, "offset": 3,
-            "timestamp": s.T + 10, "value_bytes": 1, "tombstone": False, "visible": True,
+            "timestamp": s.T + 10, "value_bytes": 1, "tombstone": False, "version": None, "visible": True,
         },
         {
             "file": str(scene.file(14)), "state": "live", "position": len(s.ACTIVE) - len(s.END), "record": 1,
-            "offset": 17, "timestamp": s.T, "value_bytes": 1, "tombstone": False, "visible": True,
+            "offset": 17, "timestamp": s.T, "value_bytes": 1, "tombstone": False, "version": None, "visible": True,
         },
     ]  # fmt: skip
 

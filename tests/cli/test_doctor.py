@@ -349,3 +349,22 @@ def test_the_worst_problem_decides() -> None:
 
     cases: dict[tuple[int, ...], Any] = {(): 0, (1,): 1, (1, 5): 5, (5, 4): 4, (1, 4, 3, 5): 3}
     assert {codes: code(*codes) for codes in cases} == cases
+
+
+def test_delegation(root: Path, shell: Shell) -> None:
+    """U-8: an undelegated topic of other rules than Kafka's is a problem; what may surprise is a warning (R280-13)."""
+    path = make(root)
+    by_time = ("--set", "topics.orders.compaction.strategy=timestamp")
+    assumed = ("--set", "cleanerd.delegation=assumed")
+    answer = shell("doctor", path, "--json", *COMPACT, *by_time)
+    assert answer.code == 4
+    ((level, what),) = findings(answer, "delegation")
+    assert (level, "is not known" in what) == ("problem", True)
+    assert findings(shell("doctor", path, "--json", *COMPACT, *by_time, *assumed), "delegation")[0][0] == "warning"
+    topic = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
+    write_metadata(path, topics={"orders": topic})
+    answer = shell("doctor", path, "--json", *by_time)
+    assert answer.code == 0
+    assert findings(answer, "delegation") == [("ok", "the broker's own cleaner is kept away")]
+    ((level, what),) = findings(answer, "strategy")
+    assert (level, "R280-13" in what) == ("warning", True)

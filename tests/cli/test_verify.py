@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cleaner.strategy_cases import batches, rec
 from tests.cli.clean_log_dirs import COMPACT, Shell, make
-from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
+from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint
+from tests.support.logs import encode_batch
 from tests.verify import scene as s
 from tests.verify.scene import NOW, Scene, make_scene
 
@@ -163,3 +165,19 @@ def test_after_clean(root: Path, shell: Shell) -> None:
     assert _verify(shell, path / "orders-0", "--clean-to", 6)[0] == 5
     assert shell.clean(path, *COMPACT).code == 0
     assert _verify(shell, path) == (0, [])
+
+
+def test_strategy_of_the_topic(root: Path, shell: Shell) -> None:
+    """R280-4, U-28: the record of the highest version is the right one where the settings say so, and only there."""
+    loser = batches(rec("k", 1), first=1)
+    kept = batches(rec("k", 9)) + encode_batch([], base_offset=1)
+    log_dir = make_log_dir(root / "d", {s.NAME: Partition({0: kept, 2: b""})})
+    copy = make_log_dir(root / "copy", {s.NAME: Partition({0: batches(rec("k", 9)) + loser, 2: b""})})
+    told = [log_dir / s.NAME, "--clean-to", "2", "--against", copy / s.NAME]
+    by_header = ["--set", "topics.orders.compaction.strategy=header"]
+    by_header += ["--set", "topics.orders.compaction.strategy.header=version"]
+    assert _verify(shell, *by_header, *told) == (0, [])
+    code, found = _verify(shell, *told)
+    assert (code, {finding["rule"] for finding in found}) == (5, {"R280-9", "R534-6"})
+    answer = shell("verify", "--set", "topics.orders.compaction.strategy=no", log_dir / s.NAME)
+    assert answer.code == 3

@@ -29,17 +29,17 @@ CLEANING = (
     Mutant(
         "head-ignored",
         "C-45.3",
-        "cleanerd/cleaner/decide.py",
-        "if evidence.dirty_from > 0:",
-        "if evidence.dirty_from < 0:",
+        "cleanerd/cleaner/head.py",
+        "split = [evidence for evidence in dirty if evidence.dirty_from > 0]",
+        "split = [evidence for evidence in dirty if evidence.dirty_from < 0]",
         ("tests/cleaner/test_segments.py::test_every_range",),
     ),
     Mutant(
         "clean-segments-not-compared",
         "C-45.3",
-        "cleanerd/cleaner/decide.py",
-        "return ~evidence.superseded.words()",
-        "return ~np.zeros_like(evidence.superseded.words())",
+        "cleanerd/cleaner/head.py",
+        "head = ~evidence.superseded.words()",
+        "head = ~(evidence.superseded.words() & np.uint64(0))",
         ("tests/cleaner/test_segments.py::test_clean_part_is_compared_with_the_dirty_part",),
     ),
     Mutant(

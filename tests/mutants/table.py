@@ -6,5 +6,6 @@ from tests.mutants.cleaning import CLEANING
 from tests.mutants.kernel import KERNEL
 from tests.mutants.replacing import REPLACING
 from tests.mutants.retention import RETENTION
+from tests.mutants.strategies import STRATEGIES
 
-MUTANTS = (*RETENTION, *CLEANING, *REPLACING, *KERNEL)
+MUTANTS = (*RETENTION, *STRATEGIES, *CLEANING, *REPLACING, *KERNEL)

@@ -27,6 +27,7 @@ from cleanerd.policy.retain import (
     bits_from,
     closing_action,
     end_of_group,
+    expired_winners,
     retain,
 )
 
@@ -48,21 +49,30 @@ def bits(words: np.ndarray, count: int) -> list[bool]:
     return [bool(words[row // 64] >> np.uint64(row % 64) & np.uint64(1)) for row in range(count)]
 
 
-def decide(batches: list[str], flags: list[int] | None = None, *, cleaned: int | None = None) -> Retention:
-    """Batches as words, a letter a record.
+def evidence_of(text: str, *, cleaned: int | None = None, unjudged: int = 0, guarded: str = "") -> RecordEvidence:
+    """A letter a record.
 
     ``v`` newest, ``o`` superseded, ``t`` newest and a tombstone, ``s`` a superseded tombstone, ``k`` keyless,
-    ``n`` keyless without a value.
+    ``n`` keyless without a value. ``guarded``: as many digits, 1 for what may not go.
     """
-    text = "".join(batches)
-    evidence = RecordEvidence(
+    return RecordEvidence(
         keyed=bitmap([letter not in "kn" for letter in text]),
         tombstone=bitmap([letter in "tsn" for letter in text]),
         newest=bitmap([letter in "vtkn" for letter in text]),
         cleaned_records=len(text) if cleaned is None else cleaned,
+        unjudged_records=unjudged,
+        guarded=bitmap([digit == "1" for digit in guarded]) if guarded else None,
     )
-    first = np.cumsum([0, *map(len, batches)], dtype=np.uint32)
-    return retain(evidence, first, np.array(flags or [0] * len(batches), dtype=np.uint8))
+
+
+def firsts(batches: list[str]) -> np.ndarray:
+    return np.cumsum([0, *map(len, batches)], dtype=np.uint32)
+
+
+def decide(batches: list[str], flags: list[int] | None = None, **facts: object) -> Retention:
+    """Batches as words."""
+    evidence = evidence_of("".join(batches), **facts)  # type: ignore[arg-type]  # by name
+    return retain(evidence, firsts(batches), np.array(flags or [0] * len(batches), dtype=np.uint8))
 
 
 def dropped(found: Retention) -> int:
@@ -160,6 +170,52 @@ def test_end_of_range(batches: list[str], flags: list[int], cleaned: int, keep: 
     assert "".join(str(int(bit)) for bit in bits(found.keep, len(keep))) == keep
     assert found.actions.tolist() == actions
     assert dropped(found) == keep.count("0")
+
+
+@pytest.mark.parametrize(
+    ("batch", "flags", "unjudged", "keep", "counts"),
+    [
+        pytest.param("okv", 0, 2, "111", (0, 0, 0), id="U-2: superseded and keyless ones stay"),
+        pytest.param("tt", GONE, 1, "10", (0, 0, 1), id="U-2: an expired tombstone, too"),
+        pytest.param("vo", BATCH_ABORTED, 2, "00", (0, 0, 0), id="C-38: aborted data goes wherever it lies"),
+        pytest.param("oo", 0, 0, "00", (2, 0, 0), id="and none of them under offset"),
+    ],
+)
+def test_below_the_log_start(batch: str, flags: int, unjudged: int, keep: str, counts: tuple[int, int, int]) -> None:
+    """U-2: what lies below the log start is no candidate and stays as it is."""
+    found = decide([batch], [flags], unjudged=unjudged)
+    assert "".join(str(int(bit)) for bit in bits(found.keep, len(batch))) == keep
+    assert (found.superseded, found.keyless, found.expired_tombstones) == counts
+
+
+@pytest.mark.parametrize(
+    ("batch", "flags", "guarded", "keep", "counts"),
+    [
+        pytest.param("tt", GONE, "10", "10", (1, 1), id="U-1: one waits, the other goes"),
+        pytest.param("tt", GONE, "00", "00", (2, 0), id="both are free to go"),
+        pytest.param("ts", GONE, "11", "10", (0, 1), id="a superseded one goes, guarded or not"),
+        pytest.param("tv", BATCH_HAS_HORIZON, "11", "11", (0, 0), id="nobody waits before the horizon"),
+    ],
+)
+def test_guarded(batch: str, flags: int, guarded: str, keep: str, counts: tuple[int, int]) -> None:
+    """U-1, U-4."""
+    found = decide([batch], [flags], guarded=guarded)
+    assert "".join(str(int(bit)) for bit in bits(found.keep, len(batch))) == keep
+    assert (found.expired_tombstones, found.waiting) == counts
+
+
+def test_expired_winners() -> None:
+    """U-1: the same that ``retain`` lets go when nothing is guarded, whatever is."""
+    batches = ["tsvk", "tn", "t", "tt", "tt"]
+    flags = [GONE, GONE, BATCH_HAS_HORIZON, GONE | BATCH_ABORTED, GONE]
+    text = "".join(batches)
+    column = np.array(flags, dtype=np.uint8)
+    evidence = evidence_of(text, cleaned=10, guarded="1" * len(text))
+    found = expired_winners(evidence, firsts(batches), column)
+    assert [row for row, bit in enumerate(bits(found, len(text))) if bit] == [0, 4, 9]
+    assert decide(batches, flags, cleaned=10).expired_tombstones == 3
+    later = expired_winners(evidence_of(text, unjudged=5), firsts(batches), column)
+    assert [row for row, bit in enumerate(bits(later, len(text))) if bit] == [9, 10]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cleanerd._kernel import FLAG_HAS_KEY, FLAG_HAS_VALUE
-from cleanerd.policy.tombstone import expired, has_horizon, new_horizon_ms, tombstones
+from cleanerd._kernel import FLAG_HAS_KEY, FLAG_HAS_VALUE, FLAG_TOMBSTONE, FLAG_TOMBSTONE_HEADER
+from cleanerd.policy.tombstone import expired, has_horizon, new_horizon_ms, nulls_without_flag, tombstones
 
 NOW = 1_700_000_000_000
 HORIZON = 0x40
@@ -16,6 +16,34 @@ def test_tombstones() -> None:
     """C-45.4, C-48: no value, with or without a key; an empty value has FLAG_HAS_VALUE and is one."""
     flags = np.array([FLAG_HAS_KEY, FLAG_HAS_KEY | FLAG_HAS_VALUE, FLAG_HAS_VALUE, 0], dtype=np.uint8)
     assert tombstones(flags).tolist() == [True, False, False, True]
+
+
+VALUE, FLAG, MARK = FLAG_HAS_VALUE, FLAG_TOMBSTONE, FLAG_TOMBSTONE_HEADER
+
+
+@pytest.mark.parametrize(
+    ("flags", "legacy", "null", "flag", "header", "bare"),
+    [
+        pytest.param(0, False, True, False, True, True, id="R87-3: null without the bit is a value"),
+        pytest.param(FLAG, False, True, True, True, False, id="null with the bit"),
+        pytest.param(VALUE, False, False, False, False, False, id="a value"),
+        pytest.param(VALUE | FLAG, False, False, True, False, False, id="R87-2: the bit, whatever the value"),
+        pytest.param(VALUE | MARK, False, False, False, True, False, id="R87-4: the header, whatever the value"),
+        pytest.param(0, True, True, True, True, False, id="R87-2: v0 and v1 know null alone"),
+        pytest.param(VALUE, True, False, False, False, False, id="and values"),
+    ],
+)
+def test_modes(flags: int, legacy: bool, null: bool, flag: bool, header: bool, bare: bool) -> None:
+    """R87-1..R87-4, a record among others."""
+    column = np.array([VALUE, flags, 0], dtype=np.uint8)
+    old = np.array([False, legacy, False])
+    assert tombstones(column, "null", old).tolist() == [False, null, True]
+    assert tombstones(column, "flag", old).tolist() == [False, flag, False]
+    assert tombstones(column, "header", old).tolist() == [False, header, True]
+    assert nulls_without_flag(column, old).tolist() == [False, bare, True]
+    if not legacy:
+        assert tombstones(column, "flag").tolist() == [False, flag, False]
+        assert nulls_without_flag(column).tolist() == [False, bare, True]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ def test_all_rows_come_out_in_order(memory_bytes: int) -> None:
     hashes, offsets, facts = _rows(3000)
     with KeyTable(memory_bytes, 3000) as table:
         for start in range(0, 3000, 700):
-            table.add(hashes[start : start + 700], offsets[start : start + 700], facts[start : start + 700])
+            some = slice(start, start + 700)
+            table.add(hashes[some], offsets[some], facts[some], (-offsets[some], facts[some] > 4))
         parts = [part for part in table.parts() if len(part)]
     assert table.rows == 3000
     keys = [{(int(row["low"]), int(row["high"])) for row in part[first_of_key(part)]} for part in parts]
@@ -30,14 +31,15 @@ def test_all_rows_come_out_in_order(memory_bytes: int) -> None:
         order = np.lexsort((part["facts"], part["offset"], part["high"], part["low"]))
         assert (order == np.arange(len(part))).all()
     whole = np.concatenate(parts)
-    expected = sorted(zip(hashes[:, 0], hashes[:, 1], offsets, facts, strict=True))
+    expected = sorted(zip(hashes[:, 0], hashes[:, 1], offsets, facts, -offsets, facts > 4, strict=True))
     assert sorted(map(tuple, whole.tolist())) == [tuple(map(int, row)) for row in expected]
     assert (len(parts) > 1) == (memory_bytes < 1 << 20)
 
 
 def test_first_of_key() -> None:
     """Both halves of the hash tell keys apart."""
-    rows = np.array([(1, 1, 0, 0), (1, 1, 5, 0), (1, 2, 1, 0), (2, 2, 1, 0)], KEY_ROW)
+    keys = [(1, 1), (1, 1), (1, 2), (2, 2)]
+    rows = np.array([(*key, offset, 0, 0, False) for offset, key in enumerate(keys)], KEY_ROW)
     assert first_of_key(rows).tolist() == [0, 2, 3]
     assert first_of_key(rows[:0]).tolist() == []
 

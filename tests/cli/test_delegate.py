@@ -1,0 +1,107 @@
+"""What ``delegate`` and ``hand-back`` say and ask, with a cluster that is a dict (the brokers are in tests/admin)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from cleanerd.cli import delegate as module
+from cleanerd.cli.main import run
+from tests.admin.test_delegate import LAG, RATIO, DictCluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HEADER = (
+    "--set", "topics.orders.compaction.strategy=header", "--set", "topics.orders.compaction.strategy.header=v",
+)  # fmt: skip
+
+
+class Connected(DictCluster):
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Connected:
+    found = Connected({LAG: "3600000"})
+    monkeypatch.setattr(module, "Cluster", lambda _bootstrap: found)
+    return found
+
+
+class Cli:
+    def __init__(self, state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._settings = ["--set", "bootstrap.servers=here:1", "--set", f"cleanerd.state.dir={state}"]
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> tuple[int, list[str], str]:
+        code = run([*arguments, *self._settings])
+        captured = self._capsys.readouterr()
+        return code, captured.out.splitlines(), captured.err
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Cli:
+    return Cli(tmp_path / "state", capsys)
+
+
+def test_a_versioned_topic_is_delegated_without_a_question(cluster: Connected, cli: Cli) -> None:
+    """U-8: what was done, key by key; and whose values count from now on (U-9)."""
+    code, out, err = cli("delegate", "orders", *HEADER)
+    assert code == 0
+    assert out[0] == "orders: delegated"
+    assert [line.split() for line in out[2:]] == [
+        [RATIO, "not", "set", "1"],
+        [LAG, "3600000", str(2**63 - 1)],
+        ["segment.ms", "not", "set", "3600000"],
+    ]
+    assert "on other hosts" in err
+    assert cli("delegate", "orders", *HEADER)[1] == ["orders: already delegated"]
+
+
+def test_a_topic_of_kafkas_rules_is_delegated_on_request_only(cluster: Connected, cli: Cli) -> None:
+    """It needs none, and the broker's cleaner would never touch it again."""
+    code, out, err = cli("delegate", "orders")
+    assert (code, out) == (4, [])
+    assert "--yes" in err
+    assert cluster.altered == []
+    assert cli("delegate", "orders", "--dry-run")[1][0] == "orders: delegated (dry run: nothing was changed)"
+    assert cli("delegate", "orders", "--yes")[0] == 0
+    assert cli("delegate", "orders")[0] == 0, "nothing is left to ask about"
+
+
+def test_a_versioned_topic_is_handed_back_on_request_only(cluster: Connected, cli: Cli) -> None:
+    """U-8: it warns that the broker will keep the highest offset, and asks."""
+    cli("delegate", "orders", *HEADER)
+    code, out, err = cli("hand-back", "orders", *HEADER)
+    assert (code, out) == (4, [])
+    assert "keep the highest offset" in err
+    assert "--yes" in err
+    assert len(cluster.altered) == 1
+    assert cli("hand-back", "orders")[0] == 0, "offset: no question"
+    assert cluster.own == {"cleanup.policy": "compact", LAG: "3600000"}
+
+
+def test_what_is_left_as_it_is_is_said(cluster: Connected, cli: Cli) -> None:
+    cli("delegate", "orders", *HEADER)
+    cluster.own["segment.ms"] = "77"
+    _, out, err = cli("hand-back", "orders", "--yes", *HEADER)
+    assert out[0] == "orders: handed back"
+    assert "segment.ms is 77 now" in err
+
+
+@pytest.mark.parametrize("servers", ["here", "here:", "here:99999", "a b:1", ""])
+def test_servers_that_are_none(servers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["delegate", "orders", "--set", f"bootstrap.servers={servers}"]) == 3
+    assert "must be a list of host:port" in capsys.readouterr().err
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb, text in (("delegate", "alone cleans it"), ("hand-back", "asks first")):
+        assert run([verb, "--help"]) == 0
+        out: Any = " ".join(capsys.readouterr().out.split())
+        assert text in out
