@@ -23,15 +23,15 @@ _BATCH: Final = 1000
 _POLL_SECONDS: Final = 0.1
 _CUT: Final = (KafkaError._LOG_TRUNCATION, KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001 - public names
 
+_GROUP: Final = {"group.id": "cleanerd-latest-state"}
+"""No group is joined and nothing committed: partitions are assigned by hand. librdkafka wants a name all the same."""
 _OURS: Final = {
-    "group.id": "cleanerd-latest-state",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
     "isolation.level": "read_committed",
     "auto.offset.reset": "error",
 }
-"""No group is joined and nothing committed: partitions are assigned by hand. The name is only there to be there."""
 
 
 class BrokerTopic:
@@ -53,7 +53,7 @@ class BrokerTopic:
                 hint="use cleanerd.client.flag_topic.FlagTopic",
             )
         try:
-            self._consumer = confluent_kafka.Consumer({**config, **_OURS})
+            self._consumer = confluent_kafka.Consumer({**_GROUP, **config, **_OURS})
         except KafkaException as error:
             raise ClientError(f"librdkafka does not take the settings: {error}") from error
         self._next: dict[int, int] = {}

@@ -12,6 +12,7 @@ difference.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, Self
@@ -66,9 +67,11 @@ class LatestPartition(Mapping[bytes, "ConsumedRecord"]):
         self._winners[record.key] = (candidate, record)
         return True
 
-    def loses_winners_below(self, log_start_offset: int) -> bool:
-        """Whether a winner lies below this offset: who comes after it is not known any more."""
-        return any(record.offset < log_start_offset for _, record in self._winners.values())
+    def move_log_start(self, log_start_offset: int) -> bool:
+        """Records below take no part any more (U-2). True: one was a winner, and who comes after it is unknown."""
+        moved = log_start_offset > self.log_start_offset
+        self.log_start_offset = log_start_offset
+        return moved and any(record.offset < log_start_offset for _, record in self._winners.values())
 
     def forget(self) -> None:
         """Know nothing again."""
@@ -122,18 +125,23 @@ class LatestState(Mapping[bytes, "ConsumedRecord"]):
         """
         for number, beginning in self._source.begin().items():
             partition = self.partitions.setdefault(number, LatestPartition())
-            if beginning.again:
+            must_read_again = partition.move_log_start(beginning.log_start_offset)
+            if beginning.again or must_read_again:
                 partition.forget()
-            elif partition.loses_winners_below(beginning.log_start_offset):
-                partition.forget()
+            if must_read_again and not beginning.again:
                 self._source.read_again(number)
-            partition.log_start_offset = beginning.log_start_offset
         return [record for record in self._source.records(timeout_s) if self.partitions[record.partition].take(record)]
 
-    def follow(self, timeout_s: float = 60.0) -> Iterator[ConsumedRecord]:
-        """Every record that wins its key from now on, tombstones included, for ever. Raises what :meth:`update` does."""
+    def follow(self, *, pause_s: float = 1.0, timeout_s: float = 60.0) -> Iterator[ConsumedRecord]:
+        """Every record that wins its key from now on, tombstones included, for ever.
+
+        Looks again ``pause_s`` after it found nothing new. Raises what :meth:`update` does.
+        """
         while True:
-            yield from self.update(timeout_s)
+            won = self.update(timeout_s)
+            yield from won
+            if not won:
+                time.sleep(pause_s)
 
     def winners(self) -> list[ConsumedRecord]:
         """All records that won, tombstones included, by partition and offset."""

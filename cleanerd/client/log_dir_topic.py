@@ -153,26 +153,27 @@ class LogDirTopic:
 
 
 def _parts(reader: SegmentReader, segment: Segment, bound: int, *, may_be_torn: bool) -> Iterator[_Part]:
-    """The segment's batches; of one that may be torn, damage is the end if it lies at ``bound`` or beyond."""
+    """The segment's batches below ``bound``; of one that may be torn, damage at ``bound`` or beyond is its end."""
     position, end = 0, segment.base
     try:
         for part in reader.chunks(segment, _scan):
             yield part
-            position += part.consumed
-            end = max(end, int(part.batches.last_offset[-1]) + 1)
+            position, end = position + part.consumed, _end(part)
             if end >= bound:
                 return
     except CorruptionError as error:
-        if not may_be_torn or error.position <= position:
-            if may_be_torn and end >= bound:
-                return
+        if not may_be_torn:
             raise
-        # Nothing came of the piece that the damage is in: once more up to there.
+        # Nothing came of the piece that the damage is in: once more, up to there.
         for part in reader.chunks(replace(segment, size_bytes=error.position), _scan, start=position):
             yield part
-            end = max(end, int(part.batches.last_offset[-1]) + 1)
+            end = _end(part)
         if end < bound < MAX_OFFSET:
             raise
+
+
+def _end(part: _Part) -> int:
+    return int(part.batches.last_offset[-1]) + 1
 
 
 def _scan(data: NDArray[np.uint8], position: int) -> _Part:
