@@ -64,7 +64,7 @@ def read_mode(config: Mapping[str, Any]) -> Mode:
     given = str(config.get(KEY, "requested")).strip().lower()
     if given in _OLD_NAMES:
         mode = _OLD_NAMES[given]
-        warnings.warn(f"{KEY}={given} is deprecated, say {mode}", DeprecationWarning, stacklevel=4)
+        warnings.warn(f"{KEY}={given} is deprecated, say {mode}", DeprecationWarning, stacklevel=3)
         return mode
     for mode in MODES:
         if given == mode:

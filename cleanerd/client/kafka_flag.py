@@ -1,7 +1,7 @@
-"""Producer and consumer for the tombstone flag of KIP-87, on kafka-python (``tombstone.mode=flag``, R87-2, R87-7, U-25).
+"""Producer and consumer for the tombstone flag of KIP-87, on kafka-python (``tombstone.mode=flag``, R87-2, R87-7).
 
-The flag lives as long as nobody recompresses the batch: leave the topic's ``compression.type`` at ``producer``, and know
-that a broker's own cleaner clears it (U-8, U-14).
+confluent-kafka cannot do it (U-25). The flag lives as long as nobody recompresses the batch: leave the topic's
+``compression.type`` at ``producer``, and know that a broker's own cleaner clears it (U-8, U-14).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ one of the bit, and everything in between hands the list on as it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from kafka import errors
 from kafka.consumer.fetcher import Fetcher
@@ -17,11 +17,10 @@ from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchB
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 from kafka.record.util import decode_varint
 
+from cleanerd.client.rules import TOMBSTONE_FLAG
+
 if TYPE_CHECKING:
     from kafka import TopicPartition
-
-TOMBSTONE_FLAG: Final = 0x20
-"""Bit 5 of a record's attributes. In a batch's attributes bit 5 means control batch; that is another byte."""
 
 
 class TombstoneHeaders(list[tuple[str, bytes | None]]):

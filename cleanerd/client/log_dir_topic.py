@@ -15,7 +15,7 @@ from cleanerd import _kernel
 from cleanerd.client.errors import ClientError
 from cleanerd.client.latest_state import Beginning
 from cleanerd.client.record import ConsumedRecord
-from cleanerd.client.rules import TopicRules
+from cleanerd.client.rules import TOMBSTONE_FLAG, TopicRules
 from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.legacy import parse_message, records_of_message
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 UNPACKED_BYTES: Final = 1024 * 1024 * 1024
 """What one batch may unpack to."""
-TOMBSTONE_FLAG: Final = 0x20
-"""Bit 5 of a v2 record's attributes (KIP-87, R87-2)."""
 
 
 @dataclass(frozen=True, slots=True)

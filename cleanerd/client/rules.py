@@ -29,6 +29,8 @@ KEYS: Final = {
 }
 """cleanerd's names of the same settings."""
 
+TOMBSTONE_FLAG: Final = 0x20
+"""Bit 5 of a v2 record's attributes (KIP-87). In a batch's attributes bit 5 means control batch: another byte."""
 TOMBSTONE_VALUE: Final = b"true"
 NO_TOMBSTONE: Final = frozenset({None, b"", b"0", b"false"})
 """Values of the tombstone header that say the opposite of one (R87-4)."""

@@ -17,12 +17,20 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 PRODUCE: Final = 0
+FETCH: Final = 1
 METADATA: Final = 3
 API_VERSIONS: Final = 18
 INIT_PRODUCER_ID: Final = 22
 DESCRIBE_CONFIGS: Final = 32
 
-OFFERED: Final = {PRODUCE: (3, 7), METADATA: (4, 4), API_VERSIONS: (0, 0), INIT_PRODUCER_ID: (0, 0)}
+OFFERED: Final = {
+    PRODUCE: (3, 7),
+    FETCH: (4, 4),  # never asked for, but librdkafka takes a broker without it for one of message format v0
+    METADATA: (4, 4),
+    API_VERSIONS: (0, 0),
+    INIT_PRODUCER_ID: (0, 0),
+    DESCRIBE_CONFIGS: (1, 1),
+}
 UNSUPPORTED_VERSION: Final = 35
 DUPLICATE_SEQUENCE_NUMBER: Final = 46
 
