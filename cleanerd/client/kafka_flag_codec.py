@@ -7,6 +7,7 @@ one of the bit, and everything in between hands the list on as it is.
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from kafka import errors
@@ -141,6 +142,24 @@ class FlagAccumulator(RecordAccumulator):
                 self._batches[tp].appendleft(half)
                 self._incomplete.add(half)
         return len(halves)
+
+    def await_flush_completion(self, timeout: float | None = None) -> None:
+        """Wait for every record that is queued now, whatever batch it ends in.
+
+        kafka-python waits for batches, and takes one that is split meanwhile for an error.
+
+        Raises:
+            KafkaTimeoutError: not all have ended, well or not, within ``timeout`` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            for future in [future for batch in self._incomplete.all() for future in batch._record_futures]:  # noqa: SLF001
+                while not future.is_done:
+                    left = None if deadline is None else max(deadline - time.monotonic(), 0)
+                    if not future._produce_future.wait(left):  # noqa: SLF001 - another one after a split
+                        raise errors.KafkaTimeoutError("records are still waiting to be sent")
+        finally:
+            self._flushes_in_progress.decrement()
 
     def _builder(self, batch_size: int) -> FlagRecordsBuilder:
         return FlagRecordsBuilder(self.config["compression_attrs"], batch_size)

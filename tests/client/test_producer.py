@@ -223,9 +223,8 @@ def test_a_duplicate_at_the_start_of_the_log() -> None:
 
 def test_without_acknowledgement() -> None:
     """R192-6: ``acks=0``: nobody says where it went."""
-    with StubBroker(Answers()) as stub:
-        with Producer(settings(stub, acks=0)) as producer:
-            found = deliver(producer, 2)
+    with StubBroker(Answers()) as stub, Producer(settings(stub, acks=0)) as producer:
+        found = deliver(producer, 2)
     assert [(delivery.error, delivery.has_offset, delivery.has_timestamp) for delivery in found] == [
         (None, False, False)
     ] * 2
