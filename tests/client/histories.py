@@ -80,7 +80,7 @@ def left_of(writes: Mapping[int, Write], strategy: str, tombstones: str) -> dict
             "header": write.value is None or write.marked,
         }[tombstones]
         held = winners.get(write.key)
-        if held is None or place >= held[0]:  # type: ignore[operator]
+        if held is None or place >= held[0]:
             winners[write.key] = (place, offset, deletes)
     return {key: (offset, deletes) for key, (_, offset, deletes) in winners.items()}
 
@@ -99,10 +99,10 @@ class ListSource:
         self._position = max(self._position, self.log_start)
         return {0: Beginning(self.log_start, again=first)}
 
-    def read_again(self, partition: int) -> None:
+    def read_again(self, partition: int) -> None:  # noqa: ARG002
         self._position = self.log_start
 
-    def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:
+    def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:  # noqa: ARG002
         while self._position < self._end:
             self._position += 1
             yield self._writes[self._position - 1].record(self._position - 1, self._rules)

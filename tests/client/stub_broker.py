@@ -1,4 +1,4 @@
-"""A broker that is none: answers a client's requests as it is told, for what no release in the tests would answer (U-29).
+"""A broker that is none: answers a client as it is told, for what no release in the tests would answer (U-29).
 
 It speaks ApiVersions v0, Metadata v4, DescribeConfigs v1, InitProducerId v0 and Produce v3..v7; every other version is
 not offered.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from pathlib import Path
@@ -27,6 +28,8 @@ from cleanerd.policy.version import encode_version
 from tests.support.log_dirs import read_segments
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from cleanerd.client.delivery import Delivery
     from cleanerd.client.record import ConsumedRecord
     from cleanerd.demo.broker import Broker
@@ -82,7 +85,7 @@ def test_a_versioned_topic(broker: Broker) -> None:
             (b"d", None, 8, None),
         ]:
             producer.produce(name, key, value, version=version, tombstone=tombstone, on_delivery=found.append)
-    with confluent(broker) as plain:
+    with stock(broker) as plain:
         plain.produce(name, b"anomalous", b"c")  # R280-6: no version, so it loses
     assert all(delivery.error is None for delivery in found), found
     assert [delivery.offset for delivery in found] == list(range(8))
@@ -105,26 +108,18 @@ def test_a_versioned_topic(broker: Broker) -> None:
     assert winners(offline) == expected
 
 
-class confluent(confluent_kafka.Producer):  # noqa: N801 - reads as one
-    """A stock producer that flushes at the end of a block."""
-
-    def __new__(cls, broker: Broker, **more: Any) -> Any:
-        return super().__new__(cls)
-
-    def __init__(self, broker: Broker, **more: Any) -> None:
-        super().__init__(config(broker, **more))
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self.flush(30) == 0
+@contextlib.contextmanager
+def stock(broker: Broker, **more: Any) -> Iterator[confluent_kafka.Producer]:
+    """confluent-kafka's own producer, flushed at the end of the block."""
+    producer = confluent_kafka.Producer(config(broker, **more))
+    yield producer
+    assert producer.flush(30) == 0
 
 
 def test_the_consumer(broker: Broker) -> None:
     """R87-7: ``is_tombstone()`` by the topic's mode; a group goes on where it committed."""
     name = topic(broker)
-    with confluent(broker) as plain:
+    with stock(broker) as plain:
         plain.produce(name, b"1", b"k", headers=[("deleted", b"yes")])
         plain.produce(name, b"2", b"k", headers=[("deleted", b"false")], timestamp=1234)
         plain.produce(name, None, b"k")
@@ -138,7 +133,7 @@ def test_the_consumer(broker: Broker) -> None:
             assert records[1].headers == (("deleted", b"false"),)
             consumer.commit()
             consumer.commit()
-    with confluent(broker) as plain:
+    with stock(broker) as plain:
         plain.produce(name, b"4", b"k")
     with Consumer(config(broker, **{**group, "group.id": f"{name}-null"})) as consumer:
         consumer.subscribe([name])
@@ -189,11 +184,11 @@ def test_flags(broker: Broker, codec: str | None) -> None:
     assert [record.value for record in stored] == [b"a1" * 50, b"who and why" * 50, b"b1", None]
     assert stored[1].headers == ((b"h", b"y"),)
     assert [batch.header.codec for batch in on_disk(broker, name)] == [0 if codec is None else 1]
-    with confluent(broker) as plain:
+    with stock(broker) as plain:
         plain.produce(name, None, b"b")  # R87-3: no flag, no tombstone
 
     expected = [(1, b"a", b"who and why" * 50, True), (3, b"c", None, True), (4, b"b", None, False)]
-    options = {"bootstrap_servers": broker.bootstrap, "group_id": None, "auto_offset_reset": "earliest"}
+    options: dict[str, Any] = {"bootstrap_servers": broker.bootstrap, "group_id": None, "auto_offset_reset": "earliest"}
     with FlagConsumer(name, **options) as consumer:
         read = [next(found) for found in [iter(consumer)] for _ in range(5)]
     assert [record.is_tombstone() for record in read] == [False, True, False, True, False]
@@ -201,10 +196,10 @@ def test_flags(broker: Broker, codec: str | None) -> None:
     with LatestState(FlagTopic(name, bootstrap_servers=broker.bootstrap)) as live:
         assert winners(live) == expected
     assert winners(LatestState(LogDirTopic(broker.log_dirs, name, FLAG_RULES, whole_log=True))) == expected
-    with LatestState(BrokerTopic(config(broker), name)) as stock:
-        assert [(offset, deletes) for offset, _, _, deletes in winners(stock)] == [(1, False), (3, True), (4, True)]
+    with LatestState(BrokerTopic(config(broker), name)) as plain:
+        assert [(offset, deletes) for offset, _, _, deletes in winners(plain)] == [(1, False), (3, True), (4, True)]
     for make in (Consumer, lambda *arguments: BrokerTopic(arguments[0], name, arguments[1])):
-        with pytest.raises(FlagModeError, match="cleanerd.client"):
+        with pytest.raises(FlagModeError, match=r"cleanerd\.client"):
             make(config(broker, **{"group.id": "g"}), FLAG_RULES)
 
 
@@ -212,7 +207,7 @@ def test_flags_and_recompression(broker: Broker) -> None:
     """U-25: a topic with a codec of its own: a warning, and with reason: the broker clears the bit."""
     name = topic(broker, compression_type="lz4")
     with FlagProducer(bootstrap_servers=broker.bootstrap) as producer:
-        with pytest.warns(UserWarning, match=rf"compression.type of topic {name} is lz4.*set it to producer"):
+        with pytest.warns(UserWarning, match=rf"compression\.type of topic {name} is lz4.*set it to producer"):
             producer.send(name, b"a", b"1", tombstone=True)
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # once a topic
@@ -260,16 +255,16 @@ def source(kind: str, broker: Broker, name: str) -> Any:
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_transactions(broker: Broker, kind: str) -> None:
-    """U-2: an open transaction hides what follows, an aborted one takes no part; markers at the end are no hindrance."""
+    """U-2: an open transaction hides what follows, an aborted one takes no part; markers at the end do not matter."""
     name = topic(broker)
     writer = confluent_kafka.Producer(config(broker, **{"transactional.id": name}))
     writer.init_transactions()
-    with confluent(broker) as plain:
+    with stock(broker) as plain:
         plain.produce(name, b"1", b"k")
     writer.begin_transaction()
     writer.produce(name, b"aborted", b"k")
     writer.flush(30)
-    with confluent(broker) as plain:
+    with stock(broker) as plain:
         plain.produce(name, b"behind", b"l")
     with LatestState(source(kind, broker, name)) as state:
         assert winners(state) == [(0, b"k", b"1", False)]
@@ -304,7 +299,7 @@ def test_a_log_start_that_moves(broker: Broker, kind: str) -> None:
     """U-2: records below it are gone; new partitions are found."""
     name = topic(broker, cleanup_policy="compact,delete")
     admin = AdminClient(config(broker))
-    with confluent(broker) as plain:
+    with stock(broker) as plain:
         for number in range(4):
             plain.produce(name, b"%d" % number, b"k%d" % (number % 3), partition=0)
     with LatestState(source(kind, broker, name)) as state:
@@ -313,7 +308,7 @@ def test_a_log_start_that_moves(broker: Broker, kind: str) -> None:
             future.result(30)
         assert [offset for offset, *_ in winners(state)] == [2, 3]
         admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
-        with confluent(broker, **{"topic.metadata.refresh.interval.ms": 200}) as plain:
+        with stock(broker, **{"topic.metadata.refresh.interval.ms": 200}) as plain:
             deadline = time.monotonic() + 30
             while len(plain.list_topics(name).topics[name].partitions) < 2:
                 assert time.monotonic() < deadline
@@ -335,7 +330,7 @@ def test_no_such_topic(broker: Broker, kind: str) -> None:
 def test_files_of_a_stopped_broker(broker: Broker) -> None:
     """Checkpoints of a clean stop: the high watermark is the end. Last: the broker is down for a moment."""
     name = topic(broker)
-    with confluent(broker) as plain:
+    with stock(broker) as plain:
         for number in range(3):
             plain.produce(name, b"%d" % number, b"k")
     broker.stop()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka import TopicPartition
-from kafka.producer.producer_batch import ProducerBatch
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from cleanerd.client.kafka_flag_codec import FlagAccumulator, FlagRecords, FlagRecordsBuilder, TombstoneHeaders
 from cleanerd.format.record import records_of
 from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from kafka.producer.producer_batch import ProducerBatch
 
 PARTITION = TopicPartition("t", 0)
 ROOM = 1 << 20

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from cleanerd.client.errors import ClientError
 from cleanerd.client.latest_state import LatestState
 from cleanerd.client.log_dir_topic import LogDirTopic
-from cleanerd.client.rules import TopicRules
 from cleanerd.errors import CorruptionError
 from tests.client.histories import WRITES, Write, left_of, rules_of
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, encode_wrapper, keyed_batch
 
 if TYPE_CHECKING:
+    from cleanerd.client.rules import TopicRules
     from pathlib import Path
 
     from cleanerd.client.rules import Strategy, TombstoneMode
@@ -118,7 +118,7 @@ def test_the_high_watermark(tmp_path: Path) -> None:
 
 
 def test_old_formats(tmp_path: Path) -> None:
-    """R87-2: magic 0 and 1 delete by null value, in flag mode too, whatever their attributes; versions they have none."""
+    """R87-2: magic 0 and 1 delete by null value, in flag mode too; they have no versions."""
     plain = encode_legacy(0, b"a", b"x", magic=0) + encode_legacy(1, b"b", None, magic=1, timestamp=5)
     inner = encode_legacy(0, b"c", b"1", timestamp=6) + encode_legacy(1, b"c", b"2", timestamp=7)
     log_dir = one(tmp_path, Partition({0: plain + encode_wrapper(3, inner, timestamp=7)}))

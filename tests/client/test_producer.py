@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ def has_sequences(stub: StubBroker) -> list[bool]:
     return [int.from_bytes(batch[43:51], "big", signed=True) == 4711 for batch in stub.batches]
 
 
-# ---- idempotence ------------------------------------------------------------------------------------------------------
+# ---- idempotence -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", ["requested", "required", None])
@@ -151,7 +152,7 @@ def test_topics_of_an_old_format() -> None:
         assert has_sequences(stub) == [False, True]
         with (
             Producer(settings(stub, **{"enable.idempotence": "required"})) as producer,
-            pytest.raises(IdempotenceError, match="message.format.version of topic old is 0.10.2-IV0"),
+            pytest.raises(IdempotenceError, match=r"message\.format\.version of topic old is 0\.10\.2-IV0"),
         ):
             producer.produce("old", b"k", b"v")
 
@@ -169,12 +170,9 @@ def test_the_old_values(old: bool | str, new: str) -> None:
     """R192-5, KIP-192: true means required, false means off, both deprecated."""
     with StubBroker(without_init_producer_id()) as stub:
         asked = settings(stub, **{"enable.idempotence": old})
-        with pytest.warns(DeprecationWarning, match=f"say {new}") as caught:
-            if new == "required":
-                with pytest.raises(IdempotenceError):
-                    Producer(asked)
-            else:
-                Producer(asked)
+        expected = pytest.raises(IdempotenceError) if new == "required" else contextlib.nullcontext()
+        with expected, pytest.warns(DeprecationWarning, match=f"say {new}") as caught:
+            Producer(asked)
         assert caught[0].filename == __file__
 
 
@@ -185,15 +183,15 @@ def test_the_new_values_do_not_warn() -> None:
 
 
 def test_bad_settings() -> None:
-    with pytest.raises(ConfigError, match="'maybe'.*requested, required, off"):
+    with pytest.raises(ConfigError, match=r"'maybe'.*requested, required, off"):
         Producer({"enable.idempotence": "maybe"})
     with pytest.raises(ConfigError, match=r"transactional\.id"):
         Producer({"transactional.id": "x"})
-    with pytest.raises(ClientError, match="does not take the settings.*no.such"):
+    with pytest.raises(ClientError, match=r"does not take the settings.*no\.such"):
         Producer({"no.such": "x", "enable.idempotence": "off"})
 
 
-# ---- deliveries -------------------------------------------------------------------------------------------------------
+# ---- deliveries ------------------------------------------------------------------------------------------------------
 
 
 def test_a_duplicate_sequence_is_success_without_offset() -> None:
@@ -231,15 +229,17 @@ def test_without_acknowledgement() -> None:
 
 
 def test_a_failed_delivery() -> None:
-    with StubBroker(Answers(produce=[(MESSAGE_TOO_LARGE, -1, -1)])) as stub:
-        with Producer(settings(stub, **{"enable.idempotence": "off"})) as producer:
-            found = deliver(producer, 1)
+    with (
+        StubBroker(Answers(produce=[(MESSAGE_TOO_LARGE, -1, -1)])) as stub,
+        Producer(settings(stub, **{"enable.idempotence": "off"})) as producer,
+    ):
+        found = deliver(producer, 1)
     assert found[0].error is not None
     assert not found[0].has_offset
     assert not found[0].has_timestamp
 
 
-# ---- what is written --------------------------------------------------------------------------------------------------
+# ---- what is written -------------------------------------------------------------------------------------------------
 
 
 def test_versions_and_tombstones_on_the_wire() -> None:
