@@ -17,6 +17,7 @@ from cleanerd.client.errors import ClientError
 from cleanerd.client.kafka_flag_codec import FlagAccumulator, FlagFetcher, TombstoneHeaders
 from cleanerd.client.record import ConsumedRecord
 from cleanerd.client.rules import TopicRules
+from cleanerd.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,11 +34,18 @@ class FlagProducer:
     anew and clears the flag. ``kafka`` is kafka-python's own producer.
 
     Raises:
+        ConfigError: the rules have another ``tombstone.mode``.
         ClientError: kafka-python refuses the settings, or the broker is older than message format v2.
     """
 
     def __init__(self, rules: TopicRules = FLAG_RULES, **configs: Any) -> None:
         self._rules = rules
+        if rules.tombstone_mode != "flag":
+            raise ConfigError(
+                f"tombstone.mode is {rules.tombstone_mode}",
+                where="client",
+                hint="use cleanerd.client.producer.Producer",
+            )
         try:
             self.kafka = kafka.KafkaProducer(**configs)
         except (errors.KafkaError, ValueError) as error:
@@ -76,7 +84,7 @@ class FlagProducer:
         if topic not in self._looked_at:
             self._looked_at.add(topic)
             self._warn_of_compression(topic)
-        wanted = TombstoneHeaders if deletes and self._rules.tombstone_mode == "flag" else list
+        wanted = TombstoneHeaders if deletes else list
         try:
             return self.kafka.send(
                 topic, value, key, headers=wanted(settled), partition=partition, timestamp_ms=timestamp_ms

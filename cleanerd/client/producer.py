@@ -30,6 +30,14 @@ if TYPE_CHECKING:
 CONNECT_SECONDS: Final = 30.0
 _FULL_QUEUE_POLL_SECONDS: Final = 0.1
 
+_REPORTS: Final = "give on_delivery= to produce()"
+_NOT_OURS: Final = {
+    "transactional.id": "use confluent_kafka.Producer with the headers of TopicRules.version_pair and tombstone_pair",
+    "on_delivery": _REPORTS,
+    "delivery_cb": _REPORTS,
+    "dr_cb": _REPORTS,
+}
+
 
 class Producer:
     """Writes records that the topic's strategy and tombstone mode make sense of.
@@ -39,7 +47,7 @@ class Producer:
     ``rules`` are those of all topics, or one each by name. Not for several threads at once.
 
     Raises:
-        ConfigError: a bad ``enable.idempotence``, or ``transactional.id``, which only confluent-kafka's own takes.
+        ConfigError: a bad ``enable.idempotence``, or a key that only confluent-kafka's own producer takes.
         IdempotenceError: it is required and not supported; or nobody answered within ``connect_timeout_s``.
         FlagModeError: ``rules`` have ``tombstone.mode=flag``.
         ClientError: librdkafka refuses the settings.
@@ -55,12 +63,9 @@ class Producer:
         self._rules = RulesByTopic(rules)
         for each in self._rules.every():
             _refuse_flag(each)
-        if "transactional.id" in config:
-            raise ConfigError(
-                "transactional.id is not for this producer",
-                where="client",
-                hint="use confluent_kafka.Producer with the headers of TopicRules.version_pair and tombstone_pair",
-            )
+        for key, hint in _NOT_OURS.items():
+            if key in config:
+                raise ConfigError(f"{key} is not for this producer", where="client", hint=hint)
         self._mode = idempotence.read_mode(config)
         self._config = {key: value for key, value in config.items() if key != idempotence.KEY}
         self._timeout_s = connect_timeout_s

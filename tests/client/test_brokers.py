@@ -24,6 +24,7 @@ from cleanerd.client.log_dir_topic import LogDirTopic
 from cleanerd.client.producer import Producer
 from cleanerd.client.rules import TopicRules
 from cleanerd.demo.traffic import create_topics
+from cleanerd.errors import ConfigError
 from cleanerd.policy.version import encode_version
 from tests.support.log_dirs import read_segments
 
@@ -238,6 +239,8 @@ def test_what_kafka_python_does_not_take(broker: Broker) -> None:
             producer.send(name, b"k", b"v", headers=[("null", None)])
         with pytest.raises(ClientError, match="tombstone=False"):
             producer.send(name, b"k", None, tombstone=False)
+    with pytest.raises(ConfigError, match=r"tombstone\.mode is null.*producer\.Producer"):
+        FlagProducer(TopicRules(), bootstrap_servers=broker.bootstrap)
     with pytest.raises(ClientError, match="kafka-python cannot produce"):
         FlagProducer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=500)
 

@@ -17,10 +17,9 @@ from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, encode_wrapper, keyed_batch
 
 if TYPE_CHECKING:
-    from cleanerd.client.rules import TopicRules
     from pathlib import Path
 
-    from cleanerd.client.rules import Strategy, TombstoneMode
+    from cleanerd.client.rules import Strategy, TombstoneMode, TopicRules
 
 
 def offsets(*log_dirs: Path, rules: TopicRules | None = None, whole_log: bool = False) -> list[int]:

@@ -187,6 +187,8 @@ def test_bad_settings() -> None:
         Producer({"enable.idempotence": "maybe"})
     with pytest.raises(ConfigError, match=r"transactional\.id"):
         Producer({"transactional.id": "x"})
+    with pytest.raises(ConfigError, match="on_delivery= to produce"):
+        Producer({"on_delivery": print})
     with pytest.raises(ClientError, match=r"does not take the settings.*no\.such"):
         Producer({"no.such": "x", "enable.idempotence": "off"})
 

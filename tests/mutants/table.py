@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.mutants.cleaning import CLEANING
+from tests.mutants.clients import CLIENTS
 from tests.mutants.kernel import KERNEL
 from tests.mutants.replacing import REPLACING
 from tests.mutants.retention import RETENTION
 
-MUTANTS = (*RETENTION, *CLEANING, *REPLACING, *KERNEL)
+MUTANTS = (*RETENTION, *CLEANING, *REPLACING, *CLIENTS, *KERNEL)
