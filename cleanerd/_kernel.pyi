@@ -19,8 +19,12 @@ __all__ = [
     "ACTION_REBUILD",
     "ACTION_SET_HORIZON",
     "ACTION_TIMELESS",
+    "FLAG_BAD_VERSION",
     "FLAG_HAS_KEY",
     "FLAG_HAS_VALUE",
+    "FLAG_HAS_VERSION",
+    "FLAG_TOMBSTONE",
+    "FLAG_TOMBSTONE_HEADER",
     "Batches",
     "Chunk",
     "CorruptLogError",
@@ -54,6 +58,14 @@ ACTION_TIMELESS: Final[int]
 # Record flags.
 FLAG_HAS_KEY: Final[int]
 FLAG_HAS_VALUE: Final[int]
+FLAG_TOMBSTONE: Final[int]
+"""Bit 5 of the attributes byte of a v2 record (KIP-87), whatever its value; never for magic 0 and 1."""
+FLAG_HAS_VERSION: Final[int]
+"""The last header named ``version_header`` has a value that is a version (R280-5)."""
+FLAG_BAD_VERSION: Final[int]
+"""There is such a header, but the last one's value is null or no version: counts as absent (R280-6)."""
+FLAG_TOMBSTONE_HEADER: Final[int]
+"""The last header named ``tombstone_header`` has a value other than null, empty, ``0`` and ``false`` (R87-4)."""
 
 class CorruptLogError(Exception):
     """Bytes that are not what the format says. Never raised for the caller's mistakes."""
@@ -136,6 +148,8 @@ class Records:
     def key_hash(self) -> NDArray[np.uint64]: ...  # [2n], low and high word in turn; 0 rows without hash_key
     @property
     def flags(self) -> NDArray[np.uint8]: ...  # FLAG_*
+    @property
+    def version(self) -> NDArray[np.int64]: ...  # [n], 0 without FLAG_HAS_VERSION; 0 rows without version_header
     def __len__(self) -> int: ...
 
 @final
@@ -163,12 +177,19 @@ def decode_chunk(
     position: int,
     *,
     hash_key: bytes | None = None,
+    version_header: bytes | None = None,
+    version_encoding: str = "long",
+    tombstone_header: bytes | None = None,
     verify_crc: bool = True,
     max_unpacked: int = 1073741824,
 ) -> Chunk:
     """Whole batches to columns, every codec unpacked inside. Stops early, between batches, when it grows large.
 
     ``hash_key``: 16 random bytes, one per plan, for SipHash-1-3-128 of the record keys (null keys hash to 0, 0).
+    ``version_header``, ``tombstone_header``: names of headers, of which the last one of a name counts. Without them no
+    header is looked at. Magic 0 and 1 have none. A value that means nothing is never an error (R280-6, R87-4).
+    ``version_encoding``: ``"long"``, eight bytes big-endian; or ``"varlong"``, the zigzag varlong that records use
+    (Kafka's ``ByteUtils.readVarlong``), up to the last byte of the value.
     ``max_unpacked``: bytes that one batch may unpack to.
 
     Raises:
@@ -178,29 +199,61 @@ def decode_chunk(
             offset, a record count that the bytes do not bear out; of a wrapper: no value, nothing whole in it, another
             wrapper in it, offsets that do not rise strictly or pass the wrapper's, a wrong CRC-32 inside. A message
             that is cut at the end of a wrapper is passed over, as Kafka does.
+        ValueError: ``hash_key`` has not 16 bytes, an unknown ``version_encoding``, a negative ``max_unpacked``.
     """
 
 @final
 class OffsetMap:
     """key hash -> largest ordinal, in a fixed amount of memory (4x16 pair layout, kernel.md section 4).
 
+    ``versions``: largest (has version, version, ordinal) instead (R280-4 to R280-6), for half as many bytes again.
+    ``memory_bytes`` is the total; 48 KiB or more, 72 KiB with versions.
+
     With ``shards`` > 1 every call works on the keys of ``shard`` alone and leaves the rows of others aside.
     """
 
-    def __new__(cls, memory_bytes: int, *, load: float = 0.85, huge_pages: bool = True) -> OffsetMap: ...
+    def __new__(
+        cls, memory_bytes: int, *, load: float = 0.85, huge_pages: bool = True, versions: bool = False
+    ) -> OffsetMap: ...
     def put_max(
         self,
         key_hash: NDArray[np.uint64],
         first_ordinal: int,
         mask: NDArray[np.bool_],
         *,
+        version: NDArray[np.int64] | None = None,
+        has_version: NDArray[np.bool_] | None = None,
         shard: int = 0,
         shards: int = 1,
     ) -> int:
         """Record ``i`` has ordinal ``first_ordinal + i``. Rows where ``mask`` is false are passed over.
 
+        ``version``, ``has_version``: [n]; where ``has_version`` is false, ``version`` is not looked at.
+
         Returns the number of rows dealt with: ``n``, or less when the map is full (that row and the rest were not
         put).
+
+        Raises:
+            ValueError: arrays of different lengths, an ordinal above 2^39 - 2 (2^39 - 3 with versions), no such shard,
+            versions for a map without them or none for a map with them.
+        """
+    def update_existing(
+        self,
+        key_hash: NDArray[np.uint64],
+        first_ordinal: int,
+        mask: NDArray[np.bool_],
+        *,
+        version: NDArray[np.int64],
+        has_version: NDArray[np.bool_],
+        shard: int = 0,
+        shards: int = 1,
+    ) -> NDArray[np.bool_]:
+        """As put_max of a map with versions, for the keys that it holds; it takes no new ones (R280-10).
+
+        Returns [n]: true where ``mask`` is true, the key belongs to ``shard`` and the map holds it, raised or not.
+
+        Raises:
+            ValueError: as put_max.
         """
     def contains(
         self, key_hash: NDArray[np.uint64], mask: NDArray[np.bool_], *, shard: int = 0, shards: int = 1
@@ -216,6 +269,8 @@ class OffsetMap:
     def memory_bytes(self) -> int: ...
     @property
     def identity_bits(self) -> float: ...
+    @property
+    def versions(self) -> bool: ...
     def __len__(self) -> int: ...
 
 def popcount_by_batch(bits: NDArray[np.uint64], first_record: NDArray[np.uint32]) -> NDArray[np.uint32]:

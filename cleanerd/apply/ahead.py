@@ -122,7 +122,7 @@ def _stage_all(
             result = replace(counted(blank, found, cleaning), outcome="staged")
             clean_to = max(plan.end_offset, found.proven_offset) if found.moves_clean_point else None
             name = f"{staging_path(plan.plan_id)}/{READY}"
-            files.write(name, Ready(clean_to, plan.strategy, result.to_json()).to_json(), _owner(files))
+            files.write(name, Ready(clean_to, plan.rules.strategy, result.to_json()).to_json(), _owner(files))
             files.fsync(name)
             write_manifest(staging.directory, manifest, where=staging.path)
         except BaseException:

@@ -29,7 +29,15 @@ from cleanerd.apply.swap import finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
 from cleanerd.cleaner.manifest import Manifest, StagedGroup, write_manifest
-from cleanerd.cleaner.plan import CleaningPlan, Source, fingerprint, legacy_horizon_ms, new_hash_key, new_plan_id
+from cleanerd.cleaner.plan import (
+    CleaningPlan,
+    Source,
+    legacy_horizon_ms,
+    new_hash_key,
+    new_plan_id,
+    rules_of,
+    tail_of,
+)
 from cleanerd.cleaner.result import CleaningResult, Dropped
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, survey
@@ -39,6 +47,7 @@ from cleanerd.log.aborted import read_aborted
 from cleanerd.log.partition import read_partition
 from cleanerd.log.pool import ReaderPool
 from cleanerd.log.producers import read_last_records
+from cleanerd.log.strategy_config import fingerprint
 from cleanerd.policy.grouping import Limits
 
 if TYPE_CHECKING:
@@ -99,6 +108,7 @@ def _clean(
 
 def blank_result(log_dir: LogDir, found: Survey) -> CleaningResult:
     """What is known before anything was done."""
+    refused = found.verdict is not None and found.verdict.is_refusal
     return CleaningResult(
         found.log.name,
         str(log_dir.path),
@@ -108,6 +118,7 @@ def blank_result(log_dir: LogDir, found: Survey) -> CleaningResult:
         first_dirty_offset=found.bounds.first_dirty_offset,
         end_offset=found.end_offset,
         notes=found.notes,
+        error=RefusedError(found.refusal, where=str(found.log.name)) if refused else None,
     )
 
 
@@ -152,6 +163,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         for row, segment in enumerate(log.segments[:-1])
         if segment.base < found.end_offset
     )
+    rules = rules_of(config)
     deletes = "delete" in config.cleanup_policy and config.retention_ms >= 0
     return CleaningPlan(
         plan_id=new_plan_id(),
@@ -160,18 +172,20 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         topic_id=log.topic_id,
         directory_id=log_dir.meta.directory_id,
         sources=sources,
+        tail=tail_of(log, len(sources)) if rules.versioned else (),
         log_start_offset=log.log_start_offset,
         first_dirty_offset=found.bounds.first_dirty_offset,
         end_offset=found.end_offset,
         bound_offset=found.bounds.bound.offset,
-        strategy=config.compaction_strategy,
-        fingerprint=fingerprint(config.compaction_strategy),
+        rules=rules,
+        fingerprint=fingerprint(config),
         now_ms=wishes.now_ms,
         delete_retention_ms=config.delete_retention_ms,
         last_records=last_records,
         aborted=read_aborted(log, found.bounds.bound.offset),
         legacy_horizon_ms=legacy_horizon_ms(sources, found.bounds.first_dirty_offset, config.delete_retention_ms),
-        convert_legacy=means.convert_legacy,
+        # A v0 or v1 tombstone has no flag: turned into v2 it would be none any more (R87-2).
+        convert_legacy=means.convert_legacy and rules.tombstone_mode != "flag",
         max_message_bytes=config.max_message_bytes,
         limits=Limits(
             segment_bytes=config.segment_bytes,
@@ -236,6 +250,11 @@ def counted(blank: CleaningResult, found: Survey, cleaning: Cleaning) -> Cleanin
         segments_before=len(found.log.segments) - 1,
         segments_after=len(found.log.segments) - 1 - totals.sources + totals.groups,
         segments_rewritten=totals.sources,
+        tombstones_waiting=sum(segment.waiting for segment in decision.segments),
+        malformed_versions=decision.oddities.malformed_versions,
+        without_version=decision.oddities.without_version,
+        nulls_without_flag=decision.oddities.nulls_without_flag,
+        far_future_timestamps=decision.oddities.far_future,
         dropped=Dropped(
             superseded=sum(segment.superseded for segment in decision.segments),
             tombstone=sum(segment.expired_tombstones for segment in decision.segments),
@@ -250,7 +269,7 @@ def counted(blank: CleaningResult, found: Survey, cleaning: Cleaning) -> Cleanin
             "rewrite": totals.rewrite_seconds,
             "apply": 0.0,
         },
-        notes=(*blank.notes, *cleaning.plan.notes, *_oversize_note(cleaning), *cleaning.legacy_note()),
+        notes=(*blank.notes, *cleaning.plan.notes, *_oversize_note(cleaning), *cleaning.notes()),
     )
 
 

@@ -23,12 +23,13 @@ from cleanerd.apply.remember import remember_clean
 from cleanerd.apply.swap import SOURCE_SUFFIXES, finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, validate_plan
 from cleanerd.cleaner.manifest import READY, STAGING, staging_path
-from cleanerd.cleaner.plan import fingerprint
 from cleanerd.cleaner.result import CleaningResult, Dropped
 from cleanerd.cleaner.survey import Wishes, survey
+from cleanerd.cleaner.verdict import of_delegation
 from cleanerd.errors import CleanerdError, CorruptionError, LogDirBusyError, StalePlanError
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
 from cleanerd.log.partition import read_partition
+from cleanerd.log.strategy_config import fingerprint
 
 if TYPE_CHECKING:
     from cleanerd.apply.session import LockedDir
@@ -108,8 +109,7 @@ def _apply(
     result = _result(locked, name, ready)
     if ready.clean_to is not None:
         after = read_partition(locked.log_dir, name)
-        rules = (ready.strategy, manifest.strategy_fingerprint)
-        remember_clean(locked, after, ready.clean_to, rules, result)
+        remember_clean(locked, after, ready.clean_to, manifest.strategy_fingerprint, result)
     return result
 
 
@@ -137,13 +137,16 @@ def _validated(
         raise StalePlanError(f"the plan is one of {manifest.topic}-{manifest.partition}", where=where)
     if config is None or not config.is_compacted:
         raise StalePlanError("the topic is no longer known to be compacted", where=where)
+    undelegated = of_delegation(config)
+    if undelegated is not None:
+        raise StalePlanError(undelegated.reason, where=where)
     found = survey(locked.log_dir, name, config, locked.store, wishes)
     facts = CurrentFacts(
         topic_id=found.log.topic_id,
         directory_id=locked.log_dir.meta.directory_id,
         log_start_offset=found.log.log_start_offset,
         bound=found.bounds.bound.offset,
-        strategy_fingerprint=fingerprint(config.compaction_strategy),
+        strategy_fingerprint=fingerprint(config),
         now_ms=time.time_ns() // 1_000_000,
     )
     validate_plan(files, manifest, facts, done=done)

@@ -10,6 +10,7 @@ from cleanerd.cleaner.survey import Survey, quarantined
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.log.strategy_config import KAFKAS_FINGERPRINT
 
 if TYPE_CHECKING:
     from cleanerd.apply.session import LockedDir
@@ -23,14 +24,16 @@ def remember(locked: LockedDir, found: Survey, plan: CleaningPlan, after: Partit
     if found.moves_clean_point:
         # What was clean beyond the end of this cleaning (--up-to) still is.
         offset = max(plan.end_offset, found.proven_offset)
-        remember_clean(locked, after, offset, (plan.strategy, plan.fingerprint), result)
+        remember_clean(locked, after, offset, plan.fingerprint, result)
 
 
 def remember_clean(
-    locked: LockedDir, after: PartitionLog, offset: int, rules: tuple[str, str], result: CleaningResult
+    locked: LockedDir, after: PartitionLog, offset: int, fingerprint: str, result: CleaningResult
 ) -> None:
-    """The log is clean up to ``offset`` by these ``rules`` (strategy, fingerprint)."""
-    strategy, fingerprint = rules
+    """The log is clean up to ``offset`` by the rules that ``fingerprint`` stands for.
+
+    Kafka's checkpoint is about Kafka's rules: it stays what it is when others were used (U-10).
+    """
     last = next(segment for segment in reversed(after.segments) if segment.base < offset)
     point = CleanPoint(
         offset=offset,
@@ -40,7 +43,7 @@ def remember_clean(
     )
     state = PartitionState(point, None, {**result.to_json(), "finished_ms": time.time_ns() // 1_000_000})
     locked.store.save(locked.log_dir, after, state)
-    if strategy == "offset":
+    if fingerprint == KAFKAS_FINGERPRINT:
         with locked.checkpoint_lock:
             write_cleaner_checkpoint(locked.log_dir.path, after.name, offset)
 

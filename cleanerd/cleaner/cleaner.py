@@ -80,7 +80,41 @@ class Cleaning:
             self._decision = decide(self.plan, Decoder(self.plan, self.pool, self._progress.advance))
         return self._decision
 
-    def legacy_note(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
+        """What the operator should know of what was found in the log."""
+        return (*self._legacy_note(), *self._strategy_notes())
+
+    def _strategy_notes(self) -> list[str]:
+        decision, rules = self.decision, self.plan.rules
+        oddities = decision.oddities
+        waiting = sum(segment.waiting for segment in decision.segments)
+        told = [] if not decision.purge_note else [decision.purge_note]
+        if waiting and rules.tombstone_guard == "forever":
+            told.append(f"{waiting} tombstones past their delete horizon stay (tombstone.guard=forever)")
+        elif waiting:
+            told.append(
+                f"{waiting} tombstones past their delete horizon wait: there is another record of their key somewhere "
+                "in the log (U-1)"
+            )
+        if oddities.without_version:
+            malformed = f", {oddities.malformed_in_words()}" if oddities.malformed_versions else ""
+            told.append(
+                f"{oddities.without_version} dirty records have no version in header {rules.header!r}{malformed}: any "
+                "record that has one wins (R280-6)"
+            )
+        if oddities.far_future:
+            told.append(
+                f"{oddities.far_future} dirty records have a timestamp more than an hour ahead: each wins its key "
+                "until then (R280-4)"
+            )
+        if oddities.nulls_without_flag:
+            told.append(
+                f"{oddities.nulls_without_flag} dirty records have a null value and no tombstone flag: they are kept "
+                "like values (R87-3)"
+            )
+        return told
+
+    def _legacy_note(self) -> tuple[str, ...]:
         """What becomes of message formats v0 and v1, if there are any."""
         count = sum(segment.legacy_batches for segment in self.decision.segments)
         if not count:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, OffsetMap
-from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.estimate import MAX_SHARDS, first_shards
-from cleanerd.cleaner.evidence import ChunkRows, Mark, SegmentEvidence
-from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError, keyed_rows
+from cleanerd.cleaner.head import Head, newest
+from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError
+from cleanerd.cleaner.purge import guarded
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
@@ -30,12 +30,16 @@ from cleanerd.policy.transaction import OpenTransactions
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from cleanerd._kernel import Chunk
+    from cleanerd.cleaner.evidence import Mark, SegmentEvidence
+    from cleanerd.cleaner.oddities import Oddities
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.segment import Witness
 
 MIN_MAP_BYTES = 48 * 1024
 MAP_ENTRY_BYTES = 16
+MIN_VERSIONED_MAP_BYTES = 72 * 1024
+VERSIONED_ENTRY_BYTES = 25
+"""A version and the bit that there is one come to each entry (U-19)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,7 @@ class SegmentDecision:
     ``marks`` are places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
     :meth:`actions_at` knows about ends (U-13), where a last batch of which nothing stays gets the action ``closing``.
     ``last_written_offset`` is where it ends when it ends a group. ``legacy_batches``: v0 and v1 ones among its batches.
+    ``waiting``: tombstones past their horizon that stay (U-1, U-4).
     """
 
     source: Source
@@ -57,6 +62,7 @@ class SegmentDecision:
     superseded: int
     keyless: int
     expired_tombstones: int
+    waiting: int
     aborted: int
     markers: int
     txn_entries: NDArray[np.void]
@@ -76,7 +82,8 @@ class SegmentDecision:
 class Decision:
     """The KeepBitmaps of a plan: one entry per source, in order, and into how many shards the keys were cut.
 
-    ``index_seconds`` and ``decide_seconds`` are what the two phases took, all shards together.
+    ``index_seconds`` and ``decide_seconds`` are what the two phases took, all shards together. ``purge_note`` says why
+    no tombstone could be shown to be free to go, if that is so.
     """
 
     segments: tuple[SegmentDecision, ...]
@@ -84,6 +91,8 @@ class Decision:
     map_entries: int
     index_seconds: float
     decide_seconds: float
+    oddities: Oddities
+    purge_note: str
 
 
 def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
@@ -93,11 +102,13 @@ def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
         CorruptionError: see ``SegmentEvidence.add``.
         CleanerdError: the distinct keys do not fit even the largest number of shards.
     """
-    offset_map = OffsetMap(map_bytes(plan), load=plan.map_load)
+    offset_map = OffsetMap(map_bytes(plan), load=plan.map_load, versions=plan.rules.versioned)
     shards = first_shards(plan, offset_map.capacity)
     while True:
+        started = time.monotonic()
         try:
-            return _decide(plan, decoder, offset_map, shards)
+            found = _gather(plan, decoder, offset_map, shards)
+            break
         except MapFullError as error:
             if shards == MAX_SHARDS:
                 raise CleanerdError(
@@ -106,82 +117,90 @@ def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
                     hint="raise log.cleaner.dedupe.buffer.size",
                 ) from error
             shards = min(2 * shards, MAX_SHARDS)
+    del offset_map  # its memory is free for the proof that tombstones may go
+    return _settle(plan, decoder, found, shards, started)
 
 
 def map_bytes(plan: CleaningPlan) -> int:
     """What the map takes: no more than the dirty range could need, as every key there has an offset of its own."""
     offsets = max(plan.end_offset - plan.first_dirty_offset, 0)
-    return max(MIN_MAP_BYTES, min(plan.map_bytes, int(offsets * MAP_ENTRY_BYTES / plan.map_load) + MIN_MAP_BYTES))
+    versioned = plan.rules.versioned
+    entry_bytes = VERSIONED_ENTRY_BYTES if versioned else MAP_ENTRY_BYTES
+    least = MIN_VERSIONED_MAP_BYTES if versioned else MIN_MAP_BYTES
+    return max(least, min(plan.map_bytes, int(offsets * entry_bytes / plan.map_load) + least))
 
 
-def _decide(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards: int) -> Decision:
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What the two phases gathered, in log order; the map is given back. ``winners`` [s]: None for clean segments."""
+
+    segments: tuple[SegmentEvidence, ...]
+    winners: tuple[NDArray[np.uint64] | None, ...]
+    oddities: Oddities
+    map_entries: int
+    index_seconds: float
+
+
+def _gather(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards: int) -> _Evidence:
     index = DirtyIndex(plan)
-    clean = [SegmentEvidence(plan, source) for source in plan.sources if source.end <= plan.first_dirty_offset]
+    head = Head(plan)
     entries = 0
     index_seconds = 0.0
-    started = time.monotonic()
     for shard in range(shards):
-        shard_started = time.monotonic()
+        started = time.monotonic()
         index.build(decoder, offset_map, shard, shards)
-        index_seconds += time.monotonic() - shard_started
+        index_seconds += time.monotonic() - started
         entries += len(offset_map)
-        for evidence in clean:
-            _look_up(decoder, offset_map, evidence, shard, shards)
-        for evidence in index.evidence:
-            if evidence.dirty_from > 0:
-                _look_up_head(decoder, offset_map, evidence, shard, shards)
+        head.walk(decoder, offset_map, index.evidence, shard, shards)
+        index.take_winners(offset_map, shard)
+    winners = tuple(index.winners(row) for row in range(len(index.evidence)))
+    return _Evidence(
+        (*head.evidence, *index.evidence),
+        (*[None] * len(head.evidence), *winners),
+        index.oddities,
+        entries,
+        index_seconds,
+    )
+
+
+def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, shards: int, started: float) -> Decision:
+    records = [
+        _record_evidence(evidence, winners) for evidence, winners in zip(found.segments, found.winners, strict=True)
+    ]
+    guards, note = guarded(plan, decoder, found.segments, records)
     # In log order: whether a marker still ends something depends on the batches before it (C-33).
     transactions = OpenTransactions()
-    decided = [_decide_segment(evidence, None, transactions) for evidence in clean]
-    decided += [
-        _decide_segment(evidence, index.winners(row), transactions) for row, evidence in enumerate(index.evidence)
+    decided = [
+        _decide_segment(evidence, replace(facts, guarded=guard), transactions)
+        for evidence, facts, guard in zip(found.segments, records, guards, strict=True)
     ]
-    return Decision(tuple(decided), shards, entries, index_seconds, time.monotonic() - started - index_seconds)
+    return Decision(
+        tuple(decided),
+        shards,
+        found.map_entries,
+        found.index_seconds,
+        time.monotonic() - started - found.index_seconds,
+        found.oddities,
+        note,
+    )
 
 
-def _look_up(decoder: Decoder, offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int) -> None:
-    """Which records of a clean segment have a newer one in the dirty range (C-45.3): all whose key is in the map."""
-    superseded = BitColumn()
-    for chunk in decoder.chunks(evidence.source):
-        if shard == 0:
-            evidence.add(chunk)
-        mask = keyed_rows(chunk, _all_of(chunk, len(chunk.records)))
-        superseded.append(offset_map.contains(chunk.records.key_hash, mask, shard=shard, shards=shards))
-    evidence.superseded.merge(superseded)
-
-
-def _look_up_head(decoder: Decoder, offset_map: OffsetMap, evidence: SegmentEvidence, shard: int, shards: int) -> None:
-    """The same for the records before the first dirty offset in the segment that contains it."""
-    superseded = BitColumn()
-    for chunk in decoder.chunks(evidence.source):
-        clean = min(evidence.dirty_from - superseded.count, len(chunk.records))
-        mask = keyed_rows(chunk, _all_of(chunk, clean))
-        superseded.append(offset_map.contains(chunk.records.key_hash, mask, shard=shard, shards=shards))
-        if superseded.count >= evidence.dirty_from:
-            break
-    evidence.superseded.merge(superseded)
-
-
-def _all_of(chunk: Chunk, last: int) -> ChunkRows:
-    """Records before row ``last``. Whether the key of aborted data is in the map does not matter: it goes anyway."""
-    return ChunkRows(0, last, np.zeros(len(chunk.batches), dtype=np.bool_))
+def _record_evidence(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> RecordEvidence:
+    return RecordEvidence(
+        keyed=evidence.keyed.words(),
+        tombstone=evidence.tombstone.words(),
+        newest=newest(evidence, winners),
+        cleaned_records=evidence.records if winners is None else evidence.dirty_to,
+        unjudged_records=evidence.unjudged_records,
+    )
 
 
 def _decide_segment(
-    evidence: SegmentEvidence, winners: NDArray[np.uint64] | None, transactions: OpenTransactions
+    evidence: SegmentEvidence, records: RecordEvidence, transactions: OpenTransactions
 ) -> SegmentDecision:
     txn_entries = evidence.settle_transactions(transactions)
     first_record = evidence.first_record()
-    retention = retain(
-        RecordEvidence(
-            keyed=evidence.keyed.words(),
-            tombstone=evidence.tombstone.words(),
-            newest=_newest(evidence, winners),
-            cleaned_records=evidence.records if winners is None else evidence.dirty_to,
-        ),
-        first_record,
-        evidence.batch_flags(),
-    )
+    retention = retain(records, first_record, evidence.batch_flags())
     counts = np.diff(first_record)
     closing = closing_action(
         int(counts[-1]) if len(counts) else 0,
@@ -200,6 +219,7 @@ def _decide_segment(
         superseded=retention.superseded,
         keyless=retention.keyless,
         expired_tombstones=retention.expired_tombstones,
+        waiting=retention.waiting,
         aborted=retention.aborted,
         markers=retention.markers,
         txn_entries=txn_entries,
@@ -218,21 +238,6 @@ def _last_written_offset(evidence: SegmentEvidence, retention: Retention) -> int
             if int(retention.keep[row // 64]) >> row % 64 & 1:
                 return int(offsets[row - evidence.records])
     return evidence.last_offset
-
-
-def _newest(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> NDArray[np.uint64]:
-    """No newer record of the key: in the dirty range the winners, before it what the map does not hold."""
-    if winners is None:
-        return ~evidence.superseded.words()
-    newest = winners.copy()
-    if evidence.dirty_from:
-        head = ~evidence.superseded.words()
-        word, bit = divmod(evidence.dirty_from, 64)
-        newest[:word] = head[:word]
-        if bit:
-            # Winners begin at dirty_from, so the head's bits of the shared word are clear in them.
-            newest[word] |= head[word] & ((np.uint64(1) << np.uint64(bit)) - np.uint64(1))
-    return newest
 
 
 def _outcome(

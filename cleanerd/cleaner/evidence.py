@@ -36,6 +36,8 @@ from cleanerd.policy.transaction import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from numpy.typing import NDArray
 
     from cleanerd import _kernel
@@ -54,6 +56,22 @@ class ChunkRows:
     excluded: NDArray[np.bool_]
 
 
+class KnownChunk(NamedTuple):
+    """A chunk whose facts are known: ``record`` is its first record's number in the segment.
+
+    ``excluded`` are its control batches and aborted data, as in :class:`ChunkRows`.
+    """
+
+    chunk: _kernel.Chunk
+    record: int
+    excluded: NDArray[np.bool_]
+
+    def rows(self, first: int, last: int) -> ChunkRows:
+        """Those that lie among the segment's records ``first`` to ``last`` (exclusive)."""
+        count = len(self.chunk.records)
+        return ChunkRows(min(max(first - self.record, 0), count), min(max(last - self.record, 0), count), self.excluded)
+
+
 class Mark(NamedTuple):
     """Where a chunk began: file position, number of its first batch and of its first record in the segment."""
 
@@ -65,7 +83,9 @@ class Mark(NamedTuple):
 class SegmentEvidence:
     """The facts of one source segment, gathered chunk by chunk in file order.
 
-    ``dirty_from`` and ``dirty_to`` are the record numbers where the plan's dirty range begins and ends in this segment.
+    ``dirty_from`` and ``dirty_to`` are the record numbers where the plan's dirty range begins and ends in this segment,
+    ``visible_from`` is that of the first record at or above the log start offset. Of the records in the clean part
+    ``superseded`` says which have a key that the map holds, ``won`` which of these won it all the same.
     ``last_batch_offsets`` are the record offsets of the last batch if that is v0 or v1: rewritten it ends with the last
     record that stays (F-3.2, F-3.3).
     """
@@ -82,6 +102,8 @@ class SegmentEvidence:
         self.keyed = BitColumn()
         self.tombstone = BitColumn()
         self.superseded = BitColumn()
+        self.won: NDArray[np.uint64] | None = None
+        self.visible_from = 0
         self.dirty_from = 0
         self.dirty_to = 0
         self.last_offset = -1
@@ -92,6 +114,11 @@ class SegmentEvidence:
         self.last_batch_offsets: NDArray[np.int64] | None = None
         self.min_timestamp_ms = -1
         self.max_timestamp_ms = -1
+
+    @property
+    def unjudged_records(self) -> int:
+        """How many records at the segment's beginning are no candidates: below the log start, unless offsets decide."""
+        return self.visible_from if self._plan.rules.versioned else 0
 
     @property
     def bound_offset(self) -> int:
@@ -119,7 +146,7 @@ class SegmentEvidence:
         self._flags.append(batch_flags)
         self._batches += len(batches)
         self.keyed.append((records.flags & FLAG_HAS_KEY) != 0)
-        self.tombstone.append(tombstones(records.flags))
+        self.tombstone.append(tombstones(records.flags, self._plan.rules.tombstone_mode, legacy_rows(batches)))
         self._remember_ends(batches)
         self.legacy_batches += int(np.count_nonzero(batches.magic < 2))
         if len(batches):
@@ -130,9 +157,19 @@ class SegmentEvidence:
             int(np.searchsorted(records.offset, self._plan.end_offset)),
             (batch_flags & (BATCH_ABORTED | BATCH_CONTROL)) != 0,
         )
+        self.visible_from += int(np.searchsorted(records.offset, self._plan.log_start_offset))
         self.dirty_from += rows.first
         self.dirty_to += rows.last
         return rows
+
+    def again(self, chunks: Iterable[_kernel.Chunk]) -> Iterator[KnownChunk]:
+        """The segment's chunks once more, from its beginning, with what is known of them."""
+        excluded = self.excluded()
+        record = batch = 0
+        for chunk in chunks:
+            yield KnownChunk(chunk, record, excluded[batch : batch + len(chunk.batches)])
+            record += len(chunk.records)
+            batch += len(chunk.batches)
 
     def settle_transactions(self, open_transactions: OpenTransactions) -> NDArray[np.void]:
         """Find the markers that end nothing any more; returns the index entries that stay (C-37, C-69).
@@ -220,3 +257,9 @@ class SegmentEvidence:
             low, high = int(known.min()), int(known.max())
             self.min_timestamp_ms = low if self.min_timestamp_ms < 0 else min(self.min_timestamp_ms, low)
             self.max_timestamp_ms = max(self.max_timestamp_ms, high)
+
+
+def legacy_rows(batches: _kernel.Batches) -> NDArray[np.bool_] | None:
+    """[n] bool: the record is of format v0 or v1; None when none is."""
+    legacy_batches = batches.magic < 2
+    return np.repeat(legacy_batches, np.diff(batches.first_record)) if legacy_batches.any() else None

@@ -1,4 +1,4 @@
-"""Phase 1: the dirty part of the log into the offset map (C-17..C-24).
+"""Phase 1: the dirty part of the log into the offset map (C-17..C-24), with versions where the strategy has any.
 
 A record's ordinal is its segment's first ordinal plus its number in the segment. First ordinals ascend and are
 multiples of 64, so that a segment's winners are whole words of the bitmap that the map gives.
@@ -12,6 +12,7 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
+from cleanerd.cleaner.oddities import Oddities
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.pool import ReaderPool
+    from cleanerd.policy.rules import Rules
 
 FIRST_DIRTY_ORDINAL = 2**38
 """Below it are the ordinals of the clean part, whatever its size (kernel.md section 1)."""
@@ -36,6 +38,8 @@ class Decoder:
         self._plan = plan
         self._pool = pool
         self._progress = progress
+        rules = plan.rules
+        self._headers = (rules.version_header, rules.encoding, rules.mark_header)
 
     def chunks(self, source: Source) -> Iterator[_kernel.Chunk]:
         """The decoded chunks of a segment in file order, hashed with the plan's key."""
@@ -45,8 +49,15 @@ class Decoder:
             self._progress(chunk.consumed)
 
     def _decode(self, data: NDArray[np.uint8], position: int) -> _kernel.Chunk:
+        version_header, encoding, mark_header = self._headers
         return _kernel.decode_chunk(
-            data, position, hash_key=self._plan.hash_key, max_unpacked=self._plan.max_unpacked_bytes
+            data,
+            position,
+            hash_key=self._plan.hash_key,
+            version_header=version_header,
+            version_encoding=encoding,
+            tombstone_header=mark_header,
+            max_unpacked=self._plan.max_unpacked_bytes,
         )
 
 
@@ -57,6 +68,7 @@ class DirtyIndex:
         self._plan = plan
         self.evidence: list[SegmentEvidence] = []
         self.first_ordinals: list[int] = []
+        self.oddities = Oddities(plan.rules, plan.now_ms)
         self._end_ordinal = FIRST_DIRTY_ORDINAL
         self._winners: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
 
@@ -76,11 +88,14 @@ class DirtyIndex:
                 self._end_ordinal += (self.evidence[row].records + 63) // 64 * 64
             else:
                 self._put_again(decoder, offset_map, row, shard, shards)
+
+    def take_winners(self, offset_map: _kernel.OffsetMap, shard: int) -> None:
+        """Read out who won of this shard's keys, once the clean part has had its say (R280-10)."""
         winners = offset_map.winners(FIRST_DIRTY_ORDINAL, self._end_ordinal - FIRST_DIRTY_ORDINAL)
         self._winners = winners if shard == 0 else self._winners | winners
 
     def winners(self, row: int) -> NDArray[np.uint64]:
-        """Bitmap over the records of dirty segment ``row``: the newest of their key."""
+        """Bitmap over the records of dirty segment ``row``: those that won their key."""
         first = (self.first_ordinals[row] - FIRST_DIRTY_ORDINAL) // 64
         return self._winners[first : first + (self.evidence[row].records + 63) // 64]
 
@@ -88,22 +103,16 @@ class DirtyIndex:
         evidence = self.evidence[row]
         for chunk in decoder.chunks(evidence.source):
             ordinal = self.first_ordinals[row] + evidence.records
-            put(offset_map, chunk, ordinal, evidence.add(chunk), 0, shards)
+            mask = keyed_rows(chunk, evidence.add(chunk))
+            self.oddities.add(chunk, mask)
+            put(self._plan.rules, offset_map, chunk, ordinal, mask, 0, shards)
 
     def _put_again(self, decoder: Decoder, offset_map: _kernel.OffsetMap, row: int, shard: int, shards: int) -> None:
         evidence = self.evidence[row]
-        excluded = evidence.excluded()
-        record = batch = 0
-        for chunk in decoder.chunks(evidence.source):
-            count = len(chunk.records)
-            rows = ChunkRows(
-                min(max(evidence.dirty_from - record, 0), count),
-                min(max(evidence.dirty_to - record, 0), count),
-                excluded[batch : batch + len(chunk.batches)],
-            )
-            put(offset_map, chunk, self.first_ordinals[row] + record, rows, shard, shards)
-            record += count
-            batch += len(chunk.batches)
+        for known in evidence.again(decoder.chunks(evidence.source)):
+            mask = keyed_rows(known.chunk, known.rows(evidence.dirty_from, evidence.dirty_to))
+            ordinal = self.first_ordinals[row] + known.record
+            put(self._plan.rules, offset_map, known.chunk, ordinal, mask, shard, shards)
 
 
 def dirty_sources(plan: CleaningPlan) -> list[Source]:
@@ -112,15 +121,25 @@ def dirty_sources(plan: CleaningPlan) -> list[Source]:
 
 
 def put(
-    offset_map: _kernel.OffsetMap, chunk: _kernel.Chunk, first_ordinal: int, rows: ChunkRows, shard: int, shards: int
+    rules: Rules,
+    offset_map: _kernel.OffsetMap,
+    chunk: _kernel.Chunk,
+    first_ordinal: int,
+    mask: NDArray[np.bool_],
+    shard: int,
+    shards: int,
 ) -> None:
-    """Put the keyed records of ``rows`` into the map (C-20: tombstones too, null keys never).
+    """Put the records of ``mask`` [n] into the map (C-20: tombstones too, null keys never).
 
     Raises:
         MapFullError: not all of them fit.
     """
-    mask = keyed_rows(chunk, rows)
-    if offset_map.put_max(chunk.records.key_hash, first_ordinal, mask, shard=shard, shards=shards) < len(mask):
+    records = chunk.records
+    version, present = rules.ranking.versions(records) if rules.versioned else (None, None)
+    dealt_with = offset_map.put_max(
+        records.key_hash, first_ordinal, mask, version=version, has_version=present, shard=shard, shards=shards
+    )
+    if dealt_with < len(mask):
         raise MapFullError
 
 

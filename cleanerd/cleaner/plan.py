@@ -9,22 +9,26 @@ import os
 import secrets
 import time
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import numpy as np
 
 from cleanerd import __version__
-from cleanerd.format.names import TopicPartition
+from cleanerd.format.names import MAX_OFFSET, TopicPartition
 from cleanerd.policy import legacy
+from cleanerd.policy.rules import Rules
 from cleanerd.policy.transaction import AbortedTransactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from cleanerd.log.partition import PartitionLog
     from cleanerd.log.segment import Segment
+    from cleanerd.log.topic_config import TopicConfig
     from cleanerd.policy.grouping import Limits
     from cleanerd.policy.producer import LastRecords
+    from cleanerd.policy.rules import Encoding, Guard, TombstoneMode
 
 PLAN_FORMAT = 1
 HASH_KEY_BYTES = 16
@@ -47,7 +51,8 @@ class Source:
 class CleaningPlan:
     """What is to be cleaned and by which rules.
 
-    ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31).
+    ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31),
+    ``tail`` those after them, the active one included, where a versioned strategy has to look into them (U-1).
     Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from ``end_offset`` on stay whatever
     they are (C-45.1). ``last_records`` is what active producers' state hangs on, ``aborted`` are the aborted
     transactions up to the end of the log. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1 tombstones
@@ -61,11 +66,12 @@ class CleaningPlan:
     topic_id: UUID | None
     directory_id: UUID | None
     sources: tuple[Source, ...]
+    tail: tuple[Source, ...]
     log_start_offset: int
     first_dirty_offset: int
     end_offset: int
     bound_offset: int
-    strategy: str
+    rules: Rules
     fingerprint: str
     now_ms: int
     delete_retention_ms: int
@@ -113,6 +119,25 @@ _CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 )
 
 
+def rules_of(config: TopicConfig) -> Rules:
+    """The topic's rules, as its settings were found valid."""
+    by_header = config.compaction_strategy == "header"
+    return Rules(
+        strategy=config.compaction_strategy,
+        header=config.compaction_strategy_header if by_header else "",
+        encoding=cast("Encoding", config.compaction_strategy_header_encoding),
+        tombstone_mode=cast("TombstoneMode", config.tombstone_mode),
+        tombstone_header=config.tombstone_header if config.tombstone_mode == "header" else "",
+        tombstone_guard=cast("Guard", config.tombstone_guard),
+    )
+
+
+def tail_of(log: PartitionLog, first: int) -> tuple[Source, ...]:
+    """The segments from row ``first`` on; the active one has no end yet."""
+    ends = [segment.base for segment in log.segments[1:]] + [MAX_OFFSET]
+    return tuple(Source(segment, ends[row]) for row, segment in enumerate(log.segments) if row >= first)
+
+
 def legacy_horizon_ms(sources: tuple[Source, ...], first_dirty_offset: int, delete_retention_ms: int) -> int:
     """The plan's, from the segments that begin in the clean part (C-30)."""
     clean = [source for source in sources if source.base < first_dirty_offset]
@@ -127,8 +152,3 @@ def new_plan_id() -> str:
 def new_hash_key() -> bytes:
     """A random key for the key hash of one plan."""
     return os.urandom(HASH_KEY_BYTES)
-
-
-def fingerprint(strategy: str) -> str:
-    """What of the topic's settings decides who wins (U-6); stored with the clean point."""
-    return f"strategy={strategy};tombstone.mode=null"

@@ -34,6 +34,9 @@ class CleaningResult:
 
     Bytes and segments are those of the whole log below the active segment, before and after. ``error`` is set when the
     partition failed or was quarantined; ``segments_rewritten`` counts the sources that were replaced.
+    ``tombstones_waiting`` are past their horizon and stay (U-1, U-4). ``malformed_versions``, ``without_version``
+    (R280-6; the former included) and ``nulls_without_flag`` (R87-3) are counts of the dirty part: each record counts in
+    one cleaning.
     """
 
     name: TopicPartition
@@ -51,6 +54,11 @@ class CleaningResult:
     segments_after: int = 0
     segments_rewritten: int = 0
     dropped: Dropped = field(default_factory=Dropped)
+    tombstones_waiting: int = 0
+    malformed_versions: int = 0
+    without_version: int = 0
+    nulls_without_flag: int = 0
+    far_future_timestamps: int = 0
     shards: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -81,6 +89,11 @@ class CleaningResult:
                 "keyless": self.dropped.keyless,
                 "marker": self.dropped.marker,
             },
+            "tombstones_waiting": self.tombstones_waiting,
+            "malformed_versions": self.malformed_versions,
+            "without_version": self.without_version,
+            "nulls_without_flag": self.nulls_without_flag,
+            "far_future_timestamps": self.far_future_timestamps,
             "shards": self.shards,
             "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
             "notes": list(self.notes),

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleanerd.cleaner.plan import fingerprint
 from cleanerd.cleaner.verdict import Verdict, verdict
 from cleanerd.errors import OutOfRangeError
 from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
 from cleanerd.log.clean_point import PartitionState, StateStore, still_valid
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
+from cleanerd.log.strategy_config import changes_in_words, fingerprint
 from cleanerd.policy.cleanable import first_dirty
 
 if TYPE_CHECKING:
@@ -119,12 +119,17 @@ def _asked_for(offset: int, log: PartitionLog, log_end: int) -> int:
 def _clean_point(
     log_dir: LogDir, log: PartitionLog, log_end: int, store: StateStore, config: TopicConfig
 ) -> tuple[int, str, list[str]]:
-    """Up to where the log is provably clean, who says so, and notes (C-02, C-03, U-10)."""
+    """Up to where the log is provably clean, who says so, and notes (C-02, C-03, U-10).
+
+    Kafka's checkpoint counts where Kafka's own rules do. Other rules than those that the clean part was cleaned by are
+    no reason to clean it again (R280-11).
+    """
     notes: list[str] = []
-    kafka = first_dirty(log.cleaner_offset, log.log_start_offset, log_end)
+    theirs = log.cleaner_offset if config.is_kafkas else None
+    kafka = first_dirty(theirs, log.log_start_offset, log_end)
     if kafka.repair:
         notes.append(f"cleaner-offset-checkpoint: {kafka.repair}")
-    origin = "log start offset" if log.cleaner_offset is None or kafka.repair else "cleaner-offset-checkpoint"
+    origin = "log start offset" if theirs is None or kafka.repair else "cleaner-offset-checkpoint"
     state = store.load(log_dir, log)
     if state is None or state.clean_point is None:
         return kafka.offset, origin, notes
@@ -132,8 +137,12 @@ def _clean_point(
     if outdated is not None:
         notes.append(f"cleanerd's own clean point is outdated: {outdated}")
         return kafka.offset, origin, notes
-    if state.clean_point.fingerprint != fingerprint(config.compaction_strategy):
-        notes.append(f"cleaned so far with other settings ({state.clean_point.fingerprint})")
+    if state.clean_point.fingerprint != fingerprint(config):
+        changed = changes_in_words(state.clean_point.fingerprint, fingerprint(config))
+        notes.append(
+            f"cleaned so far with other settings ({changed}): keys that do not occur in the dirty part stay as they "
+            "are (R280-11); --from-start cleans all of them again"
+        )
     # Under `offset` the broker's cleaner proves as much as ours, so the further of the two is right.
     if kafka.offset > state.clean_point.offset:
         return kafka.offset, origin, notes

@@ -20,12 +20,14 @@ class Verdict:
     """What speaks against cleaning now.
 
     ``rule`` is the setting or the state that decides, ``reason`` the sentence with its numbers, ``changes`` when or how
-    it will be otherwise.
+    it will be otherwise. ``is_refusal``: it is so until somebody does something about it, and a cleaning that was asked
+    for has failed.
     """
 
     rule: str
     reason: str
     changes: str
+    is_refusal: bool = False
 
 
 def verdict(
@@ -42,6 +44,7 @@ def verdict(
     """The first rule against cleaning this partition, in the order of the checks; None when it is to be cleaned."""
     return (
         _of_leftovers(log)
+        or of_delegation(config)
         or _of_directory(log_dir, config, unclean=unclean)
         or _of_bounds(bounds, end_offset, config, now_ms)
         or (None if force else _of_ratio(bounds, config))
@@ -58,6 +61,14 @@ def _of_leftovers(log: PartitionLog) -> Verdict | None:
         "resolved by a start of the broker)",
         "at the next run of clean, or at the next start of the broker",
     )
+
+
+def of_delegation(config: TopicConfig) -> Verdict | None:
+    """U-8: cleaned by rules that the broker does not know, and then by the broker's, a topic would be no one's."""
+    if config.delegation.permits:
+        return None
+    told = f"{config.delegation.reason} (U-8): {config.delegation.fix}"
+    return Verdict("delegation", told, config.delegation.fix, is_refusal=True)
 
 
 def _of_directory(log_dir: LogDir, config: TopicConfig, *, unclean: bool) -> Verdict | None:

@@ -30,6 +30,7 @@ from cleanerd.cli.scope import (
     require_found,
     tell_links,
     tell_of_server_properties,
+    tell_warnings,
     wishes_from,
 )
 from cleanerd.errors import CleanerdError, ConfigError
@@ -164,6 +165,7 @@ def _clean_dir(
         facts.tell_what_is_missing(output, path)
         locked = LockedDir(log_dir, lock, store, facts.means(), keep_replaced=kept)
         targets = compacted_partitions(facts, log_dir, wanted)
+        tell_warnings(output, targets)
         results = _clean_targets(output, locked, targets, wishes, settings.daemon.log_cleaner_threads)
         for result in results:
             for note in result.notes:

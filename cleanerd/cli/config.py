@@ -9,7 +9,8 @@ import click
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.errors import ConfigError
+from cleanerd.errors import ConfigError, RefusedError
+from cleanerd.log.topic_config import resolve_topic_config
 from cleanerd.settings.generate import generate as generate_file
 from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS, kafka_text, kind_of
 from cleanerd.settings.load import read_settings
@@ -60,14 +61,20 @@ def show(common: Common, topic: str | None) -> None:
 @config.command(short_help="Look for mistakes.")
 @common_options
 def check(common: Common) -> int:
-    """Look for mistakes: unknown keys, invalid values, files that are not there. Exit code 3 when there are any."""
+    """Look for mistakes: unknown keys, invalid values, files that are not there. Exit code 3 when there are any.
+
+    Warns of settings that may surprise, as far as cleanerd's own settings and Kafka's defaults tell; cleanerd plan and
+    explain know the topics' configuration in the cluster too.
+    """
     settings, problems = read_settings(common.config_paths, common.assignments)
+    warnings: list[str] = []
     if settings is not None:
-        problems = list(missing_paths(settings))
+        problems = [*missing_paths(settings), *contradictions(settings, warnings)]
     if common.output.as_json:
         common.output.json({
             "ok": not problems,
             "problems": [{"where": p.where, "message": p.message, "hint": p.hint} for p in problems],
+            "warnings": warnings,
         })  # fmt: skip
     elif problems:
         for problem in problems:
@@ -76,6 +83,8 @@ def check(common: Common) -> int:
         explicit = sum(origin != "default" for origin in settings.origins.values())
         explicit += sum(len(table.values) for table in settings.tables)
         common.output.line(f"ok: {explicit} {'setting' if explicit == 1 else 'settings'}, the rest are defaults")
+    for warning in warnings:
+        common.output.warning(warning)
     return ConfigError.exit_code if problems else 0
 
 
@@ -117,6 +126,34 @@ def missing_paths(settings: Settings) -> Iterator[ConfigError]:
         path = settings.value(key)
         if path is not None and not os.path.exists(path):
             yield ConfigError(f"{key}: {path} does not exist", where=settings.origins[key])
+
+
+def contradictions(settings: Settings, warnings: list[str]) -> Iterator[ConfigError]:
+    """Settings of one topic that do not go together; ``warnings`` gets those that may surprise (R280-7, R280-13, U-25).
+
+    A glob stands for the topics that match it: its name is taken for one of them.
+    """
+    for topic in dict.fromkeys(table.name for table in settings.tables):
+        try:
+            found = resolve_topic_config(
+                topic,
+                overrides=settings.topic_overrides(topic),
+                topic_configs=None,
+                settings_defaults=settings.broker_defaults(),
+                strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
+            )
+        except ConfigError as error:
+            yield error
+        except RefusedError as error:
+            warnings.append(f"{error}: what is set for it counts for nothing")
+        else:
+            warnings += found.warnings
+    daemon = settings.daemon
+    if daemon.log_cleaner_compaction_strategy == "header" and not daemon.log_cleaner_compaction_strategy_header:
+        warnings.append(
+            "log.cleaner.compaction.strategy is header, but log.cleaner.compaction.strategy.header is blank: topics "
+            "that do not name a header themselves are cleaned by offset (R280-7)"
+        )
 
 
 def _text(field: FieldInfo, value: object) -> str:

@@ -16,11 +16,13 @@ from cleanerd.cli.scope import broker_facts, compacted_partitions, parse_partiti
 from cleanerd.errors import CorruptionError
 from cleanerd.log.clean_point import PartitionState, StateStore
 from cleanerd.log.log_dir import read_log_dir
-from cleanerd.log.message_format import legacy_segments
+from cleanerd.log.message_format import Formats, glance
 from cleanerd.log.read import SegmentReader
+from cleanerd.log.strategy_config import fingerprint
 
 if TYPE_CHECKING:
     from cleanerd.cli.output import Output
+    from cleanerd.log.topic_config import TopicConfig
 
 GLANCE_BYTES = 4096
 
@@ -45,33 +47,34 @@ def explain(common: Common, partition: str, log_dir: Path, now_ms: int | None) -
         "now_ms": now_ms, "force": False, "first_dirty": None, "from_start": False, "up_to": None, "unclean": running,
     })  # fmt: skip
     found = survey(directory, target.name, config, store, wishes)
-    found = replace(found, notes=(*found.notes, *_old_formats(found)))
+    formats, told = _formats(found)
+    found = replace(found, notes=(*found.notes, *told))
     state = store.load(directory, found.log)
     if common.output.as_json:
-        common.output.json(_document(found, state, running=running))
+        common.output.json(_document(found, formats, state, running=running))
     else:
         _tell(common.output, found, state, running=running)
-    for warning in store.warnings:
+    for warning in (*config.warnings, *facts.warnings, *store.warnings):
         common.output.warning(warning)
 
 
-def _old_formats(found: Survey) -> tuple[str, ...]:
-    """R534-4: how tombstones without a delete horizon are timed, if there are segments that can have some."""
+def _formats(found: Survey) -> tuple[Formats | None, tuple[str, ...]]:
+    """What a glance tells (R192-4), and how tombstones without a horizon are timed if there may be any (R534-4)."""
     try:
         with SegmentReader.open(str(found.log.path), chunk_bytes=GLANCE_BYTES) as reader:
-            count = legacy_segments(found.log, reader)
+            formats = glance(found.log, reader)
     except CorruptionError as error:
-        return (str(error),)
-    if not count:
-        return ()
+        return None, (str(error),)
+    if not formats.legacy_segments:
+        return formats, ()
     told = (
-        f"{count} segments begin with message format v0 or v1, which has no delete horizon: how long its tombstones "
-        "stay is estimated from the modification times of the segments"
+        f"{formats.legacy_segments} segments begin with message format v0 or v1, which has no delete horizon: how long "
+        "its tombstones stay is estimated from the modification times of the segments"
     )
-    return (told,)
+    return formats, (told,)
 
 
-def _document(found: Survey, state: PartitionState | None, *, running: bool) -> dict[str, Any]:
+def _document(found: Survey, formats: Formats | None, state: PartitionState | None, *, running: bool) -> dict[str, Any]:
     verdict = found.verdict
     return {
         "topic": found.log.name.topic,
@@ -93,6 +96,12 @@ def _document(found: Survey, state: PartitionState | None, *, running: bool) -> 
         "overdue_at_ms": found.bounds.overdue_at_ms,
         "quarantine": None if state is None else state.quarantine,
         "notes": list(found.notes),
+        "warnings": list(found.config.warnings),
+        "delegation": found.config.delegation.state,
+        "fingerprint": fingerprint(found.config),
+        "cleaned_by_fingerprint": None if state is None or state.clean_point is None else state.clean_point.fingerprint,
+        "lowest_magic": None if formats is None else formats.lowest,
+        "highest_magic": None if formats is None else formats.highest,
         "settings": {key: {"value": value, "origin": origin} for key, value, origin in _settings(found)},
     }
 
@@ -131,7 +140,7 @@ def _settings(found: Survey) -> list[tuple[str, object, str]]:
     config = found.config
     values: dict[str, object] = {
         "cleanup.policy": ",".join(sorted(config.cleanup_policy)),
-        "compaction.strategy": config.compaction_strategy,
+        **_strategy_settings(config),
         "min.cleanable.dirty.ratio": config.min_cleanable_dirty_ratio,
         "min.compaction.lag.ms": config.min_compaction_lag_ms,
         "max.compaction.lag.ms": config.max_compaction_lag_ms,
@@ -144,3 +153,17 @@ def _settings(found: Survey) -> list[tuple[str, object, str]]:
         "retention.ms": config.retention_ms,
     }
     return [(key, value, config.origins[key]) for key, value in values.items()]
+
+
+def _strategy_settings(config: TopicConfig) -> dict[str, object]:
+    """The strategy, and what of the rest of its settings says something."""
+    values: dict[str, object] = {"compaction.strategy": config.compaction_strategy}
+    if config.compaction_strategy == "header":
+        values["compaction.strategy.header"] = config.compaction_strategy_header
+        values["compaction.strategy.header.encoding"] = config.compaction_strategy_header_encoding
+    values["tombstone.mode"] = config.tombstone_mode
+    if config.tombstone_mode == "header":
+        values["tombstone.header"] = config.tombstone_header
+    if config.compaction_strategy != "offset":
+        values["tombstone.guard"] = config.tombstone_guard
+    return values

@@ -36,6 +36,8 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "inspect": ("cleanerd.cli.inspect:inspect", "Decode any file that a broker keeps."),
     "verify": ("cleanerd.cli.verify:verify", "Prove that segments, partitions, log directories are consistent."),
     "audit": ("cleanerd.cli.audit:audit", "Where a key still occurs, byte position by byte position."),
+    "delegate": ("cleanerd.cli.delegate:delegate", "Keep the broker's own cleaner away from a topic."),
+    "hand-back": ("cleanerd.cli.delegate:hand_back", "Give a topic back to the broker's own cleaner."),
     "doctor": ("cleanerd.cli.doctor:doctor", "Check this host; each finding with its fix."),
     "config": ("cleanerd.cli.config:config", "Show, check or generate settings."),
     "demo": ("cleanerd.cli.demo:demo", "A real broker, real traffic, cleanerd at work."),

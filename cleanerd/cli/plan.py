@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +12,9 @@ from cleanerd.apply.lock import is_held
 from cleanerd.apply.offline import disk_reserve_bytes, make_plan
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.survey import Survey, survey
+from cleanerd.cleaner.switch import compare
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.cli.plan_report import Row, Saving, Switched, tell
 from cleanerd.cli.scope import (
     BrokerFacts,
     Target,
@@ -24,12 +25,17 @@ from cleanerd.cli.scope import (
     require_found,
     tell_links,
     tell_of_server_properties,
+    tell_warnings,
     wishes_from,
 )
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
+from cleanerd.log.message_format import Formats, glance
 from cleanerd.log.pool import ReaderPool
+from cleanerd.log.read import SegmentReader
+from cleanerd.log.strategy_config import STRATEGIES
+from cleanerd.log.topic_config import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,30 +46,7 @@ if TYPE_CHECKING:
     from cleanerd.settings import Settings
 
 WORK_TO_DO = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """What a cleaning would leave, by the decision itself; bytes of rebuilt batches are estimates until written."""
-
-    records: int
-    kept: int
-    bytes_after: int
-    groups: int
-    peak_bytes: int
-    notes: tuple[str, ...]
-    stage_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One partition in the plan; ``error`` instead of the facts when it cannot be read."""
-
-    name: TopicPartition
-    log_dir: LogDir
-    found: Survey | None
-    saving: Saving | None
-    error: CleanerdError | None
+GLANCE_BYTES = 4096
 
 
 @click.command("plan")
@@ -75,8 +58,22 @@ class Row:
 @click.option(
     "--exact", is_flag=True, help="Index and decide as a cleaning would, for the exact saving. Writes nothing."
 )
+@click.option(
+    "--strategy",
+    "switch_to",
+    metavar="STRATEGY",
+    help="Count the keys that would have another winner under offset, timestamp or header:NAME. Reads everything.",
+)
 @click.option("--exit-code", "tell_by_exit", is_flag=True, help="Exit with 10 when there is work to do.")
-def plan(common: Common, log_dirs: tuple[Path, ...], *, exact: bool, tell_by_exit: bool, **options: Any) -> int:
+def plan(
+    common: Common,
+    log_dirs: tuple[Path, ...],
+    *,
+    exact: bool,
+    switch_to: str | None,
+    tell_by_exit: bool,
+    **options: Any,
+) -> int:
     """Show per compacted partition how dirty it is, what would be cleaned, and if nothing, why not.
 
     Reads no records without --exact: data that clean refuses (transactions, message formats v0 and v1) shows up only
@@ -85,7 +82,8 @@ def plan(common: Common, log_dirs: tuple[Path, ...], *, exact: bool, tell_by_exi
     settings = common.load_settings()
     wanted = parse_partitions(options.pop("partitions"))
     wishes = wishes_from(options)
-    return preview(common, settings, log_dirs, wanted, wishes, exact=exact, tell_by_exit=tell_by_exit)
+    other = None if switch_to is None else parse_strategy(switch_to)
+    return preview(common, settings, log_dirs, wanted, wishes, exact=exact, tell_by_exit=tell_by_exit, switch_to=other)
 
 
 def preview(
@@ -97,6 +95,7 @@ def preview(
     *,
     exact: bool,
     tell_by_exit: bool = False,
+    switch_to: tuple[str, str] | None = None,
 ) -> int:
     """Print the plan; returns the exit code.
 
@@ -116,13 +115,15 @@ def preview(
         if is_held(log_dir.path):
             common.output.note(f"{log_dir.path}: a broker runs on it; these are the figures of its last checkpoints")
             seen = replace(wishes, unclean=True)
+        targets = compacted_partitions(facts, log_dir, wanted)
+        tell_warnings(common.output, targets)
         rows += [
-            _row(common.output, facts, log_dir, target, store, seen, exact=exact)
-            for target in compacted_partitions(facts, log_dir, wanted)
+            _row(common.output, facts, log_dir, target, store, seen, exact=exact, switch_to=switch_to)
+            for target in targets
         ]
     for warning in store.warnings:
         common.output.warning(warning)
-    _tell(common.output, rows, exact=exact)
+    tell(common.output, rows, exact=exact)
     errors = [row.error for row in rows if row.error is not None]
     if errors:
         return 6 if len(errors) < len(rows) else next(c for c in (3, 4, 5, 1) if c in {e.exit_code for e in errors})
@@ -139,22 +140,33 @@ def _row(
     wishes: Wishes,
     *,
     exact: bool,
+    switch_to: tuple[str, str] | None,
 ) -> Row:
     try:
         found = survey(log_dir, target.name, target.require_config(), store, wishes)
+        formats = _formats(found)
         saving = _saving(output, facts, log_dir, found, wishes) if exact and found.to_clean else None
+        switched = None if switch_to is None else _switched(output, facts, log_dir, found, wishes, switch_to)
     except CleanerdError as error:
-        return Row(target.name, log_dir, None, None, error)
-    return Row(target.name, log_dir, found, saving, None)
+        return Row(target.name, log_dir, None, None, None, None, error)
+    return Row(target.name, log_dir, found, formats, saving, switched, None)
+
+
+def _formats(found: Survey) -> Formats | None:
+    """R192-4; None where a segment's beginning is damaged: whoever cleans it tells."""
+    try:
+        with SegmentReader.open(str(found.log.path), chunk_bytes=GLANCE_BYTES) as reader:
+            return glance(found.log, reader)
+    except CorruptionError:
+        return None
 
 
 def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, wishes: Wishes) -> Saving:
     """Index and decide, write nothing."""
     means = facts.means()
-    threads = facts.settings.daemon.log_cleaner_threads
     size = sum(segment.size_bytes for segment in found.log.segments[:-1])
     with (
-        ReaderPool(str(found.log.path), workers=threads, chunk_bytes=means.chunk_bytes) as pool,
+        _pool(facts, found) as pool,
         output.progress(f"{found.log.name}: index and decide", size) as advance,
     ):
         cleaning = Cleaning(make_plan(log_dir, found, means, wishes, pool.reader), pool, _Quiet(advance))
@@ -172,8 +184,47 @@ def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, 
         groups=len(groups),
         peak_bytes=max(sizes, default=0) + reserve,
         stage_bytes=sum(sizes) + reserve,
-        notes=cleaning.legacy_note(),
+        notes=cleaning.notes(),
+        oddities=cleaning.decision.oddities,
     )
+
+
+def _switched(
+    output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, wishes: Wishes, switch_to: tuple[str, str]
+) -> Switched | None:
+    """What another strategy would keep otherwise; None for internal topics, which have none but offset (R280-12)."""
+    if found.log.name.topic in INTERNAL_TOPICS:
+        return None
+    strategy, header = switch_to
+    size = 2 * sum(segment.size_bytes for segment in found.log.segments[:-1])
+    with (
+        _pool(facts, found) as pool,
+        output.progress(f"{found.log.name}: index by two strategies", size) as advance,
+    ):
+        plan = make_plan(log_dir, found, facts.means(), wishes, pool.reader)
+        other = replace(plan.rules, strategy=strategy, header=header)
+        result = compare(plan, other, pool, advance)
+    name = f"{strategy}:{header}" if header else strategy
+    return Switched(name, result.keys, result.differing, result.oddities)
+
+
+def _pool(facts: BrokerFacts, found: Survey) -> ReaderPool:
+    daemon = facts.settings.daemon
+    return ReaderPool(
+        str(found.log.path), workers=daemon.log_cleaner_threads, chunk_bytes=daemon.cleanerd_read_buffer_bytes
+    )
+
+
+def parse_strategy(text: str) -> tuple[str, str]:
+    """The value of ``--strategy``: strategy and header.
+
+    Raises:
+        click.BadParameter: neither ``offset`` nor ``timestamp`` nor ``header:NAME``.
+    """
+    strategy, _, header = text.partition(":")
+    if strategy not in STRATEGIES or (strategy == "header") != bool(header.strip()):
+        raise click.BadParameter(f"{text!r} is none of offset, timestamp, header:NAME", param_hint="--strategy")
+    return strategy, header.strip()
 
 
 class _Quiet:
@@ -188,103 +239,3 @@ class _Quiet:
     def advance(self, done_bytes: int) -> None:
         """So many bytes more."""
         self._advance(done_bytes)
-
-
-def _tell(output: Output, rows: Sequence[Row], *, exact: bool) -> None:
-    if output.as_json:
-        output.json({"partitions": [_json(row) for row in rows]})
-        return
-    if not rows:
-        output.line("No compacted partition found.")
-        return
-    columns = [
-        Column("partition"),
-        Column("dirty", right=True),
-        Column("dirty from", right=True),
-        Column("clean to", right=True),
-        Column("size", right=True),
-        Column("cleanable", right=True),
-    ]
-    if exact:
-        columns += [Column("records", right=True), Column("kept", right=True), Column("after", right=True)]
-    output.table([*columns, Column("what would happen")], [_cells(row, exact=exact) for row in rows])
-    savings = [row.saving for row in rows if row.saving is not None]
-    if savings:
-        peak, whole = max(s.peak_bytes for s in savings), max(s.stage_bytes for s in savings)
-        output.note(
-            f"room for the largest, with what is kept free: {human_bytes(peak)} for clean, which goes group by group, "
-            f"{human_bytes(whole)} for stage"
-        )
-
-
-def _cells(row: Row, *, exact: bool) -> list[str]:
-    if row.found is None:
-        return [str(row.name), *[""] * (8 if exact else 5), f"error: {row.error}"]
-    bounds = row.found.bounds
-    cells = [
-        str(row.name),
-        f"{100 * bounds.dirtiness.ratio:.1f} %",
-        str(bounds.first_dirty_offset),
-        str(row.found.end_offset),
-        human_bytes(sum(segment.size_bytes for segment in row.found.log.segments)),
-        human_bytes(bounds.dirtiness.cleanable_bytes),
-    ]
-    if exact:
-        saving = row.saving
-        cells += (
-            ["", "", ""]
-            if saving is None
-            else [
-                human_count(saving.records),
-                human_count(saving.kept),
-                human_bytes(saving.bytes_after + _active_bytes(row.found)),
-            ]
-        )
-    return [*cells, row.found.refusal or "will be cleaned"]
-
-
-def _active_bytes(found: Survey) -> int:
-    """The active segment stays as it is: ``after`` and ``size`` are about the same files."""
-    return found.log.segments[-1].size_bytes
-
-
-def _json(row: Row) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "topic": row.name.topic,
-        "partition": row.name.partition,
-        "log_dir": str(row.log_dir.path),
-    }
-    if row.found is None:
-        return {**document, "action": "error", "reason": str(row.error)}
-    bounds = row.found.bounds
-    document |= {
-        "action": "clean" if row.found.to_clean else "none",
-        "reason": row.found.refusal,
-        "strategy": row.found.config.compaction_strategy,
-        "dirty_ratio": bounds.dirtiness.ratio,
-        "first_dirty_offset": bounds.first_dirty_offset,
-        "first_dirty_origin": row.found.first_dirty_origin,
-        "end_offset": row.found.end_offset,
-        "limited_by": bounds.bound.limited_by,
-        "limits": dict(bounds.bound.limits),
-        "log_start_offset": row.found.log.log_start_offset,
-        "high_watermark": row.found.log.high_watermark,
-        "segments": len(row.found.log.segments),
-        "bytes": sum(segment.size_bytes for segment in row.found.log.segments),
-        "clean_bytes": bounds.dirtiness.clean_bytes,
-        "cleanable_bytes": bounds.dirtiness.cleanable_bytes,
-        "overdue_ms": bounds.overdue_ms,
-        "notes": list(row.found.notes),
-        "origins": dict(row.found.config.origins),
-    }
-    if row.saving is not None:
-        document["exact"] = {
-            "records": row.saving.records,
-            "kept": row.saving.kept,
-            "bytes_after": row.saving.bytes_after,
-            "groups": row.saving.groups,
-            "peak_bytes": row.saving.peak_bytes,
-            "notes": list(row.saving.notes),
-            "stage_bytes": row.saving.stage_bytes,
-        }
-    return document

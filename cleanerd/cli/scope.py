@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +15,7 @@ from cleanerd.format.meta import read_meta_properties, read_partition_metadata
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir, uuid_to_base64
 from cleanerd.format.properties import read_properties
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.log.delegations import Delegations
 from cleanerd.log.log_dir import META_PROPERTIES
 from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.log.topic_config import (
@@ -39,12 +40,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """What is known of the broker that a log directory belongs to. ``metadata`` is None when no KRaft log was found."""
+    """What is known of the broker that a log directory belongs to. ``metadata`` is None when no KRaft log was found.
+
+    ``saved``: by topic the values from before ``cleanerd delegate``. ``warnings``: what could not be used of the state.
+    """
 
     metadata: ClusterMetadata | None
     node_id: int | None
     server_properties: Mapping[str, str] | None
     settings: Settings
+    saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def topic_config(self, topic: str) -> TopicConfig:
         """The effective configuration of ``topic`` (U-24).
@@ -57,6 +63,9 @@ class BrokerFacts:
             overrides=self.settings.topic_overrides(topic),
             topic_configs=self._of_topic(topic),
             settings_defaults=self.settings.broker_defaults(),
+            strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
+            saved=self.saved.get(topic),
+            assume_delegated=self.settings.daemon.cleanerd_delegation == "assumed",
             **self._broker_layers(),
         )
 
@@ -111,6 +120,8 @@ class BrokerFacts:
 
     def tell_what_is_missing(self, output: Output, log_dir: Path) -> None:
         """A note when topic configurations are unknown: nothing found to clean may only mean nothing known."""
+        for warning in self.warnings:
+            output.warning(warning)
         if self.metadata is None:
             output.note(
                 f"{log_dir}: no KRaft metadata log found, so topics count as compacted only where settings say so "
@@ -157,11 +168,15 @@ def broker_facts(
         )
     properties_path = settings.daemon.cleanerd_broker_properties
     copies = [read_cluster_metadata(path, only_before_ms=only_before_ms) for path in found]
+    delegations = Delegations(settings.daemon.cleanerd_state_dir)
+    saved = {topic: entry.effective for topic, entry in delegations.of_cluster(log_dir.meta.cluster_id).items()}
     return BrokerFacts(
         metadata=max(copies, key=lambda copy: copy.as_of, default=None),
         node_id=log_dir.meta.node_id,
         server_properties=None if properties_path is None else _server_properties(properties_path, log_dir),
         settings=settings,
+        saved=saved,
+        warnings=tuple(delegations.warnings),
     )
 
 
@@ -242,6 +257,14 @@ def compacted_partitions(facts: BrokerFacts, log_dir: LogDir, wanted: Sequence[T
         if config.is_compacted:
             targets.append(Target(name, config, None))
     return targets
+
+
+def tell_warnings(output: Output, targets: Sequence[Target]) -> None:
+    """What the operator should know of the topics' settings, once a topic (R280-7, R280-13, U-25)."""
+    configs = {target.config.topic: target.config for target in targets if target.config is not None}
+    for config in configs.values():
+        for warning in config.warnings:
+            output.warning(warning)
 
 
 def _topic_id(log_dir: LogDir, name: TopicPartition) -> uuid.UUID | None:

@@ -20,6 +20,7 @@ from cleanerd.cli.scope import (
     compacted_partitions,
     parse_partitions,
     require_found,
+    tell_warnings,
     wishes_from,
 )
 from cleanerd.log.clean_point import StateStore
@@ -91,7 +92,9 @@ def _stage_dir(
     facts = broker_facts(settings, log_dir, others, only_before_ms=only_before_ms)
     means = replace(facts.means(), workers=settings.daemon.log_cleaner_threads)
     results = []
-    for target in compacted_partitions(facts, log_dir, wanted):
+    targets = compacted_partitions(facts, log_dir, wanted)
+    tell_warnings(output, targets)
+    for target in targets:
         if target.config is None:
             error = target.error
             results.append(CleaningResult(target.name, str(log_dir.path), "skipped", str(error), error=error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,15 +10,24 @@ if TYPE_CHECKING:
     from cleanerd.log.read import SegmentReader
 
 
-def legacy_segments(log: PartitionLog, reader: SegmentReader) -> int:
-    """How many segments begin with a batch of message format v0 or v1; nothing behind the first chunk is read.
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """Of the segments' first batches: lowest and highest magic (None: the log is empty), and how many are v0 or v1."""
+
+    lowest: int | None
+    highest: int | None
+    legacy_segments: int
+
+
+def glance(log: PartitionLog, reader: SegmentReader) -> Formats:
+    """The format that each segment begins with; nothing behind its first chunk is read.
 
     Raises:
         CorruptionError: a segment does not begin with batches.
     """
-    count = 0
+    magics = []
     for segment in log.segments:
         first = next(iter(reader.headers(segment)), None)
-        if first is not None and len(first) and first.magic[0] < 2:
-            count += 1
-    return count
+        if first is not None and len(first):
+            magics.append(int(first.magic[0]))
+    return Formats(min(magics, default=None), max(magics, default=None), sum(magic < 2 for magic in magics))

@@ -22,12 +22,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 from cleanerd.errors import ConfigError, RefusedError
-from cleanerd.log.config_values import INT_MAX, LONG_MAX, Boolean, BrokerRetention, Choice, Number, Policy, Ratio, shown
+from cleanerd.log import delegation, strategy_config
+from cleanerd.log.config_values import INT_MAX, Number, shown
+from cleanerd.log.delegation import Delegation
+from cleanerd.log.strategy_config import DEFAULT_EXCLUDE, EXCLUDE_KEY, STRATEGY
+from cleanerd.log.topic_keys import BROKER_ONLY_RULES, INTERNAL_SEGMENT_BYTES, PRODUCER_EXPIRATION, TOPIC_RULES, Synonym
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from cleanerd.log.config_values import ValueRule
 
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Cleaned by ``offset`` and null tombstones, whatever is configured (U-11, R280-12)."""
@@ -35,95 +37,13 @@ INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state",
 NEVER_CLEANED: Final = frozenset({"__cluster_metadata"})
 """The controllers' own log: nobody may compact it (U-11)."""
 
-STRATEGIES: Final = ("offset",)
-"""The compaction strategies of this release."""
-
-LATER_STRATEGIES: Final = ("timestamp", "header")
-"""KIP-280's other strategies: known, and refused rather than cleaned by ``offset``. The same holds for KIP-87's
-tombstone modes: a broker that has them must not lose the nulls that it counts as values (R87-3)."""
-
 DEFAULT_ORIGIN: Final = "Kafka default"
 TOPIC_ORIGIN: Final = "topic configuration"
 BROKER_ORIGIN: Final = "broker configuration"
 CLUSTER_ORIGIN: Final = "cluster-wide default"
 PROPERTIES_ORIGIN: Final = "server.properties"
 INTERNAL_ORIGIN: Final = "internal topic"
-
-_INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
-_STRATEGY: Final = "compaction.strategy"
-_TOMBSTONES: Final = "tombstone.mode"
-
-
-@dataclass(frozen=True, slots=True)
-class Synonym:
-    """A broker key that stands in for a topic key; ``factor`` turns its unit into the topic key's."""
-
-    name: str
-    value: ValueRule
-    factor: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class KeyRule:
-    """One topic key: how its text is read, Kafka's default, and the broker keys that count when the topic is silent."""
-
-    value: ValueRule
-    default: object
-    synonyms: tuple[Synonym, ...]
-
-
-def _rule(value: ValueRule, default: object, *names: str) -> KeyRule:
-    return KeyRule(value, default, tuple(Synonym(name, value) for name in names))
-
-
-_MINUTE_MS: Final = 60_000
-_HOUR_MS: Final = 3_600_000
-_WEEK_MS: Final = 604_800_000
-
-TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
-    "cleanup.policy": _rule(Policy(), frozenset({"delete"}), "log.cleanup.policy"),
-    _STRATEGY: _rule(Choice(STRATEGIES, LATER_STRATEGIES, empty="offset"), "offset", "log.cleaner.compaction.strategy"),
-    _TOMBSTONES: _rule(Choice(("null",), ("flag", "header"), empty="null"), "null"),
-    "min.cleanable.dirty.ratio": _rule(Ratio(), 0.5, "log.cleaner.min.cleanable.ratio"),
-    "min.compaction.lag.ms": _rule(Number(0, LONG_MAX), 0, "log.cleaner.min.compaction.lag.ms"),
-    "max.compaction.lag.ms": _rule(Number(1, LONG_MAX), LONG_MAX, "log.cleaner.max.compaction.lag.ms"),
-    "delete.retention.ms": _rule(Number(0, LONG_MAX), 86_400_000, "log.cleaner.delete.retention.ms"),
-    "segment.bytes": _rule(Number(14, INT_MAX), 1_073_741_824, "log.segment.bytes"),
-    "segment.index.bytes": _rule(Number(4, INT_MAX), 10_485_760, "log.index.size.max.bytes"),
-    "index.interval.bytes": _rule(Number(0, INT_MAX), 4096, "log.index.interval.bytes"),
-    "max.message.bytes": _rule(Number(0, INT_MAX), 1_048_588, "message.max.bytes"),
-    "file.delete.delay.ms": _rule(Number(0, LONG_MAX), 60_000, "log.segment.delete.delay.ms"),
-    # Kafka's minutes and hours are INT: a number that only fits a long is refused there too.
-    "segment.ms": KeyRule(
-        Number(1, LONG_MAX),
-        _WEEK_MS,
-        (Synonym("log.roll.ms", Number(1, LONG_MAX)), Synonym("log.roll.hours", Number(1, INT_MAX), _HOUR_MS)),
-    ),
-    "retention.ms": KeyRule(
-        Number(-1, LONG_MAX),
-        _WEEK_MS,
-        (
-            Synonym("log.retention.ms", BrokerRetention(LONG_MAX)),
-            Synonym("log.retention.minutes", BrokerRetention(INT_MAX), _MINUTE_MS),
-            Synonym("log.retention.hours", BrokerRetention(INT_MAX), _HOUR_MS),
-        ),
-    ),
-    "preallocate": _rule(Boolean(), False, "log.preallocate"),
-    "remote.storage.enable": _rule(Boolean(), False),
-})  # fmt: skip
-
-_PRODUCER_EXPIRATION: Final = "producer.id.expiration.ms"
-_BROKER_ONLY_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
-    _PRODUCER_EXPIRATION: _rule(Number(1, INT_MAX), 86_400_000, _PRODUCER_EXPIRATION),
-})  # fmt: skip
-
-TOPIC_KEYS: Final = frozenset(TOPIC_RULES) | {_INTERNAL_SEGMENT_BYTES}
-"""Every topic key that is looked at: the allow-list of U-24 for topics."""
-
-BROKER_KEYS: Final = frozenset(
-    synonym.name for rule in (*TOPIC_RULES.values(), *_BROKER_ONLY_RULES.values()) for synonym in rule.synonyms
-)
-"""Every broker key that is looked at: the allow-list of U-24 for brokers and ``server.properties``."""
+SAVED_ORIGIN: Final = "saved by cleanerd delegate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +52,21 @@ class TopicConfig:
 
     ``policy_known`` is False when nothing told about this topic and ``cleanup_policy`` is only a default: such a topic
     is not cleaned (cli.md; :func:`require_known_policy`). ``origins`` says for every topic key where its value is from.
+    ``compaction_strategy_header`` and ``tombstone_header`` are empty when no header is named; the first is never empty
+    while the strategy is ``header``, the second never while the mode is. ``warnings`` are what the operator should know
+    of how these values came to be and stand to each other (R280-7, R280-13, U-25). ``delegation``: whether the broker's
+    own cleaner is kept away (U-8).
     """
 
     topic: str
     cleanup_policy: frozenset[str]
     policy_known: bool
     compaction_strategy: str
+    compaction_strategy_header: str
+    compaction_strategy_header_encoding: str
     tombstone_mode: str
+    tombstone_header: str
+    tombstone_guard: str
     min_cleanable_dirty_ratio: float
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int
@@ -150,14 +78,22 @@ class TopicConfig:
     file_delete_delay_ms: int
     segment_ms: int
     retention_ms: int
+    compression_type: str
     preallocate: bool
     remote_storage_enable: bool
     origins: Mapping[str, str]
+    warnings: tuple[str, ...]
+    delegation: Delegation
 
     @property
     def is_compacted(self) -> bool:
         """Whether the topic is known to be compacted, with or without deletion by retention."""
         return self.policy_known and "compact" in self.cleanup_policy
+
+    @property
+    def is_kafkas(self) -> bool:
+        """Whether a stock broker's cleaner decides by the same rules: the strategy is offset, a tombstone is a null."""
+        return self.compaction_strategy == "offset" and self.tombstone_mode == "null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +110,9 @@ class _Layers:
                 return values[key], f"{origin} {key}"
         return None
 
-    def first(self, synonyms: tuple[Synonym, ...]) -> tuple[object, str] | None:
+    def first(self, synonyms: tuple[Synonym, ...], *, only_settings: bool = False) -> tuple[object, str] | None:
         """The value of the first synonym that the broker sets; else of the first that cleanerd's settings set."""
-        for look_up in (self.text, self.settings.get):
+        for look_up in (self.settings.get,) if only_settings else (self.text, self.settings.get):
             for synonym in synonyms:
                 found = look_up(synonym.name)
                 if found is not None:
@@ -194,6 +130,9 @@ def resolve_topic_config(
     broker_defaults: Mapping[str, str] | None = None,
     server_properties: Mapping[str, str] | None = None,
     settings_defaults: Mapping[str, tuple[str, str]] | None = None,
+    strategy_exclude: tuple[str, ...] = DEFAULT_EXCLUDE,
+    saved: Mapping[str, str] | None = None,
+    assume_delegated: bool = False,
 ) -> TopicConfig:
     """The effective configuration of ``topic``.
 
@@ -206,24 +145,45 @@ def resolve_topic_config(
         broker_defaults: cluster-wide dynamic defaults.
         server_properties: the broker's file.
         settings_defaults: cleanerd's broker-level keys that were set explicitly: key -> (text, origin).
+        strategy_exclude: globs of topics that a broker-level default strategy does not reach (U-5).
+        saved: the effective values of the keys that ``cleanerd delegate`` changed, from before; None when it did not.
+        assume_delegated: ``cleanerd.delegation=assumed``.
 
     Raises:
-        ConfigError: a value that Kafka would not take, lags that cross, or a strategy that this release does not have;
-            names the key, the value and its origin.
+        ConfigError: a value that Kafka would not take, lags that cross, an unknown strategy or tombstone mode (R280-2),
+            or a tombstone mode that lacks its header; names the key, the value and its origin.
         RefusedError: the topic is never cleaned (U-11).
     """
     if topic in NEVER_CLEANED:
         raise RefusedError("the controllers' metadata log is never cleaned", where=topic)
     layers = _layers(broker_configs, broker_defaults, server_properties, settings_defaults)
+    excluded = strategy_config.is_excluded(topic, strategy_exclude)
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for key in TOPIC_RULES:
-        values[key], origins[key] = _resolve_key(topic, key, overrides, topic_configs or {}, layers)
+        values[key], origins[key] = _resolve_key(topic, key, overrides, topic_configs or {}, layers, excluded=excluded)
+    warnings = strategy_config.settle(topic, values, origins)
+    why_needed = _why_delegation(values)
+    verdict = Delegation("not needed")
+    if why_needed:
+        verdict = delegation.judge(
+            topic,
+            why_needed,
+            topic_configs,
+            broker_lag=layers.text(delegation.BROKER_MAX_LAG),
+            properties_known=server_properties is not None,
+            assumed=assume_delegated,
+        )
+    if topic_configs is not None and delegation.is_kept_away(topic_configs) and (why_needed or saved is not None):
+        _take_ours(topic, overrides, layers, saved or {}, values, origins)
     _check_lags(topic, values, origins)
+    warnings += strategy_config.cautions(topic, values, origins)
     return TopicConfig(
         topic=topic,
         policy_known=topic_configs is not None or "cleanup.policy" in overrides,
         origins=MappingProxyType(origins),
+        warnings=warnings,
+        delegation=verdict,
         **{key.replace(".", "_"): value for key, value in values.items()},
     )
 
@@ -241,7 +201,7 @@ def resolve_producer_id_expiration_ms(
         ConfigError: a value that Kafka would not take.
     """
     layers = _layers(broker_configs, broker_defaults, server_properties, settings_defaults)
-    rule = _BROKER_ONLY_RULES[_PRODUCER_EXPIRATION]
+    rule = BROKER_ONLY_RULES[PRODUCER_EXPIRATION]
     value, origin = layers.first(rule.synonyms) or (rule.default, DEFAULT_ORIGIN)
     return cast("int", value), origin
 
@@ -283,21 +243,58 @@ def _resolve_key(
     overrides: Mapping[str, tuple[str, str]],
     topic_configs: Mapping[str, str],
     layers: _Layers,
+    *,
+    excluded: bool,
 ) -> tuple[object, str]:
     rule = TOPIC_RULES[key]
-    if key in {_STRATEGY, _TOMBSTONES} and topic in INTERNAL_TOPICS:
+    if key in strategy_config.KEYS and topic in INTERNAL_TOPICS:
         return rule.default, INTERNAL_ORIGIN
     own = Synonym(key, rule.value)
     if key in overrides:
         text, origin = overrides[key]
         return _read(own, text, origin, topic), origin
-    if key == "segment.bytes" and _INTERNAL_SEGMENT_BYTES in topic_configs:
+    if key == "segment.bytes" and INTERNAL_SEGMENT_BYTES in topic_configs:
         # 4.x: the topic's internal key wins over both segment.bytes and the broker; it has no synonym and no minimum.
-        own = Synonym(_INTERNAL_SEGMENT_BYTES, Number(1, INT_MAX))
+        own = Synonym(INTERNAL_SEGMENT_BYTES, Number(1, INT_MAX))
     if own.name in topic_configs:
         origin = TOPIC_ORIGIN if own.name == key else f"{TOPIC_ORIGIN} {own.name}"
         return _read(own, topic_configs[own.name], TOPIC_ORIGIN, topic), origin
-    return layers.first(rule.synonyms) or (rule.default, DEFAULT_ORIGIN)
+    default = layers.first(rule.synonyms)
+    if default is None:
+        return rule.default, DEFAULT_ORIGIN
+    # The header alone is no strategy: a topic that asks for `header` itself may take its name from the default.
+    return (rule.default, EXCLUDE_KEY) if key == STRATEGY and excluded else default
+
+
+def _why_delegation(values: Mapping[str, Any]) -> str:
+    """The setting that a stock broker would not follow, as ``key=value``; empty when it decides as we do."""
+    for key, kafkas in ((STRATEGY, "offset"), (strategy_config.TOMBSTONE_MODE, "null")):
+        if values[key] != kafkas:
+            return f"{key}={values[key]}"
+    return ""
+
+
+def _take_ours(
+    topic: str,
+    overrides: Mapping[str, tuple[str, str]],
+    layers: _Layers,
+    saved: Mapping[str, str],
+    values: dict[str, Any],
+    origins: dict[str, str],
+) -> None:
+    """U-9: ratio and lag of a delegated topic keep the broker's cleaner away and do not say when we clean.
+
+    cleanerd's own settings decide, else what ``delegate`` found before it changed them, else Kafka's defaults.
+    ``min.compaction.lag.ms`` stays what it is: delegation leaves it alone, and it promises readers something.
+    """
+    for key in (delegation.RATIO, delegation.MAX_LAG):
+        if key in overrides:
+            continue
+        rule = TOPIC_RULES[key]
+        found = layers.first(rule.synonyms, only_settings=True)
+        if found is None and key in saved:
+            found = _read(Synonym(key, rule.value), saved[key], SAVED_ORIGIN, topic), SAVED_ORIGIN
+        values[key], origins[key] = found or (rule.default, DEFAULT_ORIGIN)
 
 
 def _read(synonym: Synonym, text: str, origin: str, topic: str | None = None) -> object:

@@ -48,19 +48,26 @@ BATCH_NO_HORIZON = 128
 class RecordEvidence:
     """Per record of one segment, as bitmaps of ``ceil(n / 64)`` words: what retention depends on.
 
-    ``newest`` is set where no record of the cleaned range has the same key and a higher offset; it means nothing
-    where ``keyed`` is clear. Records from ``cleaned_records`` on lie past the end of the cleaned range.
+    ``newest`` is set where no record of the cleaned range has the same key and wins by the strategy; it means nothing
+    where ``keyed`` is clear. Records from ``cleaned_records`` on lie past the end of the cleaned range. The first
+    ``unjudged_records`` stay as they are: under a versioned strategy those below the log start offset (U-2).
+    ``guarded`` tombstones stay although their horizon has passed (U-1, U-4); None: none does.
     """
 
     keyed: NDArray[np.uint64]
     tombstone: NDArray[np.uint64]
     newest: NDArray[np.uint64]
     cleaned_records: int
+    unjudged_records: int = 0
+    guarded: NDArray[np.uint64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What stays of one segment: a keep bit per record, an action per batch, and how many records went and why."""
+    """What stays of one segment: a keep bit per record, an action per batch, and how many records went and why.
+
+    ``waiting``: tombstones past their horizon that are guarded.
+    """
 
     keep: NDArray[np.uint64]
     actions: NDArray[np.uint8]
@@ -70,10 +77,11 @@ class Retention:
     expired_tombstones: int
     aborted: int
     markers: int
+    waiting: int
 
 
 def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flags: NDArray[np.uint8]) -> Retention:
-    """Decide one segment under the ``offset`` strategy.
+    """Decide one segment.
 
     Args:
         records: bitmaps over the segment's ``n = first_record[b]`` records.
@@ -85,13 +93,16 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
     control = _records_of(batch_flags, BATCH_CONTROL, first_record)
     aborted = _records_of(batch_flags, BATCH_ABORTED, first_record)
     spent = fill_by_batch(((batch_flags & BATCH_ENDS_NOTHING) != 0) & past_horizon, first_record)
-    beyond = bits_from(records.cleaned_records, total)
-    expired = records.tombstone & fill_by_batch(past_horizon, first_record)
+    untouched = bits_from(records.cleaned_records, total)
+    if records.unjudged_records:
+        untouched |= ~bits_from(records.unjudged_records, total) & bits_from(0, total)
+    late = records.tombstone & fill_by_batch(past_horizon, first_record)
+    expired = late if records.guarded is None else late & ~records.guarded
     current = records.keyed & records.newest
-    # C-45: past the cleaned range everything stays, key or not; below it only the newest of a key, and no expired
+    # C-45: outside of the cleaned range everything stays, key or not; in it only the newest of a key, and no expired
     # tombstone. C-38, C-40: wherever they lie, aborted data goes, and a marker stays until it is spent.
-    keep = (beyond | (current & ~expired) | control) & ~aborted & ~spent
-    judged = ~beyond & bits_from(0, total) & ~control & ~aborted
+    keep = (untouched | (current & ~expired) | control) & ~aborted & ~spent
+    judged = ~untouched & bits_from(0, total) & ~control & ~aborted
     kept = popcount_by_batch(keep, first_record)
     return Retention(
         keep=keep,
@@ -102,7 +113,20 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
         expired_tombstones=_count(judged & current & expired),
         aborted=_count(aborted),
         markers=_count(spent),
+        waiting=0 if records.guarded is None else _count(judged & current & late & ~expired),
     )
+
+
+def expired_winners(
+    records: RecordEvidence, first_record: NDArray[np.uint32], batch_flags: NDArray[np.uint8]
+) -> NDArray[np.uint64]:
+    """The tombstones of a segment that :func:`retain` would let go by their horizon, guarded or not, as a bitmap."""
+    total = int(first_record[-1])
+    past_horizon = (batch_flags & BATCH_EXPIRED) != 0
+    judged_batches = past_horizon & ((batch_flags & (BATCH_CONTROL | BATCH_ABORTED)) == 0)
+    judged = bits_from(records.unjudged_records, total) & ~bits_from(records.cleaned_records, total)
+    late = records.tombstone & records.keyed & records.newest
+    return late & judged & fill_by_batch(judged_batches, first_record)
 
 
 def _records_of(batch_flags: NDArray[np.uint8], flag: int, first_record: NDArray[np.uint32]) -> NDArray[np.uint64]:

@@ -36,7 +36,12 @@ On the command line: --set topics.orders.v1.cleanup.policy=compact
 
 _TOPIC_EXAMPLES: Final = {
     "cleanup.policy": "compact",
-    "compaction.strategy": "offset",
+    "compaction.strategy": "header",
+    "compaction.strategy.header": "version",
+    "compaction.strategy.header.encoding": "long",
+    "tombstone.mode": "null",
+    "tombstone.header": "deleted",
+    "tombstone.guard": "horizon",
     "min.cleanable.dirty.ratio": "0.5",
     "min.compaction.lag.ms": "0",
     "max.compaction.lag.ms": "7d",

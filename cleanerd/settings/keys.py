@@ -9,114 +9,40 @@ A key of a later release is not here, so that setting it is an error and not a w
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, get_args
 
 from annotated_types import Ge, Le
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from cleanerd.log.config_values import INT_MAX, LONG_MAX, Choice, Policy, Ratio
-from cleanerd.log.topic_config import LATER_STRATEGIES, STRATEGIES
-from cleanerd.settings.units import SIZE_HINT, format_size, format_time, parse_size, parse_time, time_hint
+from cleanerd.log import strategy_config
+from cleanerd.log.config_values import INT_MAX, LONG_MAX
+from cleanerd.settings.kinds import (
+    CleanupPolicy,
+    Count,
+    Encoding,
+    Fraction,
+    Guard,
+    Header,
+    Kind,
+    Milliseconds,
+    PathValue,
+    Reserve,
+    Retention,
+    RetentionHours,
+    RetentionMinutes,
+    Servers,
+    Size,
+    Strategy,
+    TombstoneMode,
+    Topics,
+    Version,
+    write_policy,
+    write_topics,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pydantic.fields import FieldInfo
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What sort of value a key has: how to say it to people, and how to write it so that it reads back the same.
-
-    ``writes_none``: there is a word for "no value" that can be written and read.
-    """
-
-    valid: str
-    write: Callable[[Any], str] = str
-    writes_none: bool = False
-
-
-_VERSION_HINT: Final = "auto, or a release such as 3.9"
-_RESERVE_HINT: Final = f"auto, or {SIZE_HINT}"
-
-
-def _path(text: str) -> Path:
-    if not text.strip() or "\0" in text:
-        raise ValueError("a path")
-    return Path(os.path.expanduser(text.strip()))
-
-
-def _reserve(text: str) -> int | None:
-    if text.strip() == "auto":
-        return None
-    try:
-        return parse_size(text)
-    except ValueError:
-        raise ValueError(_RESERVE_HINT) from None
-
-
-def _version(text: str) -> tuple[int, int] | None:
-    if text.strip() == "auto":
-        return None
-    major, dot, minor = text.strip().partition(".")
-    if not (dot and major.isdecimal() and minor.isdecimal() and len(major) < 4 and len(minor) < 4):
-        raise ValueError(_VERSION_HINT)
-    return int(major), int(minor)
-
-
-def _write_version(value: tuple[int, int] | None) -> str:
-    return "auto" if value is None else f"{value[0]}.{value[1]}"
-
-
-def _write_policy(value: frozenset[str]) -> str:
-    return ",".join(sorted(value))
-
-
-def _write_reserve(value: int | None) -> str:
-    return "auto" if value is None else format_size(value)
-
-
-def _time_kind(unit_ms: int) -> Kind:
-    return Kind(time_hint(unit_ms), partial(format_time, unit_ms=unit_ms))
-
-
-def _read_retention(text: str, unit_ms: int) -> int:
-    value = parse_time(text, unit_ms)
-    if value == 0:
-        raise ValueError(_retention_hint(unit_ms))
-    return max(value, -1)
-
-
-def _retention_hint(unit_ms: int) -> str:
-    return f"{time_hint(unit_ms)}, 1 or more, or -1 (for ever)"
-
-
-def _retention_kind(unit_ms: int) -> Kind:
-    return Kind(_retention_hint(unit_ms), partial(format_time, unit_ms=unit_ms))
-
-
-_STRATEGY: Final = Choice(STRATEGIES, LATER_STRATEGIES, empty="offset")
-
-Size = Annotated[int, BeforeValidator(parse_size), Kind(SIZE_HINT, format_size)]
-Milliseconds = Annotated[int, BeforeValidator(parse_time), _time_kind(1)]
-Retention = Annotated[int, BeforeValidator(partial(_read_retention, unit_ms=1)), _retention_kind(1)]
-RetentionMinutes = Annotated[int, BeforeValidator(partial(_read_retention, unit_ms=60_000)), _retention_kind(60_000)]
-RetentionHours = Annotated[
-    int, BeforeValidator(partial(_read_retention, unit_ms=3_600_000)), _retention_kind(3_600_000)
-]
-Count = Annotated[int, Kind("a whole number")]
-Fraction = Annotated[float, BeforeValidator(Ratio().read), Kind(Ratio().valid)]
-CleanupPolicy = Annotated[frozenset[str], BeforeValidator(Policy().read), Kind(Policy().valid, _write_policy)]
-Strategy = Annotated[str, BeforeValidator(_STRATEGY.read), Kind(_STRATEGY.valid)]
-PathValue = Annotated[Path, BeforeValidator(_path), Kind("a path")]
-Version = Annotated[
-    tuple[int, int] | None, BeforeValidator(_version), Kind(_VERSION_HINT, _write_version, writes_none=True)
-]
-Reserve = Annotated[int | None, BeforeValidator(_reserve), Kind(_RESERVE_HINT, _write_reserve, writes_none=True)]
 
 
 def key_of(field_name: str) -> str:
@@ -153,8 +79,19 @@ class DaemonSettings(_Keys):
     )
     log_cleaner_compaction_strategy: Strategy = Field(
         "offset",
-        description="Which record of a key wins where a topic does not say: offset keeps the highest offset. Internal "
-        "topics always use offset.",
+        description="Which record of a key wins where a topic does not say: offset keeps the highest offset, timestamp "
+        "the highest timestamp, header the highest version in a header. Internal topics always use offset.",
+    )
+    log_cleaner_compaction_strategy_header: Header = Field(
+        "",
+        description="The header that holds a record's version, for topics of the header strategy that do not name one. "
+        "While it is blank such a topic is cleaned by offset. Not set by default.",
+        examples=["version"],
+    )
+    cleanerd_strategy_exclude: Topics = Field(
+        strategy_config.DEFAULT_EXCLUDE,
+        description="Topics that the default strategy above never reaches, because other programs rely on how Kafka "
+        "compacts them. A strategy that is set for such a topic itself counts.",
     )
     log_cleaner_min_cleanable_ratio: Fraction = Field(
         0.5, description="A log is cleaned when more than this part of what can be cleaned is dirty."
@@ -227,6 +164,17 @@ class DaemonSettings(_Keys):
         "directories that are cleaned.",
         examples=["/var/lib/kafka/metadata"],
     )
+    bootstrap_servers: Servers | None = Field(
+        None,
+        description="Brokers that cleanerd delegate and cleanerd hand-back talk to. Default: none.",
+        examples=["127.0.0.1:9092"],
+    )
+    cleanerd_delegation: Annotated[Literal["check", "assumed"], Kind("one of: check, assumed")] = Field(
+        "check",
+        description="A topic that the broker's own cleaner would clean by other rules is cleaned only when that "
+        "cleaner is kept away from it (cleanerd delegate). check: as the cluster's metadata and server.properties say. "
+        "assumed: where they are not at hand you vouch for it; what they do say still counts.",
+    )
     cleanerd_disk_reserve: Reserve = Field(
         None,
         ge=0,
@@ -280,7 +228,30 @@ class TopicSettings(_Keys):
         None,
         description="Compacted topics are cleaned. For topics whose configuration is not at hand, this is the way.",
     )
-    compaction_strategy: Strategy | None = Field(None, description="Which record of a key wins.")
+    compaction_strategy: Strategy | None = Field(
+        None,
+        description="Which record of a key wins: the highest offset, the highest timestamp, or the highest version in "
+        "a header. All but offset need cleanerd delegate: the broker's own cleaner keeps the highest offset.",
+    )
+    compaction_strategy_header: Header | None = Field(
+        None, description="The header that holds the version. Blank: cleaned by offset."
+    )
+    compaction_strategy_header_encoding: Encoding | None = Field(
+        None, description="How the version is written: 8 bytes, big-endian and signed, or a zigzag varlong."
+    )
+    tombstone_mode: TombstoneMode | None = Field(
+        None,
+        description="What deletes a key: a null value, KIP-87's flag in the record's attributes, or a header (and a "
+        "null value). All but null need cleanerd delegate.",
+    )
+    tombstone_header: Header | None = Field(
+        None, description="With tombstone.mode=header: the header that makes a record a tombstone, value or not."
+    )
+    tombstone_guard: Guard | None = Field(
+        None,
+        description="Whether a tombstone of the timestamp and header strategies goes after its delete horizon, or "
+        "stays for ever to guard its key against late data.",
+    )
     min_cleanable_dirty_ratio: Fraction | None = Field(None, description="Cleaned when more than this part is dirty.")
     min_compaction_lag_ms: Milliseconds | None = Field(
         None, ge=0, le=LONG_MAX, description="Records younger than this are left alone."
@@ -328,4 +299,6 @@ def valid_values(field: FieldInfo) -> str:
 
 def kafka_text(value: object) -> str:
     """A value as Kafka's own parser reads it: plain numbers in the key's unit."""
-    return _write_policy(value) if isinstance(value, frozenset) else str(value)
+    if isinstance(value, tuple):
+        return write_topics(value)
+    return write_policy(value) if isinstance(value, frozenset) else str(value)

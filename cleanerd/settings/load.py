@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from cleanerd.errors import ConfigError
 from cleanerd.log.config_values import shown
-from cleanerd.log.topic_config import BROKER_KEYS
+from cleanerd.log.topic_keys import BROKER_KEYS
 from cleanerd.settings.keys import (
     DAEMON_KEYS,
     TOPIC_KEYS,

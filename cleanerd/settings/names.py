@@ -7,7 +7,7 @@ import fnmatch
 import re
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.log.topic_config import TOPIC_RULES
+from cleanerd.log.topic_keys import TOPIC_RULES
 from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS
 
 if TYPE_CHECKING:

@@ -1,13 +1,15 @@
-//! Time of each stage, one thread, data in memory: `cargo run --release --example stages [codec] [record bytes] [per batch]`.
+//! Time of each stage, one thread, data in memory: `cargo run --release --example stages [codec] [record bytes] [per batch] [headers]`.
 //!
-//! Minimum of several passes, in ns per record, over a log of 128 MiB with 20-byte keys of which 80 % are superseded.
+//! Minimum of several passes, in ns per record, over a log of 128 MiB with 20-byte keys of which 80 % are superseded. With
+//! `headers` 1 each record has a version (KIP-280), with 2 another header in front of it.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use cleanerd_kernel::decode::{Options, decode_chunk};
 use cleanerd_kernel::header::{Header, seal};
-use cleanerd_kernel::offset_map::{OffsetMap, Shard};
+use cleanerd_kernel::offset_map::{OffsetMap, Shard, Versions};
+use cleanerd_kernel::record_headers::HeaderNames;
 use cleanerd_kernel::rewrite::{ACTION_DROP, ACTION_REBUILD, Request, rewrite_chunk};
 use cleanerd_kernel::varint::write_varint;
 use cleanerd_kernel::{bits, codec};
@@ -39,7 +41,16 @@ fn best<T>(mut stage: impl FnMut() -> T) -> (f64, T) {
     (least, last.expect("at least one pass"))
 }
 
-fn write_record(output: &mut Vec<u8>, delta: i32, key: u64, value_bytes: usize, random: &mut Random) {
+const VERSION: &[u8] = b"version";
+
+fn write_header(output: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    for field in [name, value] {
+        write_varint(output, field.len() as i32);
+        output.extend_from_slice(field);
+    }
+}
+
+fn write_record(output: &mut Vec<u8>, delta: i32, key: u64, value_bytes: usize, headers: usize, random: &mut Random) {
     let mut body = vec![0];
     write_varint(&mut body, delta);
     write_varint(&mut body, delta);
@@ -51,12 +62,18 @@ fn write_record(output: &mut Vec<u8>, delta: i32, key: u64, value_bytes: usize, 
         value.push_str(&format!("{},", random.next() % 100_000));
     }
     body.extend_from_slice(&value.as_bytes()[..value_bytes]);
-    body.push(0);
+    write_varint(&mut body, headers as i32);
+    for _ in 1..headers {
+        write_header(&mut body, b"trace-id", &[b'7'; 16]);
+    }
+    if headers > 0 {
+        write_header(&mut body, VERSION, &random.next().to_be_bytes());
+    }
     write_varint(output, body.len() as i32);
     output.extend_from_slice(&body);
 }
 
-fn make_log(codec: u8, record_bytes: usize, per_batch: usize) -> (Vec<u8>, usize) {
+fn make_log(codec: u8, record_bytes: usize, per_batch: usize, headers: usize) -> (Vec<u8>, usize) {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let keys = (LOG_BYTES / record_bytes / 5) as u64;
     let (mut log, mut plain_bytes, mut offset) = (Vec::new(), 0, 0i64);
@@ -64,7 +81,8 @@ fn make_log(codec: u8, record_bytes: usize, per_batch: usize) -> (Vec<u8>, usize
         let mut payload = Vec::new();
         for delta in 0..per_batch {
             let key = random.next() % keys;
-            write_record(&mut payload, delta as i32, key, record_bytes.saturating_sub(31).max(1), &mut random);
+            let value_bytes = record_bytes.saturating_sub(31 + 17 * headers).max(1);
+            write_record(&mut payload, delta as i32, key, value_bytes, headers, &mut random);
         }
         plain_bytes += payload.len();
         let start = log.len();
@@ -111,7 +129,8 @@ fn main() {
     let codec = arguments.next().unwrap_or(0) as u8;
     let record_bytes = arguments.next().unwrap_or(128);
     let per_batch = arguments.next().unwrap_or(64);
-    let (log, records) = make_log(codec, record_bytes, per_batch);
+    let headers = arguments.next().unwrap_or(0);
+    let (log, records) = make_log(codec, record_bytes, per_batch, headers);
     let chunks = chunks(&log);
     let per_record = |name: &str, ns: f64| println!("{name:28} {:8.1} ns/record", ns / records as f64);
     println!("codec {codec}, {records} records in {} bytes, {} chunks", log.len(), chunks.len());
@@ -129,6 +148,9 @@ fn main() {
     per_record("parse", best(|| decode(&plain)).0);
     per_record("CRC + parse", best(|| decode(&Options::default())).0);
     per_record("CRC + parse + hash", best(|| decode(&hashed)).0);
+    let names = HeaderNames { version: Some(VERSION.to_vec()), ..HeaderNames::default() };
+    let versioned = Options { headers: Some(names), ..hashed.clone() };
+    per_record("CRC + parse + hash + version", best(|| decode(&versioned)).0);
 
     let tables: Vec<_> = chunks.iter().map(|chunk| decode_chunk(chunk, 0, &hashed).expect("a good log")).collect();
     let mut map = OffsetMap::new((records * 5).max(48 << 10) as i64, 0.85, true).expect("memory");
@@ -143,6 +165,27 @@ fn main() {
     put();
     per_record("put (again)", best(put).0);
     println!("{:28} {:8} of {}", "keys", map.len(), map.capacity());
+    let mut versions = OffsetMap::with_versions((records * 15 / 2).max(72 << 10) as i64, 0.85, true).expect("memory");
+    let mut random = Random(5);
+    let columns: Vec<(Vec<i64>, Vec<bool>)> =
+        tables.iter().map(|table| table.records.offset.iter().map(|_| (random.next() as i64, true)).unzip()).collect();
+    let mut put = |add: bool| {
+        let mut ordinal = 0i64;
+        for (table, (version, has)) in tables.iter().zip(&columns) {
+            let mask = vec![true; table.records.len()];
+            let (hashes, rows) = (&table.records.key_hash, Versions { version, has });
+            if add {
+                versions.put_max_version(hashes, ordinal, &mask, rows, Shard::ALL).expect("rows that fit");
+            } else {
+                versions.update_existing(hashes, ordinal, &mask, rows, Shard::ALL).expect("rows that fit");
+            }
+            ordinal += mask.len() as i64;
+        }
+    };
+    put(true);
+    per_record("put with versions (again)", best(|| put(true)).0);
+    per_record("update_existing", best(|| put(false)).0);
+    per_record("winners with versions", best(|| versions.winners(0, records as i64).expect("a range")).0);
     let look = |flip: u64| {
         let mut hits = 0;
         for table in &tables {

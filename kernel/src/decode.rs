@@ -8,10 +8,17 @@ use crate::error::{Error, Reason};
 use crate::header::{Header, check_crc};
 use crate::legacy::Messages;
 use crate::record::SMALLEST_RECORD;
-use crate::walk::{Walk, for_each_record, unpack};
+use crate::record_headers::{Found, HeaderNames, ReadHeaders, Unread};
+use crate::walk::{Walk, for_each_record_with, unpack};
 
 pub const FLAG_HAS_KEY: u8 = 1;
 pub const FLAG_HAS_VALUE: u8 = 2;
+/// KIP-87, as the attributes byte of a v2 record has it.
+pub const FLAG_TOMBSTONE: u8 = 4;
+pub use crate::record_headers::{FLAG_BAD_VERSION, FLAG_HAS_VERSION, FLAG_TOMBSTONE_HEADER};
+
+/// Bit of a v2 record's attributes. (The same bit of a batch's attributes is that of control batches.)
+const TOMBSTONE_ATTRIBUTE: u8 = 0x20;
 
 /// After a batch that brings the record table to this size the chunk ends.
 pub const MANY_RECORDS: usize = 1 << 20;
@@ -20,13 +27,14 @@ pub const MANY_UNPACKED_BYTES: usize = 64 << 20;
 
 pub const DEFAULT_MAX_UNPACKED: usize = 1 << 30;
 
-/// One row per record, in file order; `key_hash` has two words per row, or none at all.
+/// One row per record, in file order; `key_hash` has two words per row, or none at all. `version` may have no rows too.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Records {
     pub offset: Vec<i64>,
     pub timestamp: Vec<i64>,
     pub key_hash: Vec<u64>,
     pub flags: Vec<u8>,
+    pub version: Vec<i64>,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -40,6 +48,8 @@ pub struct Chunk {
 pub struct Options {
     /// Key of SipHash-1-3-128 for the record keys; without it there are no hashes.
     pub hash_key: Option<[u8; 16]>,
+    /// Headers that are looked at; without any they are only checked.
+    pub headers: Option<HeaderNames>,
     pub verify_crc: bool,
     /// Bytes that one batch may unpack to.
     pub max_unpacked: usize,
@@ -47,18 +57,28 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { hash_key: None, verify_crc: true, max_unpacked: DEFAULT_MAX_UNPACKED }
+        Self { hash_key: None, headers: None, verify_crc: true, max_unpacked: DEFAULT_MAX_UNPACKED }
+    }
+}
+
+impl Options {
+    /// Is there a column of versions?
+    fn versions(&self) -> bool {
+        self.headers.as_ref().is_some_and(|names| names.version.is_some())
     }
 }
 
 impl Records {
     /// Room for the records of one more batch. The caller has checked the count against the bytes.
-    fn reserve(&mut self, count: usize, hashed: bool) {
+    fn reserve(&mut self, count: usize, options: &Options) {
         self.offset.reserve(count);
         self.timestamp.reserve(count);
         self.flags.reserve(count);
-        if hashed {
+        if options.hash_key.is_some() {
             self.key_hash.reserve(2 * count);
+        }
+        if options.versions() {
+            self.version.reserve(count);
         }
     }
 
@@ -98,7 +118,7 @@ pub fn decode_chunk(data: &[u8], position: i64, options: &Options) -> Result<Chu
                 .push(&header, batch, walk.position(), chunk.records.len() as u32)
                 .map_err(|reason| walk.corrupt(reason))?;
             if walk.consumed == 0 {
-                chunk.reserve(batch.len(), data.len(), hasher.is_some());
+                chunk.reserve(batch.len(), data.len(), options);
             }
             walk.advance(batch);
         }
@@ -112,10 +132,10 @@ impl Chunk {
     /// Room for what is to come if it is like the first batch: growing columns batch by batch would cost more than decoding.
     ///
     /// The first batch's records have been seen, so the bytes bear them out; and no more than the chunk may hold.
-    fn reserve(&mut self, first_bytes: usize, data_bytes: usize, hashed: bool) {
+    fn reserve(&mut self, first_bytes: usize, data_bytes: usize, options: &Options) {
         let batches = data_bytes / first_bytes.max(1) + 1;
         self.batches.reserve(batches);
-        self.records.reserve(self.records.len().saturating_mul(batches).min(MANY_RECORDS), hashed);
+        self.records.reserve(self.records.len().saturating_mul(batches).min(MANY_RECORDS), options);
     }
 }
 
@@ -133,13 +153,17 @@ impl Task<'_> {
             check_crc(self.header, self.batch)?;
         }
         let payload = unpack(self.header, self.batch, self.options.max_unpacked, codecs, scratch)?;
-        match self.hasher {
-            Some(hasher) => self.columns(payload, records, |key, hashes| {
-                let hash = key.map_or((0, 0), |key| hasher.hash(key).as_u64());
-                hashes.extend_from_slice(&[hash.0, hash.1]);
-            })?,
-            None => self.columns(payload, records, |_, _| ())?,
-        }
+        let Some(names) = &self.options.headers else {
+            self.hashed_columns(payload, records, Unread, |(), _| 0)?;
+            return Ok(payload.len());
+        };
+        let versions = self.options.versions();
+        self.hashed_columns(payload, records, names, |found: &Found, column| {
+            if versions {
+                column.push(found.version);
+            }
+            found.flags
+        })?;
         Ok(payload.len())
     }
 
@@ -153,7 +177,7 @@ impl Task<'_> {
         let Options { verify_crc, max_unpacked, .. } = *self.options;
         let messages = Messages::open(self.header, self.batch, verify_crc, max_unpacked, codecs, scratch)?;
         let records = &mut chunk.records;
-        records.reserve(messages.header.records(), self.hasher.is_some());
+        records.reserve(messages.header.records(), self.options);
         let mut mixed = false;
         messages.for_each(|_, message| {
             mixed |= message.magic != self.header.magic;
@@ -168,27 +192,52 @@ impl Task<'_> {
             }
             Ok(())
         })?;
+        if self.options.versions() {
+            records.version.resize(records.flags.len(), 0);
+        }
         if mixed {
             chunk.batches.mixed_magic.push(chunk.batches.len() as u32); // fewer than the bytes of a chunk
         }
         Ok((messages.bytes(), messages.header))
     }
 
+    /// `note` takes what `reader` finds in a record's headers and returns flags.
     #[inline(always)]
-    fn columns(
+    fn hashed_columns<R: ReadHeaders>(
         &self,
         payload: &[u8],
         records: &mut Records,
+        reader: R,
+        note: impl FnMut(&R::Found, &mut Vec<i64>) -> u8,
+    ) -> Result<(), Reason> {
+        match self.hasher {
+            Some(hasher) => self.columns(payload, records, reader, note, |key, hashes| {
+                let hash = key.map_or((0, 0), |key| hasher.hash(key).as_u64());
+                hashes.extend_from_slice(&[hash.0, hash.1]);
+            }),
+            None => self.columns(payload, records, reader, note, |_, _| ()),
+        }
+    }
+
+    #[inline(always)]
+    fn columns<R: ReadHeaders>(
+        &self,
+        payload: &[u8],
+        records: &mut Records,
+        reader: R,
+        mut note: impl FnMut(&R::Found, &mut Vec<i64>) -> u8,
         mut hash: impl FnMut(Option<&[u8]>, &mut Vec<u64>),
     ) -> Result<(), Reason> {
         let header = self.header;
-        records.reserve(header.records().min(payload.len() / SMALLEST_RECORD), self.hasher.is_some());
-        for_each_record(header, payload, |_, record| {
+        records.reserve(header.records().min(payload.len() / SMALLEST_RECORD), self.options);
+        for_each_record_with(header, payload, reader, |_, record| {
             records.offset.push(header.base_offset.wrapping_add(i64::from(record.offset_delta)));
             records.timestamp.push(header.timestamp(record.timestamp_delta));
             let has_key = if record.key.is_some() { FLAG_HAS_KEY } else { 0 };
             let has_value = if record.has_value { FLAG_HAS_VALUE } else { 0 };
-            records.flags.push(has_key | has_value);
+            let tombstone = (record.attributes & TOMBSTONE_ATTRIBUTE) / (TOMBSTONE_ATTRIBUTE / FLAG_TOMBSTONE);
+            let noted = note(&record.headers, &mut records.version);
+            records.flags.push(has_key | has_value | tombstone | noted);
             hash(record.key, &mut records.key_hash);
             Ok(())
         })

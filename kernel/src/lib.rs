@@ -13,6 +13,7 @@ pub mod header;
 pub mod legacy;
 pub mod offset_map;
 pub mod record;
+pub mod record_headers;
 pub mod rewrite;
 mod rewrite_legacy;
 pub mod segment_index;

@@ -7,6 +7,8 @@
 //!
 //! Nothing is ever removed, hence a line that was once full stays full, and a search that goes on ends at the first line with room.
 
+mod versioned;
+
 use std::hint::select_unpredictable;
 
 use bytemuck::{cast_slice, cast_slice_mut};
@@ -15,9 +17,12 @@ use memmap2::MmapMut;
 use crate::bits::words_for;
 use crate::error::{Error, invalid};
 
+use versioned::LINE_AND_VERSIONS_BYTES;
+pub use versioned::Versions;
+
 const LINE_BYTES: usize = 64;
 const SLOTS: usize = 4;
-/// Below this a key would be known by fewer than 96 bits.
+/// Below this a key would be known by fewer than 96 bits. With versions it is half as much again.
 pub const SMALLEST_BYTES: usize = 48 << 10;
 
 const ORDINAL_BITS: u32 = 39;
@@ -27,7 +32,7 @@ const TAG_SHIFT: u32 = ORDINAL_BITS + 1;
 const HOME_BITS: u32 = 40;
 const HOME_MASK: u64 = (1 << HOME_BITS) - 1;
 
-/// Largest ordinal that a map can hold.
+/// Largest ordinal that a map can hold; one with versions holds one fewer.
 pub const MAX_ORDINAL: u64 = ORDINAL_MASK - 1;
 
 /// Keys whose lines are touched before the first of them is looked at.
@@ -40,6 +45,7 @@ pub struct OffsetMap {
     lines: usize,
     len: usize,
     capacity: usize,
+    versioned: bool,
 }
 
 /// Which keys a call is about.
@@ -105,21 +111,32 @@ fn look(line: &Line, probe: &Probe) -> (usize, bool, usize) {
 impl OffsetMap {
     /// `memory_bytes` is rounded down to whole lines; `load` is the share of the slots that may be taken.
     pub fn new(memory_bytes: i64, load: f64, huge_pages: bool) -> Result<Self, Error> {
-        let lines = usize::try_from(memory_bytes).unwrap_or(0) / LINE_BYTES;
+        Self::allocate(memory_bytes, load, huge_pages, false)
+    }
+
+    /// The same with a version for every key; the memory is for both.
+    pub fn with_versions(memory_bytes: i64, load: f64, huge_pages: bool) -> Result<Self, Error> {
+        Self::allocate(memory_bytes, load, huge_pages, true)
+    }
+
+    fn allocate(memory_bytes: i64, load: f64, huge_pages: bool, versioned: bool) -> Result<Self, Error> {
+        let line_bytes = if versioned { LINE_AND_VERSIONS_BYTES } else { LINE_BYTES };
+        let lines = usize::try_from(memory_bytes).unwrap_or(0) / line_bytes;
         if lines * LINE_BYTES < SMALLEST_BYTES {
-            return invalid(format!("a map needs at least {SMALLEST_BYTES} bytes, not {memory_bytes}"));
+            let smallest = SMALLEST_BYTES / LINE_BYTES * line_bytes;
+            return invalid(format!("a map needs at least {smallest} bytes, not {memory_bytes}"));
         }
         if !(load > 0.0 && load <= 1.0) {
             return invalid(format!("load {load} is not in (0, 1]"));
         }
-        let memory = MmapMut::map_anon(lines * LINE_BYTES).map_err(Error::Memory)?;
+        let memory = MmapMut::map_anon(lines * line_bytes).map_err(Error::Memory)?;
         if huge_pages {
             // Advice only: a kernel without huge pages refuses it, and the map works all the same.
             let _ = memory.advise(memmap2::Advice::HugePage);
         }
         let slots = lines * SLOTS;
         let capacity = ((slots as f64 * load) as usize).clamp(1, slots);
-        Ok(Self { memory, lines, len: 0, capacity })
+        Ok(Self { memory, lines, len: 0, capacity, versioned })
     }
 
     /// Keys held.
@@ -136,7 +153,16 @@ impl OffsetMap {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.lines * LINE_BYTES
+        self.memory.len()
+    }
+
+    /// Does it hold a version for every key?
+    pub fn versioned(&self) -> bool {
+        self.versioned
+    }
+
+    fn max_ordinal(&self) -> u64 {
+        MAX_ORDINAL - u64::from(self.versioned)
     }
 
     /// 88 tag bits, and the place: a false match needs one of about three lines.
@@ -220,7 +246,10 @@ impl OffsetMap {
         shard: Shard,
     ) -> Result<usize, Error> {
         let hashes = pairs(key_hash, mask)?;
-        let first = ordinals(first_ordinal, mask.len())?;
+        if self.versioned {
+            return invalid("a map with versions needs the rows' versions");
+        }
+        let first = ordinals(first_ordinal, mask.len(), MAX_ORDINAL)?;
         let lines: &mut [Line] = cast_slice_mut(&mut self.memory);
         let mut probes = [Probe::default(); LOOK_AHEAD];
         let mut rows = [0usize; LOOK_AHEAD];
@@ -258,7 +287,7 @@ impl OffsetMap {
     /// Which rows of `mask` and `shard` have a key that the map holds.
     pub fn contains(&self, key_hash: &[u64], mask: &[bool], shard: Shard) -> Result<Vec<bool>, Error> {
         let hashes = pairs(key_hash, mask)?;
-        let lines: &[Line] = cast_slice(&self.memory);
+        let (lines, _) = versioned::split(&self.memory, self.lines);
         let mut result = vec![false; mask.len()];
         let mut probes = [Probe::default(); LOOK_AHEAD];
         let mut rows = [0usize; LOOK_AHEAD];
@@ -282,19 +311,30 @@ impl OffsetMap {
         if first % 64 != 0 {
             return invalid(format!("first_ordinal {first} is no multiple of 64"));
         }
-        if first.checked_add(count as u64).is_none_or(|end| end > MAX_ORDINAL + 1) {
-            return invalid(format!("ordinals {first} + {count} pass {MAX_ORDINAL}"));
+        if first.checked_add(count as u64).is_none_or(|end| end > self.max_ordinal() + 1) {
+            return invalid(format!("ordinals {first} + {count} pass {}", self.max_ordinal()));
         }
         let mut bits = vec![0u64; words_for(count)];
-        let lines: &[Line] = cast_slice(&self.memory);
-        for word in lines.iter().flat_map(|line| &line[SLOTS..]) {
-            // An empty entry is -1 here, and every ordinal outside wraps to something not below `count`.
-            let bit = (word & ORDINAL_MASK).wrapping_sub(1).wrapping_sub(first);
-            if bit < count as u64 {
-                bits[bit as usize / 64] |= 1 << (bit % 64);
-            }
+        let (lines, words) = versioned::split(&self.memory, self.lines);
+        if self.versioned {
+            mark(&mut bits, first, count, versioned::stored_ordinals(lines, words));
+        } else {
+            let stored = lines.iter().flat_map(|line| &line[SLOTS..]).map(|word| word & ORDINAL_MASK);
+            mark(&mut bits, first, count, stored);
         }
         Ok(bits)
+    }
+}
+
+/// Sets the bits of the ordinals `first .. first + count` among those `stored`, which are ordinal + 1.
+#[inline(always)]
+fn mark(bits: &mut [u64], first: u64, count: usize, stored: impl Iterator<Item = u64>) {
+    for stored in stored {
+        // An empty entry is -1 here, and every ordinal outside wraps to something not below `count`.
+        let bit = stored.wrapping_sub(1).wrapping_sub(first);
+        if bit < count as u64 {
+            bits[bit as usize / 64] |= 1 << (bit % 64);
+        }
     }
 }
 
@@ -330,9 +370,9 @@ fn pairs<'a>(key_hash: &'a [u64], mask: &[bool]) -> Result<&'a [[u64; 2]], Error
     }
 }
 
-fn ordinals(first_ordinal: i64, count: usize) -> Result<u64, Error> {
+fn ordinals(first_ordinal: i64, count: usize, max: u64) -> Result<u64, Error> {
     match u64::try_from(first_ordinal) {
-        Ok(first) if first.checked_add(count as u64).is_some_and(|end| end <= MAX_ORDINAL + 1) => Ok(first),
-        _ => invalid(format!("ordinals {first_ordinal} + {count} are not in 0..={MAX_ORDINAL}")),
+        Ok(first) if first.checked_add(count as u64).is_some_and(|end| end <= max + 1) => Ok(first),
+        _ => invalid(format!("ordinals {first_ordinal} + {count} are not in 0..={max}")),
     }
 }

@@ -1,12 +1,13 @@
 //! One record of a v2 batch (F-2.3), borrowed from the unpacked payload.
 
+use crate::record_headers::{ReadHeaders, Unread};
 use crate::varint::{read_varint, read_varlong};
 
 /// Bytes of the smallest record: seven fields of one byte.
 pub const SMALLEST_RECORD: usize = 7;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Record<'a> {
+pub struct Record<'a, H = ()> {
     pub attributes: u8,
     pub timestamp_delta: i64,
     pub offset_delta: i32,
@@ -14,6 +15,8 @@ pub struct Record<'a> {
     pub has_value: bool,
     /// Everything from the offset delta to the end, as stored.
     pub tail: &'a [u8],
+    /// What was asked of the headers.
+    pub headers: H,
 }
 
 /// Takes one record from the front of `payload`.
@@ -21,15 +24,24 @@ pub struct Record<'a> {
 /// The error says what is wrong; the caller knows which record it was.
 #[inline(always)]
 pub fn take_record<'a>(payload: &mut &'a [u8]) -> Result<Record<'a>, &'static str> {
+    take_record_with(payload, Unread)
+}
+
+/// The same, with what `reader` finds in the headers.
+#[inline(always)]
+pub fn take_record_with<'a, R: ReadHeaders>(
+    payload: &mut &'a [u8],
+    reader: R,
+) -> Result<Record<'a, R::Found>, &'static str> {
     let length = read_varint(payload).ok_or("record length is cut")?;
     let length = usize::try_from(length).map_err(|_| "negative record length")?;
     let (body, rest) = payload.split_at_checked(length).ok_or("record is longer than the rest of the batch")?;
     *payload = rest;
-    read_body(body)
+    read_body(body, reader)
 }
 
 #[inline(always)]
-fn read_body(body: &[u8]) -> Result<Record<'_>, &'static str> {
+fn read_body<R: ReadHeaders>(body: &[u8], reader: R) -> Result<Record<'_, R::Found>, &'static str> {
     const CUT: &str = "record ends inside a field";
     let (&attributes, mut input) = body.split_first().ok_or(CUT)?;
     let timestamp_delta = read_varlong(&mut input).ok_or(CUT)?;
@@ -38,18 +50,16 @@ fn read_body(body: &[u8]) -> Result<Record<'_>, &'static str> {
     let key = take_field(&mut input)?;
     let has_value = take_field(&mut input)?.is_some();
     let headers = read_varint(&mut input).ok_or(CUT)?;
-    if headers != 0 {
-        check_headers(headers, &mut input)?;
-    }
+    let headers = if headers != 0 { reader.read(headers, &mut input)? } else { R::Found::default() };
     if !input.is_empty() {
         return Err("record does not use all of its length");
     }
-    Ok(Record { attributes, timestamp_delta, offset_delta, key, has_value, tail })
+    Ok(Record { attributes, timestamp_delta, offset_delta, key, has_value, tail, headers })
 }
 
 /// A length and that many bytes; `None` for length -1.
 #[inline(always)]
-fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
+pub(crate) fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
     let length = read_varint(input).ok_or("record ends inside a field")?;
     match usize::try_from(length) {
         Ok(length) => {
@@ -60,17 +70,4 @@ fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str
         Err(_) if length == -1 => Ok(None),
         Err(_) => Err("field length below -1"),
     }
-}
-
-#[inline(never)]
-fn check_headers(count: i32, input: &mut &[u8]) -> Result<(), &'static str> {
-    let count = usize::try_from(count).map_err(|_| "negative header count")?;
-    if count > input.len() {
-        return Err("more headers than the record has bytes for");
-    }
-    for _ in 0..count {
-        take_field(input)?.ok_or("header key is null")?;
-        take_field(input)?;
-    }
-    Ok(())
 }

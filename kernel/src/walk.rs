@@ -3,7 +3,8 @@
 use crate::codec::{self, Codecs, Scratch};
 use crate::error::{Error, Reason, invalid};
 use crate::header::{self, Front, Header};
-use crate::record::{Record, SMALLEST_RECORD, take_record};
+use crate::record::{Record, SMALLEST_RECORD, take_record_with};
+use crate::record_headers::{ReadHeaders, Unread};
 
 /// A chunk of a log and how far it has been read.
 pub struct Walk<'a> {
@@ -86,8 +87,19 @@ pub fn unpack<'a>(
 #[inline(always)]
 pub fn for_each_record<'a>(
     header: &Header,
+    payload: &'a [u8],
+    visit: impl FnMut(usize, &Record<'a>) -> Result<(), Reason>,
+) -> Result<(), Reason> {
+    for_each_record_with(header, payload, Unread, visit)
+}
+
+/// The same, with what `reader` finds in the headers of each record.
+#[inline(always)]
+pub fn for_each_record_with<'a, R: ReadHeaders>(
+    header: &Header,
     mut payload: &'a [u8],
-    mut visit: impl FnMut(usize, &Record<'a>) -> Result<(), Reason>,
+    reader: R,
+    mut visit: impl FnMut(usize, &Record<'a, R::Found>) -> Result<(), Reason>,
 ) -> Result<(), Reason> {
     let count = header.records();
     if count > payload.len() / SMALLEST_RECORD {
@@ -95,7 +107,7 @@ pub fn for_each_record<'a>(
     }
     let mut previous = -1;
     for index in 0..count {
-        let record = take_record(&mut payload).map_err(|text| Reason::record(text, index))?;
+        let record = take_record_with(&mut payload, reader).map_err(|text| Reason::record(text, index))?;
         if record.offset_delta <= previous {
             return Err(Reason::record("offsets do not rise", index));
         }

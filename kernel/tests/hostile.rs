@@ -3,9 +3,12 @@
 use cleanerd_kernel::Error;
 use cleanerd_kernel::batch_table::scan_headers;
 use cleanerd_kernel::codec::{self, Codecs};
-use cleanerd_kernel::decode::{Chunk, Options, decode_chunk};
+use cleanerd_kernel::decode::{
+    Chunk, FLAG_HAS_KEY, FLAG_HAS_VALUE, FLAG_HAS_VERSION, FLAG_TOMBSTONE, Options, decode_chunk,
+};
 use cleanerd_kernel::header::{HEADER_BYTES, Header, seal};
 use cleanerd_kernel::legacy::{Message, write_message, write_wrapper};
+use cleanerd_kernel::record_headers::{HeaderNames, VersionEncoding};
 use cleanerd_kernel::rewrite::{
     ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, Request, Written, rewrite_chunk,
 };
@@ -34,9 +37,11 @@ fn encode(log: &mut Vec<u8>, base_offset: i64, codec: u8, records: &[TestRecord]
         write_varint(&mut body, delta);
         write_field(&mut body, key.as_ref());
         write_field(&mut body, value.as_ref());
-        write_varint(&mut body, 1);
+        write_varint(&mut body, 2);
         write_field(&mut body, Some(&b"header".to_vec()));
         write_field(&mut body, None);
+        write_field(&mut body, Some(&b"version".to_vec()));
+        write_field(&mut body, Some(&timestamp_delta.to_be_bytes().to_vec()));
         write_varint(&mut payload, body.len() as i32);
         payload.extend_from_slice(&body);
     }
@@ -100,7 +105,11 @@ fn a_log() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn decode(data: &[u8], verify_crc: bool) -> Result<Chunk, Error> {
-    decode_chunk(data, 50, &Options { hash_key: Some([1; 16]), verify_crc, max_unpacked: 1 << 20 })
+    decode_chunk(
+        data,
+        50,
+        &Options { hash_key: Some([1; 16]), verify_crc, max_unpacked: 1 << 20, ..Options::default() },
+    )
 }
 
 fn rewrite(
@@ -123,8 +132,30 @@ fn rewrite(
     })
 }
 
+/// Who asks for headers gets the same records, or the same refusal.
+fn check_headers_change_nothing(data: &[u8], verify_crc: bool) -> Result<(), TestCaseError> {
+    for encoding in [VersionEncoding::Long, VersionEncoding::Varlong] {
+        let names = HeaderNames { version: Some(b"version".to_vec()), encoding, tombstone: Some(b"header".to_vec()) };
+        let options = Options { hash_key: Some([1; 16]), headers: Some(names), verify_crc, max_unpacked: 1 << 20 };
+        let plain = decode(data, verify_crc);
+        match decode_chunk(data, 50, &options) {
+            Ok(mut chunk) => {
+                prop_assert_eq!(chunk.records.version.len(), chunk.records.len());
+                chunk.records.version.clear();
+                for flags in &mut chunk.records.flags {
+                    *flags &= FLAG_HAS_KEY | FLAG_HAS_VALUE | FLAG_TOMBSTONE;
+                }
+                prop_assert_eq!(plain.ok(), Some(chunk));
+            }
+            Err(error) => prop_assert_eq!(plain.unwrap_err().to_string(), error.to_string()),
+        }
+    }
+    Ok(())
+}
+
 /// Anything but a bug of ours; and what is refused lies in the data.
 fn check_decodes_or_is_refused(data: &[u8], verify_crc: bool) -> Result<(), TestCaseError> {
+    check_headers_change_nothing(data, verify_crc)?;
     match decode(data, verify_crc) {
         Ok(chunk) => {
             prop_assert!(chunk.batches.consumed <= data.len());
@@ -217,6 +248,19 @@ proptest! {
         prop_assert_eq!(&result.records.key_hash, &hashes);
         prop_assert_eq!(&result.batches.size, &written.size);
         prop_assert_eq!(written.size.len(), actions.iter().filter(|&&action| action != ACTION_DROP).count());
+    }
+}
+
+/// R280-5, for every codec: `encode` writes the timestamp delta into the header.
+#[test]
+fn versions_come_from_their_header() {
+    for codec in 0..=4 {
+        let mut log = Vec::new();
+        encode(&mut log, 0, codec, &[(7, 1, None, None), (-7, 1, None, None)]);
+        let names = HeaderNames { version: Some(b"version".to_vec()), ..HeaderNames::default() };
+        let chunk = decode_chunk(&log, 0, &Options { headers: Some(names), ..Options::default() }).unwrap();
+        assert_eq!(chunk.records.version, [7, -7]);
+        assert_eq!(chunk.records.flags, [FLAG_HAS_VERSION; 2]);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use cleanerd_kernel::Error;
-use cleanerd_kernel::offset_map::{MAX_ORDINAL, OffsetMap, SMALLEST_BYTES, Shard};
+use cleanerd_kernel::offset_map::{MAX_ORDINAL, OffsetMap, SMALLEST_BYTES, Shard, Versions};
 use proptest::prelude::*;
 
 const SLOTS: usize = SMALLEST_BYTES / 16;
@@ -14,6 +14,13 @@ fn crowded(key: u16, homes: u16) -> [u64; 2] {
     mixed ^= mixed >> 29;
     let home = u64::from(key % homes) * ((1 << 40) / u64::from(homes));
     [mixed << 32, u64::from(key) << 40 | home]
+}
+
+/// 768 lines, each with the words of its slots.
+const SMALLEST_VERSIONED: i64 = SMALLEST_BYTES as i64 / 2 * 3;
+
+fn a_version() -> impl Strategy<Value = Option<i64>> {
+    prop::option::of(prop_oneof![Just(i64::MIN), Just(i64::MAX), Just(0i64), -2i64..3, any::<i64>()])
 }
 
 struct Model {
@@ -65,6 +72,57 @@ proptest! {
         prop_assert_eq!(map.winners(0, 6016).unwrap(), bits);
     }
 
+    /// R280-4 to R280-6: the largest (has version, version, ordinal), whatever the order; `update_existing` adds nothing.
+    #[test]
+    fn with_versions_like_a_hash_map(
+        calls in prop::collection::vec(
+            (prop::collection::vec((0u16..300, any::<bool>(), a_version()), 0..300), 0i64..5000, any::<bool>()), 1..6,
+        ),
+        homes in 1u16..6,
+        capacity in prop_oneof![1usize..20, 100usize..300],
+    ) {
+        let load = (capacity as f64 + 0.5) / SLOTS as f64;
+        let mut map = OffsetMap::with_versions(SMALLEST_VERSIONED, load, false).unwrap();
+        prop_assert_eq!(map.capacity(), capacity);
+        let mut model: HashMap<[u64; 2], (Option<i64>, i64)> = HashMap::new();
+        for (rows, first, add) in &calls {
+            let hashes: Vec<[u64; 2]> = rows.iter().map(|row| crowded(row.0, homes)).collect();
+            let mask: Vec<bool> = rows.iter().map(|row| row.1).collect();
+            let version: Vec<i64> = rows.iter().map(|row| row.2.unwrap_or(i64::MAX)).collect();
+            let has: Vec<bool> = rows.iter().map(|row| row.2.is_some()).collect();
+            let versions = Versions { version: &version, has: &has };
+            let (mut taken, mut held) = (mask.len(), vec![false; mask.len()]);
+            for row in (0..mask.len()).filter(|&row| mask[row]) {
+                held[row] = model.contains_key(&hashes[row]);
+                if !held[row] && (!add || model.len() == capacity) {
+                    taken = if *add { row } else { taken };
+                    if *add { break } else { continue }
+                }
+                let rank = (rows[row].2, first + row as i64); // None is below Some
+                let entry = model.entry(hashes[row]).or_insert(rank);
+                *entry = rank.max(*entry);
+            }
+            if *add {
+                let result = map.put_max_version(hashes.as_flattened(), *first, &mask, versions, Shard::ALL);
+                prop_assert_eq!(result.unwrap(), taken);
+            } else {
+                let result = map.update_existing(hashes.as_flattened(), *first, &mask, versions, Shard::ALL);
+                prop_assert_eq!(result.unwrap(), held);
+            }
+            prop_assert_eq!(map.len(), model.len());
+        }
+        let mut bits = vec![0u64; 5312 / 64];
+        for &(_, ordinal) in model.values() {
+            bits[ordinal as usize / 64] |= 1 << (ordinal % 64);
+        }
+        prop_assert_eq!(map.winners(0, 5312).unwrap(), bits);
+        let all: Vec<[u64; 2]> = (0..400).map(|key| crowded(key, homes)).collect();
+        let found = map.contains(all.as_flattened(), &vec![true; all.len()], Shard::ALL).unwrap();
+        prop_assert_eq!(found, all.iter().map(|hash| model.contains_key(hash)).collect::<Vec<_>>());
+        map.clear();
+        prop_assert!(map.winners(0, 5312).unwrap().iter().all(|&word| word == 0));
+    }
+
     #[test]
     fn shards_divide_the_keys(keys in prop::collection::vec(any::<[u64; 2]>(), 1..200), shards in 1i64..9) {
         let mask = vec![true; keys.len()];
@@ -107,8 +165,41 @@ fn the_largest_ordinal() {
     assert_eq!(bits, [1 << 62]);
 }
 
+/// One ordinal fewer than without versions, whether it is stored in the line or in the word.
+#[test]
+fn the_largest_ordinal_with_versions() {
+    for has in [true, false] {
+        let mut map = OffsetMap::with_versions(SMALLEST_VERSIONED, 0.85, true).unwrap();
+        let versions = Versions { version: &[i64::MIN], has: &[has] };
+        let mut put = |ordinal| map.put_max_version(&[1, 2], ordinal, &[true], versions, Shard::ALL);
+        assert!(matches!(put(MAX_ORDINAL as i64), Err(Error::Invalid(_))));
+        assert_eq!(put(MAX_ORDINAL as i64 - 1).unwrap(), 1);
+        assert_eq!(map.winners(MAX_ORDINAL as i64 / 64 * 64, 62).unwrap(), [1 << 61]);
+        assert!(map.winners(MAX_ORDINAL as i64 / 64 * 64, 63).is_err());
+    }
+}
+
+#[test]
+fn versions_belong_to_maps_that_have_them() {
+    let versions = Versions { version: &[1], has: &[true] };
+    let mut plain = OffsetMap::new(SMALLEST_BYTES as i64, 0.85, false).unwrap();
+    assert!(plain.put_max_version(&[1, 2], 0, &[true], versions, Shard::ALL).is_err());
+    assert!(plain.update_existing(&[1, 2], 0, &[true], versions, Shard::ALL).is_err());
+    let mut map = OffsetMap::with_versions(SMALLEST_VERSIONED, 0.85, false).unwrap();
+    assert!(map.put_max(&[1, 2], 0, &[true], Shard::ALL).is_err());
+    for (version, has) in [(&[1i64][..], &[true, true][..]), (&[], &[true])] {
+        assert!(map.put_max_version(&[1, 2], 0, &[true], Versions { version, has }, Shard::ALL).is_err());
+    }
+    assert!(plain.is_empty() && map.is_empty());
+}
+
 #[test]
 fn identity() {
+    let map = OffsetMap::with_versions(SMALLEST_VERSIONED, 0.85, false).unwrap();
+    assert!(map.identity_bits() >= 96.0);
+    assert_eq!(map.memory_bytes() as i64, SMALLEST_VERSIONED);
+    assert!(map.memory_bytes() as f64 / map.capacity() as f64 <= 30.0);
+    assert!(OffsetMap::with_versions(SMALLEST_VERSIONED - 1, 0.85, false).is_err());
     let map = OffsetMap::new(SMALLEST_BYTES as i64, 0.85, false).unwrap();
     assert!(map.identity_bits() >= 96.0);
     assert!(OffsetMap::new(SMALLEST_BYTES as i64 - 1, 0.85, false).is_err());

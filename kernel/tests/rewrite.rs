@@ -1,17 +1,20 @@
 //! The header of a rebuilt batch: what stays, what is computed anew.
 
 use cleanerd_kernel::codec;
+use cleanerd_kernel::decode::{FLAG_HAS_KEY, FLAG_TOMBSTONE, Options, decode_chunk};
 use cleanerd_kernel::header::{HAS_DELETE_HORIZON, HEADER_BYTES, Header, seal};
 use cleanerd_kernel::rewrite::{ACTION_REBUILD, ACTION_SET_HORIZON, Request, rewrite_chunk};
 use cleanerd_kernel::varint::{write_varint, write_varlong};
 
 const HORIZON: i64 = 99_000;
+/// Bit 5 is that of KIP-87.
+const RECORD_ATTRIBUTES: u8 = 0b1010_0101;
 
 /// A batch at offset 500 with a record for each timestamp, keys only; its base timestamp and attributes as given.
 fn batch(timestamps: &[i64], base_timestamp: i64, attributes: i16) -> Vec<u8> {
     let mut log = vec![0; HEADER_BYTES];
     for (delta, timestamp) in timestamps.iter().enumerate() {
-        let mut body = vec![0];
+        let mut body = vec![RECORD_ATTRIBUTES];
         write_varlong(&mut body, timestamp - base_timestamp);
         write_varint(&mut body, delta as i32);
         write_varint(&mut body, 1);
@@ -63,6 +66,17 @@ fn rebuilt(data: &[u8], keep: u64, action: u8) -> Vec<u8> {
     rewrite_chunk(&request).unwrap().data
 }
 
+/// U-14, R87-5: the attributes byte of a record, whatever moves around it.
+#[test]
+fn record_attributes_stay() {
+    for action in [ACTION_REBUILD, ACTION_REBUILD | ACTION_SET_HORIZON] {
+        let data = rebuilt(&batch(&[10, 20, 30], 10, 0), 0b110, action);
+        assert_eq!(data[HEADER_BYTES + 1], RECORD_ATTRIBUTES);
+        let flags = decode_chunk(&data, 0, &Options::default()).unwrap().records.flags;
+        assert_eq!(flags, [FLAG_HAS_KEY | FLAG_TOMBSTONE; 2]);
+    }
+}
+
 /// C-52: base offset and last offset stay although the first and the last record go, and so do the offset deltas.
 #[test]
 fn the_base_offset_does_not_move() {
@@ -70,7 +84,7 @@ fn the_base_offset_does_not_move() {
     assert_eq!(long(&data, 0), 500);
     assert_eq!(data[23..27], 3i32.to_be_bytes());
     // Length, attributes, timestamp delta 0, offset delta 2.
-    assert_eq!(data[HEADER_BYTES + 1..HEADER_BYTES + 4], [0, 0, 4]);
+    assert_eq!(data[HEADER_BYTES + 1..HEADER_BYTES + 4], [RECORD_ATTRIBUTES, 0, 4]);
 }
 
 /// C-49: the horizon that a batch has is never moved; one without gets that of this cleaning.

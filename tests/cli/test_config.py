@@ -93,6 +93,41 @@ def test_check_finds_paths_that_are_not_there(tmp_path: Path, capsys: pytest.Cap
     assert run(["config", "check", "--set", f"cleanerd.broker.properties={missing}"]) == 0
 
 
+def checked(capsys: pytest.CaptureFixture[str], *assignments: str) -> tuple[int, list[str], list[str]]:
+    """Exit code, problems and warnings of ``config check``."""
+    capsys.readouterr()
+    code = run(["config", "check", "--json", *(word for text in assignments for word in ("--set", text))])
+    document = json.loads(capsys.readouterr().out)
+    return code, [problem["message"] for problem in document["problems"]], document["warnings"]
+
+
+def test_check_warns_of_strategies(capsys: pytest.CaptureFixture[str]) -> None:
+    """R280-7, R280-13, U-25: what may surprise is said and is no mistake."""
+    assert checked(capsys, "topics.orders.compaction.strategy=offset") == (0, [], [])
+    code, problems, (late,) = checked(capsys, "topics.orders.compaction.strategy=timestamp")
+    assert (code, problems) == (0, [])
+    assert "delete.retention.ms of orders is 86400000 (Kafka default), smaller than segment.ms 604800000" in late
+    strategy = "topics.orders.compaction.strategy=timestamp"
+    assert checked(capsys, strategy, "topics.orders.delete.retention.ms=8d") == (0, [], [])
+    lag = checked(capsys, strategy, "topics.orders.delete.retention.ms=8d", "topics.orders.max.compaction.lag.ms=9d")
+    assert "max.compaction.lag.ms 777600000 (--set)" in lag[2][0]
+    _, _, (blank,) = checked(capsys, "topics.app-*.compaction.strategy=header")
+    assert "topics.app-*.compaction.strategy.header=NAME" in blank
+    _, _, (blank,) = checked(capsys, "log.cleaner.compaction.strategy=header")
+    assert "log.cleaner.compaction.strategy.header is blank" in blank
+    assert run(["config", "check", "--set", strategy]) == 0
+    assert "warning: delete.retention.ms" in capsys.readouterr().err
+
+
+def test_check_finds_what_does_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+    """R87-4: a tombstone header that is not named; also lags of one topic that cross."""
+    code, (problem,), _ = checked(capsys, "topics.orders.tombstone.mode=header")
+    assert (code, "tombstone.header is blank" in problem) == (3, True)
+    assert checked(capsys, "topics.orders.tombstone.mode=header", "topics.orders.tombstone.header=d")[0] == 0
+    lags = ("topics.orders.min.compaction.lag.ms=2d", "topics.orders.max.compaction.lag.ms=1d")
+    assert checked(capsys, *lags)[0] == 3
+
+
 def test_generate_prints_the_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["config", "generate"]) == 0
     assert capsys.readouterr().out == generate()

@@ -57,6 +57,12 @@ def test_will_be_cleaned(root: Path, shell: Shell) -> None:
         "overdue_at_ms": None,
         "quarantine": None,
         "notes": [],
+        "warnings": [],
+        "delegation": "not needed",
+        "fingerprint": "strategy=offset;tombstone.mode=null",
+        "cleaned_by_fingerprint": None,
+        "lowest_magic": 2,
+        "highest_magic": 2,
     }
     assert settings["cleanup.policy"] == {"value": "compact", "origin": "--set"}
     assert tree(root, without=()) == before, "not even a lock file"

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cleanerd import _kernel
-from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_legacy, encode_wrapper
+from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_legacy, encode_wrapper, varint
 from tests.support.reference_batches import CorruptError
 
 if TYPE_CHECKING:
@@ -25,7 +25,15 @@ _VALUES = st.one_of(st.none(), st.binary(max_size=90), st.integers(1, 400).map(l
 _TIMESTAMPS = st.one_of(
     st.just(-1), st.integers(0, 200).map(BASE_TIMESTAMP_MS.__add__), st.integers(0, 2**62), st.just(2**63 - 1)
 )
-_HEADERS = st.lists(st.tuples(st.binary(max_size=5), st.one_of(st.none(), st.binary(max_size=9))), max_size=3)
+_HEADER_NAMES = st.one_of(st.sampled_from([b"", b"v", b"v", b"vv", b"t"]), st.binary(max_size=5))
+_HEADER_VALUES = st.one_of(
+    st.none(),
+    st.sampled_from([b"", b"0", b"false", b"1"]),
+    st.binary(max_size=11),
+    st.integers(-(2**63), 2**63 - 1).map(lambda number: number.to_bytes(8, "big", signed=True)),
+    st.integers(-(2**63), 2**63 - 1).map(varint),
+)
+_HEADERS = st.lists(st.tuples(_HEADER_NAMES, _HEADER_VALUES), max_size=4)
 
 
 def array(data: bytes) -> NDArray[np.uint8]:
@@ -61,12 +69,15 @@ def records(draw: st.DrawFn, *, most: int = 6) -> list[Record]:
 
 @st.composite
 def control_records(draw: st.DrawFn) -> list[Record]:
-    """A control batch's one record (F-2.7), now and then with another behind it; none in an emptied batch."""
+    """A control batch's one record (F-2.7), now and then with another behind it; none in an emptied batch.
+
+    Every one of them has a control key: a rewrite may leave the second one alone in its batch.
+    """
     result = draw(records(most=2))
-    if result:
+    for index, record in enumerate(result):
         kind = draw(st.sampled_from([0, 1, 1, 2, 300]))
         key = struct.pack(">hh", draw(st.sampled_from([0, 0, 7])), kind) + draw(st.sampled_from([b"", b"more"]))
-        result[0] = replace(result[0], key=key)
+        result[index] = replace(record, key=key)
     return result
 
 
@@ -130,6 +141,13 @@ def log(draw: st.DrawFn, *, most: int = 4) -> bytes:
             pieces.append(draw(batch(base)))
         base += 10_000_000_000
     return b"".join(pieces)
+
+
+def header_options() -> st.SearchStrategy[dict[str, Any]]:
+    """Options of ``decode_chunk`` about headers, by names that :func:`records` uses."""
+    names = st.sampled_from([None, b"v", b"v", b"t", b"", b"vv"])
+    encodings = st.sampled_from(["long", "varlong"])
+    return st.fixed_dictionaries({"version_header": names, "version_encoding": encodings, "tombstone_header": names})
 
 
 def outcome(call: Callable[[], Any]) -> tuple[Any, Any]:

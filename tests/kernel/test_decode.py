@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cleanerd import _kernel
-from tests.kernel.strategies import HASH_KEY, array, log, outcome
+from tests.kernel.strategies import HASH_KEY, array, header_options, log, outcome
 from tests.support import reference_kernel as twin
 from tests.support.logs import (
     Record,
@@ -51,7 +51,7 @@ def assert_same_batches(batches: Batches, expected: twin.Batches) -> None:
 def assert_same_chunk(chunk: Chunk, expected: twin.Chunk) -> None:
     assert_same_batches(chunk.batches, expected.batches)
     assert (chunk.consumed, chunk.needed) == (chunk.batches.consumed, chunk.batches.needed)
-    for name in ("offset", "timestamp", "key_hash", "flags"):
+    for name in ("offset", "timestamp", "key_hash", "flags", "version"):
         assert getattr(chunk.records, name).tolist() == getattr(expected, name), name
     assert len(chunk.records) == len(expected.flags)
 
@@ -65,10 +65,11 @@ def _check(data: bytes, **options: Any) -> None:
 
 
 @settings(deadline=None)
-@given(log(), st.sampled_from([None, HASH_KEY]))
-def test_like_the_twin(data: bytes, hash_key: bytes | None) -> None:
-    """F-1, F-2: every column of every batch and record."""
+@given(log(), st.sampled_from([None, HASH_KEY]), header_options())
+def test_like_the_twin(data: bytes, hash_key: bytes | None, headers: dict[str, Any]) -> None:
+    """F-1, F-2, R280-5, R280-6, R87-2, R87-4: every column of every batch and record, whatever is asked of headers."""
     _check(data, hash_key=hash_key)
+    _check(data, hash_key=hash_key, **headers)
 
 
 @settings(deadline=None)
@@ -101,14 +102,15 @@ def test_one_damaged_byte(data: bytes, draw: st.DataObject) -> None:
 
 
 @settings(deadline=None)
-@given(log(most=1), st.data())
-def test_damaged_records_behind_a_good_crc(data: bytes, draw: st.DataObject) -> None:
-    """F-2.3: the record parser itself, with nothing in front of it to notice."""
+@given(log(most=1), header_options(), st.data())
+def test_damaged_records_behind_a_good_crc(data: bytes, headers: dict[str, Any], draw: st.DataObject) -> None:
+    """F-2.3: the record parser itself, with nothing in front of it to notice; the same whoever asks for headers."""
     if len(data) > 61 and data[16] == 2:
         damaged = bytearray(data)
         for _ in range(draw.draw(st.integers(1, 3))):
             damaged[draw.draw(st.integers(57, len(data) - 1))] = draw.draw(st.integers(0, 255))
         _check(seal(bytes(damaged)), max_unpacked=100_000)
+        _check(seal(bytes(damaged)), max_unpacked=100_000, **headers)
 
 
 @settings(deadline=None)

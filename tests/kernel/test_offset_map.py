@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cleanerd import _kernel
 from cleanerd._kernel import OffsetMap
 from tests.kernel.strategies import HASH_KEY
-from tests.support import reference_kernel as twin
+from tests.support import reference_map as twin
 from tests.support.reference_codecs import siphash_1_3_128
 
 SMALLEST = 48 << 10
@@ -46,8 +46,8 @@ def test_like_a_dict(calls: list[tuple[list[int], int, int]], shards: int, draw:
         mask = draw.draw(st.lists(st.booleans(), min_size=len(keys), max_size=len(keys)))
         words, ordinal, shard = _hashes(keys), DIRTY + first, number % shards
         taken = real.put_max(np.array(words, np.uint64), ordinal, np.array(mask, bool), shard=shard, shards=shards)
-        assert taken == model.put_max(words, ordinal, mask, shard, shards)
-        assert len(real) == len(model.ordinals)
+        assert taken == model.put_max(words, ordinal, mask, shard=shard, shards=shards)
+        assert len(real) == len(model.entries)
     everything = list(range(70))
     for shard in range(shards):
         found = real.contains(np.array(_hashes(everything), np.uint64), np.ones(70, bool), shard=shard, shards=shards)

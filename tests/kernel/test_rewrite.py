@@ -171,6 +171,23 @@ def test_upper_attribute_bits_go_and_record_attributes_stay() -> None:
     assert _header(_rewrite(data, [True, True], [ACTION_COPY]).data.tobytes())["attributes"] == 0x7F80
 
 
+@pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+def test_the_tombstone_bit_survives_a_rewrite(codec: int) -> None:
+    """U-14, R87-5, R87-6: record by record, with or without a value, whatever the codec; Kafka would zero it."""
+    content = [
+        Record(b"gone", b"v"),
+        Record(b"a", b"v", attributes=0x20, headers=((b"v", bytes(8)),)),
+        Record(b"b", b"v"),
+        Record(b"c", None, attributes=0x20),
+        Record(b"d", None),
+    ]
+    data = encode_batch(content, codec=codec)
+    for action in (ACTION_REBUILD, SET):
+        written = _rewrite(data, [False, True, True, True, True], [action], delete_horizon=T).data
+        flags = _kernel.decode_chunk(written, 0, version_header=b"v").records.flags.tolist()
+        assert flags == [1 | 2 | 4 | 8, 1 | 2, 1 | 4, 1]
+
+
 def test_malformed_header_keys_are_kept() -> None:
     """T-37, F-2.3: raw header bytes, not a string that was decoded and encoded again."""
     data = encode_batch([Record(), Record(headers=((b"\xff\xfe", b"x"), (b"", None)))])

@@ -12,15 +12,14 @@ import pytest
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.format.config_keys import ALLOWED_KEYS
 from cleanerd.log.topic_config import (
-    BROKER_KEYS,
     DEFAULT_ORIGIN,
     INTERNAL_TOPICS,
-    TOPIC_KEYS,
     TopicConfig,
     require_known_policy,
     resolve_producer_id_expiration_ms,
     resolve_topic_config,
 )
+from cleanerd.log.topic_keys import BROKER_KEYS, TOPIC_KEYS
 
 
 def resolve(topic: str = "orders", **layers: Any) -> TopicConfig:
@@ -32,7 +31,11 @@ def resolve(topic: str = "orders", **layers: Any) -> TopicConfig:
 DEFAULTS = {
     "cleanup_policy": frozenset({"delete"}),
     "compaction_strategy": "offset",
+    "compaction_strategy_header": "",
+    "compaction_strategy_header_encoding": "long",
     "tombstone_mode": "null",
+    "tombstone_header": "",
+    "tombstone_guard": "horizon",
     "min_cleanable_dirty_ratio": 0.5,
     "min_compaction_lag_ms": 0,
     "max_compaction_lag_ms": 9223372036854775807,
@@ -44,6 +47,7 @@ DEFAULTS = {
     "file_delete_delay_ms": 60000,
     "segment_ms": 604800000,
     "retention_ms": 604800000,
+    "compression_type": "producer",
     "preallocate": False,
     "remote_storage_enable": False,
 }
@@ -206,7 +210,14 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"topic_configs": {"retention.ms": "-2"}}, ["retention.ms", "-1 or more"]),
     # a broker does not start with 0, a topic may have it
     ({"server_properties": {"log.retention.ms": "0"}}, ["log.retention.ms", "1 or more, or -1"]),
-    ({"topic_configs": {"tombstone.mode": "flag"}}, ["tombstone.mode", "one of: null; flag is not in this release"]),
+    ({"topic_configs": {"tombstone.mode": "bit"}}, ["tombstone.mode of topic orders is 'bit'", "null, flag, header"]),
+    ({"topic_configs": {"tombstone.guard": "ever"}}, ["tombstone.guard", "'ever'", "one of: horizon, forever"]),
+    (
+        {"overrides": {"compaction.strategy.header.encoding": ("int", "--set")}},
+        ["--set", "compaction.strategy.header.encoding", "'int'", "one of: long, varlong"],
+    ),
+    ({"topic_configs": {"compaction.strategy.header": "h" * 1025}}, ["compaction.strategy.header", "1024 bytes"]),
+    ({"topic_configs": {"tombstone.header": "\udc80"}}, ["tombstone.header"]),
     ({"server_properties": {"log.retention.hours": "x"}}, ["server.properties log.retention.hours", "'x'"]),
     ({"server_properties": {"log.retention.minutes": "2147483648"}}, ["log.retention.minutes"]),
     ({"overrides": {"segment.bytes": ("1", "environment CLEANERD_X")}}, ["environment CLEANERD_X", "'1'"]),
@@ -256,39 +267,20 @@ def test_lags_that_cross_are_refused_with_both_origins() -> None:
     assert "server.properties log.cleaner.max.compaction.lag.ms" in text
 
 
-@pytest.mark.parametrize("strategy", ["timestamp", "header"])
-@pytest.mark.parametrize(
-    "where",
-    [
-        lambda strategy: {"topic_configs": {"compaction.strategy": strategy}},
-        lambda strategy: {"overrides": {"compaction.strategy": (strategy, "--set")}},
-        lambda strategy: {"server_properties": {"log.cleaner.compaction.strategy": strategy}},
-    ],
-)
-def test_a_strategy_of_a_later_release_is_refused_not_cleaned_by_offset(strategy: str, where: Any) -> None:
-    """R280-1, R280-2: a broker that knows KIP-280 says ``header``: cleaning by offset would destroy its winners."""
-    with pytest.raises(ConfigError, match=f"compaction.strategy.*'{strategy}'.*{strategy} is not in this release"):
-        resolve(**where(strategy))
-
-
-def test_missing_or_empty_strategy_is_offset_and_an_unknown_one_names_the_choices() -> None:
-    """R280-2."""
-    assert resolve(topic_configs={"compaction.strategy": " "}).compaction_strategy == "offset"
-    with pytest.raises(ConfigError, match=r"'newest', must be one of: offset$"):
-        resolve(topic_configs={"compaction.strategy": "newest"})
-
-
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
 def test_internal_topics_use_offset_whatever_is_configured(topic: str) -> None:
     """U-11, R280-12: not even the daemon's default reaches them; their policy stays what the cluster says."""
     config = resolve(
         topic,
-        overrides={"compaction.strategy": ("header", "--set")},
+        overrides={"compaction.strategy": ("header", "--set"), "compaction.strategy.header": ("v", "--set")},
         topic_configs={"cleanup.policy": "compact", "compaction.strategy": "timestamp", "tombstone.mode": "flag"},
         settings_defaults={"log.cleaner.compaction.strategy": ("header", "--set")},
+        strategy_exclude=(),
     )
     assert config.compaction_strategy == "offset"
+    assert config.compaction_strategy_header == ""
     assert config.tombstone_mode == "null"
+    assert config.is_kafkas
     assert config.origins["compaction.strategy"] == "internal topic"
     assert config.is_compacted
 

@@ -6,6 +6,9 @@ from tests.mutants.mutant import Mutant
 
 REWRITE = "kernel/src/rewrite.rs"
 SEGMENT_INDEX = "kernel/src/segment_index.rs"
+RECORD_HEADERS = "kernel/src/record_headers.rs"
+VERSIONED_MAP = "kernel/src/offset_map/versioned.rs"
+LIKE_A_VERSIONED_HASH_MAP = ("kernel/tests/offset_map.rs::with_versions_like_a_hash_map",)
 
 KERNEL = (
     Mutant(
@@ -56,5 +59,77 @@ KERNEL = (
         "if *word & ORDINAL_MASK < stored {",
         "if *word & ORDINAL_MASK > stored {",
         ("kernel/tests/offset_map.rs::like_a_hash_map",),
+    ),
+    Mutant(
+        "lower-version-wins",
+        "R280-5",
+        VERSIONED_MAP,
+        ".rank() < entry.rank()",
+        ".rank() > entry.rank()",
+        LIKE_A_VERSIONED_HASH_MAP,
+    ),
+    Mutant(
+        "offset-before-version",
+        "R280-5",
+        VERSIONED_MAP,
+        "version << ORDINAL_BITS | i128::from(self.ordinal)",
+        "i128::from(self.ordinal) << 66 | version & 0xFFFF_FFFF_FFFF_FFFF",
+        LIKE_A_VERSIONED_HASH_MAP,
+    ),
+    Mutant(
+        "equal-versions-keep-the-first-put",
+        "R280-5",
+        VERSIONED_MAP,
+        "version << ORDINAL_BITS | i128::from(self.ordinal)",
+        "version",
+        LIKE_A_VERSIONED_HASH_MAP,
+    ),
+    Mutant(
+        "absent-is-the-lowest-version",
+        "R280-6",
+        VERSIONED_MAP,
+        "i64::MIN as i128 - 1",
+        "i64::MIN as i128",
+        LIKE_A_VERSIONED_HASH_MAP,
+    ),
+    Mutant(
+        "absent-is-version-zero",
+        "R280-6",
+        VERSIONED_MAP,
+        "i64::MIN as i128 - 1",
+        "0",
+        LIKE_A_VERSIONED_HASH_MAP,
+    ),
+    Mutant(
+        "first-header-counts",
+        "R280-5",
+        RECORD_HEADERS,
+        "version = Some(value);",
+        "version = version.or(Some(value));",
+        ("kernel/tests/record_headers.rs::the_last_header_of_the_name",),
+    ),
+    Mutant(
+        "bytes-behind-a-varlong",
+        "R280-6",
+        RECORD_HEADERS,
+        "read_varlong(&mut value).filter(|_| value.is_empty())",
+        "read_varlong(&mut value)",
+        ("kernel/tests/record_headers.rs::a_varlong_uses_exactly_its_bytes",),
+    ),
+    Mutant(
+        "null-header-marks-a-tombstone",
+        "R87-4",
+        RECORD_HEADERS,
+        'None | Some(b"" | b"0" | b"false")',
+        'Some(b"" | b"0" | b"false")',
+        ("kernel/tests/record_headers.rs::what_marks_a_tombstone",),
+    ),
+    Mutant(
+        "record-attributes-zeroed",
+        "U-14",
+        REWRITE,
+        "output.push(record.attributes);",
+        "output.push(0);",
+        ("kernel/tests/rewrite.rs::record_attributes_stay",),
     ),
 )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.errors import ConfigError
-from cleanerd.log.topic_config import TOPIC_RULES, resolve_topic_config
+from cleanerd.log.topic_config import resolve_topic_config
+from cleanerd.log.topic_keys import TOPIC_RULES
 from cleanerd.settings import Settings, load_settings, read_settings
 from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS, kafka_text
 from cleanerd.settings.load import default_state_dir
@@ -109,6 +110,14 @@ def test_bad_variables(variable: str, said: list[str]) -> None:
         ("topics.orders.cleanup.policy=delete,compact", "orders", "cleanup.policy", "compact,delete"),
         ("topics.orders.cleanup.policy=Compact", "orders", "cleanup.policy", "compact"),
         ("topics.orders.compaction.strategy=", "orders", "compaction.strategy", "offset"),
+        ("topics.orders.compaction.strategy.header= v ", "orders", "compaction.strategy.header", "v"),
+        (
+            "topics.a.compaction.strategy.header.encoding=varlong",
+            "a",
+            "compaction.strategy.header.encoding",
+            "varlong",
+        ),
+        ("topics.compaction.strategy.header.tombstone.header=d", "compaction.strategy.header", "tombstone.header", "d"),
         (" topics.orders.min.cleanable.dirty.ratio =0.25", "orders", "min.cleanable.dirty.ratio", "0.25"),
     ],
 )
@@ -216,12 +225,16 @@ BAD_VALUES = [
     ("cleanerd.broker.version=v4.0", "auto, or a release such as 3.9"),
     ("cleanerd.state.dir= ", "must be a path"),
     ("cleanerd.disk.reserve=10%", "auto, or a size"),
-    ("log.cleaner.compaction.strategy=timestamp", "one of: offset; timestamp is not in this release"),
+    ("log.cleaner.compaction.strategy=newest", "must be one of: offset, timestamp, header"),
     (
-        "topics.orders.compaction.strategy=header",
-        "of topic orders is 'header', must be one of: offset; header is not in",
+        "topics.orders.compaction.strategy=Header",
+        "of topic orders is 'Header', must be one of: offset, timestamp, header",
     ),
-    ("topics.orders.compaction.strategy=newest", "must be one of: offset"),
+    ("topics.orders.compaction.strategy.header.encoding=int", "must be one of: long, varlong"),
+    ("topics.orders.tombstone.mode=flags", "must be one of: null, flag, header"),
+    ("topics.orders.tombstone.guard=never", "must be one of: horizon, forever"),
+    ("cleanerd.strategy.exclude=a b,c", "a list of topic names or globs"),
+    ("cleanerd.strategy.exclude=a,,c", "a list of topic names or globs"),
     ("topics.orders.cleanup.policy=compact;delete", "a list of compact, delete"),
     ("log.segment.bytes", "not of the form KEY=VALUE"),
 ]

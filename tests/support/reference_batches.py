@@ -68,6 +68,7 @@ class Parsed:
     key: bytes | None
     has_value: bool
     tail: bytes
+    headers: tuple[tuple[bytes, bytes | None], ...] = ()
 
 
 def wrap(value: int, bits: int = 64) -> int:
@@ -110,14 +111,16 @@ def _parse_record(body: bytes, index: int, header: Header) -> Parsed:
     count = cursor.varint()
     if count < 0 or count > len(body) - cursor.at:
         raise BadBatchError(index)
+    headers = []
     for _ in range(count):
-        if cursor.field() is None:
+        name = cursor.field()
+        if name is None:
             raise BadBatchError(index)
-        cursor.field()
+        headers.append((name, cursor.field()))
     if cursor.at != len(body):
         raise BadBatchError(index)
     timestamp = header.max_timestamp if header.append_time else wrap(header.base_timestamp + delta)
-    return Parsed(attributes, timestamp, offset_delta, key, value is not None, body[tail_at:])
+    return Parsed(attributes, timestamp, offset_delta, key, value is not None, body[tail_at:], tuple(headers))
 
 
 def records_of(header: Header, payload: bytes) -> Iterator[Parsed]:

@@ -1,4 +1,4 @@
-"""The kernel's twin: every call of ``cleanerd/_kernel.pyi`` in plain Python. Slow, exact, a dict for the map.
+"""The kernel's twin: every call of ``cleanerd/_kernel.pyi`` in plain Python. Slow, exact. The map is in reference_map.
 
 Columns are lists. The twin raises its own ``CorruptError`` with the kernel's attributes except the reason, and
 ValueError where the kernel does. Packing is the kernel's own: packed bytes depend on the library, and that they unpack
@@ -15,6 +15,7 @@ from tests.support.logs import varint
 from tests.support.reference_batches import (
     BadBatchError,
     Header,
+    Parsed,
     Walk,
     check_crc,
     control_type,
@@ -27,7 +28,6 @@ from tests.support.reference_legacy import converted, kept_of, messages_of, open
 
 MANY_RECORDS = 1 << 20
 MANY_BYTES = 64 << 20
-MAX_ORDINAL = (1 << 39) - 2
 
 
 @dataclass(slots=True)
@@ -54,6 +54,7 @@ class Chunk:
     timestamp: list[int] = field(default_factory=list)
     key_hash: list[int] = field(default_factory=list)
     flags: list[int] = field(default_factory=list)
+    version: list[int] = field(default_factory=list)
 
 
 def scan_headers(data: bytes, position: int, *, verify_crc: bool = False) -> Batches:
@@ -85,8 +86,42 @@ def _push(table: Batches, walk: Walk, front: tuple[Header, bytes], records: int)
     walk.consumed += header.size
 
 
+def read_version(value: bytes | None, encoding: str) -> int | None:
+    """The version that a header's value is, None when it is none. ``varlong``: as ``ByteUtils.readVarlong``."""
+    if value is None:
+        return None
+    if encoding == "long":
+        return int.from_bytes(value, "big", signed=True) if len(value) == 8 else None
+    last_only = [byte < 0x80 for byte in value] == [False] * (len(value) - 1) + [True]
+    if not last_only or len(value) > 10:
+        return None
+    raw = sum((byte & 0x7F) << 7 * group for group, byte in enumerate(value)) & 0xFFFF_FFFF_FFFF_FFFF
+    return raw >> 1 ^ -(raw & 1)
+
+
+def header_facts(record: Parsed, version: bytes | None, encoding: str, tombstone: bytes | None) -> tuple[int, int]:
+    """Version, and the flags from 4 on, of a record: of each header name the last one counts."""
+    last = dict(record.headers)
+    number, flags = 0, 4 * (record.attributes >> 5 & 1)
+    if version in last:
+        found = read_version(last[version], encoding)
+        number = found or 0
+        flags |= 16 if found is None else 8
+    if tombstone in last and last[tombstone] not in (None, b"", b"0", b"false"):
+        flags |= 32
+    return number, flags
+
+
 def decode_chunk(
-    data: bytes, position: int, *, hash_key: bytes | None = None, verify_crc: bool = True, max_unpacked: int = 1 << 30
+    data: bytes,
+    position: int,
+    *,
+    hash_key: bytes | None = None,
+    version_header: bytes | None = None,
+    version_encoding: str = "long",
+    tombstone_header: bytes | None = None,
+    verify_crc: bool = True,
+    max_unpacked: int = 1 << 30,
 ) -> Chunk:
     """Twin of ``decode_chunk``."""
     walk, chunk, unpacked = Walk(data, position), Chunk(), 0
@@ -95,75 +130,38 @@ def decode_chunk(
         try:
             if header.magic < 2:
                 opened = open_legacy(header, batch, verify_crc=verify_crc, limit=max_unpacked)
+                header, payload = opened.header, opened.plain
                 messages = list(messages_of(opened))
-            elif verify_crc:
-                check_crc(header, batch)
-            payload = payload_of(header, batch, max_unpacked) if header.magic == 2 else b""
-            records = list(records_of(header, payload)) if header.magic == 2 else []
+                rows = [(message.offset, message.timestamp, message.key) for message in messages]
+                facts = [(message.value is not None, 0, 0) for message in messages]
+                if any(message.magic != header.magic for message in messages):
+                    chunk.batches.mixed_magic.append(len(chunk.batches.headers))
+            else:
+                if verify_crc:
+                    check_crc(header, batch)
+                payload = payload_of(header, batch, max_unpacked)
+                records = list(records_of(header, payload))
+                rows = [(header.base_offset + record.offset_delta, record.timestamp, record.key) for record in records]
+                names = version_header, version_encoding, tombstone_header
+                facts = [(record.has_value, *header_facts(record, *names)) for record in records]
         except BadBatchError as error:
             raise walk.corrupt(error.record) from error
-        if header.magic < 2:
-            if any(message.magic != header.magic for message in messages):
-                chunk.batches.mixed_magic.append(len(chunk.batches.headers))
-            header, payload = opened.header, opened.plain
-            for message in messages:
-                chunk.offset.append(message.offset)
-                chunk.timestamp.append(message.timestamp)
-                chunk.flags.append((message.key is not None) + 2 * (message.value is not None))
-                if hash_key is not None:
-                    chunk.key_hash += (0, 0) if message.key is None else siphash_1_3_128(hash_key, message.key)
         unpacked += len(payload)
-        for record in records:
-            chunk.offset.append(header.base_offset + record.offset_delta)
-            chunk.timestamp.append(record.timestamp)
-            chunk.flags.append((record.key is not None) + 2 * record.has_value)
-            if hash_key is not None:
-                chunk.key_hash += (0, 0) if record.key is None else siphash_1_3_128(hash_key, record.key)
+        for (offset, timestamp, key), (has_value, version, flags) in zip(rows, facts, strict=True):
+            chunk.offset.append(offset)
+            chunk.timestamp.append(timestamp)
+            chunk.flags.append((key is not None) + 2 * has_value + flags)
+            chunk.version += [] if version_header is None else [version]
+            chunk.key_hash += _hash(hash_key, key)
         _push(chunk.batches, walk, (header, batch), len(chunk.flags))
     chunk.batches.consumed, chunk.batches.needed = walk.consumed, walk.needed
     return chunk
 
 
-class OffsetMap:
-    """Twin of ``OffsetMap``: a dict with a capacity."""
-
-    def __init__(self, memory_bytes: int, *, load: float = 0.85) -> None:
-        self.memory_bytes = memory_bytes // 64 * 64
-        if self.memory_bytes < 48 << 10 or not 0 < load <= 1:
-            raise ValueError(memory_bytes)
-        self.capacity = max(1, int(self.memory_bytes // 16 * load))
-        self.ordinals: dict[tuple[int, int], int] = {}
-
-    @staticmethod
-    def _rows(key_hash: list[int], mask: list[bool], shard: int, shards: int) -> list[tuple[int, tuple[int, int]]]:
-        if len(key_hash) != 2 * len(mask) or not 0 <= shard < shards:
-            raise ValueError(shard)
-        keys = zip(key_hash[::2], key_hash[1::2], strict=True)
-        return [(row, key) for row, key in enumerate(keys) if mask[row] and (key[0] >> 32) * shards >> 32 == shard]
-
-    def put_max(
-        self, key_hash: list[int], first_ordinal: int, mask: list[bool], shard: int = 0, shards: int = 1
-    ) -> int:
-        """Twin of ``put_max``."""
-        if first_ordinal < 0 or first_ordinal + len(mask) > MAX_ORDINAL + 1:
-            raise ValueError(first_ordinal)
-        for row, key in self._rows(key_hash, mask, shard, shards):
-            if key not in self.ordinals and len(self.ordinals) == self.capacity:
-                return row
-            self.ordinals[key] = max(self.ordinals.get(key, -1), first_ordinal + row)
-        return len(mask)
-
-    def contains(self, key_hash: list[int], mask: list[bool], shard: int = 0, shards: int = 1) -> list[bool]:
-        """Twin of ``contains``."""
-        found = [False] * len(mask)
-        for row, key in self._rows(key_hash, mask, shard, shards):
-            found[row] = key in self.ordinals
-        return found
-
-    def winners(self, first_ordinal: int, count: int) -> list[bool]:
-        """Bits of ``winners``, one by one."""
-        won = set(self.ordinals.values())
-        return [first_ordinal + index in won for index in range(count)]
+def _hash(hash_key: bytes | None, key: bytes | None) -> tuple[int, ...]:
+    if hash_key is None:
+        return ()
+    return (0, 0) if key is None else siphash_1_3_128(hash_key, key)
 
 
 @dataclass(slots=True)

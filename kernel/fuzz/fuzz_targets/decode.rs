@@ -6,9 +6,10 @@
 #![no_main]
 
 use cleanerd_kernel::Error;
-use cleanerd_kernel::decode::{Chunk, Options, decode_chunk};
+use cleanerd_kernel::decode::{Chunk, FLAG_HAS_KEY, FLAG_HAS_VALUE, FLAG_TOMBSTONE, Options, decode_chunk};
 use cleanerd_kernel::header::{CRC_START, HEADER_BYTES};
 use cleanerd_kernel::legacy;
+use cleanerd_kernel::record_headers::{HeaderNames, VersionEncoding};
 use cleanerd_kernel::rewrite::{ACTION_COPY, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON, Request, rewrite_chunk};
 use libfuzzer_sys::fuzz_target;
 
@@ -41,7 +42,30 @@ fn message(magic: u8, content: &[u8]) -> Vec<u8> {
 }
 
 fn decode(data: &[u8], verify_crc: bool) -> Result<Chunk, Error> {
-    decode_chunk(data, 0, &Options { hash_key: Some([7; 16]), verify_crc, max_unpacked: LIMIT })
+    let options = Options { hash_key: Some([7; 16]), headers: None, verify_crc, max_unpacked: LIMIT };
+    let chunk = decode_chunk(data, 0, &options);
+    for encoding in [VersionEncoding::Long, VersionEncoding::Varlong] {
+        let names = HeaderNames { version: Some(b"v".to_vec()), encoding, tombstone: Some(Vec::new()) };
+        let versioned = decode_chunk(data, 0, &Options { headers: Some(names), ..options.clone() });
+        check_versioned(&chunk, versioned);
+    }
+    chunk
+}
+
+/// Who asks for headers gets the same records, or the same refusal.
+fn check_versioned(plain: &Result<Chunk, Error>, versioned: Result<Chunk, Error>) {
+    match (plain, versioned) {
+        (Ok(plain), Ok(mut versioned)) => {
+            assert_eq!(versioned.records.version.len(), plain.records.len());
+            versioned.records.version.clear();
+            for flags in &mut versioned.records.flags {
+                *flags &= FLAG_HAS_KEY | FLAG_HAS_VALUE | FLAG_TOMBSTONE;
+            }
+            assert_eq!(*plain, versioned);
+        }
+        (Err(plain), Err(versioned)) => assert_eq!(plain.to_string(), versioned.to_string()),
+        (plain, versioned) => panic!("{plain:?} without versions, {versioned:?} with them"),
+    }
 }
 
 fn rewrite(data: &[u8], keep: &[u64], action: u8, convert_legacy: bool) -> Result<Vec<u8>, Error> {

@@ -8,7 +8,11 @@ mod tables;
 
 use std::collections::BTreeMap;
 
-use cleanerd_kernel::decode::{self, FLAG_HAS_KEY, FLAG_HAS_VALUE, Options};
+use cleanerd_kernel::decode::{
+    self, FLAG_BAD_VERSION, FLAG_HAS_KEY, FLAG_HAS_VALUE, FLAG_HAS_VERSION, FLAG_TOMBSTONE, FLAG_TOMBSTONE_HEADER,
+    Options,
+};
+use cleanerd_kernel::record_headers::{HeaderNames, VersionEncoding};
 use cleanerd_kernel::rewrite::{
     self, ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON, ACTION_TIMELESS, Request,
 };
@@ -34,12 +38,19 @@ fn scan_headers(py: Python<'_>, data: PyReadonlyArray1<'_, u8>, position: i64, v
 }
 
 #[pyfunction]
-#[pyo3(signature = (data, position, *, hash_key=None, verify_crc=true, max_unpacked=1073741824))]
+#[pyo3(signature = (
+    data, position, *, hash_key=None, version_header=None, version_encoding="long", tombstone_header=None, verify_crc=true,
+    max_unpacked=1073741824
+))]
+#[expect(clippy::too_many_arguments, reason = "the stub has them")]
 fn decode_chunk(
     py: Python<'_>,
     data: PyReadonlyArray1<'_, u8>,
     position: i64,
     hash_key: Option<Bound<'_, PyBytes>>,
+    version_header: Option<Bound<'_, PyBytes>>,
+    version_encoding: &str,
+    tombstone_header: Option<Bound<'_, PyBytes>>,
     verify_crc: bool,
     max_unpacked: i64,
 ) -> PyResult<Chunk> {
@@ -49,7 +60,15 @@ fn decode_chunk(
             <[u8; 16]>::try_from(key.as_bytes()).map_err(|_| PyValueError::new_err("hash_key must have 16 bytes"))?,
         ),
     };
-    let options = Options { hash_key, verify_crc, max_unpacked: size("max_unpacked", max_unpacked)? };
+    let encoding = match version_encoding {
+        "long" => VersionEncoding::Long,
+        "varlong" => VersionEncoding::Varlong,
+        other => return Err(PyValueError::new_err(format!("version_encoding {other:?} is neither long nor varlong"))),
+    };
+    let name = |name: Bound<'_, PyBytes>| name.as_bytes().to_vec();
+    let names = HeaderNames { version: version_header.map(name), encoding, tombstone: tombstone_header.map(name) };
+    let headers = (names.version.is_some() || names.tombstone.is_some()).then_some(names);
+    let options = Options { hash_key, headers, verify_crc, max_unpacked: size("max_unpacked", max_unpacked)? };
     let data = data.as_slice()?;
     Chunk::new(py, run(py, || decode::decode_chunk(data, position, &options))?)
 }
@@ -170,6 +189,10 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ACTION_TIMELESS", ACTION_TIMELESS)?;
     module.add("FLAG_HAS_KEY", FLAG_HAS_KEY)?;
     module.add("FLAG_HAS_VALUE", FLAG_HAS_VALUE)?;
+    module.add("FLAG_TOMBSTONE", FLAG_TOMBSTONE)?;
+    module.add("FLAG_HAS_VERSION", FLAG_HAS_VERSION)?;
+    module.add("FLAG_BAD_VERSION", FLAG_BAD_VERSION)?;
+    module.add("FLAG_TOMBSTONE_HEADER", FLAG_TOMBSTONE_HEADER)?;
     module.add("CorruptLogError", py.get_type::<CorruptLogError>())?;
     module.add("KernelBugError", py.get_type::<KernelBugError>())?;
     module.add_class::<Batches>()?;

@@ -1,8 +1,9 @@
 //! `OffsetMap` and `IndexBuilder`: the two objects with a memory.
 
-use cleanerd_kernel::offset_map::{self, Shard};
+use cleanerd_kernel::offset_map::{self, Shard, Versions};
 use cleanerd_kernel::segment_index;
 use numpy::{PyArray1, PyReadonlyArray1};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -15,24 +16,60 @@ pub struct OffsetMap(offset_map::OffsetMap);
 #[pymethods]
 impl OffsetMap {
     #[new]
-    #[pyo3(signature = (memory_bytes, *, load=0.85, huge_pages=true))]
-    fn new(py: Python<'_>, memory_bytes: i64, load: f64, huge_pages: bool) -> PyResult<Self> {
-        run(py, || offset_map::OffsetMap::new(memory_bytes, load, huge_pages)).map(Self)
+    #[pyo3(signature = (memory_bytes, *, load=0.85, huge_pages=true, versions=false))]
+    fn new(py: Python<'_>, memory_bytes: i64, load: f64, huge_pages: bool, versions: bool) -> PyResult<Self> {
+        let new = if versions { offset_map::OffsetMap::with_versions } else { offset_map::OffsetMap::new };
+        run(py, || new(memory_bytes, load, huge_pages)).map(Self)
     }
 
-    #[pyo3(signature = (key_hash, first_ordinal, mask, *, shard=0, shards=1))]
+    #[pyo3(signature = (key_hash, first_ordinal, mask, *, version=None, has_version=None, shard=0, shards=1))]
+    #[expect(clippy::too_many_arguments, reason = "the stub has them")]
     fn put_max(
         &mut self,
         py: Python<'_>,
         key_hash: PyReadonlyArray1<'_, u64>,
         first_ordinal: i64,
         mask: PyReadonlyArray1<'_, bool>,
+        version: Option<PyReadonlyArray1<'_, i64>>,
+        has_version: Option<PyReadonlyArray1<'_, bool>>,
         shard: i64,
         shards: i64,
     ) -> PyResult<usize> {
         let (key_hash, mask) = (key_hash.as_slice()?, mask.as_slice()?);
+        let versions = match (&version, &has_version) {
+            (Some(version), Some(has)) => Some(Versions { version: version.as_slice()?, has: has.as_slice()? }),
+            (None, None) => None,
+            _ => return Err(PyValueError::new_err("version and has_version go together")),
+        };
         let map = &mut self.0;
-        run(py, || map.put_max(key_hash, first_ordinal, mask, Shard::new(shard, shards)?))
+        run(py, || {
+            let shard = Shard::new(shard, shards)?;
+            match versions {
+                None => map.put_max(key_hash, first_ordinal, mask, shard),
+                Some(versions) => map.put_max_version(key_hash, first_ordinal, mask, versions, shard),
+            }
+        })
+    }
+
+    #[pyo3(signature = (key_hash, first_ordinal, mask, *, version, has_version, shard=0, shards=1))]
+    #[expect(clippy::too_many_arguments, reason = "the stub has them")]
+    fn update_existing(
+        &mut self,
+        py: Python<'_>,
+        key_hash: PyReadonlyArray1<'_, u64>,
+        first_ordinal: i64,
+        mask: PyReadonlyArray1<'_, bool>,
+        version: PyReadonlyArray1<'_, i64>,
+        has_version: PyReadonlyArray1<'_, bool>,
+        shard: i64,
+        shards: i64,
+    ) -> PyResult<Py<PyArray1<bool>>> {
+        let (key_hash, mask) = (key_hash.as_slice()?, mask.as_slice()?);
+        let versions = Versions { version: version.as_slice()?, has: has_version.as_slice()? };
+        let map = &mut self.0;
+        let found =
+            run(py, || map.update_existing(key_hash, first_ordinal, mask, versions, Shard::new(shard, shards)?))?;
+        Ok(read_only(py, found))
     }
 
     #[pyo3(signature = (key_hash, mask, *, shard=0, shards=1))]
@@ -74,6 +111,11 @@ impl OffsetMap {
     #[getter]
     fn identity_bits(&self) -> f64 {
         self.0.identity_bits()
+    }
+
+    #[getter]
+    fn versions(&self) -> bool {
+        self.0.versioned()
     }
 
     fn __len__(&self) -> usize {

@@ -47,7 +47,7 @@ columns!(Batches {
     mixed_magic: u32,
 } plain { consumed, needed });
 
-columns!(Records { offset: i64, timestamp: i64, key_hash: u64, flags: u8 } plain {});
+columns!(Records { offset: i64, timestamp: i64, key_hash: u64, flags: u8, version: i64 } plain {});
 
 impl Batches {
     pub fn new(py: Python<'_>, table: batch_table::Batches) -> Self {
@@ -83,6 +83,7 @@ impl Records {
             timestamp: read_only(py, table.timestamp),
             key_hash: read_only(py, table.key_hash),
             flags: read_only(py, table.flags),
+            version: read_only(py, table.version),
         }
     }
 }

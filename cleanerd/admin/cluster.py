@@ -1,0 +1,180 @@
+"""A cluster's admin interface: a topic's configuration, read and changed key by key (kafka-python's admin client).
+
+Changes are incremental (KIP-339): a key that is not named keeps its value. The older request, which would reset every
+other key of the topic, is never sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.errors import AuthorizationError, IncompatibleBrokerVersion, KafkaError, for_code
+
+from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from cleanerd.format.config_keys import TOPIC_KEYS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+CONNECT_SECONDS: Final = 10.0
+REQUEST_SECONDS: Final = 20.0
+
+_ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
+_UNKNOWN_TOPIC: Final = 3
+_ERROR_PREFIX: Final = re.compile(r"^\[Error \d+\] \w+: ")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyValue:
+    """One key of a topic: ``own`` as set on the topic (None: not set), ``effective``, and what it would be unset.
+
+    ``inherited`` is None where the broker names no such value: then it is Kafka's default.
+    """
+
+    own: str | None
+    effective: str
+    inherited: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic as the cluster knows it. ``topic_id`` is empty for brokers that do not tell it. Only keys of U-24."""
+
+    topic: str
+    topic_id: str
+    values: Mapping[str, KeyValue]
+
+    @property
+    def own(self) -> dict[str, str]:
+        """What is set on the topic, for ``resolve_topic_config(topic_configs=...)``."""
+        return {key: value.own for key, value in self.values.items() if value.own is not None}
+
+
+class Cluster:
+    """A connection to a cluster; a context manager.
+
+    Raises:
+        CleanerdError: nobody answers at ``bootstrap``.
+    """
+
+    def __init__(self, bootstrap: str, *, connect_seconds: float = CONNECT_SECONDS) -> None:
+        # What it has to say of connections that fail comes out as one error, not as lines in between.
+        logger = logging.getLogger("kafka")
+        logger.addHandler(logging.NullHandler())
+        logger.propagate = False
+        self._bootstrap = bootstrap
+        try:
+            self._client = KafkaAdminClient(
+                bootstrap_servers=bootstrap.split(","),
+                client_id="cleanerd",
+                bootstrap_timeout_ms=int(connect_seconds * 1000),
+                request_timeout_ms=int(REQUEST_SECONDS * 1000),
+            )
+        except (KafkaError, OSError, ValueError) as error:
+            raise CleanerdError(
+                f"no broker answers within {connect_seconds:.0f} s ({type(error).__name__})",
+                where=f"bootstrap.servers={bootstrap}",
+                hint="is it running, and is this its plain-text listener?",
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(KafkaError, OSError, RuntimeError):
+            self._client.close()
+
+    def cluster_id(self) -> str:
+        """The cluster's id, the same as in ``meta.properties``."""
+        with self._errors("the cluster"):
+            return str(self._client.describe_cluster()["cluster_id"])
+
+    def topic(self, topic: str) -> TopicFacts | None:
+        """The topic's configuration, None when there is no such topic. It is not created by asking.
+
+        Raises:
+            RefusedError: the cluster does not let us see it.
+        """
+        with self._errors(topic):
+            (found,) = self._client.describe_topics([topic])
+            if found["error_code"] == _UNKNOWN_TOPIC:
+                return None
+            if found["error_code"]:
+                raise for_code(found["error_code"])
+            resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+            answer = self._client.describe_configs([resource], include_synonyms=True, config_filter="all")
+        values = answer.get("topic", {}).get(topic, {})
+        if not values:
+            # The client drops the error that came instead of values.
+            raise RefusedError(
+                "the cluster does not tell the topic's configuration",
+                where=topic,
+                hint="the right to describe its configuration (DescribeConfigs) is missing",
+            )
+        known = {key: _value(value) for key, value in values.items() if key in TOPIC_KEYS}
+        return TopicFacts(topic, str(found["topic_id"] or ""), known)
+
+    def alter(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool) -> None:
+        """Set keys of the topic, or unset those with None; ``dry_run`` only asks whether the cluster would do it.
+
+        Raises:
+            RefusedError: it does not take them; nothing is changed.
+        """
+        operations = {key: ("DELETE" if text is None else "SET", text) for key, text in changes.items()}
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic, operations)
+        with self._errors(topic):
+            answer = self._client.alter_configs(
+                [resource], validate_only=dry_run, raise_on_unknown=False, incremental=True
+            )
+        said = answer["topic"][topic]
+        if said != "OK":
+            raise RefusedError(f"the cluster refuses: {_ERROR_PREFIX.sub('', said)}", where=topic)
+
+    @contextlib.contextmanager
+    def _errors(self, where: str) -> Iterator[None]:
+        try:
+            yield
+        except IncompatibleBrokerVersion as error:
+            raise RefusedError(
+                "the cluster is too old: it cannot change one key of a topic and leave the others", where=where
+            ) from error
+        except AuthorizationError as error:
+            raise RefusedError(f"the cluster refuses: {_said(error)}", where=where) from error
+        except KafkaError as error:
+            raise CleanerdError(
+                f"the cluster at {self._bootstrap} does not answer: {_said(error)}", where=where
+            ) from error
+
+
+def require_bootstrap(servers: str | None) -> str:
+    """``bootstrap.servers``.
+
+    Raises:
+        ConfigError: it is not set.
+    """
+    if servers is None:
+        raise ConfigError(
+            "bootstrap.servers is not set", hint="--set bootstrap.servers=HOST:PORT, or in a --config file"
+        )
+    return servers
+
+
+def _value(value: Mapping[str, Any]) -> KeyValue:
+    inherited = [synonym["value"] for synonym in value.get("synonyms") or () if synonym["source"] != _ON_TOPIC]
+    return KeyValue(
+        own=value["value"] if value["config_source"] == _ON_TOPIC else None,
+        effective=value["value"],
+        inherited=inherited[0] if inherited else None,
+    )
+
+
+def _said(error: KafkaError) -> str:
+    return _ERROR_PREFIX.sub("", str(error)) or type(error).__name__

@@ -1,0 +1,213 @@
+"""Keep the broker's own cleaner away from a topic, and give the topic back to it (U-8).
+
+Delegated: ``min.cleanable.dirty.ratio=1`` and no compaction lag on the topic, so that the broker's cleaner never finds
+it dirty enough. A topic that had a lag also rolled its active segment by it; ``segment.ms`` takes the lag's place, so
+that records become cleanable as soon as before.
+
+What was set before is saved first and changed then, so no crash in between loses it. Both ways may be repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cleanerd.errors import ConfigError, RefusedError
+from cleanerd.log.config_values import LONG_MAX
+from cleanerd.log.delegation import DELEGATED_RATIO, MAX_LAG, NO_LAG, RATIO, is_kept_away
+from cleanerd.log.delegations import Change, SavedDelegation
+from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
+from cleanerd.log.topic_keys import TOPIC_RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleanerd.admin.cluster import Cluster, KeyValue, TopicFacts
+    from cleanerd.log.delegations import Delegations
+
+SEGMENT_MS: Final = "segment.ms"
+
+Action = Literal["delegated", "already delegated", "handed back", "not delegated", "forgotten"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was done (or, dry, would be): for each key its value on the topic before and after (None: not set there)."""
+
+    topic: str
+    cluster_id: str
+    action: Action
+    changes: Mapping[str, tuple[str | None, str | None]]
+    warnings: tuple[str, ...]
+
+    def to_json(self, *, dry_run: bool) -> dict[str, Any]:
+        """The result of ``--json``."""
+        return {
+            "topic": self.topic,
+            "cluster_id": self.cluster_id,
+            "action": self.action,
+            "dry_run": dry_run,
+            "changes": [{"key": key, "before": old, "after": new} for key, (old, new) in self.changes.items()],
+            "warnings": list(self.warnings),
+        }
+
+
+def delegate(cluster: Cluster, delegations: Delegations, topic: str, now_ms: int, *, dry_run: bool) -> Outcome:
+    """Keep the broker's cleaner away from ``topic``.
+
+    Raises:
+        ConfigError: there is no such topic, or it is not compacted.
+        RefusedError: an internal topic, or the cluster does not take the change.
+        CleanerdError: the cluster does not answer, or what is set now cannot be saved.
+    """
+    facts = _require_compacted(cluster.topic(topic), topic)
+    cluster_id = cluster.cluster_id()
+    if dry_run:
+        saved = _same_topic(delegations.of_cluster(cluster_id).get(topic), facts)
+        wanted = changes_to_delegate(facts.values, saved)
+        return _delegate(cluster, facts, cluster_id, wanted, dry_run=True)
+    with delegations.changing() as file:
+        saved = _same_topic(file.find(cluster_id, topic), facts)
+        wanted = changes_to_delegate(facts.values, saved)
+        if saved is None or saved.changes != wanted:
+            file.put(SavedDelegation(cluster_id, topic, facts.topic_id, now_ms, wanted))
+        try:
+            return _delegate(cluster, facts, cluster_id, wanted, dry_run=False)
+        except RefusedError:
+            # Nothing was changed, so nothing is to be put back.
+            if saved is None:
+                file.remove(cluster_id, topic)
+            else:
+                file.put(saved)
+            raise
+
+
+def _delegate(
+    cluster: Cluster, facts: TopicFacts, cluster_id: str, wanted: Mapping[str, Change], *, dry_run: bool
+) -> Outcome:
+    to_set = {
+        key: (facts.values[key].own, change.after)
+        for key, change in wanted.items()
+        if not same(key, facts.values[key].own, change.after)
+    }
+    if not to_set:
+        return Outcome(facts.topic, cluster_id, "already delegated", {}, ())
+    cluster.alter(facts.topic, {key: after for key, (_, after) in to_set.items()}, dry_run=dry_run)
+    return Outcome(facts.topic, cluster_id, "delegated", to_set, ())
+
+
+def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run: bool) -> Outcome:
+    """Put back what was set on ``topic`` before ``delegate``.
+
+    Raises:
+        ConfigError: there is no such topic, and nothing is saved of one.
+        RefusedError: it is delegated, but nothing is saved here; or the cluster does not take the change.
+        CleanerdError: the cluster does not answer, or the state directory cannot be written.
+    """
+    facts = cluster.topic(topic)
+    cluster_id = cluster.cluster_id()
+    found = delegations.of_cluster(cluster_id).get(topic)
+    if found is None:
+        return _nothing_saved(facts, topic, cluster_id, delegations)
+    with delegations.changing() as file:
+        saved = file.find(cluster_id, topic)
+        if saved is None:
+            return Outcome(topic, cluster_id, "not delegated", {}, ())
+        if facts is None or _same_topic(saved, facts) is None:
+            if not dry_run:
+                file.remove(cluster_id, topic)
+            gone = "the topic is gone" if facts is None else "the topic was created again since"
+            return Outcome(topic, cluster_id, "forgotten", {}, (f"{gone}: what was saved of it is forgotten",))
+        restored, warnings = changes_to_hand_back(facts.values, saved.changes)
+        if restored:
+            cluster.alter(topic, {key: after for key, (_, after) in restored.items()}, dry_run=dry_run)
+        if not dry_run:
+            file.remove(cluster_id, topic)
+    return Outcome(topic, cluster_id, "handed back", restored, warnings)
+
+
+def _nothing_saved(facts: TopicFacts | None, topic: str, cluster_id: str, delegations: Delegations) -> Outcome:
+    if facts is None:
+        raise ConfigError("no such topic", where=topic)
+    if is_kept_away(facts.own):
+        raise RefusedError(
+            f"{RATIO} is 1 on the topic, but what was there before is not saved here",
+            where=topic,
+            hint=f"run it where cleanerd delegate ran (not in {delegations.path}), or set the key with Kafka's tools",
+        )
+    return Outcome(topic, cluster_id, "not delegated", {}, ())
+
+
+def changes_to_delegate(values: Mapping[str, KeyValue], saved: SavedDelegation | None) -> dict[str, Change]:
+    """The keys to set, with what was there before: before the first ``delegate`` where ``saved`` tells of one.
+
+    ``saved`` counts for a key as long as the topic has the value that it says was set; somebody who changed the key
+    since has a value of his own, which is the one to go back to.
+    """
+    before = {key: _before(key, values[key], saved) for key in (RATIO, MAX_LAG, SEGMENT_MS)}
+    changes = {
+        RATIO: Change(*before[RATIO], DELEGATED_RATIO),
+        MAX_LAG: Change(*before[MAX_LAG], NO_LAG),
+    }
+    lag_ms, roll_ms = int(before[MAX_LAG][1]), int(before[SEGMENT_MS][1])
+    if lag_ms < LONG_MAX and roll_ms > lag_ms:
+        changes[SEGMENT_MS] = Change(*before[SEGMENT_MS], str(lag_ms))
+    return changes
+
+
+def _before(key: str, value: KeyValue, saved: SavedDelegation | None) -> tuple[str | None, str]:
+    """What was set on the topic, and what counted."""
+    change = None if saved is None else saved.changes.get(key)
+    if change is not None and same(key, value.own, change.after):
+        return change.before, change.effective
+    if key == RATIO and same(key, value.own, DELEGATED_RATIO):
+        # Somebody delegated it by hand. For our own cleaning 1 would mean never (U-9).
+        return value.own, value.inherited or str(TOPIC_RULES[RATIO].default)
+    return value.own, value.effective
+
+
+def changes_to_hand_back(
+    values: Mapping[str, KeyValue], saved: Mapping[str, Change]
+) -> tuple[dict[str, tuple[str | None, str | None]], tuple[str, ...]]:
+    """The keys to put back (now, then), and what is left as it is and why."""
+    restored: dict[str, tuple[str | None, str | None]] = {}
+    warnings = []
+    for key, change in saved.items():
+        own = values[key].own
+        if same(key, own, change.before):
+            if key == RATIO and same(key, own, DELEGATED_RATIO):
+                warnings.append(f"{key} was 1 before cleanerd delegate: the broker's cleaner still stays away")
+        elif same(key, own, change.after):
+            restored[key] = (own, change.before)
+        else:
+            now = "not set" if own is None else own
+            warnings.append(f"{key} is {now} now and no longer what cleanerd delegate set: it is left as it is")
+    return restored, tuple(warnings)
+
+
+def same(key: str, one: str | None, other: str | None) -> bool:
+    """Whether two texts mean one value of ``key``: a broker that was told ``1`` answers ``1.0``."""
+    if one is None or other is None:
+        return one is other
+    rule = TOPIC_RULES[key].value
+    return rule.read(one) == rule.read(other)
+
+
+def _same_topic(saved: SavedDelegation | None, facts: TopicFacts) -> SavedDelegation | None:
+    """What is saved of a topic that was deleted and created again is of another topic."""
+    if saved is None or (saved.topic_id and facts.topic_id and saved.topic_id != facts.topic_id):
+        return None
+    return saved
+
+
+def _require_compacted(facts: TopicFacts | None, topic: str) -> TopicFacts:
+    if topic in INTERNAL_TOPICS | NEVER_CLEANED:
+        raise RefusedError("is an internal topic: its strategy is always offset, and the broker cleans it", where=topic)
+    if facts is None:
+        raise ConfigError("no such topic", where=topic)
+    policy = facts.values["cleanup.policy"].effective
+    if "compact" not in policy:
+        raise ConfigError(
+            f"cleanup.policy is {policy}, not compact: the broker's cleaner does not touch it", where=topic
+        )
+    return facts

@@ -1,0 +1,186 @@
+"""Which expired tombstones may go under a versioned strategy: those whose key has no other record anywhere (U-1).
+
+Under ``offset`` what a tombstone deletes lies below it and goes before it. By version it may lie above: in a later
+group, which a round that stops early never reaches, or in the tail, which is cleaned another day. Without the tombstone
+such a record would bring its key back for ever. So every record from the log start to the log end is held against the
+keys of the tombstones that could go, and those with another record wait for a later round; what goes in this very round
+counts as well. The tail counts whatever became of its transactions: it can make a tombstone wait, nothing else, and
+so it needs no witness (U-3).
+
+It costs two more walks, over the segments that hold such tombstones and over the log, and only when there are any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd._kernel import FLAG_HAS_KEY, OffsetMap
+from cleanerd.cleaner.index import keyed_rows
+from cleanerd.errors import CleanerdError
+from cleanerd.format.batch import CONTROL
+from cleanerd.policy.retain import RecordEvidence, expired_winners
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cleanerd._kernel import Chunk
+    from cleanerd.cleaner.evidence import SegmentEvidence
+    from cleanerd.cleaner.index import Decoder
+    from cleanerd.cleaner.plan import CleaningPlan, Source
+
+MIN_MAP_BYTES: Final = 48 * 1024
+MAP_ENTRY_BYTES: Final = 16
+OTHER_RECORD: Final = 2**38
+"""A key's entry is raised to such an ordinal when another record of it is met; those of tombstones lie below."""
+
+MOST_SHARDS: Final = 64
+"""Each takes a walk over the whole log; what does not fit so many waits for the next round."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """The tombstones of one segment that could go: a bit a record; the first record has ordinal ``first_ordinal``."""
+
+    evidence: SegmentEvidence
+    first_ordinal: int
+    bits: NDArray[np.uint64]
+
+    def rows(self, record: int, count: int) -> NDArray[np.bool_]:
+        """[count] bool: those among the records from number ``record`` on."""
+        return _bools(self.bits, record, count)
+
+
+def guarded(
+    plan: CleaningPlan, decoder: Decoder, segments: Sequence[SegmentEvidence], records: Sequence[RecordEvidence]
+) -> tuple[list[NDArray[np.uint64] | None], str]:
+    """Per segment the tombstones that may not go yet, as a bitmap; None where the horizon alone decides.
+
+    The text says why nothing could be shown, when the tail cannot be read; then all of them wait.
+
+    Raises:
+        CorruptionError, CleanerdError: a segment that is to be cleaned cannot be read.
+    """
+    rules = plan.rules
+    if not rules.versioned:
+        return [None] * len(segments), ""
+    if rules.tombstone_guard == "forever":
+        return [facts.tombstone for facts in records], ""
+    candidates = []
+    next_ordinal = 0
+    for evidence, facts in zip(segments, records, strict=True):
+        bits = expired_winners(facts, evidence.first_record(), evidence.batch_flags())
+        candidates.append(_Candidates(evidence, next_ordinal, bits))
+        next_ordinal += 64 * len(bits)
+    count = sum(int(np.bitwise_count(each.bits).sum()) for each in candidates)
+    if not count:
+        return [None] * len(segments), ""
+    free, note = _free(plan, decoder, candidates, count)
+    return [each.bits & ~_words(free, each) for each in candidates], note
+
+
+def _free(
+    plan: CleaningPlan, decoder: Decoder, candidates: Sequence[_Candidates], count: int
+) -> tuple[NDArray[np.uint64], str]:
+    """Bitmap over all candidates' ordinals: nothing else has the key."""
+    wanted = int(count * MAP_ENTRY_BYTES / plan.map_load) + MIN_MAP_BYTES
+    offset_map = OffsetMap(max(MIN_MAP_BYTES, min(plan.map_bytes, wanted)), load=plan.map_load)
+    shards = min(-(-count // offset_map.capacity), MOST_SHARDS)
+    total = candidates[-1].first_ordinal + 64 * len(candidates[-1].bits)
+    free = np.zeros(total // 64, dtype=np.uint64)
+    shard = 0
+    while shard < shards:
+        offset_map.clear()
+        proof = _Proof(plan, decoder, offset_map, shard, shards)
+        if not proof.put_all(candidates) and shards < MOST_SHARDS:
+            # Keys fall into shards unevenly. More of them, from the beginning.
+            free[:] = 0
+            shard, shards = 0, min(2 * shards, MOST_SHARDS)
+            continue
+        for each in candidates:
+            proof.hold_against(each)
+        try:
+            for source in plan.tail:
+                proof.hold_tail_against(source)
+        except CleanerdError as error:
+            # Not what is being cleaned: no reason to fail. Nothing is known of what follows.
+            return np.zeros_like(free), f"no expired tombstone goes: the end of the log cannot be read ({error})"
+        free |= offset_map.winners(0, total)
+        shard += 1
+    return free, ""
+
+
+class _Proof:
+    """One shard of the keys."""
+
+    def __init__(self, plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shard: int, shards: int) -> None:
+        self._plan = plan
+        self._decoder = decoder
+        self._map = offset_map
+        self._shard = shard
+        self._shards = shards
+
+    def put_all(self, candidates: Sequence[_Candidates]) -> bool:
+        """Put the tombstones; of several of one key the last. False: not all fit, and the rest is not free to go."""
+        fits = True
+        for each in candidates:
+            if not each.bits.any():
+                continue
+            for known in each.evidence.again(self._decoder.chunks(each.evidence.source)):
+                mask = each.rows(known.record, len(known.chunk.records))
+                if mask.any():
+                    hashes, ordinal = known.chunk.records.key_hash, each.first_ordinal + known.record
+                    done = self._map.put_max(hashes, ordinal, mask, shard=self._shard, shards=self._shards)
+                    fits = fits and done == len(mask)
+        return fits
+
+    def hold_against(self, candidates: _Candidates) -> None:
+        """All other records of a segment, what goes in this round included; not what nobody sees (U-2)."""
+        evidence = candidates.evidence
+        for known in evidence.again(self._decoder.chunks(evidence.source)):
+            chunk = known.chunk
+            mask = keyed_rows(chunk, known.rows(evidence.visible_from, evidence.dirty_to))
+            mask &= ~candidates.rows(known.record, len(chunk.records))
+            beyond = _visible_rows(chunk)
+            beyond[: known.rows(0, evidence.dirty_to).last] = False
+            self._meet(chunk, mask | beyond)
+
+    def hold_tail_against(self, source: Source) -> None:
+        """All records of a segment after the cleaned ones."""
+        for chunk in self._decoder.chunks(source):
+            self._meet(chunk, _visible_rows(chunk))
+
+    def _meet(self, chunk: Chunk, mask: NDArray[np.bool_]) -> None:
+        if not mask.any():
+            return
+        hashes = chunk.records.key_hash
+        known = self._map.contains(hashes, mask, shard=self._shard, shards=self._shards)
+        if known.any():
+            # Their keys are in the map, so it cannot be full.
+            self._map.put_max(hashes, OTHER_RECORD, known, shard=self._shard, shards=self._shards)
+
+
+def _visible_rows(chunk: Chunk) -> NDArray[np.bool_]:
+    """[n] bool: the record has a key and lies in no control batch."""
+    mask: NDArray[np.bool_] = (chunk.records.flags & FLAG_HAS_KEY) != 0
+    control = (chunk.batches.attributes & CONTROL) != 0
+    if control.any():
+        mask[np.repeat(control, np.diff(chunk.batches.first_record))] = False
+    return mask
+
+
+def _words(bits: NDArray[np.uint64], candidates: _Candidates) -> NDArray[np.uint64]:
+    first = candidates.first_ordinal // 64
+    return bits[first : first + len(candidates.bits)]
+
+
+def _bools(bits: NDArray[np.uint64], first: int, count: int) -> NDArray[np.bool_]:
+    """[count] bool: the bits from ``first`` on, least significant bits first."""
+    words = bits[first // 64 : (first + count + 63) // 64].astype("<u8")
+    unpacked = np.unpackbits(words.view(np.uint8), bitorder="little")
+    result: NDArray[np.bool_] = unpacked[first % 64 : first % 64 + count].astype(np.bool_)
+    return result

@@ -1,0 +1,120 @@
+"""``cleanerd delegate`` and ``cleanerd hand-back``: whose cleaner works on a topic (U-8)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from cleanerd.admin.cluster import Cluster, TopicFacts, require_bootstrap
+from cleanerd.admin.delegate import Outcome
+from cleanerd.admin.delegate import delegate as delegate_topic
+from cleanerd.admin.delegate import hand_back as hand_back_topic
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.output import Column
+from cleanerd.log.delegation import is_kept_away
+from cleanerd.log.delegations import Delegations
+from cleanerd.log.topic_config import TopicConfig, resolve_topic_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from cleanerd.settings import Settings
+
+
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--dry-run", is_flag=True, help="Ask the cluster whether it would take it; change nothing."),
+        click.argument("topic", metavar="TOPIC"),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("delegate", short_help="Keep the broker's own cleaner away from a topic.")
+@common_options
+@_options
+def delegate(common: Common, topic: str, *, dry_run: bool, yes: bool) -> None:
+    """Keep the broker's own cleaner away from TOPIC, so that cleanerd alone cleans it.
+
+    Sets min.cleanable.dirty.ratio=1 and the largest max.compaction.lag.ms on the topic; when the topic had a compaction
+    lag, segment.ms takes its place. What was set before is saved in the state directory for cleanerd hand-back.
+    """
+    settings = common.load_settings()
+    with Cluster(require_bootstrap(settings.daemon.bootstrap_servers)) as cluster:
+        facts = cluster.topic(topic)
+        if facts is not None and not dry_run and not is_kept_away(facts.own) and _config(settings, facts).is_kafkas:
+            question = (
+                f"{topic} is cleaned by offset with null tombstones, which needs no delegation. From now on only "
+                "cleanerd would clean it. Go on?"
+            )
+            if not common.output.confirm(question, yes=yes):
+                raise click.Abort
+        delegations = Delegations(settings.daemon.cleanerd_state_dir)
+        outcome = delegate_topic(cluster, delegations, topic, time.time_ns() // 1_000_000, dry_run=dry_run)
+    _tell(common, outcome, delegations, dry_run=dry_run)
+    if outcome.action == "delegated" and not dry_run:
+        common.output.note(
+            f"When {topic} is cleaned is cleanerd's to say now: its own settings, else the values saved in "
+            f"{delegations.path}; on other hosts, which have no such file, its own settings, else Kafka's defaults."
+        )
+
+
+@click.command("hand-back", short_help="Give a topic back to the broker's own cleaner.")
+@common_options
+@_options
+def hand_back(common: Common, topic: str, *, dry_run: bool, yes: bool) -> None:
+    """Put back what was set on TOPIC before cleanerd delegate: the broker's own cleaner cleans it again.
+
+    It keeps the highest offset of every key. For a topic with another strategy or tombstone mode that is a loss, so
+    cleanerd asks first.
+    """
+    settings = common.load_settings()
+    delegations = Delegations(settings.daemon.cleanerd_state_dir)
+    with Cluster(require_bootstrap(settings.daemon.bootstrap_servers)) as cluster:
+        facts = cluster.topic(topic)
+        config = None if facts is None else _config(settings, facts)
+        if config is not None and not config.is_kafkas:
+            loss = (
+                f"{topic} has compaction.strategy={config.compaction_strategy} and "
+                f"tombstone.mode={config.tombstone_mode}: the broker's cleaner knows neither and will keep the highest "
+                "offset of every key"
+            )
+            common.output.warning(loss)
+            if not dry_run and not common.output.confirm(f"Give {topic} back all the same?", yes=yes):
+                raise click.Abort
+        outcome = hand_back_topic(cluster, delegations, topic, dry_run=dry_run)
+    _tell(common, outcome, delegations, dry_run=dry_run)
+
+
+def _config(settings: Settings, facts: TopicFacts) -> TopicConfig:
+    """The topic's configuration as far as it says whether a stock broker would clean it as cleanerd does.
+
+    Raises:
+        ConfigError: a value that nobody knows.
+    """
+    return resolve_topic_config(
+        facts.topic,
+        overrides=settings.topic_overrides(facts.topic),
+        topic_configs=facts.own,
+        settings_defaults=settings.broker_defaults(),
+        strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
+    )
+
+
+def _tell(common: Common, outcome: Outcome, delegations: Delegations, *, dry_run: bool) -> None:
+    output = common.output
+    if output.as_json:
+        output.json(outcome.to_json(dry_run=dry_run))
+    else:
+        would = " (dry run: nothing was changed)" if dry_run else ""
+        output.line(f"{outcome.topic}: {outcome.action}{would}")
+        if outcome.changes:
+            columns = [Column("key"), Column("before", right=True), Column("after", right=True)]
+            rows = [[key, *("not set" if v is None else v for v in pair)] for key, pair in outcome.changes.items()]
+            output.table(columns, rows)
+    for warning in (*delegations.warnings, *outcome.warnings):
+        output.warning(warning)

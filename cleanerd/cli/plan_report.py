@@ -1,0 +1,215 @@
+"""What ``cleanerd plan`` prints: a row per partition, as a table or as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.log.strategy_config import fingerprint, in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.cleaner.oddities import Oddities
+    from cleanerd.cleaner.survey import Survey
+    from cleanerd.cli.output import Output
+    from cleanerd.errors import CleanerdError
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.message_format import Formats
+    from cleanerd.log.topic_config import TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What a cleaning would leave, by the decision itself; bytes of rebuilt batches are estimates until written."""
+
+    records: int
+    kept: int
+    bytes_after: int
+    groups: int
+    peak_bytes: int
+    notes: tuple[str, ...]
+    stage_bytes: int
+    oddities: Oddities
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """What another strategy (``rules``, in words) would keep otherwise: of how many keys the winner."""
+
+    to: str
+    keys: int
+    differing: int
+    oddities: Oddities
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One partition in the plan; ``error`` instead of the facts when it cannot be read."""
+
+    name: TopicPartition
+    log_dir: LogDir
+    found: Survey | None
+    formats: Formats | None
+    saving: Saving | None
+    switched: Switched | None
+    error: CleanerdError | None
+
+
+def tell(output: Output, rows: Sequence[Row], *, exact: bool) -> None:
+    """Print the plan."""
+    if output.as_json:
+        output.json({"partitions": [_json(row) for row in rows]})
+        return
+    if not rows:
+        output.line("No compacted partition found.")
+        return
+    # A column that says "offset" in every row is not worth its width.
+    strategies = any(row.found is not None and not row.found.config.is_kafkas for row in rows)
+    columns = [
+        Column("partition"),
+        *([Column("strategy")] if strategies else []),
+        Column("dirty", right=True),
+        Column("dirty from", right=True),
+        Column("clean to", right=True),
+        Column("size", right=True),
+        Column("cleanable", right=True),
+    ]
+    if exact:
+        columns += [Column("records", right=True), Column("kept", right=True), Column("after", right=True)]
+    output.table(
+        [*columns, Column("what would happen")], [_cells(row, exact=exact, strategies=strategies) for row in rows]
+    )
+    _tell_switches(output, rows)
+    savings = [row.saving for row in rows if row.saving is not None]
+    if savings:
+        peak, whole = max(s.peak_bytes for s in savings), max(s.stage_bytes for s in savings)
+        output.note(
+            f"room for the largest, with what is kept free: {human_bytes(peak)} for clean, which goes group by group, "
+            f"{human_bytes(whole)} for stage"
+        )
+
+
+def _tell_switches(output: Output, rows: Sequence[Row]) -> None:
+    cells = []
+    for row in rows:
+        if row.found is not None and (switched := row.switched) is not None:
+            share = f"{100 * switched.differing / switched.keys:.2f} %" if switched.keys else "-"
+            counts = [human_count(switched.keys), human_count(switched.differing), share]
+            without = human_count(switched.oddities.without_version)
+            cells.append([str(row.name), in_words(row.found.config), switched.to, *counts, without])
+    if not cells:
+        return
+    titles = ("keys", "other winner", "share", "records without version")
+    columns = [Column("partition"), Column("strategy"), Column("would be"), *(Column(t, right=True) for t in titles)]
+    output.line()
+    output.table(columns, cells)
+
+
+def _cells(row: Row, *, exact: bool, strategies: bool) -> list[str]:
+    if row.found is None:
+        return [str(row.name), *[""] * ((8 if exact else 5) + strategies), f"error: {row.error}"]
+    bounds = row.found.bounds
+    cells = [
+        str(row.name),
+        *([in_words(row.found.config)] if strategies else []),
+        f"{100 * bounds.dirtiness.ratio:.1f} %",
+        str(bounds.first_dirty_offset),
+        str(row.found.end_offset),
+        human_bytes(sum(segment.size_bytes for segment in row.found.log.segments)),
+        human_bytes(bounds.dirtiness.cleanable_bytes),
+    ]
+    if exact:
+        saving = row.saving
+        cells += (
+            ["", "", ""]
+            if saving is None
+            else [
+                human_count(saving.records),
+                human_count(saving.kept),
+                human_bytes(saving.bytes_after + _active_bytes(row.found)),
+            ]
+        )
+    return [*cells, row.found.refusal or "will be cleaned"]
+
+
+def _active_bytes(found: Survey) -> int:
+    """The active segment stays as it is: ``after`` and ``size`` are about the same files."""
+    return found.log.segments[-1].size_bytes
+
+
+def _json(row: Row) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "topic": row.name.topic,
+        "partition": row.name.partition,
+        "log_dir": str(row.log_dir.path),
+    }
+    if row.found is None:
+        return {**document, "action": "error", "reason": str(row.error)}
+    bounds = row.found.bounds
+    document |= {
+        "action": "clean" if row.found.to_clean else "none",
+        "reason": row.found.refusal,
+        **_rules_json(row.found.config),
+        "dirty_ratio": bounds.dirtiness.ratio,
+        "first_dirty_offset": bounds.first_dirty_offset,
+        "first_dirty_origin": row.found.first_dirty_origin,
+        "end_offset": row.found.end_offset,
+        "limited_by": bounds.bound.limited_by,
+        "limits": dict(bounds.bound.limits),
+        "log_start_offset": row.found.log.log_start_offset,
+        "high_watermark": row.found.log.high_watermark,
+        "max_message_bytes": row.found.config.max_message_bytes,
+        "lowest_magic": None if row.formats is None else row.formats.lowest,
+        "highest_magic": None if row.formats is None else row.formats.highest,
+        "segments": len(row.found.log.segments),
+        "bytes": sum(segment.size_bytes for segment in row.found.log.segments),
+        "clean_bytes": bounds.dirtiness.clean_bytes,
+        "cleanable_bytes": bounds.dirtiness.cleanable_bytes,
+        "overdue_ms": bounds.overdue_ms,
+        "notes": list(row.found.notes),
+        "origins": dict(row.found.config.origins),
+    }
+    if row.saving is not None:
+        document["exact"] = {
+            "records": row.saving.records,
+            "kept": row.saving.kept,
+            "bytes_after": row.saving.bytes_after,
+            "groups": row.saving.groups,
+            "peak_bytes": row.saving.peak_bytes,
+            "notes": list(row.saving.notes),
+            "stage_bytes": row.saving.stage_bytes,
+            **_oddities_json(row.saving.oddities),
+        }
+    if row.switched is not None:
+        document["switch"] = {
+            "to": row.switched.to,
+            "keys": row.switched.keys,
+            "other_winner": row.switched.differing,
+            **_oddities_json(row.switched.oddities),
+        }
+    return document
+
+
+def _rules_json(config: TopicConfig) -> dict[str, Any]:
+    return {
+        "strategy": config.compaction_strategy,
+        "strategy_header": config.compaction_strategy_header if config.compaction_strategy == "header" else None,
+        "tombstone_mode": config.tombstone_mode,
+        "fingerprint": fingerprint(config),
+        "delegation": config.delegation.state,
+        "warnings": list(config.warnings),
+    }
+
+
+def _oddities_json(oddities: Oddities) -> dict[str, int]:
+    """Of the records that the strategy looked at: how many, and how many of them were not as it expects."""
+    return {
+        "dirty_records": oddities.records,
+        "without_version": oddities.without_version,
+        "malformed_versions": oddities.malformed_versions,
+        "nulls_without_flag": oddities.nulls_without_flag,
+        "far_future_timestamps": oddities.far_future,
+    }

@@ -1,0 +1,192 @@
+"""What ``cleanerd delegate`` changed in the cluster, and what was there before: ``delegations.json`` (U-8, U-9).
+
+One JSON file in ``cleanerd.state.dir`` (formats.md section 3). ``hand-back`` puts back what it says; until then these
+values, not the broker's, say when cleanerd cleans the topic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd import __version__
+from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.log.clean_point import make_directory, write_state_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+FORMAT: Final = 1
+FILE_NAME: Final = "delegations.json"
+
+# What json and the conversions below raise for bytes that are no such file.
+_DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One key of a topic: ``before`` on the topic (None: was not set there), ``effective`` before, and what was set."""
+
+    before: str | None
+    effective: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedDelegation:
+    """One delegated topic of one cluster. ``topic_id`` is empty where the broker did not tell it."""
+
+    cluster_id: str
+    topic: str
+    topic_id: str
+    delegated_ms: int
+    changes: Mapping[str, Change]
+
+    @property
+    def effective(self) -> dict[str, str]:
+        """The values that counted before, for ``resolve_topic_config(saved=...)``."""
+        return {key: change.effective for key, change in self.changes.items()}
+
+
+class Delegations:
+    """The file. Reading never fails: what cannot be used counts as absent, see ``warnings``."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.path = state_dir / FILE_NAME
+        self.warnings: list[str] = []
+
+    def load(self) -> list[SavedDelegation]:
+        """Every saved delegation; none where there is no file, or none that can be used."""
+        try:
+            return _read(self.path.read_bytes())
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self.warnings.append(f"{self.path}: cannot be read ({error.strerror}); counts as absent")
+        except _DAMAGE as error:
+            self.warnings.append(f"{self.path}: damaged ({error}); counts as absent")
+        return []
+
+    def of_cluster(self, cluster_id: str | None) -> dict[str, SavedDelegation]:
+        """Those of one cluster by topic; of all clusters when it is not known which one it is."""
+        return {saved.topic: saved for saved in self.load() if cluster_id in (None, saved.cluster_id)}
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[_Changing]:
+        """The file for a change; nobody else changes it meanwhile.
+
+        A damaged file is set aside as ``delegations.damaged``, with a warning: it may be all that is left of what was
+        set before.
+
+        Raises:
+            CleanerdError: the state directory cannot be written. Then nothing may be changed in the cluster either.
+            RefusedError: a newer release wrote the file.
+        """
+        directory = self.path.parent
+        try:
+            make_directory(directory, _owner_of(directory))
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield _Changing(self, self._load_for_change())
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            os.close(descriptor)
+
+    def _load_for_change(self) -> list[SavedDelegation]:
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return []
+        try:
+            return _read(data)
+        except _NewerError as error:
+            raise RefusedError(str(error), where=str(self.path), hint="use the newer release") from error
+        except _DAMAGE as error:
+            aside = self.path.with_suffix(".damaged")
+            self.path.replace(aside)
+            self.warnings.append(f"{self.path}: damaged ({error}); set aside as {aside.name}, counts as absent")
+            return []
+
+    def _unwritable(self, error: OSError) -> CleanerdError:
+        return CleanerdError(
+            f"cannot be written: {error.strerror}",
+            where=str(error.filename or self.path),
+            hint="what is set in the cluster now must be saved before it is changed; see cleanerd.state.dir",
+        )
+
+
+class _Changing:
+    """The delegations while the file is locked."""
+
+    def __init__(self, file: Delegations, entries: list[SavedDelegation]) -> None:
+        self._file = file
+        self._entries = entries
+
+    def find(self, cluster_id: str, topic: str) -> SavedDelegation | None:
+        """What is saved of a topic."""
+        return next((e for e in self._entries if (e.cluster_id, e.topic) == (cluster_id, topic)), None)
+
+    def put(self, saved: SavedDelegation) -> None:
+        """Save it, in place of what was saved of the topic. Raises OSError."""
+        self._write([*self._without(saved.cluster_id, saved.topic), saved])
+
+    def remove(self, cluster_id: str, topic: str) -> None:
+        """Forget a topic. Raises OSError."""
+        self._write(self._without(cluster_id, topic))
+
+    def _without(self, cluster_id: str, topic: str) -> list[SavedDelegation]:
+        return [e for e in self._entries if (e.cluster_id, e.topic) != (cluster_id, topic)]
+
+    def _write(self, entries: list[SavedDelegation]) -> None:
+        document = {"format": FORMAT, "cleanerd": __version__, "delegations": [asdict(entry) for entry in entries]}
+        data = json.dumps(document, indent=1).encode()
+        write_state_file(self._file.path, data, self._file.path.parent.stat())
+        self._entries = entries
+
+
+class _NewerError(ValueError):
+    """The file has a format that only a newer release knows."""
+
+
+def _read(data: bytes) -> list[SavedDelegation]:
+    document = json.loads(data)
+    found = document["format"]
+    if isinstance(found, int) and found > FORMAT:
+        raise _NewerError(f"has format {found}, this release knows {FORMAT}")
+    if found != FORMAT:
+        raise ValueError(f"format {found} is not {FORMAT}")
+    return [_entry(entry) for entry in document["delegations"]]
+
+
+def _entry(entry: dict[str, Any]) -> SavedDelegation:
+    return SavedDelegation(
+        cluster_id=str(entry["cluster_id"]),
+        topic=str(entry["topic"]),
+        topic_id=str(entry["topic_id"]),
+        delegated_ms=int(entry["delegated_ms"]),
+        changes={
+            str(key): Change(
+                before=None if change["before"] is None else str(change["before"]),
+                effective=str(change["effective"]),
+                after=str(change["after"]),
+            )
+            for key, change in entry["changes"].items()
+        },
+    )
+
+
+def _owner_of(directory: Path) -> os.stat_result:
+    """Of the state directory, or of the nearest directory above it that is there."""
+    for place in (directory, *directory.parents):
+        if place.exists():
+            return place.stat()
+    raise FileNotFoundError(2, "No such file or directory", str(directory))

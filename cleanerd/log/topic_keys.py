@@ -1,0 +1,114 @@
+"""Every topic key that is looked at: how its text is read, Kafka's default, and its broker synonyms.
+
+Synonyms, types, ranges and defaults are those that Kafka 4.3.1 prints (ServerTopicConfigSynonyms, LogConfig), those of
+KIP-280 and KIP-87, and cleanerd's own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.log import strategy_config
+from cleanerd.log.config_values import (
+    INT_MAX,
+    LONG_MAX,
+    Boolean,
+    BrokerRetention,
+    Choice,
+    HeaderName,
+    Number,
+    Policy,
+    Ratio,
+    Word,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleanerd.log.config_values import ValueRule
+
+INTERNAL_SEGMENT_BYTES: Final = "internal.segment.bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Synonym:
+    """A broker key that stands in for a topic key; ``factor`` turns its unit into the topic key's."""
+
+    name: str
+    value: ValueRule
+    factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """One topic key: how its text is read, Kafka's default, and the broker keys that count when the topic is silent."""
+
+    value: ValueRule
+    default: object
+    synonyms: tuple[Synonym, ...]
+
+
+def _rule(value: ValueRule, default: object, *names: str) -> KeyRule:
+    return KeyRule(value, default, tuple(Synonym(name, value) for name in names))
+
+
+def _words(choices: tuple[str, ...], *names: str) -> KeyRule:
+    """One of ``choices``; the first stands for missing and empty (R280-2)."""
+    return _rule(Choice(choices, empty=choices[0]), choices[0], *names)
+
+
+_MINUTE_MS: Final = 60_000
+_HOUR_MS: Final = 3_600_000
+_WEEK_MS: Final = 604_800_000
+
+TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
+    "cleanup.policy": _rule(Policy(), frozenset({"delete"}), "log.cleanup.policy"),
+    strategy_config.STRATEGY: _words(strategy_config.STRATEGIES, "log.cleaner.compaction.strategy"),
+    strategy_config.STRATEGY_HEADER: _rule(HeaderName(), "", "log.cleaner.compaction.strategy.header"),
+    strategy_config.HEADER_ENCODING: _words(strategy_config.ENCODINGS),
+    strategy_config.TOMBSTONE_MODE: _words(strategy_config.TOMBSTONE_MODES),
+    strategy_config.TOMBSTONE_HEADER: _rule(HeaderName(), ""),
+    strategy_config.TOMBSTONE_GUARD: _words(strategy_config.GUARDS),
+    "min.cleanable.dirty.ratio": _rule(Ratio(), 0.5, "log.cleaner.min.cleanable.ratio"),
+    "min.compaction.lag.ms": _rule(Number(0, LONG_MAX), 0, "log.cleaner.min.compaction.lag.ms"),
+    "max.compaction.lag.ms": _rule(Number(1, LONG_MAX), LONG_MAX, "log.cleaner.max.compaction.lag.ms"),
+    "delete.retention.ms": _rule(Number(0, LONG_MAX), 86_400_000, "log.cleaner.delete.retention.ms"),
+    "segment.bytes": _rule(Number(14, INT_MAX), 1_073_741_824, "log.segment.bytes"),
+    "segment.index.bytes": _rule(Number(4, INT_MAX), 10_485_760, "log.index.size.max.bytes"),
+    "index.interval.bytes": _rule(Number(0, INT_MAX), 4096, "log.index.interval.bytes"),
+    "max.message.bytes": _rule(Number(0, INT_MAX), 1_048_588, "message.max.bytes"),
+    "file.delete.delay.ms": _rule(Number(0, LONG_MAX), 60_000, "log.segment.delete.delay.ms"),
+    # Kafka's minutes and hours are INT: a number that only fits a long is refused there too.
+    "segment.ms": KeyRule(
+        Number(1, LONG_MAX),
+        _WEEK_MS,
+        (Synonym("log.roll.ms", Number(1, LONG_MAX)), Synonym("log.roll.hours", Number(1, INT_MAX), _HOUR_MS)),
+    ),
+    "retention.ms": KeyRule(
+        Number(-1, LONG_MAX),
+        _WEEK_MS,
+        (
+            Synonym("log.retention.ms", BrokerRetention(LONG_MAX)),
+            Synonym("log.retention.minutes", BrokerRetention(INT_MAX), _MINUTE_MS),
+            Synonym("log.retention.hours", BrokerRetention(INT_MAX), _HOUR_MS),
+        ),
+    ),
+    "compression.type": _rule(Word(), "producer", "compression.type"),
+    "preallocate": _rule(Boolean(), False, "log.preallocate"),
+    "remote.storage.enable": _rule(Boolean(), False),
+})  # fmt: skip
+
+PRODUCER_EXPIRATION: Final = "producer.id.expiration.ms"
+BROKER_ONLY_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
+    PRODUCER_EXPIRATION: _rule(Number(1, INT_MAX), 86_400_000, PRODUCER_EXPIRATION),
+})  # fmt: skip
+
+TOPIC_KEYS: Final = frozenset(TOPIC_RULES) | {INTERNAL_SEGMENT_BYTES}
+"""Every topic key that is looked at: the allow-list of U-24 for topics."""
+
+BROKER_KEYS: Final = frozenset(
+    synonym.name for rule in (*TOPIC_RULES.values(), *BROKER_ONLY_RULES.values()) for synonym in rule.synonyms
+)
+"""Every broker key that is looked at: the allow-list of U-24 for brokers and ``server.properties``."""

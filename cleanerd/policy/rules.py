@@ -1,0 +1,56 @@
+"""A topic's rules: which record of a key wins, what is a tombstone, and whether one ever goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from cleanerd.policy.strategy import STRATEGIES
+
+if TYPE_CHECKING:
+    from cleanerd.policy.strategy import Strategy
+
+Encoding = Literal["long", "varlong"]
+TombstoneMode = Literal["null", "flag", "header"]
+Guard = Literal["horizon", "forever"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The topic's settings that decide what stays (R280-1, R87-1, U-4), as they are in force.
+
+    ``header`` is where the versions are, ``encoding`` how they are written there; ``tombstone_header`` makes a record
+    that has a value a tombstone (R87-4). Names that do not matter are empty.
+    """
+
+    strategy: str = "offset"
+    header: str = ""
+    encoding: Encoding = "long"
+    tombstone_mode: TombstoneMode = "null"
+    tombstone_header: str = ""
+    tombstone_guard: Guard = "horizon"
+
+    @property
+    def ranking(self) -> Strategy:
+        """The strategy itself."""
+        return STRATEGIES[self.strategy]
+
+    @property
+    def versioned(self) -> bool:
+        """Whether something other than offsets decides."""
+        return self.ranking.versioned
+
+    @property
+    def is_kafkas(self) -> bool:
+        """Whether a stock broker's cleaner would decide the same (U-8, U-10)."""
+        return self.strategy == "offset" and self.tombstone_mode == "null"
+
+    @property
+    def version_header(self) -> bytes | None:
+        """The header to decode versions from, None when they are not in headers."""
+        return self.header.encode() if self.ranking.needs_header else None
+
+    @property
+    def mark_header(self) -> bytes | None:
+        """The header to look for tombstones in, None when they are not in headers."""
+        return self.tombstone_header.encode() if self.tombstone_mode == "header" and self.tombstone_header else None

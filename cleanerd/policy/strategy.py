@@ -1,0 +1,91 @@
+"""Which record of a key wins (KIP-280; R280-2..R280-6).
+
+A strategy gives every record a version, or none. Of two records of a key the one with the higher
+(has a version, version, offset) wins: absent sorts below every present value, -1 is a value like any other, and equal
+versions fall back to the offset. A fourth strategy is a class and one line in the registry.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, Protocol
+
+import numpy as np
+
+from cleanerd._kernel import FLAG_HAS_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from cleanerd import _kernel
+
+
+class Versions(NamedTuple):
+    """``version`` [n] int64, which means nothing where ``present`` [n] bool is False."""
+
+    version: NDArray[np.int64]
+    present: NDArray[np.bool_]
+
+
+class Strategy(Protocol):
+    """How the records of a key are ranked.
+
+    ``versioned``: by more than their offsets, so that a record of the clean part can win over a dirty one (R280-10).
+    ``needs_header``: the versions come from a header that the topic names.
+    """
+
+    name: ClassVar[str]
+    versioned: ClassVar[bool]
+    needs_header: ClassVar[bool]
+
+    def versions(self, records: _kernel.Records) -> Versions:
+        """The versions of ``records``, decoded with the topic's header when the strategy needs one."""
+
+
+class ByOffset:
+    """Kafka's own (R280-3): no record has a version."""
+
+    name: ClassVar[str] = "offset"
+    versioned: ClassVar[bool] = False
+    needs_header: ClassVar[bool] = False
+
+    def versions(self, records: _kernel.Records) -> Versions:
+        """None has one."""
+        return Versions(np.zeros(len(records), dtype=np.int64), np.zeros(len(records), dtype=np.bool_))
+
+
+class ByTimestamp:
+    """The record's timestamp, under LogAppendTime its batch's (R280-4). Format v0 knows none: -1, below every time."""
+
+    name: ClassVar[str] = "timestamp"
+    versioned: ClassVar[bool] = True
+    needs_header: ClassVar[bool] = False
+
+    def versions(self, records: _kernel.Records) -> Versions:
+        """The column as a consumer sees it: a delete horizon in the batch's base timestamp has moved nothing."""
+        return Versions(records.timestamp, np.ones(len(records), dtype=np.bool_))
+
+
+class ByHeader:
+    """A signed long in the last header of the configured name (R280-5); absent or malformed is no version (R280-6)."""
+
+    name: ClassVar[str] = "header"
+    versioned: ClassVar[bool] = True
+    needs_header: ClassVar[bool] = True
+
+    def versions(self, records: _kernel.Records) -> Versions:
+        """What the kernel found in the headers."""
+        return Versions(records.version, (records.flags & FLAG_HAS_VERSION) != 0)
+
+
+STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType({
+    strategy.name: strategy for strategy in (ByOffset(), ByTimestamp(), ByHeader())
+})  # fmt: skip
+"""The registry, by the name in ``compaction.strategy`` (R280-2)."""
+
+
+def rank(version: int | None, offset: int) -> tuple[bool, int, int]:
+    """What one record competes with for its key, where records come one by one: the highest wins (R280-4..R280-6)."""
+    return (version is not None, 0 if version is None else version, offset)

@@ -1,0 +1,145 @@
+"""The sorts of values that settings have: how text becomes one, what to write for it, what to say is allowed."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BeforeValidator
+
+from cleanerd.log import strategy_config
+from cleanerd.log.config_values import Choice, HeaderName, Policy, Ratio
+from cleanerd.settings.units import SIZE_HINT, format_size, format_time, parse_size, parse_time, time_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What sort of value a key has: how to say it to people, and how to write it so that it reads back the same.
+
+    ``writes_none``: there is a word for "no value" that can be written and read.
+    """
+
+    valid: str
+    write: Callable[[Any], str] = str
+    writes_none: bool = False
+
+
+_VERSION_HINT: Final = "auto, or a release such as 3.9"
+_RESERVE_HINT: Final = f"auto, or {SIZE_HINT}"
+
+
+def _path(text: str) -> Path:
+    if not text.strip() or "\0" in text:
+        raise ValueError("a path")
+    return Path(os.path.expanduser(text.strip()))
+
+
+def _reserve(text: str) -> int | None:
+    if text.strip() == "auto":
+        return None
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise ValueError(_RESERVE_HINT) from None
+
+
+def _version(text: str) -> tuple[int, int] | None:
+    if text.strip() == "auto":
+        return None
+    major, dot, minor = text.strip().partition(".")
+    if not (dot and major.isdecimal() and minor.isdecimal() and len(major) < 4 and len(minor) < 4):
+        raise ValueError(_VERSION_HINT)
+    return int(major), int(minor)
+
+
+def _write_version(value: tuple[int, int] | None) -> str:
+    return "auto" if value is None else f"{value[0]}.{value[1]}"
+
+
+def write_policy(value: frozenset[str]) -> str:
+    """The policies as Kafka reads them."""
+    return ",".join(sorted(value))
+
+
+def _write_reserve(value: int | None) -> str:
+    return "auto" if value is None else format_size(value)
+
+
+def _time_kind(unit_ms: int) -> Kind:
+    return Kind(time_hint(unit_ms), partial(format_time, unit_ms=unit_ms))
+
+
+def _read_retention(text: str, unit_ms: int) -> int:
+    value = parse_time(text, unit_ms)
+    if value == 0:
+        raise ValueError(_retention_hint(unit_ms))
+    return max(value, -1)
+
+
+def _retention_hint(unit_ms: int) -> str:
+    return f"{time_hint(unit_ms)}, 1 or more, or -1 (for ever)"
+
+
+def _retention_kind(unit_ms: int) -> Kind:
+    return Kind(_retention_hint(unit_ms), partial(format_time, unit_ms=unit_ms))
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(",")) if text.strip() else ()
+    if not all(_TOPIC_GLOB.fullmatch(word) for word in words):
+        raise ValueError(_TOPICS_HINT)
+    return words
+
+
+def write_topics(value: tuple[str, ...]) -> str:
+    """The list as it is read."""
+    return ",".join(value)
+
+
+def _servers(text: str) -> str:
+    words = [word.strip() for word in text.split(",")]
+    if not all(_SERVER.fullmatch(word) and int(word.rpartition(":")[2]) <= 65535 for word in words):
+        raise ValueError(_SERVERS_HINT)
+    return ",".join(words)
+
+
+_SERVER: Final = re.compile(r"([a-zA-Z0-9._-]+|\[[0-9a-fA-F:.%]+\]):[0-9]{1,5}", re.ASCII)
+_SERVERS_HINT: Final = "a list of host:port"
+
+_TOPIC_GLOB: Final = re.compile(r"[a-zA-Z0-9._*?!\[\]-]{1,249}", re.ASCII)
+_TOPICS_HINT: Final = "a list of topic names or globs"
+
+_STRATEGY: Final = Choice(strategy_config.STRATEGIES, empty="offset")
+_ENCODING: Final = Choice(strategy_config.ENCODINGS, empty="long")
+_TOMBSTONE_MODE: Final = Choice(strategy_config.TOMBSTONE_MODES, empty="null")
+_GUARD: Final = Choice(strategy_config.GUARDS, empty="horizon")
+
+Size = Annotated[int, BeforeValidator(parse_size), Kind(SIZE_HINT, format_size)]
+Milliseconds = Annotated[int, BeforeValidator(parse_time), _time_kind(1)]
+Retention = Annotated[int, BeforeValidator(partial(_read_retention, unit_ms=1)), _retention_kind(1)]
+RetentionMinutes = Annotated[int, BeforeValidator(partial(_read_retention, unit_ms=60_000)), _retention_kind(60_000)]
+RetentionHours = Annotated[
+    int, BeforeValidator(partial(_read_retention, unit_ms=3_600_000)), _retention_kind(3_600_000)
+]
+Count = Annotated[int, Kind("a whole number")]
+Fraction = Annotated[float, BeforeValidator(Ratio().read), Kind(Ratio().valid)]
+CleanupPolicy = Annotated[frozenset[str], BeforeValidator(Policy().read), Kind(Policy().valid, write_policy)]
+Strategy = Annotated[str, BeforeValidator(_STRATEGY.read), Kind(_STRATEGY.valid)]
+Encoding = Annotated[str, BeforeValidator(_ENCODING.read), Kind(_ENCODING.valid)]
+TombstoneMode = Annotated[str, BeforeValidator(_TOMBSTONE_MODE.read), Kind(_TOMBSTONE_MODE.valid)]
+Guard = Annotated[str, BeforeValidator(_GUARD.read), Kind(_GUARD.valid)]
+Header = Annotated[str, BeforeValidator(HeaderName().read), Kind(HeaderName().valid)]
+Topics = Annotated[tuple[str, ...], BeforeValidator(_topics), Kind(_TOPICS_HINT, write_topics)]
+Servers = Annotated[str, BeforeValidator(_servers), Kind(_SERVERS_HINT)]
+PathValue = Annotated[Path, BeforeValidator(_path), Kind("a path")]
+Version = Annotated[
+    tuple[int, int] | None, BeforeValidator(_version), Kind(_VERSION_HINT, _write_version, writes_none=True)
+]
+Reserve = Annotated[int | None, BeforeValidator(_reserve), Kind(_RESERVE_HINT, _write_reserve, writes_none=True)]

@@ -1,0 +1,209 @@
+//! The map of a versioned strategy (KIP-280): a key's winner is its record of the largest (has version, version, ordinal).
+//!
+//! Behind the lines lies one word per slot. An entry with a version has its ordinal in its line, as without versions, and the
+//! version here. An entry without one has [`UNVERSIONED`] for an ordinal and the real one here: so no bit is needed that a line
+//! has not to spare, all 64 bits of a version count, and a key is known by as many bits as without versions.
+
+use super::{
+    Error, GOES_ON, LINE_BYTES, LOOK_AHEAD, Line, ORDINAL_BITS, ORDINAL_MASK, OffsetMap, Place, Probe, SLOTS, Shard,
+    TAG_SHIFT, cast_slice, cast_slice_mut, invalid, ordinals, pairs, select_unpredictable,
+};
+
+/// Stands in an entry's line for "no version; the ordinal is in its word". The largest ordinal + 1, hence one fewer fits.
+const UNVERSIONED: u64 = ORDINAL_MASK;
+
+const WORD_BYTES: usize = size_of::<u64>();
+/// A line and the words of its slots.
+pub(super) const LINE_AND_VERSIONS_BYTES: usize = LINE_BYTES + SLOTS * WORD_BYTES;
+
+/// One row per record; without `has`, `version` says nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Versions<'a> {
+    pub version: &'a [i64],
+    pub has: &'a [bool],
+}
+
+impl Versions<'_> {
+    /// Row `row`; row 0 has ordinal `first`.
+    #[inline(always)]
+    fn entry(&self, row: usize, first: u64) -> Entry {
+        Entry { has_version: self.has[row], version: self.version[row], ordinal: first + row as u64 + 1 }
+    }
+}
+
+/// Below every version.
+const NO_VERSION: i128 = i64::MIN as i128 - 1;
+
+/// What is known of one record of a key. Ordinals are stored as ordinal + 1.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    has_version: bool,
+    version: i64,
+    ordinal: u64,
+}
+
+impl Entry {
+    /// From the ordinal field in the line, and the word.
+    #[inline(always)]
+    fn stored(field: u64, word: u64) -> Self {
+        let has_version = field != UNVERSIONED;
+        Self { has_version, version: word as i64, ordinal: select_unpredictable(has_version, field, word) }
+    }
+
+    #[inline(always)]
+    fn to_store(self) -> (u64, u64) {
+        select_unpredictable(self.has_version, (self.ordinal, self.version as u64), (UNVERSIONED, self.ordinal))
+    }
+
+    /// (has version, version, ordinal) as one number, since nobody can foresee how they compare.
+    #[inline(always)]
+    fn rank(self) -> i128 {
+        let version = select_unpredictable(self.has_version, i128::from(self.version), NO_VERSION);
+        version << ORDINAL_BITS | i128::from(self.ordinal)
+    }
+}
+
+/// Rows of a block that are dealt with: their probes, their places in the block.
+struct Block {
+    probes: [Probe; LOOK_AHEAD],
+    rows: [usize; LOOK_AHEAD],
+    count: usize,
+}
+
+impl Block {
+    fn new() -> Self {
+        Self { probes: [Probe::default(); LOOK_AHEAD], rows: [0; LOOK_AHEAD], count: 0 }
+    }
+
+    /// Reads of each row's two lines, and of the words of both, so that the misses of the cache overlap. (To find the entry first and
+    /// read only its word is dearer, from small maps to large ones.)
+    #[inline(always)]
+    fn touch(&mut self, lines: &[Line], words: &[u64], hashes: &[[u64; 2]], mask: &[bool], shard: Shard) {
+        self.count = super::touch(lines, hashes, mask, shard, &mut self.probes, &mut self.rows);
+        let mut seen = 0;
+        for probe in self.probes.iter().take(self.count) {
+            seen ^= words[probe.home * SLOTS] ^ words[probe.other * SLOTS];
+        }
+        std::hint::black_box(seen);
+    }
+}
+
+/// The lines of a map with versions, and the word of every slot.
+pub(super) fn split(memory: &[u8], lines: usize) -> (&[Line], &[u64]) {
+    let (lines, words) = memory.split_at(lines * LINE_BYTES);
+    (cast_slice(lines), cast_slice(words))
+}
+
+fn split_mut(memory: &mut [u8], lines: usize) -> (&mut [Line], &mut [u64]) {
+    let (lines, words) = memory.split_at_mut(lines * LINE_BYTES);
+    (cast_slice_mut(lines), cast_slice_mut(words))
+}
+
+/// Ordinal + 1 of every entry, 0 for those that are empty.
+pub(super) fn stored_ordinals(lines: &[Line], words: &[u64]) -> impl Iterator<Item = u64> {
+    let (words, _) = words.as_chunks::<SLOTS>();
+    lines.iter().zip(words).flat_map(|(line, words)| {
+        line[SLOTS..].iter().zip(words).map(|(entry, &word)| match entry & ORDINAL_MASK {
+            UNVERSIONED => word,
+            ordinal => ordinal,
+        })
+    })
+}
+
+/// Raises what a line and a word hold to `entry` if that is larger.
+#[inline(always)]
+fn raise(in_line: &mut u64, word: &mut u64, entry: Entry) {
+    if Entry::stored(*in_line & ORDINAL_MASK, *word).rank() < entry.rank() {
+        let (field, version) = entry.to_store();
+        *in_line = *in_line & !ORDINAL_MASK | field;
+        *word = version;
+    }
+}
+
+impl OffsetMap {
+    /// `put_max` of a map with versions: inserts, or raises to the larger (has version, version, ordinal).
+    pub fn put_max_version(
+        &mut self,
+        key_hash: &[u64],
+        first_ordinal: i64,
+        mask: &[bool],
+        versions: Versions<'_>,
+        shard: Shard,
+    ) -> Result<usize, Error> {
+        let hashes = pairs(key_hash, mask)?;
+        let first = self.check(first_ordinal, mask, versions)?;
+        let (lines, words) = split_mut(&mut self.memory, self.lines);
+        let mut block = Block::new();
+        let mut start = 0;
+        for (hashes, mask) in hashes.chunks(LOOK_AHEAD).zip(mask.chunks(LOOK_AHEAD)) {
+            block.touch(lines, words, hashes, mask, shard);
+            for (probe, &row) in block.probes.iter().zip(&block.rows).take(block.count) {
+                let row = start + row;
+                let entry = versions.entry(row, first);
+                match Self::find(lines, probe) {
+                    Place::Found { line, slot } => {
+                        raise(&mut lines[line][SLOTS + slot], &mut words[line * SLOTS + slot], entry);
+                    }
+                    Place::Room { line, slot, behind_home } => {
+                        if self.len == self.capacity || slot == SLOTS {
+                            return Ok(row);
+                        }
+                        if behind_home {
+                            lines[probe.home][SLOTS] |= GOES_ON;
+                        }
+                        let (field, version) = entry.to_store();
+                        let target = &mut lines[line];
+                        target[slot] = probe.tag_low;
+                        target[SLOTS + slot] |= probe.tag_high << TAG_SHIFT | field;
+                        words[line * SLOTS + slot] = version;
+                        self.len += 1;
+                    }
+                }
+            }
+            start += mask.len();
+        }
+        Ok(mask.len())
+    }
+
+    /// Which rows of `mask` and `shard` have a key that the map holds; their entries are raised, and none is added.
+    pub fn update_existing(
+        &mut self,
+        key_hash: &[u64],
+        first_ordinal: i64,
+        mask: &[bool],
+        versions: Versions<'_>,
+        shard: Shard,
+    ) -> Result<Vec<bool>, Error> {
+        let hashes = pairs(key_hash, mask)?;
+        let first = self.check(first_ordinal, mask, versions)?;
+        let (lines, words) = split_mut(&mut self.memory, self.lines);
+        let mut result = vec![false; mask.len()];
+        let mut block = Block::new();
+        let mut start = 0;
+        for (hashes, mask) in hashes.chunks(LOOK_AHEAD).zip(mask.chunks(LOOK_AHEAD)) {
+            block.touch(lines, words, hashes, mask, shard);
+            for (probe, &row) in block.probes.iter().zip(&block.rows).take(block.count) {
+                let row = start + row;
+                if let Place::Found { line, slot } = Self::find(lines, probe) {
+                    let entry = versions.entry(row, first);
+                    raise(&mut lines[line][SLOTS + slot], &mut words[line * SLOTS + slot], entry);
+                    result[row] = true;
+                }
+            }
+            start += mask.len();
+        }
+        Ok(result)
+    }
+
+    /// The first ordinal, having checked the columns against each other.
+    fn check(&self, first_ordinal: i64, mask: &[bool], versions: Versions<'_>) -> Result<u64, Error> {
+        if !self.versioned {
+            return invalid("a map without versions takes none");
+        }
+        if versions.version.len() != mask.len() || versions.has.len() != mask.len() {
+            let (version, has) = (versions.version.len(), versions.has.len());
+            return invalid(format!("{version} versions and {has} has_version for {} rows", mask.len()));
+        }
+        ordinals(first_ordinal, mask.len(), self.max_ordinal())
+    }
+}

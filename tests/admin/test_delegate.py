@@ -1,0 +1,325 @@
+"""Delegation as a calculation: what is set, what is saved, what is put back (U-8), with a cluster that is a dict."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from cleanerd.admin.cluster import Cluster, KeyValue, TopicFacts
+from cleanerd.admin.delegate import delegate, hand_back, same
+from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from cleanerd.log.delegations import Delegations
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+RATIO, LAG, ROLL = "min.cleanable.dirty.ratio", "max.compaction.lag.ms", "segment.ms"
+FOREVER = str(2**63 - 1)
+
+
+class DictCluster:
+    """One topic. Answers as brokers do: ``1`` comes back as ``1.0``, unset keys as the inherited value."""
+
+    def __init__(self, own: dict[str, str], **inherited: str) -> None:
+        self.own = {"cleanup.policy": "compact", **own}
+        self.inherited = {RATIO: "0.5", LAG: FOREVER, ROLL: "604800000", "cleanup.policy": "delete"} | {
+            key.replace("_", "."): text for key, text in inherited.items()
+        }
+        self.topic_id = "id-1"
+        self.there = True
+        self.refuses = False
+        self.altered: list[dict[str, str | None]] = []
+
+    def cluster_id(self) -> str:
+        return "cluster-1"
+
+    def topic(self, topic: str) -> TopicFacts | None:
+        if not self.there:
+            return None
+        values = {
+            key: KeyValue(self._shown(key), self._shown(key) or inherited, inherited)
+            for key, inherited in self.inherited.items()
+        }
+        return TopicFacts(topic, self.topic_id, values)
+
+    def _shown(self, key: str) -> str | None:
+        text = self.own.get(key)
+        return str(float(text)) if key == RATIO and text is not None else text
+
+    def alter(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool) -> None:
+        if self.refuses:
+            raise RefusedError("the cluster refuses: no", where=topic)
+        if dry_run:
+            return
+        self.altered.append(dict(changes))
+        for key, text in changes.items():
+            if text is None:
+                del self.own[key]
+            else:
+                self.own[key] = text
+
+    @property
+    def as_cluster(self) -> Cluster:
+        return cast("Cluster", self)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Delegations:
+    return Delegations(tmp_path / "state")
+
+
+def do(cluster: DictCluster, store: Delegations, *, dry_run: bool = False) -> Any:
+    return delegate(cluster.as_cluster, store, "orders", 1234, dry_run=dry_run)
+
+
+def undo(cluster: DictCluster, store: Delegations, *, dry_run: bool = False) -> Any:
+    return hand_back(cluster.as_cluster, store, "orders", dry_run=dry_run)
+
+
+BEFORE: list[dict[str, str]] = [
+    {},
+    {RATIO: "0.1"},
+    {LAG: "3600000"},
+    {LAG: "3600000", ROLL: "60000"},
+    {LAG: FOREVER},
+    {RATIO: "0.25", LAG: "3600000", ROLL: "7200000", "retention.bytes": "7"},
+]
+
+
+@pytest.mark.parametrize("before", BEFORE)
+def test_there_and_back_is_where_it_was(before: dict[str, str], store: Delegations) -> None:
+    """U-8: restored exactly, "was not set" included; keys that delegation does not need are never touched."""
+    cluster = DictCluster(before)
+    was = dict(cluster.own)
+    assert do(cluster, store).action == "delegated"
+    assert (float(cluster.own[RATIO]), cluster.own[LAG]) == (1.0, FOREVER)
+    assert undo(cluster, store).action == "handed back"
+    assert {key: cluster._shown(key) for key in cluster.own} == {
+        key: str(float(text)) if key == RATIO else text for key, text in was.items()
+    }
+    assert store.load() == []
+
+
+@pytest.mark.parametrize(
+    ("own", "inherited", "rolled_by"),
+    [
+        ({LAG: "3600000"}, {}, "3600000"),
+        # the broker's default lag counts like the topic's
+        ({}, {"max_compaction_lag_ms": "5000"}, "5000"),
+        # it rolls sooner than by the lag already
+        ({LAG: "3600000", ROLL: "60000"}, {}, "60000"),
+        ({LAG: "3600000"}, {"segment_ms": "60000"}, None),
+        # no lag: the segment never rolled by one
+        ({}, {}, None),
+        ({ROLL: "1000000"}, {}, "1000000"),
+    ],
+)
+def test_segment_ms_takes_the_place_of_the_lag(
+    own: dict[str, str], inherited: dict[str, str], rolled_by: str | None, store: Delegations
+) -> None:
+    """U-8: the active segment no longer rolls by the lag, so without it records would become cleanable later."""
+    cluster = DictCluster(own, **inherited)
+    do(cluster, store)
+    assert cluster.own.get(ROLL) == rolled_by
+
+
+def test_it_says_what_it_changed_and_what_was_there(store: Delegations) -> None:
+    outcome = do(DictCluster({LAG: "3600000"}), store)
+    assert outcome.to_json(dry_run=False) == {
+        "topic": "orders",
+        "cluster_id": "cluster-1",
+        "action": "delegated",
+        "dry_run": False,
+        "changes": [
+            {"key": RATIO, "before": None, "after": "1"},
+            {"key": LAG, "before": "3600000", "after": FOREVER},
+            {"key": ROLL, "before": None, "after": "3600000"},
+        ],
+        "warnings": [],
+    }
+    (saved,) = store.load()
+    assert (saved.topic_id, saved.delegated_ms) == ("id-1", 1234)
+    # U-9: by these cleanerd decides when to clean
+    assert saved.effective == {RATIO: "0.5", LAG: "3600000", ROLL: "604800000"}
+
+
+def test_twice_is_once(store: Delegations) -> None:
+    """Idempotent: the second run must not save the first one's values as those to go back to."""
+    cluster = DictCluster({RATIO: "0.1", LAG: "3600000"})
+    do(cluster, store)
+    saved = store.load()
+    again = do(cluster, store)
+    assert (again.action, again.changes) == ("already delegated", {})
+    assert store.load() == saved
+    undo(cluster, store)
+    last = undo(cluster, store)
+    assert (last.action, last.changes) == ("not delegated", {})
+    assert cluster.own == {"cleanup.policy": "compact", RATIO: "0.1", LAG: "3600000"}
+    assert len(cluster.altered) == 2
+
+
+def test_a_run_that_died_before_the_change_is_made_good(store: Delegations) -> None:
+    """Saved, not changed: nothing is put back, and another run does the rest."""
+    cluster = DictCluster({RATIO: "0.1"})
+    alter, cluster.alter = cluster.alter, _dies  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        do(cluster, store)
+    cluster.alter = alter  # type: ignore[method-assign]
+    assert len(store.load()) == 1
+    assert do(cluster, store).action == "delegated"
+    undo(cluster, store)
+    assert cluster.own[RATIO] == "0.1"
+
+
+def _dies(*_arguments: object, **_options: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_refused_change_leaves_nothing_saved(store: Delegations) -> None:
+    cluster = DictCluster({})
+    cluster.refuses = True
+    with pytest.raises(RefusedError, match="refuses"):
+        do(cluster, store)
+    assert store.load() == []
+    cluster.refuses = False
+    do(cluster, store)
+    cluster.refuses = True
+    with pytest.raises(RefusedError):
+        undo(cluster, store)
+    assert len(store.load()) == 1, "still delegated, so still to be put back"
+
+
+def test_what_somebody_changed_since_is_left_alone(store: Delegations) -> None:
+    """The operator's later word is not undone; the others are put back."""
+    cluster = DictCluster({LAG: "3600000"})
+    do(cluster, store)
+    cluster.own[ROLL] = "9999"
+    del cluster.own[RATIO]
+    outcome = undo(cluster, store)
+    assert cluster.own == {"cleanup.policy": "compact", LAG: "3600000", ROLL: "9999"}
+    assert [warning.split()[0] for warning in outcome.warnings] == [ROLL]
+    assert "9999" in outcome.warnings[0]
+
+
+def test_delegating_again_after_a_change_goes_back_to_the_later_value(store: Delegations) -> None:
+    cluster = DictCluster({RATIO: "0.1"})
+    do(cluster, store)
+    cluster.own[RATIO] = "0.3"
+    assert do(cluster, store).action == "delegated"
+    undo(cluster, store)
+    assert cluster.own[RATIO] == "0.3"
+
+
+def test_delegated_by_hand_before(store: Delegations) -> None:
+    """Nothing is to be set; the value to clean by is the broker's default, not 1, which would mean never (U-9)."""
+    cluster = DictCluster({RATIO: "1", LAG: FOREVER}, min_cleanable_dirty_ratio="0.2")
+    assert do(cluster, store).action == "already delegated"
+    assert store.load()[0].effective[RATIO] == "0.2"
+    outcome = undo(cluster, store)
+    assert (outcome.action, outcome.changes) == ("handed back", {})
+    assert "still stays away" in outcome.warnings[0]
+
+
+def test_hand_back_where_nothing_is_saved(store: Delegations) -> None:
+    """Another host's delegation, or one by hand: to guess the values would be to lose them."""
+    with pytest.raises(RefusedError, match="not saved here"):
+        undo(DictCluster({RATIO: "1", LAG: FOREVER}), store)
+    assert undo(DictCluster({RATIO: "0.9"}), store).action == "not delegated"
+
+
+def test_dry_runs_change_nothing(store: Delegations) -> None:
+    cluster = DictCluster({LAG: "5000"})
+    assert do(cluster, store, dry_run=True).changes == {
+        RATIO: (None, "1"), LAG: ("5000", FOREVER), ROLL: (None, "5000"),
+    }  # fmt: skip
+    assert not store.path.parent.exists()
+    do(cluster, store)
+    saved = store.path.read_bytes()
+    assert undo(cluster, store, dry_run=True).changes[LAG] == (FOREVER, "5000")
+    assert store.path.read_bytes() == saved
+    assert len(cluster.altered) == 1
+    cluster.refuses = True
+    with pytest.raises(RefusedError):
+        undo(cluster, store, dry_run=True)
+
+
+def test_topics_that_are_gone_or_others_now(store: Delegations) -> None:
+    """What was saved of a deleted topic is not put on one that has its name."""
+    cluster = DictCluster({LAG: "5000"})
+    do(cluster, store)
+    cluster.topic_id, cluster.own = "id-2", {"cleanup.policy": "compact", RATIO: "1", LAG: FOREVER}
+    assert undo(cluster, store).action == "forgotten"
+    assert cluster.own[LAG] == FOREVER
+    do(cluster, store)
+    cluster.there = False
+    assert undo(cluster, store).action == "forgotten"
+    with pytest.raises(ConfigError, match="no such topic"):
+        undo(cluster, store)
+    with pytest.raises(ConfigError, match="no such topic"):
+        do(cluster, store)
+
+
+def test_nothing_to_delegate(store: Delegations) -> None:
+    with pytest.raises(ConfigError, match="not compact"):
+        do(DictCluster({"cleanup.policy": "delete"}), store)
+    with pytest.raises(RefusedError, match="internal topic"):
+        delegate(DictCluster({}).as_cluster, store, "__consumer_offsets", 0, dry_run=False)
+
+
+def test_topics_and_clusters_are_kept_apart(store: Delegations) -> None:
+    one, other = DictCluster({RATIO: "0.1"}), DictCluster({RATIO: "0.2"})
+    other.cluster_id = lambda: "cluster-2"  # type: ignore[method-assign]
+    do(one, store)
+    do(other, store)
+    delegate(one.as_cluster, store, "payments", 0, dry_run=False)
+    assert len(store.load()) == 3
+    assert sorted(store.of_cluster("cluster-1")) == ["orders", "payments"]
+    undo(other, store)
+    assert other.own[RATIO] == "0.2"
+    assert len(store.load()) == 2
+
+
+def test_nothing_is_changed_when_the_old_values_cannot_be_saved(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file")
+    cluster = DictCluster({})
+    with pytest.raises(CleanerdError, match="cannot be written"):
+        do(cluster, Delegations(tmp_path / "state"))
+    assert cluster.altered == []
+
+
+def test_a_damaged_file_is_set_aside_and_told(store: Delegations) -> None:
+    """formats.md section 3."""
+    store.path.parent.mkdir()
+    store.path.write_text('{"format": 1, "delegations": [{"topic": "x"}]}')
+    assert store.load() == []
+    assert "damaged" in store.warnings[0]
+    assert do(DictCluster({}), store).action == "delegated"
+    assert store.path.with_suffix(".damaged").exists()
+    assert len(store.load()) == 1
+
+
+def test_a_newer_releases_file_is_not_overwritten(store: Delegations) -> None:
+    store.path.parent.mkdir()
+    store.path.write_text('{"format": 2}')
+    cluster = DictCluster({})
+    with pytest.raises(RefusedError, match="format 2"):
+        do(cluster, store)
+    assert json.loads(store.path.read_text()) == {"format": 2}
+    assert cluster.altered == []
+
+
+@pytest.mark.parametrize(
+    ("key", "one", "other", "equal"),
+    [
+        (RATIO, "1", "1.0", True),
+        (RATIO, "1", "0.99", False),
+        (LAG, FOREVER, FOREVER, True),
+        (LAG, None, FOREVER, False),
+        (LAG, None, None, True),
+    ],
+)
+def test_values_are_compared_by_what_they_mean(key: str, one: str | None, other: str | None, equal: bool) -> None:
+    assert same(key, one, other) is equal

@@ -1,0 +1,224 @@
+"""``cleanerd delegate`` and ``hand-back`` against real brokers, and what their own cleaner then does (U-8, U-9)."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+)
+
+from cleanerd.admin.cluster import Cluster
+from cleanerd.cli.main import run
+from cleanerd.demo.broker import STARTED, free_port
+from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.log.delegations import Delegations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.demo.broker import Broker
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+RATIO, LAG, ROLL = "min.cleanable.dirty.ratio", "max.compaction.lag.ms", "segment.ms"
+FOREVER = str(2**63 - 1)
+LAG_MS = 3_600_000
+
+
+@pytest.fixture(params=["broker_43", "broker_39"])
+def broker(request: pytest.FixtureRequest) -> Broker:
+    start: StartBroker = request.getfixturevalue(request.param)
+    started = start()
+    assert STARTED in started.log_text()
+    return started
+
+
+class Cli:
+    """Command lines against one broker, with one state directory."""
+
+    def __init__(self, broker: Broker, state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self._settings = ["--set", f"bootstrap.servers={broker.bootstrap}", "--set", f"cleanerd.state.dir={state}"]
+        self._capsys = capsys
+
+    def __call__(self, *arguments: object) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        code = run([*(str(argument) for argument in arguments), *self._settings])
+        captured = self._capsys.readouterr()
+        return code, captured.out, captured.err
+
+    def json(self, *arguments: object) -> dict[str, Any]:
+        code, out, err = self(*arguments, "--json", "--yes")
+        assert code == 0, err
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+
+def create(broker: Broker, topic: str, **configs: str) -> None:
+    keys = {key.replace("_", "."): text for key, text in configs.items()}
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1, config={"cleanup.policy": "compact", **keys})])[topic].result(30)
+
+
+def own(broker: Broker, topic: str) -> dict[str, str]:
+    """What is set on the topic itself, as librdkafka sees it: another client than the one under test."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    entries = admin.describe_configs([resource])[resource].result(30)
+    return {name: entry.value for name, entry in entries.items() if entry.source == 1}
+
+
+def test_there_and_back(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """U-8: set, saved, idempotent, restored exactly; keys that have nothing to do with it are never touched."""
+    cli = Cli(broker, tmp_path / "state", capsys)
+    create(broker, "orders", max_compaction_lag_ms=str(LAG_MS), retention_bytes="7777777")
+    create(broker, "plain")
+    before = {topic: own(broker, topic) for topic in ("orders", "plain")}
+
+    dry = cli.json("delegate", "orders", "--dry-run")
+    assert dry["dry_run"] is True
+    assert own(broker, "orders") == before["orders"]
+    assert not (tmp_path / "state").exists()
+
+    done = cli.json("delegate", "orders")
+    assert done["changes"] == dry["changes"]
+    assert {change["key"]: (change["before"], change["after"]) for change in done["changes"]} == {
+        RATIO: (None, "1"),
+        LAG: (str(LAG_MS), FOREVER),
+        ROLL: (None, str(LAG_MS)),
+    }
+    expected = {**before["orders"], RATIO: "1.0", LAG: FOREVER, ROLL: str(LAG_MS)}
+    assert own(broker, "orders") == expected
+    (saved,) = Delegations(tmp_path / "state").load()
+    assert saved.effective == {RATIO: "0.5", LAG: str(LAG_MS), ROLL: "604800000"}
+    assert saved.topic_id
+    assert cli.json("delegate", "orders")["action"] == "already delegated"
+    assert Delegations(tmp_path / "state").load() == [saved]
+
+    assert cli.json("delegate", "plain")["action"] == "delegated"
+    assert set(own(broker, "plain")) - set(before["plain"]) == {RATIO, LAG}
+    assert cli.json("hand-back", "plain")["action"] == "handed back"
+    assert own(broker, "plain") == before["plain"]
+    assert cli.json("hand-back", "plain")["action"] == "not delegated"
+
+    code, _, err = cli("hand-back", "orders", "--set", "topics.orders.compaction.strategy=timestamp")
+    assert code == 4, "nobody to ask"
+    assert "--yes" in err
+    assert own(broker, "orders") == expected
+    assert cli.json("hand-back", "orders")["action"] == "handed back"
+    assert own(broker, "orders") == before["orders"]
+
+
+def test_what_goes_wrong_is_one_line(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unknown topics are not created by asking; refusals and silence have their own exit codes."""
+    cli = Cli(broker, tmp_path / "state", capsys)
+    for verb in ("delegate", "hand-back"):
+        code, out, err = cli(verb, "nobody", "--yes")
+        assert (code, out, err) == (3, "", "cleanerd: nobody: no such topic\n")
+    assert "nobody" not in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+    create(broker, "deleting", cleanup_policy="delete")
+    code, _, err = cli("delegate", "deleting", "--yes")
+    assert (code, len(err.splitlines())) == (3, 1)
+    assert "cleanup.policy is delete" in err
+    create(broker, "orders")
+    assert cli("delegate", "orders", "--yes")[0] == 0
+    (tmp_path / "state" / "delegations.json").unlink()
+    code, _, err = cli("hand-back", "orders", "--yes")
+    assert (code, len(err.splitlines())) == (4, 1)
+    assert "not saved here" in err
+    with Cluster(broker.bootstrap) as cluster, pytest.raises(RefusedError, match="at least 1") as raised:
+        cluster.alter("orders", {ROLL: "-5"}, dry_run=True)
+    assert "[Error" not in str(raised.value)
+
+
+def test_the_brokers_cleaner_keeps_away_from_a_delegated_topic(
+    broker_43: StartBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """U-8: a topic with a compaction lag, which would be cleaned at once, is not; its twin is. After hand-back it is.
+
+    The segments roll in both: ``segment.ms`` has taken the lag's place.
+    """
+    broker = broker_43(properties={"log.cleaner.backoff.ms": "200", "log.cleaner.max.compaction.lag.ms": "1000"})
+    cli = Cli(broker, tmp_path / "state", capsys)
+    for topic in ("ours", "theirs"):
+        create(broker, topic, min_cleanable_dirty_ratio="0.01", delete_retention_ms="1000")
+    cli.json("delegate", "ours")
+    assert own(broker, "ours")[ROLL] == "1000"
+    _write_until(broker, lambda: _cleaned(broker, "theirs"))
+    for _ in range(4):
+        _write(broker)
+    (log_dir,) = broker.log_dirs
+    segments = sorted(path.name for path in (log_dir / "ours-0").glob("*.log"))
+    assert len(segments) > 2, "it rolls"
+    assert not _cleaned(broker, "ours")
+    cli.json("hand-back", "ours")
+    _write_until(broker, lambda: _cleaned(broker, "ours"))
+
+
+def _write(broker: Broker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    for topic in ("ours", "theirs"):
+        for number in range(20):
+            producer.produce(topic, key=f"k{number % 3}", value=str(number), partition=0)
+    assert producer.flush(30) == 0
+    time.sleep(1.1)
+
+
+def _write_until(broker: Broker, done: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline, broker.log_text()[-2000:]
+        _write(broker)
+
+
+def _cleaned(broker: Broker, topic: str) -> bool:
+    """The broker's own cleaner has cleaned the partition: it says so in its checkpoint."""
+    (log_dir,) = broker.log_dirs
+    path = log_dir / "cleaner-offset-checkpoint"
+    rows = [line.split() for line in path.read_text().splitlines()[2:]] if path.exists() else []
+    return any(row[0] == topic and int(row[2]) > 0 for row in rows)
+
+
+def test_metadata_of_a_delegated_topic_proves_it(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """U-8, U-9: what delegate sets is what plan reads from the stopped broker's disk."""
+    cli = Cli(broker, tmp_path / "state", capsys)
+    create(broker, "orders", min_cleanable_dirty_ratio="0.3")
+    rules = ("--set", "topics.orders.compaction.strategy=timestamp", "--quiet")
+
+    def row() -> dict[str, Any]:
+        broker.stop()
+        code, out, err = cli("plan", broker.log_dirs[0], "--partition", "orders-0", "--json", *rules)
+        assert code == 0, err
+        (found,) = json.loads(out)["partitions"]
+        broker.start()
+        return dict(found)
+
+    assert row()["delegation"] == "undelegated"
+    cli.json("delegate", "orders")
+    found = row()
+    assert found["delegation"] == "delegated"
+    assert found["origins"][RATIO] == "saved by cleanerd delegate"
+    cli.json("hand-back", "orders")
+    assert row()["delegation"] == "undelegated"
+
+
+def test_nobody_there() -> None:
+    """One clear error after the time that was given, and no lines of the client's own."""
+    started = time.monotonic()
+    with pytest.raises(CleanerdError, match=r"bootstrap.servers=127.0.0.1:\d+: no broker answers within 1 s"):
+        Cluster(f"127.0.0.1:{free_port()}", connect_seconds=1)
+    assert time.monotonic() - started < 5
+
+
+def test_no_servers_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["delegate", "orders"]) == 3
+    assert "bootstrap.servers is not set" in capsys.readouterr().err

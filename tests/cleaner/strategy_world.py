@@ -1,0 +1,323 @@
+"""A script carried out on a real log directory by the real cleaner, and held against a plain dictionary.
+
+Two things must hold, whatever the shards, splits, chunks and threads:
+
+* the log holds what a dictionary of the highest (has a version, version, offset) says, record by record;
+* no round, ended or stopped between two groups, changes what a reader sees who follows the strategy: the highest record
+  of a key anywhere in the log, or nothing when that is a tombstone (U-1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.apply.offline import clean_partition
+from cleanerd.apply.session import LockedDir
+from cleanerd.cleaner.cleaner import Stopped
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.format.index import TXN_ENTRY
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from tests.cleaner.driver import NAME, config, means
+from tests.cleaner.strategy_script import HEADER, MARK, Clean, Entry, MoveStart, Shape, Write
+from tests.support.log_dirs import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    RECOVERY_POINTS,
+    Partition,
+    make_log_dir,
+    read_checkpoint,
+    write_checkpoint,
+    write_segment,
+)
+from tests.support.stored_records import data_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.log.topic_config import TopicConfig
+    from tests.cleaner.strategy_script import Script
+    from tests.support.stored_records import StoredRecord
+
+FOR_EVER_MS = 10**15
+DELETE_RETENTION_MS = 600
+
+
+def newest(entries: Iterable[Entry]) -> dict[bytes, Entry]:
+    """The record of each key that a reader follows the strategy to."""
+    best: dict[bytes, Entry] = {}
+    for entry in entries:
+        if entry.visible and entry.key is not None and (entry.key not in best or entry.rank > best[entry.key].rank):
+            best[entry.key] = entry
+    return best
+
+
+def seen(entries: Iterable[Entry]) -> dict[bytes, int]:
+    """Key -> offset of what it maps to; deleted keys are not in it."""
+    return {key: entry.offset for key, entry in newest(entries).items() if not entry.tombstone}
+
+
+def wrong_keys(kept: Iterable[Entry], written: Iterable[Entry], end: int) -> tuple[list[bytes], list[bytes]]:
+    """Keys with two records below ``end``, and keys whose one record is another than that of all ever written (U-4)."""
+    left: dict[bytes, list[int]] = {}
+    for entry in kept:
+        if entry.offset < end and entry.visible and entry.key is not None:
+            left.setdefault(entry.key, []).append(entry.offset)
+    best = newest(entry for entry in written if entry.offset < end)
+    twice = [key for key, offsets in left.items() if len(offsets) > 1]
+    wrong = [key for key in best.keys() | left.keys() if key not in twice and left.get(key) != [best[key].offset]]
+    return twice, wrong
+
+
+class _StopAfter:
+    """Progress that ends the cleaning before a chunk of its rewrite, as a signal would between two groups."""
+
+    def __init__(self, chunks: int | None) -> None:
+        self._left = chunks
+        self._rewrites = False
+
+    def phase(self, name: str, _total_bytes: int) -> None:
+        self._rewrites = name == "rewrite"
+
+    def advance(self, _done_bytes: int) -> None:
+        if self._rewrites and self._left is not None:
+            self._left -= 1
+            if self._left < 0:
+                raise Stopped
+
+
+class World:
+    """The directory, everything ever written, and what the dictionary says that the log holds."""
+
+    def __init__(self, root: Path, shape: Shape) -> None:
+        self.shape = shape
+        self.path = root / "logs"
+        self.state = root / "state"
+        self.written: dict[int, Entry] = {}
+        self.log: set[int] = set()
+        self.start = 0
+        self.clean_to = 0
+        self.is_exact = self.is_certain = True
+        self.rounds = self.purged = self.waited = self.stopped = 0
+        self._segments: dict[int, bytes] = {}
+        self._aborted: dict[int, list[tuple[int, int, int, int]]] = {}
+        make_log_dir(self.path, {NAME: Partition({0: b""})})
+
+    @property
+    def partition(self) -> Path:
+        return self.path / NAME
+
+    def run(self, script: Script) -> None:
+        """All of it; AssertionError when a round left something wrong."""
+        for step in script.steps():
+            if isinstance(step, Write):
+                self.write(step)
+            elif isinstance(step, MoveStart):
+                self.move_start(step)
+            else:
+                self.clean(step)
+
+    def write(self, step: Write) -> None:
+        base = step.base if step.rolls else max(self._segments)
+        data = self._segments.get(base, b"") + step.data
+        self._segments[base] = data
+        write_segment(self.partition, base, data, interval_bytes=100)
+        if step.aborted:
+            rows = self._aborted.setdefault(base, [])
+            rows += step.aborted
+            index = np.array([(0, 0, *row) for row in rows], dtype=TXN_ENTRY)
+            (self.partition / f"{base:020d}.txnindex").write_bytes(index.tobytes())
+        self.written |= {entry.offset: entry for entry in step.entries}
+        self.log |= {entry.offset for entry in step.entries if entry.visible}
+        self._set_ends()
+
+    def _set_ends(self) -> None:
+        end = max(self.written, default=0) + 10
+        for name in (HIGH_WATERMARKS, RECOVERY_POINTS):
+            write_checkpoint(self.path / name, {NAME: end})
+
+    def move_start(self, step: MoveStart) -> None:
+        self.start = step.offset
+        write_checkpoint(self.path / LOG_STARTS, {NAME: step.offset})
+        if not step.deletes:
+            return
+        bases = sorted(int(log.stem) for log in self.partition.glob("*.log"))
+        for base, following in pairwise(bases):
+            if following <= step.offset:
+                for file in self.partition.glob(f"{base:020d}.*"):
+                    file.unlink()
+                self.log = {offset for offset in self.log if not base <= offset < following}
+
+    def topic(self, step: Clean) -> TopicConfig:
+        shape = self.shape
+        return config(
+            compaction_strategy=shape.strategy,
+            compaction_strategy_header=HEADER.decode(),
+            compaction_strategy_header_encoding=shape.encoding,
+            tombstone_mode=shape.mode,
+            tombstone_header=MARK.decode(),
+            tombstone_guard=shape.guard,
+            segment_bytes=step.segment_bytes,
+            delete_retention_ms=DELETE_RETENTION_MS if shape.expires else FOR_EVER_MS,
+        )
+
+    def clean(self, step: Clean) -> None:
+        """One round, and everything that must be true after it."""
+        before = self.read()
+        view = seen(self._live(before))
+        wishes = Wishes(
+            now_ms=step.now_ms,
+            force=True,
+            from_start=step.from_start,
+            first_dirty_offset=None if step.from_start else step.first_dirty,
+            up_to_offset=step.up_to if step.up_to >= self.start else None,
+        )
+        try:
+            result = self._clean(step, wishes)
+        except Stopped:
+            result = None
+            self.stopped += 1
+        after = self.read()
+        assert seen(self._live(after)) == view, "a round changed what a reader of the strategy sees"
+        self._check_purged(before, after, step, result)
+        if result is None:
+            self.log = set(after)
+            self.is_exact = self.is_certain = False  # what of the plan was carried out is the swap's business
+            return
+        assert result.error is None, result.reason
+        if result.outcome == "skipped":
+            return
+        self.rounds += 1
+        self._check_start(step, result)
+        self._check_records(before, after, result)
+
+    def _clean(self, step: Clean, wishes: Wishes) -> CleaningResult:
+        wished = means(
+            map_bytes=1, map_load=0.001 if step.shards else 0.85, chunk_bytes=step.chunk_bytes, expiration_ms=1
+        )
+        partition = TopicPartition("orders", 0)
+        with LogDirLock.acquire(self.path, settle_seconds=0) as lock:
+            locked = LockedDir(
+                read_log_dir(self.path), lock, StateStore(self.state), replace(wished, workers=step.workers)
+            )
+            return clean_partition(locked, partition, self.topic(step), wishes, _StopAfter(step.stops_after))
+
+    def read(self) -> dict[int, StoredRecord]:
+        """Visible records on disk by offset, each one checked to be what was written."""
+        found: dict[int, StoredRecord] = {}
+        for log in sorted(self.partition.glob("*.log")):
+            for one in data_records(log.read_bytes()):
+                entry = self.written[one.record.offset]
+                record = one.record
+                assert (record.key, record.value, record.timestamp, record.headers) == (
+                    entry.key,
+                    entry.value,
+                    entry.timestamp,
+                    entry.headers,
+                )
+                if entry.visible:
+                    assert record.offset not in found
+                    found[record.offset] = one
+        return found
+
+    def _live(self, found: Iterable[int]) -> list[Entry]:
+        return [self.written[offset] for offset in found if offset >= self.start]
+
+    def _check_purged(
+        self,
+        before: dict[int, StoredRecord],
+        after: dict[int, StoredRecord],
+        step: Clean,
+        result: CleaningResult | None,
+    ) -> None:
+        """U-1, both ways: a tombstone went exactly when its time was over and nothing else has its key."""
+        alive: dict[bytes | None, list[int]] = {}
+        for offset in before:
+            if offset >= self.start:
+                alive.setdefault(self.written[offset].key, []).append(offset)
+        for offset, found in before.items():
+            entry = self.written[offset]
+            if not entry.tombstone or entry.key is None or offset < self.start:
+                continue
+            late = found.horizon_ms is not None and found.horizon_ms <= step.now_ms
+            alone = alive[entry.key] == [offset]
+            if not self.shape.versioned or not alone:
+                continue
+            if offset not in after:
+                assert self.shape.guard == "horizon"
+                assert late or entry.legacy, "a tombstone went before its time"
+                self.purged += 1
+            elif result is not None and result.outcome != "skipped" and late and self.shape.guard == "horizon":
+                held = offset >= result.end_offset or self._has_aborted(entry, result.end_offset)
+                assert held, "nothing held this tombstone back"
+
+    def _has_aborted(self, entry: Entry, end: int) -> bool:
+        """In the tail a record is evidence, whatever became of its transaction."""
+        aborted = (other for other in self.written.values() if not other.visible and other.offset >= end)
+        return any(other.key == entry.key for other in aborted)
+
+    def _check_records(
+        self, before: dict[int, StoredRecord], after: dict[int, StoredRecord], result: CleaningResult
+    ) -> None:
+        self.waited += result.tombstones_waiting
+        expected = set(self.modelled(result.first_dirty_offset, result.end_offset))
+        unseen = {offset for offset in before if offset < self.start}
+        if not self.shape.versioned:
+            # Below the log start Kafka's rules hold, which are tested elsewhere (U-2).
+            expected = (expected - unseen) | (unseen & set(after))
+        gone = expected - set(after)
+        assert set(after) <= expected, f"{sorted(set(after) - expected)} should be gone"
+        if self.shape.expires:
+            assert all(self.written[offset].tombstone for offset in gone), "a value is lost"
+            if self.shape.versioned:
+                for offset in gone:
+                    others = [o for o in before if o >= self.start and self.written[o].key == self.written[offset].key]
+                    assert others == [offset], f"tombstone {offset} went while {others} were there (U-1)"
+        else:
+            assert not gone, f"{sorted(gone)} are lost"
+        self.log = set(after)
+        if not self.is_exact or self.shape.expires:
+            return
+        # U-4: fixed strategy, nothing expired: the same as one look at everything that was ever written.
+        kept = [self.written[offset] for offset in after]
+        assert wrong_keys(kept, self.written.values(), self.clean_to) == ([], []), "it depends on the rounds"
+
+    def _check_start(self, step: Clean, result: CleaningResult) -> None:
+        """U-10: it began where the rounds before it had come to."""
+        if self.start:
+            self.is_exact = False  # a winner may be below the log start now
+        if step.first_dirty is not None and not step.from_start:
+            assert result.first_dirty_offset == step.first_dirty
+            self.is_exact = self.is_exact and step.first_dirty <= self.clean_to
+            if step.first_dirty > self.clean_to:
+                self.is_certain = False  # what it rewrote is no longer what the clean point's witness is about
+                return
+        elif step.from_start:
+            assert result.first_dirty_offset == self.start
+        elif self.clean_to >= self.start and self.is_certain:
+            assert result.first_dirty_offset == self.clean_to
+        self.clean_to = max(self.clean_to, result.end_offset)
+        is_kafkas = self.shape.strategy == "offset" and self.shape.mode == "null"
+        names_it = NAME in read_checkpoint(self.path / CLEANER_CHECKPOINT)
+        assert names_it == is_kafkas, "Kafka's checkpoint is about Kafka's rules (U-10)"
+
+    def modelled(self, first_dirty: int, end: int) -> Iterator[int]:
+        """Offsets that stay: of each key with a record in the dirty range the highest, all of the others."""
+        floor = self.start if self.shape.versioned else 0
+        entries = [self.written[offset] for offset in self.log]
+        judged = [entry for entry in entries if floor <= entry.offset < end]
+        dirty = {entry.key for entry in judged if entry.offset >= first_dirty}
+        best = newest(judged)
+        for entry in entries:
+            stays = entry.key is not None and (entry.key not in dirty or best[entry.key] is entry)
+            if stays or not floor <= entry.offset < end:
+                yield entry.offset

@@ -1,0 +1,138 @@
+"""Histories of topics under strategies through the compiled kernel and the real cleaner, against a dictionary (U-4).
+
+Several rounds of writing and cleaning with late writes, every strategy, tombstone mode and encoding, shards, splits by
+``--up-to``, by segments and inside of batches, moves of the log start, transactions, old formats, every codec, rounds
+that are stopped between two groups. What must hold says ``strategy_world``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+import structlog
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.cleaner.driver import scratch
+from tests.cleaner.strategy_script import Clean, Entry, Script, Shape, Write
+from tests.cleaner.strategy_world import World, newest, wrong_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+HISTORIES = 2000
+LONG_HISTORIES = 50_000
+
+SHAPES = st.builds(
+    lambda ranking, mode, guard, expires: Shape(*ranking, mode, guard, expires),
+    st.sampled_from([("header", "long"), ("header", "long"), ("header", "varlong"), ("timestamp",), ("offset",)]).map(
+        lambda ranking: (*ranking, "long")[:2]
+    ),
+    st.sampled_from(["null", "flag", "header"]),
+    st.sampled_from(["horizon", "horizon", "horizon", "forever"]),
+    st.booleans(),
+)
+CASES = {
+    "shape": SHAPES,
+    "seed": st.integers(0, 2**32),
+    "rounds": st.integers(2, 4),
+    "stops": st.booleans(),
+    "moves": st.booleans(),
+}
+
+
+@pytest.fixture(scope="module")
+def seen() -> Iterator[Counter[str]]:
+    """What all histories of the module came to; a test of nothing would be green too."""
+    counts: Counter[str] = Counter()
+    yield counts
+    sys.stdout.write(f"\n{counts['histories']} histories of real cleanings: {dict(counts)}\n")
+    if counts["histories"] >= HISTORIES:
+        least = {"rounds": HISTORIES, "exact": HISTORIES // 20, "purged": 50, "waited": 50, "stopped": 50}
+        assert {name: counts[name] for name in least if counts[name] < least[name]} == {}
+
+
+@settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(**CASES)
+def test_histories(seen: Counter[str], shape: Shape, seed: int, rounds: int, stops: bool, moves: bool) -> None:
+    """R280-4..R280-6, R280-10, R280-11, R87-1..R87-6, U-1, U-2, U-4, U-10: no key twice, no key wrong."""
+    run_history(seen, shape, seed, rounds, stops=stops, moves=moves)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@settings(max_examples=LONG_HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(**CASES)
+def test_many_histories(seen: Counter[str], shape: Shape, seed: int, rounds: int, stops: bool, moves: bool) -> None:
+    """The same, for longer."""
+    run_history(seen, shape, seed, rounds, stops=stops, moves=moves)
+
+
+def run_history(seen: Counter[str], shape: Shape, seed: int, rounds: int, *, stops: bool, moves: bool) -> None:
+    with scratch() as root, structlog.testing.capture_logs():
+        world = World(root, shape)
+        world.run(Script(shape, seed, rounds, stops=stops, moves=moves))
+    exact = world.is_exact and not shape.expires
+    seen.update(histories=1, rounds=world.rounds, purged=world.purged, waited=world.waited, stopped=world.stopped)
+    seen.update(exact=int(exact))
+
+
+def published(entries: Sequence[Entry], first_dirty: int, end: int) -> list[Entry]:
+    """KIP-280 as it was published: the map from the dirty part alone, every record then held against it."""
+    found = newest(entry for entry in entries if first_dirty <= entry.offset < end)
+    return [
+        entry
+        for entry in entries
+        if entry.offset >= end
+        or (entry.visible and entry.key is not None and (entry.key not in found or entry.rank >= found[entry.key].rank))
+    ]
+
+
+def ours(entries: Sequence[Entry], first_dirty: int, end: int) -> list[Entry]:
+    """The same with the clean part in it: of a key that is dirty one record stays."""
+    found = newest(entry for entry in entries if entry.offset < end)
+    dirty = {entry.key for entry in entries if first_dirty <= entry.offset < end and entry.visible}
+    return [
+        entry
+        for entry in entries
+        if entry.offset >= end
+        or (entry.visible and entry.key is not None and (entry.key not in dirty or found[entry.key] is entry))
+    ]
+
+
+def test_the_published_algorithm_fails() -> None:
+    """R280-10: a winner in the clean part and a late loser: KIP-280's own algorithm keeps both. Its rate is printed."""
+    shape = Shape("header")
+    outcomes: Counter[str] = Counter()
+    for seed in range(HISTORIES):
+        for name, algorithm in (("published", published), ("ours", ours)):
+            twice, wrong = _rounds_of(Script(shape, seed, rounds=3, moves=False), algorithm)
+            outcomes[f"{name}: a key twice"] += bool(twice)
+            outcomes[f"{name}: a key wrong"] += bool(wrong)
+            outcomes[f"{name}: fails"] += bool(twice or wrong)
+    rate = outcomes["published: fails"] / HISTORIES
+    sys.stdout.write(f"\nKIP-280 as published fails in {rate:.1%} of {HISTORIES} histories: {dict(outcomes)}\n")
+    assert outcomes["ours: fails"] == 0
+    assert rate > 0.2
+
+
+def _rounds_of(script: Script, algorithm: object) -> tuple[set[bytes], set[bytes]]:
+    """Keys twice and keys wrong after any of the script's rounds."""
+    log: list[Entry] = []
+    written: list[Entry] = []
+    clean_to = 0
+    twice, wrong = set(), set()
+    for step in script.steps():
+        if isinstance(step, Write):
+            log += step.entries
+            written += step.entries
+        elif isinstance(step, Clean) and step.up_to > (0 if step.from_start else clean_to):
+            log = algorithm(log, 0 if step.from_start else clean_to, step.up_to)  # type: ignore[operator]
+            clean_to = max(clean_to, step.up_to)
+            found = wrong_keys(log, written, clean_to)
+            twice.update(found[0])
+            wrong.update(found[1])
+    return twice, wrong

@@ -1,0 +1,349 @@
+"""What happens to a topic under a strategy over several cleanings, and what is told of it (U-1, U-3, U-10, R87-6)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import structlog
+
+from cleanerd.apply.ahead import stage_partition
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.apply.offline import clean_partition
+from cleanerd.apply.ready import apply_partition
+from cleanerd.apply.session import LockedDir
+from cleanerd.cleaner import purge
+from cleanerd.cleaner.cleaner import Stopped
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.errors import StalePlanError
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, means
+from tests.cleaner.strategy_cases import BY_HEADER, BY_TIMESTAMP, FLAGGED, MARKED, NOW, batches, offsets, rec
+from tests.support.log_dirs import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARKS,
+    RECOVERY_POINTS,
+    Partition,
+    make_log_dir,
+    read_checkpoint,
+    read_segments,
+    write_checkpoint,
+    write_segment,
+)
+from tests.support.logs import encode_batch, encode_legacy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.log.topic_config import TopicConfig
+
+PARTITION = TopicPartition("orders", 0)
+BY_VERSION = config(**BY_HEADER, segment_bytes=100, delete_retention_ms=500)
+"""Every segment is its own group."""
+
+
+def log_of(root: Path, segments: dict[int, bytes], **facts: Any) -> Path:
+    """A log directory with one partition; the active segment is the last one."""
+    return make_log_dir(root / "logs", {NAME: Partition(segments, **facts)})
+
+
+def next_round(log_dir: Path, now_ms: int = NOW, topic: TopicConfig = BY_VERSION) -> CleaningResult:
+    """From the clean point on."""
+    result = clean(log_dir, Wishes(now_ms=now_ms, force=True), topic)
+    assert result.error is None, result.reason
+    return result
+
+
+def grow(log_dir: Path, base: int, data: bytes) -> None:
+    """One more segment."""
+    write_segment(log_dir / NAME, base, data)
+    for name in (HIGH_WATERMARKS, RECOVERY_POINTS):
+        write_checkpoint(log_dir / name, {NAME: base + 100})
+
+
+class StopBefore:
+    """Ends a cleaning before group ``number``."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+        self.rewrites = False
+
+    def phase(self, name: str, _total_bytes: int) -> None:
+        self.rewrites = name == "rewrite"
+
+    def advance(self, _done_bytes: int) -> None:
+        self.left -= self.rewrites
+        if self.left < 0:
+            raise Stopped
+
+
+def stopped_round(log_dir: Path, groups: int) -> None:
+    """A cleaning that is stopped after so many groups."""
+    store = StateStore(log_dir.parent / "state")
+    with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
+        locked = LockedDir(read_log_dir(log_dir), lock, store, means())
+        with pytest.raises(Stopped):
+            clean_partition(locked, PARTITION, BY_VERSION, Wishes(now_ms=NOW, force=True), StopBefore(groups))
+
+
+def test_a_deleted_key_does_not_come_back_between_two_groups(tmp_path: Path) -> None:
+    """U-1: the tombstone of version 9 is past its horizon, its loser lies in a later group that is never reached."""
+    gone = encode_batch([rec("k", 9, value=None), rec("a", 1)], delete_horizon=NOW)
+    log_dir = log_of(tmp_path, {0: gone, 2: batches(rec("a", 2), first=2), 3: batches(rec("k", 1), first=3), 4: b""})
+    stopped_round(log_dir, groups=1)
+    assert offsets(log_dir / NAME, 4) == [0, 2, 3], "the first group was cleaned, and the tombstone guards its key"
+    result = next_round(log_dir)
+    assert (offsets(log_dir / NAME, 4), result.tombstones_waiting) == ([0, 2], 1)
+    assert any("U-1" in note for note in result.notes)
+    grow(log_dir, 4, batches(rec("a", 3), first=4))
+    grow(log_dir, 5, b"")
+    result = next_round(log_dir)
+    assert (offsets(log_dir / NAME, 5), result.tombstones_waiting, result.dropped.tombstone) == ([4], 0, 1)
+
+
+def test_a_tombstone_waits_for_late_data_in_the_tail(tmp_path: Path) -> None:
+    """U-1: what is not cleaned yet counts as evidence, and wins nothing."""
+    gone = encode_batch([rec("k", 9, value=None)], delete_horizon=NOW)
+    log_dir = log_of(tmp_path, {0: gone, 1: batches(rec("k", 10), first=1)})
+    assert next_round(log_dir).tombstones_waiting == 1
+    grow(log_dir, 2, b"")
+    assert next_round(log_dir).dropped.superseded == 1
+    assert offsets(log_dir / NAME, 2) == [1]
+
+
+@pytest.mark.parametrize(
+    ("topic", "tombstone"),
+    [
+        pytest.param(FLAGGED, rec("k", value="who", flag=True), id="flag"),
+        pytest.param(MARKED, rec("k", value="who", mark=b"yes"), id="header"),
+        pytest.param({**FLAGGED, **BY_TIMESTAMP}, rec("k", value="who", flag=True), id="flag and timestamp"),
+    ],
+)
+def test_a_tombstone_keeps_its_value_until_its_horizon(
+    tmp_path: Path, topic: dict[str, object], tombstone: object
+) -> None:
+    """R87-6, R534-1, U-14: the first cleaning sets the horizon, the value and the bit stay, then all of it goes."""
+    topics = config(**topic, delete_retention_ms=500)
+    record = rec("k", value="old", at=-1)
+    log_dir = log_of(tmp_path, {0: encode_batch([record, tombstone]), 2: b""})  # type: ignore[list-item]
+    first = clean_all(log_dir, NOW, topics)
+    (left,) = read_segments(log_dir / NAME)[0]
+    assert left.header.delete_horizon_ms == NOW + 500
+    assert [(kept.offset, kept.value, kept.attributes) for kept in left.records] == [
+        (1, b"who", tombstone.attributes)  # type: ignore[attr-defined]
+    ]
+    assert first.dropped.tombstone == 0
+    assert clean_all(log_dir, NOW + 499, topics).dropped.tombstone == 0
+    assert clean_all(log_dir, NOW + 500, topics).dropped.tombstone == 1
+    assert offsets(log_dir / NAME, 2) == []
+
+
+def test_nulls_without_flag_stay_and_are_counted(tmp_path: Path) -> None:
+    """R87-3: no horizon for them either; each counts in the cleaning that it is dirty in."""
+    topic = config(**FLAGGED)
+    log_dir = log_of(tmp_path, {0: batches(rec("a", value=None), rec("b"), rec("c", value=None, flag=True)), 3: b""})
+    result = next_round(log_dir, topic=topic)
+    assert result.nulls_without_flag == 1
+    horizons = [batch.header.delete_horizon_ms is not None for batch in read_segments(log_dir / NAME)[0]]
+    assert horizons == [False, False, True]
+    grow(log_dir, 3, batches(rec("d"), first=3))
+    grow(log_dir, 4, b"")
+    assert next_round(log_dir, topic=topic).nulls_without_flag == 0
+
+
+def test_legacy_tombstones_keep_their_format_under_flag(tmp_path: Path) -> None:
+    """R87-2: in v1 a null is a tombstone; as v2 without the bit it would be a value for ever."""
+    log = encode_legacy(0, b"a", None, timestamp=NOW) + encode_legacy(1, b"b", b"1", timestamp=NOW)
+    log_dir = log_of(tmp_path, {0: log + encode_legacy(2, b"b", b"2", timestamp=NOW), 3: b""})
+    clean_all(log_dir, NOW, config(**FLAGGED))
+    data = (log_dir / NAME / f"{0:020d}.log").read_bytes()
+    assert data[16] == 1
+    assert offsets(log_dir / NAME, 3) == [0, 2]
+
+
+def test_malformed_headers_are_told_and_counted(tmp_path: Path) -> None:
+    """R280-6: with topic, partition and offset, not thousands of times; the partition is cleaned all the same."""
+    bad = [rec(f"k{number}", b"no") for number in range(9)]
+    log_dir = log_of(tmp_path, {0: batches(*bad, rec("a"), rec("b", 1)), 11: b""})
+    with structlog.testing.capture_logs() as logs:
+        result = next_round(log_dir)
+    assert (result.malformed_versions, result.without_version) == (9, 10)
+    assert [(line["topic"], line["partition"], line["offset"]) for line in logs[:5]] == [
+        ("orders", 0, offset) for offset in range(5)
+    ]
+    assert logs[5]["records"] == 4
+    assert len(logs) == 6
+    assert (result.to_json()["malformed_versions"], result.to_json()["without_version"]) == (9, 10)
+    with structlog.testing.capture_logs() as logs:
+        clean_all(log_dir, NOW, BY_VERSION, from_start=True)
+    assert len(logs) == 6, "all of it is dirty again"
+
+
+def test_the_end_of_the_log_stays(tmp_path: Path) -> None:
+    """R280-9, U-13: the last record loses by version, its offset stays as an empty batch."""
+    log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("k", 1)), 2: b""})
+    next_round(log_dir)
+    assert offsets(log_dir / NAME, 2) == [0]
+    assert read_segments(log_dir / NAME)[0][-1].header.last_offset == 1
+
+
+def test_clean_point_is_our_own(tmp_path: Path) -> None:
+    """U-10: Kafka's checkpoint neither counts nor is written for a topic that Kafka would clean in another way."""
+    log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("k", 1)), 2: b""}, cleaner_offset=2)
+    result = next_round(log_dir)
+    assert (result.first_dirty_offset, result.dropped.superseded) == (0, 1)
+    assert read_checkpoint(log_dir / CLEANER_CHECKPOINT) == {NAME: 2}
+    grow(log_dir, 2, batches(rec("k", 1), first=2))
+    grow(log_dir, 3, b"")
+    assert next_round(log_dir).first_dirty_offset == 2
+    assert read_checkpoint(log_dir / CLEANER_CHECKPOINT) == {NAME: 2}
+
+
+def test_without_state_the_whole_log_is_dirty(tmp_path: Path) -> None:
+    """U-10: nothing but our own state says up to where versions were compared."""
+    log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("k", 1)), 2: b""})
+    assert next_round(log_dir).end_offset == 2
+    grow(log_dir, 2, batches(rec("a", 1), first=2))
+    grow(log_dir, 3, b"")
+    for file in (tmp_path / "state").rglob("*.json"):
+        file.unlink()
+    assert next_round(log_dir).first_dirty_offset == 0
+
+
+def test_a_new_strategy_cleans_nothing_again(tmp_path: Path) -> None:
+    """R280-11, U-6: the clean part stays as it is, and a note says that it was cleaned by other rules."""
+    log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("a", 5), rec("k", 1)), 3: b""})
+    by_offset = config(segment_bytes=100)
+    next_round(log_dir, topic=by_offset)
+    assert offsets(log_dir / NAME, 3) == [1, 2]
+    grow(log_dir, 3, batches(rec("a", 4), first=3))
+    grow(log_dir, 4, b"")
+    result = next_round(log_dir)
+    assert (result.first_dirty_offset, offsets(log_dir / NAME, 4)) == (3, [1, 2])
+    assert any("strategy=offset" in note for note in result.notes)
+    grow(log_dir, 4, batches(rec("a", 4), first=4))
+    grow(log_dir, 5, b"")
+    result = next_round(log_dir, topic=by_offset)
+    assert (result.first_dirty_offset, offsets(log_dir / NAME, 5)) == (4, [2, 4])
+    assert any("strategy=header" in note for note in result.notes)
+
+
+def staged(log_dir: Path) -> None:
+    """A plan beside a running broker."""
+    store = StateStore(log_dir.parent / "state")
+    wishes = Wishes(now_ms=NOW, force=True)
+    result = stage_partition(read_log_dir(log_dir), store, means(), PARTITION, BY_VERSION, wishes, Silent())
+    assert result.outcome == "staged", result.reason
+
+
+def applied(log_dir: Path) -> CleaningResult:
+    with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
+        locked = LockedDir(read_log_dir(log_dir), lock, StateStore(log_dir.parent / "state"), means())
+        return apply_partition(locked, PARTITION, BY_VERSION, Wishes(now_ms=NOW, force=True))
+
+
+def test_every_segment_that_decides_has_a_witness(tmp_path: Path) -> None:
+    """U-3, S-29: the winner lies in a segment that stays as it is; when that is cut, the plan dies with it."""
+    segments = {
+        0: batches(rec("k", 9), rec("x", 1)),
+        2: batches(rec("a", 1), first=2),
+        3: batches(rec("k", 1), first=3),
+    }
+    log_dir = log_of(tmp_path, {**segments, 4: b""})
+    staged(log_dir)
+    (manifest,) = (log_dir / NAME).glob(".kstage/*/manifest.json")
+    document = json.loads(manifest.read_bytes())
+    assert [witness["base"] for witness in document["witnesses"]] == [0, 2, 3]
+    assert [group["base"] for group in document["groups"]] == [3], "only the loser's segment is written anew"
+    plan = json.loads((manifest.parent / "plan.json").read_bytes())
+    assert (plan["rules"]["strategy"], plan["rules"]["header"]) == ("header", "version")
+    assert plan["fingerprint"] == "strategy=header;header=version;encoding=long;tombstone.mode=null"
+    write_segment(log_dir / NAME, 0, segments[0][: len(segments[0]) // 2])
+    result = applied(log_dir)
+    assert isinstance(result.error, StalePlanError)
+    assert offsets(log_dir / NAME, 4) == [0, 2, 3]
+
+
+def test_a_staged_plan_moves_our_clean_point_alone(tmp_path: Path) -> None:
+    """U-10: on-start as offline."""
+    log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("k", 1)), 2: b""})
+    staged(log_dir)
+    assert applied(log_dir).outcome == "cleaned"
+    assert not read_checkpoint(log_dir / CLEANER_CHECKPOINT)
+    grow(log_dir, 2, batches(rec("k", 1), first=2))
+    grow(log_dir, 3, b"")
+    assert next_round(log_dir).first_dirty_offset == 2
+
+
+def many(count: int) -> dict[int, bytes]:
+    """Tombstones past their horizon, every third with a loser; and then an active segment."""
+    dead = [rec(f"k{number}", 9, value=None) for number in range(count)]
+    losers = [rec(f"k{number}", 1) for number in range(0, count, 3)]
+    return {
+        0: encode_batch(dead, delete_horizon=NOW),
+        count: batches(*losers, first=count),
+        2 * count: b"",
+    }
+
+
+@pytest.mark.parametrize("map_load", [0.85, 0.02, 0.005])
+def test_a_small_map_proves_as_much(tmp_path: Path, map_load: float) -> None:
+    """U-1: the keys of tombstones are cut into shards when they do not fit."""
+    log_dir = log_of(tmp_path, many(90))
+    wishes = Wishes(now_ms=NOW, force=True)
+    result = clean(log_dir, wishes, BY_VERSION, means(map_bytes=1, map_load=map_load))
+    assert (result.dropped.tombstone, result.tombstones_waiting) == (60, 30)
+
+
+def test_what_fits_no_shard_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-1: a tombstone that could not be looked up does not go."""
+    monkeypatch.setattr(purge, "MOST_SHARDS", 2)
+    log_dir = log_of(tmp_path, many(90))
+    result = clean(log_dir, Wishes(now_ms=NOW, force=True), BY_VERSION, means(map_bytes=1, map_load=0.001))
+    assert 0 < result.dropped.tombstone < 60
+    assert result.dropped.tombstone + result.tombstones_waiting == 90
+
+
+def test_a_tail_that_cannot_be_read_keeps_them(tmp_path: Path) -> None:
+    """U-1: what lies behind the damage is not known; the partition is cleaned, its tombstones wait."""
+    segments = many(9)
+    data = bytearray(batches(rec("x", 1), rec("y", 1), first=18))
+    data[-1] ^= 1
+    log_dir = log_of(tmp_path, {**segments, 18: bytes(data)})
+    result = next_round(log_dir)
+    assert (result.outcome, result.dropped.tombstone, result.dropped.superseded) == ("cleaned", 0, 3)
+    assert result.tombstones_waiting == 9
+    assert any("cannot be read" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("topic", [BY_HEADER, BY_TIMESTAMP])
+def test_same_bytes_with_any_number_of_threads(tmp_path: Path, topic: dict[str, object]) -> None:
+    """kernel.md section 5, OP-2: versions change nothing about it."""
+    rows = [
+        rec(f"k{n % 700}", n * 7919 % 1000, value=None if n % 50 == 0 else "v" * 50, at=n % 90) for n in range(6000)
+    ]
+    log = {
+        base: b"".join(encode_batch(rows[at : at + 20], base_offset=at) for at in range(base, base + 2000, 20))
+        for base in range(0, 6000, 2000)
+    }
+    found = {}
+    for workers, map_bytes, chunk_bytes in (
+        (1, 1 << 20, 1 << 20),
+        (2, 1 << 20, 1 << 14),
+        (4, 1, 1 << 14),
+        (3, 1, 1 << 16),
+    ):
+        log_dir = log_of(tmp_path / f"w{workers}", {**log, 6000: b""})
+        with_means = replace(means(map_bytes=map_bytes, chunk_bytes=chunk_bytes, map_load=0.2), workers=workers)
+        wishes = Wishes(now_ms=NOW, force=True, first_dirty_offset=2500)
+        result = clean(log_dir, wishes, config(**topic), with_means)
+        assert result.error is None, result.reason
+        assert result.dropped.superseded > 3000
+        logs = sorted((log_dir / NAME).glob("*.log"))
+        found[workers] = ([log.read_bytes() for log in logs], result.dropped)
+    assert found[1] == found[2] == found[3] == found[4]

@@ -1,0 +1,346 @@
+"""Strategies on the command line: delegation (U-8), what is told of them, what a switch would keep otherwise."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, batch, dirty, keys, make, write_metadata
+from tests.support.format_bytes import config as config_record
+from tests.support.format_bytes import metadata_batch
+from tests.support.log_dirs import Partition, make_log_dir, tree
+from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.clean_log_dirs import Answer
+
+FOREVER = str(2**63 - 1)
+DELEGATED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": FOREVER}
+ASSUMED = ("--set", "cleanerd.delegation=assumed")
+QUIET = ("--set", "topics.orders.delete.retention.ms=30d")
+"""Longer than segment.ms: nothing to warn of (R280-13)."""
+
+
+def topic(key: str, value: object) -> tuple[str, str]:
+    return "--set", f"topics.orders.{key}={value}"
+
+
+TIMESTAMP = topic("compaction.strategy", "timestamp")
+HEADER = (*topic("compaction.strategy", "header"), *topic("compaction.strategy.header", "v"))
+ALL_RULES = {
+    "timestamp": TIMESTAMP,
+    "header": HEADER,
+    "flag": topic("tombstone.mode", "flag"),
+    "tombstones in headers": (*topic("tombstone.mode", "header"), *topic("tombstone.header", "d")),
+}
+
+
+def one(answer: Answer) -> dict[str, Any]:
+    (entry,) = answer.json["partitions"]
+    found: dict[str, Any] = entry
+    return found
+
+
+@pytest.mark.parametrize("rules", ALL_RULES.values(), ids=ALL_RULES)
+@pytest.mark.parametrize("verb", ["clean", "stage"])
+def test_an_undelegated_topic_is_refused(root: Path, shell: Shell, verb: str, rules: tuple[str, ...]) -> None:
+    """U-8: nothing is written; reason and way out are said; --force does not help. The same run cleans `good`."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": Partition({0: batch(0, ("k", "1")), 1: b""})})
+    write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}, "good": {}})
+    before = tree(path / "orders-0", without=())
+    yes = ["--yes"] if verb == "clean" else []
+    answer = shell(verb, path, *yes, "--force", "--json", "--partition", "orders-0", "--now-ms", NOW, *rules)
+    assert answer.code == 4
+    assert one(answer)["outcome"] == "skipped"
+    assert "run cleanerd delegate orders" in one(answer)["reason"]
+    assert "(U-8)" in answer.err
+    assert tree(path / "orders-0", without=()) == before
+
+
+def test_one_refused_topic_stops_no_other(root: Path, shell: Shell) -> None:
+    """U-8, formats.md section 5: the others are cleaned, and the exit code says that not all were."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": dirty()})
+    write_metadata(path, topics={name: {"cleanup.policy": "compact"} for name in ("orders", "good")})
+    answer = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *TIMESTAMP)
+    assert answer.code == 6
+    assert [entry["outcome"] for entry in answer.json["partitions"]] == ["cleaned", "skipped"]
+
+
+def test_plan_and_explain_say_why_and_how(root: Path, shell: Shell) -> None:
+    """U-8: the verdict is the first thing that speaks against it."""
+    path = make(root)
+    write_metadata(path, topics={"orders": {**DELEGATED, "min.cleanable.dirty.ratio": "0.9"}})
+    row = one(shell("plan", path, "--json", *TIMESTAMP))
+    assert (row["action"], row["delegation"]) == ("none", "undelegated")
+    assert "min.cleanable.dirty.ratio is '0.9' on the topic, not 1" in row["reason"]
+    told = shell("explain", "orders-0", path, "--json", *TIMESTAMP).json
+    assert (told["rule"], told["changes"]) == ("delegation", "run cleanerd delegate orders")
+    assert shell("plan", path, "--exit-code", *TIMESTAMP).code == 0, "no work that could be done"
+
+
+@pytest.mark.parametrize("rules", ALL_RULES.values(), ids=ALL_RULES)
+def test_a_delegated_topic_is_cleaned(root: Path, shell: Shell, rules: tuple[str, ...]) -> None:
+    """U-8, U-9: by the cluster's metadata; the broker's ratio of 1 is not ours, so it needs no --force either."""
+    path = make(root)
+    write_metadata(path, topics={"orders": DELEGATED})
+    answer = shell("clean", path, "--yes", "--json", "--now-ms", NOW, *rules, *QUIET)
+    assert (answer.code, one(answer)["outcome"]) == (0, "cleaned")
+
+
+def test_a_brokers_lag_defeats_the_ratio(root: Path, shell: Shell) -> None:
+    """U-8: the dynamic default of the cluster counts, and so does server.properties; nobody looked means unknown."""
+    path = make(root)
+    bare = {key: DELEGATED[key] for key in ("cleanup.policy", "min.cleanable.dirty.ratio")}
+    metadata = write_metadata(path, topics={"orders": bare})
+    properties = root / "server.properties"
+    properties.write_text("node.id=1\n")
+    read = ("--set", f"cleanerd.broker.properties={properties}")
+    states = {}
+
+    def state(*options: str) -> str:
+        found: str = one(shell("plan", path, "--json", *TIMESTAMP, *options))["delegation"]
+        return found
+
+    states["not looked"] = state()
+    states["looked"] = state(*read)
+    properties.write_text("log.cleaner.max.compaction.lag.ms=1000\n")
+    states["server.properties"] = state(*read)
+    properties.write_text("")
+    size = (metadata / f"{0:020d}.log").stat().st_size
+    assert size
+    with (metadata / f"{0:020d}.log").open("ab") as file:
+        file.write(metadata_batch(10, config_record(4, "", "log.cleaner.max.compaction.lag.ms", "1000")))
+    states["cluster default"] = state(*read)
+    assert states == {
+        "not looked": "unknown",
+        "looked": "delegated",
+        "server.properties": "undelegated",
+        "cluster default": "undelegated",
+    }
+
+
+def test_without_metadata_only_the_operators_word_helps(root: Path, shell: Shell) -> None:
+    """U-8: settings of the same names prove nothing; ``cleanerd.delegation=assumed`` is said for what it is."""
+    path = make(root)
+    settings = [word for key, text in DELEGATED.items() for word in topic(key, text)]
+    refused = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *settings, *TIMESTAMP)
+    assert refused.code == 4
+    assert "cleanerd.delegation=assumed" in one(refused)["reason"]
+    cleaned = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *COMPACT, *TIMESTAMP, *ASSUMED)
+    assert (cleaned.code, one(cleaned)["outcome"]) == (0, "cleaned")
+
+
+def test_the_operators_word_does_not_outweigh_the_cluster(root: Path, shell: Shell) -> None:
+    path = make(root)
+    write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
+    assert shell("clean", path, "--yes", "--force", "--now-ms", NOW, *TIMESTAMP, *ASSUMED).code == 4
+
+
+def test_a_plan_staged_before_the_topic_was_handed_back_is_dropped(root: Path, shell: Shell) -> None:
+    """U-8: between stage and apply somebody may hand the topic back; then the broker's cleaner has it again."""
+    path = make(root)
+    metadata = write_metadata(path, topics={"orders": DELEGATED})
+    staged = shell("stage", path, "--force", "--json", *TIMESTAMP, *QUIET)
+    assert one(staged)["outcome"] == "staged"
+    with (metadata / f"{0:020d}.log").open("ab") as file:
+        file.write(metadata_batch(10, config_record(2, "orders", "min.cleanable.dirty.ratio", "0.5")))
+    before = keys(path / "orders-0")
+    answer = shell("apply", path, "--json", *TIMESTAMP, *QUIET)
+    assert answer.code == 0, "the broker starts with the log as it is"
+    assert "needs the broker's own cleaner to be kept away" in one(answer)["reason"]
+    assert keys(path / "orders-0") == before
+
+
+def test_saved_values_say_when_a_delegated_topic_is_cleaned(root: Path, shell: Shell) -> None:
+    """U-9: those of this cluster; a ratio that the log does not reach, then one that it does."""
+    path = make(root, cleaner_offset=2)
+    write_metadata(path, topics={"orders": DELEGATED})
+    (root / "state").mkdir()
+
+    def save(ratio: str, cluster: str = "5L6g3nShT-eMCtK--X86sw") -> None:
+        change = {"before": None, "effective": ratio, "after": "1"}
+        entry = {"cluster_id": cluster, "topic": "orders", "topic_id": "", "delegated_ms": 1}
+        document = {"format": 1, "delegations": [{**entry, "changes": {"min.cleanable.dirty.ratio": change}}]}
+        (root / "state" / "delegations.json").write_text(json.dumps(document))
+
+    def explain() -> dict[str, Any]:
+        found: dict[str, Any] = shell("explain", "orders-0", path, "--json", *QUIET).json
+        return found
+
+    save("0.95")
+    told = explain()
+    assert told["rule"] == "min.cleanable.dirty.ratio"
+    ratio = told["settings"]["min.cleanable.dirty.ratio"]
+    assert ratio == {"value": 0.95, "origin": "saved by cleanerd delegate"}
+    save("0.1")
+    assert explain()["cleaned_now"]
+    save("0.1", cluster="another")
+    assert explain()["settings"]["min.cleanable.dirty.ratio"]["value"] == 1
+    (root / "state" / "delegations.json").write_text("{")
+    answer = shell("explain", "orders-0", path, "--json", *QUIET)
+    assert "delegations.json: damaged" in answer.err
+
+
+def test_the_table_has_a_strategy_column_only_when_it_says_something(root: Path, shell: Shell) -> None:
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": dirty()})
+    write_metadata(path, topics={"orders": DELEGATED, "good": {"cleanup.policy": "compact"}})
+    assert "strategy" not in shell("plan", path).out
+    told = shell("plan", path, *HEADER, *topic("tombstone.mode", "flag")).out.splitlines()
+    assert told[0].split()[:2] == ["partition", "strategy"]
+    assert [re.split("  +", line)[1] for line in told[1:3]] == ["offset", "header:v, flag tombstones"]
+
+
+def test_json_has_the_rules_and_the_formats(root: Path, shell: Shell) -> None:
+    """R192-4, U-6."""
+    path = make(root)
+    write_metadata(path, topics={"orders": {**DELEGATED, "max.message.bytes": "2000000"}})
+    row = one(shell("plan", path, "--json", *HEADER, *topic("tombstone.guard", "forever")))
+    assert {key: row[key] for key in ("strategy", "strategy_header", "tombstone_mode", "fingerprint", "warnings")} == {
+        "strategy": "header",
+        "strategy_header": "v",
+        "tombstone_mode": "null",
+        "fingerprint": "strategy=header;header=v;encoding=long;tombstone.mode=null",
+        "warnings": [],
+    }
+    assert (row["lowest_magic"], row["highest_magic"], row["max_message_bytes"]) == (2, 2, 2_000_000)
+
+
+def test_warnings_are_told_once_a_topic(root: Path, shell: Shell) -> None:
+    """R280-13, R280-7: by plan, explain, clean and stage; two partitions are one topic."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
+    write_metadata(path, topics={"orders": {**DELEGATED, "delete.retention.ms": "1000"}})
+    for verb in ("plan", "clean", "stage"):
+        yes = ["--yes"] if verb == "clean" else []
+        told = shell(verb, path, *yes, "--quiet", "--force", "--now-ms", NOW, *TIMESTAMP).err
+        assert told.count("delete.retention.ms of orders is 1000") == 1, verb
+    assert "R280-13" in shell("explain", "orders-0", path, *TIMESTAMP).err
+    fallen = shell("plan", path, "--json", *topic("compaction.strategy", "header"))
+    assert "cleaned by offset (R280-7)" in fallen.err
+    assert fallen.json["partitions"][0]["strategy"] == "offset"
+
+
+def test_explain_says_that_the_rules_changed(root: Path, shell: Shell) -> None:
+    """U-6, R280-11: the clean part stays as it is."""
+    path = make(root)
+    write_metadata(path, topics={"orders": DELEGATED})
+    assert shell("clean", path, "--yes", "--force", "--now-ms", NOW, *QUIET, *TIMESTAMP).code == 0
+    told = shell("explain", "orders-0", path, "--json", *QUIET, *HEADER).json
+    assert told["cleaned_by_fingerprint"] == "strategy=timestamp;tombstone.mode=null"
+    assert told["fingerprint"] == "strategy=header;header=v;encoding=long;tombstone.mode=null"
+    (note,) = told["notes"]
+    assert "strategy timestamp -> header, header none -> v, encoding none -> long" in note
+    assert "R280-11" in note
+    assert shell("explain", "orders-0", path, "--json", *QUIET, *TIMESTAMP).json["notes"] == []
+
+
+def versioned(offset: int, key: str, version: int | bytes | None, *, timestamp: int = NOW - 1000) -> bytes:
+    """A batch of one record with the header ``v``: a long, other bytes, or no header at all."""
+    value = struct.pack(">q", version) if isinstance(version, int) else version
+    headers = () if value is None else ((b"v", value),)
+    record = Record(key=key.encode(), value=b"x", timestamp=timestamp, headers=headers)
+    return encode_batch([record], base_offset=offset)
+
+
+def test_exact_counts_what_the_header_strategy_did_not_expect(root: Path, shell: Shell) -> None:
+    """R280-6: absent, malformed, right; the active segment is not looked at."""
+    sealed = versioned(0, "a", 1) + versioned(1, "b", None) + versioned(2, "c", b"short") + versioned(3, "a", 0)
+    path = make_log_dir(root / "logs", {"orders-0": Partition({0: sealed, 4: versioned(4, "z", None)})})
+    write_metadata(path, topics={"orders": DELEGATED})
+    exact = one(shell("plan", path, "--exact", "--json", "--now-ms", NOW, *HEADER))["exact"]
+    assert {key: exact[key] for key in ("dirty_records", "without_version", "malformed_versions", "kept")} == {
+        "dirty_records": 4,
+        "without_version": 2,
+        "malformed_versions": 1,
+        "kept": 3,
+    }
+    told = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *HEADER)
+    note = "orders-0: 2 dirty records have no version in header 'v', 1 of them a malformed one (at offsets 2)"
+    assert note in told.err
+    assert (one(told)["without_version"], one(told)["malformed_versions"]) == (2, 1)
+
+
+def test_exact_counts_timestamps_of_the_far_future(root: Path, shell: Shell) -> None:
+    """More than an hour ahead of --now-ms: such a record wins its key until then."""
+    hour = 3_600_000
+    sealed = b"".join(versioned(at, "k", None, timestamp=NOW + ahead) for at, ahead in enumerate((0, hour, hour + 1)))
+    path = make_log_dir(root / "logs", {"orders-0": Partition({0: sealed, 3: b""})})
+    write_metadata(path, topics={"orders": DELEGATED})
+    assert (
+        one(shell("plan", path, "--exact", "--json", "--now-ms", NOW, *TIMESTAMP))["exact"]["far_future_timestamps"]
+        == 1
+    )
+    told = shell("clean", path, "--yes", "--force", "--json", "--now-ms", NOW, *TIMESTAMP)
+    assert one(told)["far_future_timestamps"] == 1
+    assert any("more than an hour ahead" in note for note in one(told)["notes"])
+
+
+def winners(records: list[tuple[str, int, int | None]], strategy: str) -> dict[str, int]:
+    """Offsets of the winners by a dict: records are (key, timestamp, version) in offset order (R280-3..R280-6)."""
+    found: dict[str, tuple[tuple[bool, int], int]] = {}
+    for offset, (key, timestamp, version) in enumerate(records):
+        rank = {
+            "offset": (True, offset),
+            "timestamp": (True, timestamp),
+            "header": (version is not None, version or 0),
+        }[strategy]
+        if key not in found or rank >= found[key][0]:
+            found[key] = (rank, offset)
+    return {key: offset for key, (_, offset) in found.items()}
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("switch", ["offset", "timestamp", "header"])
+@pytest.mark.parametrize("current", ["offset", "timestamp", "header"])
+def test_a_switch_is_counted_exactly(root: Path, shell: Shell, current: str, switch: str, seed: int) -> None:
+    """``plan --strategy``: the keys whose winner differs, against a dict; from the log start, whatever is clean."""
+    chance = random.Random(seed)
+    records = [
+        (f"k{chance.randrange(40)}", NOW - chance.randrange(50), chance.choice([None, *range(-3, 4)]))
+        for _ in range(300)
+    ]
+    batches = [versioned(at, key, v, timestamp=when) for at, (key, when, v) in enumerate(records)]
+    segments = {at: b"".join(batches[at : at + 100]) for at in (0, 100, 200)}
+    start = chance.choice([0, 37])
+    partition = Partition({**segments, 300: versioned(300, "z", 1)}, cleaner_offset=150, log_start_offset=start)
+    path = make_log_dir(root / "logs", {"orders-0": partition})
+    write_metadata(path, topics={"orders": DELEGATED})
+    rules = {"offset": (), "timestamp": TIMESTAMP, "header": HEADER}[current]
+    wanted = f"{switch}:v" if switch == "header" else switch
+    before = tree(path, without=())
+    row = one(shell("plan", path, "--json", "--strategy", wanted, "--now-ms", NOW, *rules))
+    assert tree(path, without=()) == before
+    # Records below the log start are nobody's (U-2); a list of holes keeps the offsets.
+    visible = [record if at >= start else ("", 0, None) for at, record in enumerate(records)]
+    now, then = winners(visible, current), winners(visible, switch)
+    differing = {key for key in now if key and now[key] != then[key]}
+    assert row["switch"]["keys"] == len(set(now) - {""})
+    assert row["switch"]["other_winner"] == len(differing)
+    assert row["switch"]["to"] == wanted
+    if switch == "header":
+        assert row["switch"]["without_version"] == sum(v is None for _, _, v in records[start:])
+    if current != switch:
+        assert differing, "or the case says nothing"
+
+
+def test_a_switch_is_shown_and_needs_no_delegation(root: Path, shell: Shell) -> None:
+    """Counting is allowed before anything is switched on: that is what it is for."""
+    sealed = versioned(0, "a", 2) + versioned(1, "a", 1) + versioned(2, "b", 1)
+    path = make_log_dir(root / "logs", {"orders-0": Partition({0: sealed, 3: b""})})
+    told = shell("plan", path, "--strategy", "header:v", *COMPACT).out.splitlines()
+    titles = ("partition", "strategy", "would be", "keys", "other winner", "share", "records without version")
+    assert all(title in told[-2] for title in titles)
+    assert told[-1].split() == ["orders-0", "offset", "header:v", "2", "1", "50.00", "%", "0"]
+
+
+@pytest.mark.parametrize("text", ["newest", "header", "header:", "header: ", "offset:v", ""])
+def test_a_strategy_that_is_none(root: Path, shell: Shell, text: str) -> None:
+    answer = shell("plan", make(root), "--strategy", text, *COMPACT)
+    assert answer.code == 2
+    assert "none of offset, timestamp, header:NAME" in answer.err
