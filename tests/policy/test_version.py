@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleanerd import _kernel
 from cleanerd.format.reader import ByteReader
-from cleanerd.policy.version import MAX_VERSION, MIN_VERSION, VERSION_ENCODINGS, encode_version, parse_version, rank
+from cleanerd.policy.version import (
+    MAX_VERSION,
+    MIN_VERSION,
+    VERSION_ENCODINGS,
+    VersionEncoding,
+    encode_version,
+    parse_version,
+    rank,
+)
+from tests.support.logs import Record, encode_batch
 
 LONGS = st.integers(MIN_VERSION, MAX_VERSION)
 
@@ -56,9 +67,9 @@ def test_varlong(value: bytes | None, version: int | None) -> None:
 
 
 @given(LONGS, st.sampled_from(VERSION_ENCODINGS))
-def test_what_is_written_is_read(version: int, encoding: str) -> None:
+def test_what_is_written_is_read(version: int, encoding: VersionEncoding) -> None:
     """The whole signed 64-bit range, the real -1 included."""
-    assert parse_version(encode_version(version, encoding), encoding) == version  # type: ignore[arg-type]
+    assert parse_version(encode_version(version, encoding), encoding) == version
 
 
 @given(LONGS)
@@ -69,9 +80,9 @@ def test_varlongs_are_those_of_records(version: int) -> None:
 
 @pytest.mark.parametrize("version", [MIN_VERSION - 1, MAX_VERSION + 1])
 @pytest.mark.parametrize("encoding", VERSION_ENCODINGS)
-def test_too_large(version: int, encoding: str) -> None:
+def test_too_large(version: int, encoding: VersionEncoding) -> None:
     with pytest.raises(ValueError, match="64 bits"):
-        encode_version(version, encoding)  # type: ignore[arg-type]
+        encode_version(version, encoding)
 
 
 @pytest.mark.parametrize(
@@ -88,3 +99,14 @@ def test_too_large(version: int, encoding: str) -> None:
 def test_rank(loser: tuple[bool, int, int], winner: tuple[bool, int, int]) -> None:
     """R280-4..6: version, then offset; absent is below every version, negative ones and 0 included."""
     assert loser < winner
+
+
+@given(st.none() | st.binary(max_size=12), st.sampled_from(VERSION_ENCODINGS))
+def test_the_kernel_reads_the_same(value: bytes | None, encoding: VersionEncoding) -> None:
+    """R280-5, R280-6: the cleaner's columns and this page agree on every value, well formed or not."""
+    batch = np.frombuffer(encode_batch([Record(b"k", b"v", headers=((b"v", value),))]), np.uint8)
+    records = _kernel.decode_chunk(batch, 0, version_header=b"v", version_encoding=encoding).records
+    flags = int(records.flags[0])
+    assert bool(flags & _kernel.FLAG_BAD_VERSION) is not bool(flags & _kernel.FLAG_HAS_VERSION)
+    read = int(records.version[0]) if flags & _kernel.FLAG_HAS_VERSION else None
+    assert parse_version(value, encoding) == read
