@@ -30,7 +30,7 @@ CLIENTS = (
         ("tests/policy/test_version.py::test_rank",),
     ),
     Mutant(
-        "first-header-counts",
+        "reader-takes-the-first-header",
         "R280-5",
         RULES,
         "        if key == name:\n            found = value\n",
