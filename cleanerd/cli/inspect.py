@@ -17,7 +17,8 @@ from cleanerd.cli.inspect_directory import (
 )
 from cleanerd.cli.inspect_report import Inspection, Selection
 from cleanerd.cli.inspect_segment import holds_metadata, inspect_batches
-from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.inspect_strategy import topic_table, version_facts
+from cleanerd.cli.options import Common, common_options, parse_strategy
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import (
     CLEANED_SUFFIX,
@@ -96,6 +97,12 @@ _BY_SUFFIX: Final = {
 )
 @click.option("--from-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Nothing below this offset.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Nothing above this offset.")
+@click.option(
+    "--strategy",
+    metavar="STRATEGY",
+    callback=lambda _context, _option, text: None if text is None else parse_strategy(text),
+    help="Partitions: count what timestamp or header:NAME finds in the records. Reads all of them.",
+)
 @click.option("--as", "kind", type=click.Choice(sorted(KINDS)), help="What the file is, when its name does not say.")
 def inspect(
     common: Common,
@@ -105,20 +112,27 @@ def inspect(
     limit: int,
     from_offset: int | None,
     to_offset: int | None,
+    strategy: tuple[str, str] | None,
     kind: str | None,
 ) -> int:
     """Decode any file that a broker keeps: segments, indexes, snapshots, checkpoints, KRaft metadata.
 
-    A partition's directory gives a table of its segments, a log directory a table of its partitions. Damaged files are
-    decoded as far as it goes; then the error names the byte (exit code 5). Of the cluster's metadata only settings
-    about logs and their cleaning are shown.
+    A partition's directory gives a table of its segments, a log directory tables of its partitions and topics. Damaged
+    files are decoded as far as it goes; then the error names the byte (exit code 5). Of the cluster's metadata only
+    settings about logs and their cleaning are shown.
     """
     selection = Selection(records=rows == "records", limit=limit or None, from_offset=from_offset, to_offset=to_offset)
     if kind is not None and path.is_dir():
         raise click.UsageError("--as is for files")
     look = KINDS[kind] if kind is not None else _look_for(path)
+    if strategy is not None and look is not inspect_partition:
+        raise click.UsageError("--strategy is for partitions' directories")
     try:
         found = look(path, selection)
+        if look is inspect_log_dir:
+            found.tables.append(topic_table(path, common.load_settings(), selection))
+        if strategy is not None and found.error is None:
+            found.facts |= version_facts(path, *strategy, common.load_settings())
     except CleanerdError as error:
         if common.output.as_json:
             Inspection(str(path), "damaged", error=error).show(common.output)

@@ -31,7 +31,7 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "undo": ("cleanerd.cli.undo:undo", "Put back the segments kept by clean --keep-replaced."),
     "explain": (
         "cleanerd.cli.explain:explain",
-        "Why a partition is or is not cleaned now; where settings came from.",
+        "Why a partition is or is not cleaned now; settings' origins.",
     ),
     "inspect": ("cleanerd.cli.inspect:inspect", "Decode any file that a broker keeps."),
     "verify": ("cleanerd.cli.verify:verify", "Prove that segments, partitions, log directories are consistent."),

@@ -13,7 +13,7 @@ from cleanerd.apply.offline import disk_reserve_bytes, make_plan
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.survey import Survey, survey
 from cleanerd.cleaner.switch import compare
-from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.options import Common, common_options, parse_strategy
 from cleanerd.cli.plan_report import Row, Saving, Switched, tell
 from cleanerd.cli.scope import (
     BrokerFacts,
@@ -34,7 +34,6 @@ from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.log.message_format import Formats, glance
 from cleanerd.log.pool import ReaderPool
 from cleanerd.log.read import SegmentReader
-from cleanerd.log.strategy_config import STRATEGIES
 from cleanerd.log.topic_config import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
@@ -213,18 +212,6 @@ def _pool(facts: BrokerFacts, found: Survey) -> ReaderPool:
     return ReaderPool(
         str(found.log.path), workers=daemon.log_cleaner_threads, chunk_bytes=daemon.cleanerd_read_buffer_bytes
     )
-
-
-def parse_strategy(text: str) -> tuple[str, str]:
-    """The value of ``--strategy``: strategy and header.
-
-    Raises:
-        click.BadParameter: neither ``offset`` nor ``timestamp`` nor ``header:NAME``.
-    """
-    strategy, _, header = text.partition(":")
-    if strategy not in STRATEGIES or (strategy == "header") != bool(header.strip()):
-        raise click.BadParameter(f"{text!r} is none of offset, timestamp, header:NAME", param_hint="--strategy")
-    return strategy, header.strip()
 
 
 class _Quiet:

@@ -173,7 +173,8 @@ impl OffsetMap {
     /// Forgets all keys and keeps the memory: the first touch of fresh pages is dear.
     pub fn clear(&mut self) {
         if self.len > 0 {
-            self.memory.fill(0);
+            // Words of versions are only read where an entry is.
+            self.memory[..self.lines * LINE_BYTES].fill(0);
             self.len = 0;
         }
     }

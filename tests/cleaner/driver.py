@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from cleanerd.apply.session import LockedDir, Means
 from cleanerd.cleaner.survey import Wishes
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.clean_point import StateStore
+from cleanerd.log.delegation import Delegation
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.topic_config import resolve_topic_config
 
@@ -39,9 +41,10 @@ def scratch() -> Iterator[Path]:
 
 
 def config(topic: str = "orders", **values: object) -> TopicConfig:
-    """A compacted topic with ``values`` (key with underscores)."""
+    """A compacted topic with ``values`` (key with underscores), kept away from the broker's own cleaner (U-8)."""
     texts = {"cleanup.policy": "compact"} | {key.replace("_", "."): str(value) for key, value in values.items()}
-    return resolve_topic_config(topic, overrides={}, topic_configs=texts)
+    found = resolve_topic_config(topic, overrides={}, topic_configs=texts)
+    return replace(found, delegation=Delegation("assumed"))
 
 
 def means(

@@ -12,7 +12,6 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -72,7 +71,7 @@ def test_many_histories(seen: Counter[str], shape: Shape, seed: int, rounds: int
 
 
 def run_history(seen: Counter[str], shape: Shape, seed: int, rounds: int, *, stops: bool, moves: bool) -> None:
-    with scratch() as root, structlog.testing.capture_logs():
+    with scratch() as root:
         world = World(root, shape)
         world.run(Script(shape, seed, rounds, stops=stops, moves=moves))
     exact = world.is_exact and not shape.expires

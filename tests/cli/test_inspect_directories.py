@@ -13,6 +13,8 @@ from cleanerd.cli.main import run
 from tests.cli.inspecting import GOLDEN, LOG, Capture, inspected, segment, shown
 from tests.format.worked_examples import F0, F1, A, G
 from tests.support.format_bytes import batch, record, snapshot, topic
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, keyed_batch
 
 
 @pytest.fixture
@@ -158,3 +160,91 @@ def test_metadata_snapshot(capsys: Capture, tmp_path: Path) -> None:
     document = inspected(capsys, path, "--records")
     assert [row["type"] for row in document["records"]] == ["SNAPSHOT_HEADER", "TopicRecord", "SNAPSHOT_FOOTER"]
     assert document["records"][1]["fields"] == {"name": "t", "topic_id": "AAAAAAAAAAAAAAAAAAAABQ"}
+
+
+# ---- strategies
+
+
+def test_topics_of_a_log_directory(capsys: Capture, log_dir: Path) -> None:
+    """R192-4: message format and max.message.bytes per topic, with the strategy and where the number is from."""
+    (row,) = inspected(capsys, log_dir)["topics"]
+    assert row == {
+        "topic": "orders",
+        "partitions": 1,
+        "lowest_magic": 2,
+        "highest_magic": 2,
+        "max_message_bytes": 2000000,
+        "max_message_bytes_origin": "topic configuration",
+        "strategy": "offset",
+    }
+    by_time = ["--set", "topics.orders.compaction.strategy=timestamp"]
+    assert inspected(capsys, log_dir, *by_time)["topics"][0]["strategy"] == "timestamp"
+
+
+def test_topics_with_old_formats(capsys: Capture, tmp_path: Path) -> None:
+    """R192-4: lowest and highest over the segments and partitions of the topic."""
+    partitions = {
+        "old-0": Partition({0: encode_legacy(0, b"k", b"v", magic=0), 1: encode_legacy(1, b"k", b"v")}),
+        "old-1": Partition({0: keyed_batch(0, [("k", "v")])}),
+        "none-0": Partition({0: b""}),
+    }
+    rows = {row["topic"]: row for row in inspected(capsys, make_log_dir(tmp_path / "d", partitions))["topics"]}
+    assert (rows["old"]["partitions"], rows["old"]["lowest_magic"], rows["old"]["highest_magic"]) == (2, 0, 2)
+    assert rows["none"]["lowest_magic"] is None
+    assert "0-2" in shown(capsys, tmp_path / "d")
+
+
+def test_a_topic_with_a_wrong_setting_does_not_hide_the_others(capsys: Capture, tmp_path: Path) -> None:
+    partitions = {f"{topic}-0": Partition({0: keyed_batch(0, [("k", "v")])}) for topic in ("good", "bad")}
+    mistake = ["--set", "topics.bad.tombstone.mode=header"]
+    bad, good = inspected(capsys, make_log_dir(tmp_path / "d", partitions), *mistake)["topics"]
+    assert "tombstone.header is blank" in bad["problem"]
+    assert (good["topic"], "problem" in good) == ("good", False)
+
+
+def with_versions(tmp_path: Path, *, tail: bytes = b"") -> Path:
+    """Versions -5 and 2^62, one that is malformed, none; a keyless record and a marker, which do not count."""
+    values: list[bytes | None] = [struct.pack(">q", -5), struct.pack(">q", 2**62), b"short", None]
+    records = [
+        Record(key=b"k", value=b"v", headers=() if value is None else ((b"v", value),), timestamp=1) for value in values
+    ]
+    far = Record(key=b"k", value=b"v", timestamp=2**45)
+    data = encode_batch([*records, Record(value=b"v")]) + encode_marker(5, commit=True, producer_id=1)
+    partition = Partition({0: data, 6: encode_batch([far], base_offset=6) + tail}, indexes=False)
+    return make_log_dir(tmp_path / "d", {"orders-0": partition}) / "orders-0"
+
+
+def test_versions_of_a_partition(capsys: Capture, tmp_path: Path) -> None:
+    """R280-6: absent and malformed are told apart; negative versions are versions. Zeros at the end are no damage."""
+    path = with_versions(tmp_path, tail=bytes(500))
+    document = inspected(capsys, path, "--strategy", "header:v")
+    expected = {
+        "strategy": "header:v",
+        "records_with_key": 5,
+        "without_version": 3,
+        "without_version_share": 0.6,
+        "malformed_versions": 1,
+        "smallest_version": -5,
+        "largest_version": 2**62,
+        "far_future_timestamps": 1,
+    }
+    assert {key: document[key] for key in expected} == expected
+    by_time = inspected(capsys, path, "--strategy", "timestamp")
+    assert (by_time["without_version"], by_time["smallest_version"], by_time["largest_version"]) == (0, 1, 2**45)
+    assert "without_version" not in inspected(capsys, path)
+
+
+def test_versions_in_the_forks_encoding(capsys: Capture, tmp_path: Path) -> None:
+    """The topic's setting says how the header is written; eight bytes are no varlong."""
+    path = with_versions(tmp_path)
+    varlong = ["--set", "topics.orders.compaction.strategy.header.encoding=varlong"]
+    document = inspected(capsys, path, "--strategy", "header:v", *varlong)
+    assert document["largest_version"] != 2**62
+
+
+def test_strategies_are_for_partitions(capsys: Capture, tmp_path: Path) -> None:
+    path = with_versions(tmp_path)
+    for where in (path.parent, path / LOG):
+        assert run(["inspect", str(where), "--strategy", "timestamp"]) == 2
+    assert run(["inspect", str(path), "--strategy", "newest"]) == 2
+    capsys.readouterr()
