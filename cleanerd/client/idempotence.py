@@ -136,7 +136,7 @@ def why_topic_cannot(admin: AdminClient, topic: str, timeout_s: float) -> str | 
 def _describe(admin: AdminClient, resource: ConfigResource, timeout_s: float) -> dict[str, str]:
     try:
         entries = admin.describe_configs([resource], request_timeout=timeout_s)[resource].result(timeout_s)
-    except KafkaException:
+    except (KafkaException, TimeoutError):
         return {}
     return {key: entry.value for key, entry in entries.items() if entry.value is not None}
 
