@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tests.mutants.cleaning import CLEANING
+from tests.mutants.clients import CLIENTS
 from tests.mutants.kernel import KERNEL
 from tests.mutants.replacing import REPLACING
 from tests.mutants.retention import RETENTION
 from tests.mutants.strategies import STRATEGIES
 
-MUTANTS = (*RETENTION, *STRATEGIES, *CLEANING, *REPLACING, *KERNEL)
+MUTANTS = (*RETENTION, *STRATEGIES, *CLEANING, *REPLACING, *CLIENTS, *KERNEL)

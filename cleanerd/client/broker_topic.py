@@ -1,0 +1,137 @@
+"""A topic over a broker, with confluent-kafka: the source of a :class:`~cleanerd.client.latest_state.LatestState`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import confluent_kafka
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
+
+from cleanerd.client.consumer import at_end, consumed
+from cleanerd.client.errors import ClientError, FlagModeError
+from cleanerd.client.latest_state import Beginning
+from cleanerd.client.rules import RulesByTopic, TopicRules
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cleanerd.client.record import ConsumedRecord
+
+ANSWER_SECONDS: Final = 30.0
+_BATCH: Final = 1000
+_POLL_SECONDS: Final = 0.1
+_CUT: Final = (KafkaError._LOG_TRUNCATION, KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001 - public names
+
+_GROUP: Final = {"group.id": "cleanerd-latest-state"}
+"""No group is joined and nothing committed: partitions are assigned by hand. librdkafka wants a name all the same."""
+_OURS: Final = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "error",
+}
+
+
+class BrokerTopic:
+    """Reads all partitions of a topic from their log start to their last stable offset, then what is new.
+
+    ``config`` is librdkafka's: ``bootstrap.servers`` and security.
+
+    Raises:
+        FlagModeError: flags cannot be seen with confluent-kafka.
+        ClientError: librdkafka refuses the settings.
+    """
+
+    def __init__(self, config: Mapping[str, Any], topic: str, rules: TopicRules | None = None) -> None:
+        self.topic = topic
+        self.rules = rules or TopicRules()
+        if self.rules.tombstone_mode == "flag":
+            raise FlagModeError(
+                "confluent-kafka shows no record attributes, so not the tombstone flag of KIP-87 either",
+                hint="use cleanerd.client.flag_topic.FlagTopic",
+            )
+        try:
+            self._consumer = confluent_kafka.Consumer({**_GROUP, **config, **_OURS})
+        except KafkaException as error:
+            raise ClientError(f"librdkafka does not take the settings: {error}") from error
+        self._next: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        self._void: set[int] = set()
+
+    def begin(self) -> Mapping[int, Beginning]:
+        """See :class:`~cleanerd.client.latest_state.TopicSource`.
+
+        Raises:
+            ClientError: there is no such topic, or the broker does not answer.
+        """
+        beginnings = {}
+        for partition in self._partitions():
+            try:
+                watermarks = self._consumer.get_watermark_offsets(
+                    TopicPartition(self.topic, partition), timeout=ANSWER_SECONDS
+                )
+            except KafkaException as error:
+                raise ClientError(f"the ends of {self.topic}-{partition} are not known: {error}") from error
+            if watermarks is None:
+                raise ClientError(f"the ends of {self.topic}-{partition} are not known: no answer")
+            log_start, self._ends[partition] = watermarks
+            known = partition in self._next
+            again = not known or partition in self._void or self._ends[partition] < self._next[partition]
+            if not known:
+                self._consumer.incremental_assign([TopicPartition(self.topic, partition, log_start)])
+                self._next[partition] = log_start
+            elif again or self._next[partition] < log_start:
+                self._seek(partition, log_start)
+            self._void.discard(partition)
+            beginnings[partition] = Beginning(log_start, again)
+        return beginnings
+
+    def read_again(self, partition: int) -> None:
+        """See :class:`~cleanerd.client.latest_state.TopicSource`."""
+        self._seek(partition, OFFSET_BEGINNING)
+
+    def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:
+        """See :class:`~cleanerd.client.latest_state.TopicSource`.
+
+        Raises:
+            ClientError: the broker reported an error, or the end was not reached in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        rules = RulesByTopic(self.rules)
+        while behind := [partition for partition, end in self._ends.items() if self._next[partition] < end]:
+            if time.monotonic() > deadline:
+                raise ClientError(f"partitions {behind} of {self.topic} were not read to their end in {timeout_s:g} s")
+            for message in self._consumer.consume(_BATCH, timeout=_POLL_SECONDS):
+                partition, offset, error = message.partition(), message.offset(), message.error()
+                if error is not None and error.code() in _CUT and partition is not None:
+                    self._void.add(partition)
+                if at_end(message):
+                    if partition is not None and offset is not None:
+                        # A marker or a cleaned end: there is nothing up to here.
+                        self._next[partition] = max(self._next[partition], offset)
+                    continue
+                record = consumed(message, rules)
+                self._next[record.partition] = record.offset + 1
+                yield record
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def _seek(self, partition: int, offset: int) -> None:
+        try:
+            self._consumer.seek(TopicPartition(self.topic, partition, offset))
+        except KafkaException as error:
+            raise ClientError(f"{self.topic}-{partition} cannot be read from offset {offset}: {error}") from error
+        self._next[partition] = max(offset, 0)
+
+    def _partitions(self) -> list[int]:
+        try:
+            topic = self._consumer.list_topics(self.topic, timeout=ANSWER_SECONDS).topics[self.topic]
+        except KafkaException as error:
+            raise ClientError(f"topic {self.topic} cannot be looked up: {error}") from error
+        if topic.error is not None:
+            raise ClientError(f"topic {self.topic} cannot be looked up: {topic.error.str()}")
+        return sorted(topic.partitions)

@@ -1,0 +1,124 @@
+"""A consumer whose records know whether they are tombstones, on confluent-kafka (R87-7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException
+
+from cleanerd.client.errors import ClientError, FlagModeError
+from cleanerd.client.record import NO_TIMESTAMP, ConsumedRecord
+from cleanerd.client.rules import RulesByTopic, TopicRules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from confluent_kafka import Message, TopicPartition
+
+
+class Consumer:
+    """confluent-kafka's consumer, with :class:`ConsumedRecord` for its messages and exceptions for its errors.
+
+    ``config`` is librdkafka's; ``rules`` are those of all topics, or one each by name. What is not here is to be had of
+    ``kafka``, confluent-kafka's own.
+
+    Raises:
+        FlagModeError: ``rules`` have ``tombstone.mode=flag``: librdkafka shows no record attributes (U-25).
+        ClientError: librdkafka refuses the settings.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], rules: TopicRules | Mapping[str, TopicRules] | None = None, **options: Any
+    ) -> None:
+        self._rules = RulesByTopic(rules)
+        if any(each.tombstone_mode == "flag" for each in self._rules.every()):
+            raise FlagModeError(
+                "confluent-kafka shows no record attributes, so not the tombstone flag of KIP-87 either",
+                hint="use cleanerd.client.kafka_flag, or tombstone.mode=header",
+            )
+        try:
+            self.kafka = confluent_kafka.Consumer(dict(config), **options)
+        except KafkaException as error:
+            raise ClientError(f"librdkafka does not take the settings: {error}") from error
+
+    def subscribe(self, topics: Sequence[str]) -> None:
+        """Read these topics as a member of the group ``group.id``."""
+        self.kafka.subscribe(list(topics))
+
+    def assign(self, partitions: Sequence[TopicPartition]) -> None:
+        """Read these partitions from the offsets they name."""
+        self.kafka.assign(list(partitions))
+
+    def poll(self, timeout_s: float) -> ConsumedRecord | None:
+        """The next record; None when none came within ``timeout_s``, or the end of a partition did.
+
+        Raises:
+            ClientError: the broker or librdkafka reported an error.
+        """
+        message = self.kafka.poll(timeout_s)
+        return None if message is None or at_end(message) else consumed(message, self._rules)
+
+    def commit(self) -> None:
+        """Commit the positions of all assigned partitions and wait for it.
+
+        Raises:
+            ClientError: it was refused.
+        """
+        try:
+            self.kafka.commit(asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._NO_OFFSET:  # noqa: SLF001 - its public name
+                raise ClientError(f"the positions were not committed: {error}") from error
+
+    def close(self) -> None:
+        """Leave the group and close the connections."""
+        self.kafka.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def at_end(message: Message) -> bool:
+    """Whether ``message`` says that the end of its partition is reached (``enable.partition.eof``).
+
+    Raises:
+        ClientError: it is another error.
+    """
+    error = message.error()
+    if error is None:
+        return False
+    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+        return True
+    raise ClientError(f"{message.topic() or 'the topic'} cannot be read: {error.str()}")
+
+
+def consumed(message: Message, rules: RulesByTopic) -> ConsumedRecord:
+    """A message without error, in our words."""
+    topic = message.topic() or ""
+    kind, timestamp_ms = message.timestamp()
+    return ConsumedRecord(
+        topic=topic,
+        partition=_known(message.partition()),
+        offset=_known(message.offset()),
+        timestamp_ms=NO_TIMESTAMP if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
+        key=_bytes(message.key()),
+        value=_bytes(message.value()),
+        headers=tuple((pair[0], _bytes(pair[1])) for pair in message.headers() or ()),
+        rules=rules.of(topic),
+    )
+
+
+def _known(number: int | None) -> int:
+    return -1 if number is None else number
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,83 @@
+"""What became of a produced record (R192-6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError, Message
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The broker's answer for one record. ``error`` is None when it is in the log.
+
+    It may be in the log although offset and timestamp are unknown: after a retry the broker can answer that it has the
+    batch already, without saying where (duplicate sequence), and with ``acks=0`` it does not answer at all. So look at
+    ``has_offset`` and ``has_timestamp`` first.
+    """
+
+    topic: str
+    partition: int
+    key: bytes | None
+    error: KafkaError | None
+    offset: int | None
+    timestamp_ms: int | None
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether the offset is known."""
+        return self.offset is not None
+
+    @property
+    def has_timestamp(self) -> bool:
+        """Whether the timestamp in the log is known."""
+        return self.timestamp_ms is not None
+
+
+class Deliveries:
+    """Turns librdkafka's delivery reports into :class:`Delivery`, in the order they come in.
+
+    ``acknowledged``: False with ``acks=0``.
+
+    librdkafka counts the offsets of a batch up from the answer's base offset, even when that is -1 because the answer
+    was a duplicate sequence: its reports then say none, 0, 1, 2 .. of records that lie elsewhere (seen with 2.16). Such
+    a run is told from real offsets: it begins with a report without offset, and what comes after n duplicates in the
+    same partition lies at offset n or later, never at n - 1 where the run would go on.
+    """
+
+    def __init__(self, *, acknowledged: bool) -> None:
+        self._acknowledged = acknowledged
+        self._next_invented: dict[tuple[str, int], int] = {}
+
+    def of(self, error: KafkaError | None, message: Message) -> Delivery:
+        """One report. Those of a partition have to come in librdkafka's order, that is from one polling thread."""
+        topic, partition, offset = message.topic() or "", message.partition(), message.offset()
+        partition = -1 if partition is None else partition
+        where = (topic, partition)
+        if error is not None:
+            self._next_invented.pop(where, None)
+            offset = None
+        elif offset is None:
+            self._next_invented[where] = 0
+        elif self._next_invented.get(where) == offset:
+            self._next_invented[where] = offset + 1
+            offset = None
+        else:
+            self._next_invented.pop(where, None)
+        if not self._acknowledged:
+            offset = None
+        kind, timestamp_ms = message.timestamp()
+        has_timestamp = offset is not None and kind != TIMESTAMP_NOT_AVAILABLE
+        key = message.key()
+        return Delivery(
+            topic=topic,
+            partition=partition,
+            key=key.encode() if isinstance(key, str) else key,
+            error=error,
+            offset=offset,
+            timestamp_ms=timestamp_ms if has_timestamp else None,
+        )

@@ -1,0 +1,35 @@
+"""What goes wrong in a client.
+
+::
+
+    CleanerdError
+    └── ClientError           the broker or the client library refused something
+        ├── TombstoneError      the call contradicts itself, or the topic's kind of tombstones
+        ├── VersionError        the topic's strategy wants a version that is missing, or has no use for the one given
+        ├── FlagModeError       confluent-kafka can neither write nor read the bit of KIP-87
+        └── IdempotenceError    ``enable.idempotence=required``, and it cannot be had
+"""
+
+from __future__ import annotations
+
+from cleanerd.errors import CleanerdError
+
+
+class ClientError(CleanerdError):
+    """The broker or the client library refused something; ``message`` says what they said."""
+
+
+class TombstoneError(ClientError):
+    """A record that would delete a key against the caller's word, or would not although the caller says so (R87-7)."""
+
+
+class VersionError(ClientError):
+    """A record without the version that its topic is compacted by, or with one that nobody would look at."""
+
+
+class FlagModeError(ClientError):
+    """``tombstone.mode=flag`` with a client library that has no access to record attributes (U-25)."""
+
+
+class IdempotenceError(ClientError):
+    """Idempotence is required and not supported, or it cannot be found out whether it is (R192-5)."""

@@ -1,0 +1,182 @@
+"""The latest state of a topic as its strategy sees it: what a cleaning would keep, before it was cleaned (R280-14).
+
+A plain consumer of an uncleaned tail takes the highest offset of a key for the truth. Under a versioned strategy that
+can be a record that lost. This view compares as the cleaner does: ``(has a version, version, offset)``, the highest
+wins; tombstones by the topic's mode; keyless records, aborted data and offsets below the log start take no part (U-2).
+
+What it can not promise is what no reader of a versioned topic is promised (U-4). It remembers every tombstone it has
+seen, so that an older write that comes late does not bring the key back; a reader that starts after the tombstone has
+expired and was cleaned away has never seen it, and takes that write. ``tombstone.guard=forever`` removes the
+difference.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from cleanerd.client.record import ConsumedRecord
+    from cleanerd.policy.version import Rank
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A partition at the start of a reading. ``again``: what was read before is void, its records come once more."""
+
+    log_start_offset: int
+    again: bool
+
+
+class TopicSource(Protocol):
+    """Where records come from: a broker or log directories. Records of a partition come in the order of the log."""
+
+    def begin(self) -> Mapping[int, Beginning]:
+        """Fix how far the next reading goes: to what is the end now. By partition; new ones may appear."""
+
+    def read_again(self, partition: int) -> None:
+        """Let the next :meth:`records` give this partition from its log start on."""
+
+    def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:
+        """What was not read yet, up to the end that :meth:`begin` fixed; committed data only."""
+
+    def close(self) -> None:
+        """Let go of connections and files."""
+
+
+class LatestPartition(Mapping[bytes, "ConsumedRecord"]):
+    """The live keys of one partition with the record that won each. ``winners`` has the tombstones as well."""
+
+    def __init__(self) -> None:
+        self.log_start_offset = 0
+        self._winners: dict[bytes, tuple[Rank, ConsumedRecord]] = {}
+
+    def take(self, record: ConsumedRecord) -> bool:
+        """Let a record take part; returns whether it wins its key now. The order of calls does not matter."""
+        if record.key is None or record.offset < self.log_start_offset:
+            return False
+        candidate = record.rank
+        held = self._winners.get(record.key)
+        if held is not None and held[0] >= candidate:
+            return False
+        self._winners[record.key] = (candidate, record)
+        return True
+
+    def move_log_start(self, log_start_offset: int) -> bool:
+        """Records below take no part any more (U-2). True: one was a winner, and who comes after it is unknown."""
+        moved = log_start_offset > self.log_start_offset
+        self.log_start_offset = log_start_offset
+        return moved and any(record.offset < log_start_offset for _, record in self._winners.values())
+
+    def forget(self) -> None:
+        """Know nothing again."""
+        self._winners.clear()
+
+    def winner(self, key: bytes) -> ConsumedRecord | None:
+        """The record that won ``key``, a tombstone perhaps."""
+        held = self._winners.get(key)
+        return None if held is None else held[1]
+
+    def winners(self) -> list[ConsumedRecord]:
+        """All records that won, tombstones included, by offset: what a cleaning of the whole log would leave."""
+        return sorted((record for _, record in self._winners.values()), key=lambda record: record.offset)
+
+    def __getitem__(self, key: bytes) -> ConsumedRecord:
+        record = self.winner(key)
+        if record is None or record.is_tombstone():
+            raise KeyError(key)
+        return record
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (key for key, (_, record) in self._winners.items() if not record.is_tombstone())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+class LatestState(Mapping[bytes, "ConsumedRecord"]):
+    """The live keys of a topic with the record that won each, as of the last :meth:`update`.
+
+    ``source`` is a :class:`~cleanerd.client.broker_topic.BrokerTopic`, a
+    :class:`~cleanerd.client.log_dir_topic.LogDirTopic` or a :class:`~cleanerd.client.flag_topic.FlagTopic`. All winners
+    are held in memory.
+
+    Partitions are compacted one by one, so a key that lies in several (because partitions were added) has a winner in
+    each of :attr:`partitions`. Here the one with the highest version counts, then the youngest timestamp.
+    """
+
+    def __init__(self, source: TopicSource) -> None:
+        self.partitions: dict[int, LatestPartition] = {}
+        self._source = source
+
+    def update(self, timeout_s: float = 60.0) -> list[ConsumedRecord]:
+        """Read on to what is the end of the topic now; returns the records that became winners, tombstones included.
+
+        When the log start has passed a winner, or the log was cut, that partition is read again from its beginning.
+
+        Raises:
+            ClientError: the broker refused, or the end was not reached in time; the next call goes on from there.
+            CleanerdError: a file cannot be read, or is damaged.
+        """
+        for number, beginning in self._source.begin().items():
+            partition = self.partitions.setdefault(number, LatestPartition())
+            must_read_again = partition.move_log_start(beginning.log_start_offset)
+            if beginning.again or must_read_again:
+                partition.forget()
+            if must_read_again and not beginning.again:
+                self._source.read_again(number)
+        return [record for record in self._source.records(timeout_s) if self.partitions[record.partition].take(record)]
+
+    def follow(self, *, pause_s: float = 1.0, timeout_s: float = 60.0) -> Iterator[ConsumedRecord]:
+        """Every record that wins its key from now on, tombstones included, for ever.
+
+        Looks again ``pause_s`` after it found nothing new. Raises what :meth:`update` does.
+        """
+        while True:
+            won = self.update(timeout_s)
+            yield from won
+            if not won:
+                time.sleep(pause_s)
+
+    def winners(self) -> list[ConsumedRecord]:
+        """All records that won, tombstones included, by partition and offset."""
+        return [record for _, partition in sorted(self.partitions.items()) for record in partition.winners()]
+
+    def winner(self, key: bytes) -> ConsumedRecord | None:
+        """The record that won ``key``, a tombstone perhaps."""
+        found = [record for partition in self.partitions.values() if (record := partition.winner(key)) is not None]
+        return max(found, key=lambda record: (record.rank[:2], record.timestamp_ms), default=None)
+
+    def __getitem__(self, key: bytes) -> ConsumedRecord:
+        record = self.winner(key)
+        if record is None or record.is_tombstone():
+            raise KeyError(key)
+        return record
+
+    def __iter__(self) -> Iterator[bytes]:
+        keys = dict.fromkeys(key for partition in self.partitions.values() for key in partition)
+        return (key for key in keys if len(self.partitions) == 1 or key in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, key: object) -> bool:
+        record = self.winner(key) if isinstance(key, bytes) else None
+        return record is not None and not record.is_tombstone()
+
+    def close(self) -> None:
+        """Let go of the source; what was read stays."""
+        self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

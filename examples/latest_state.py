@@ -1,0 +1,25 @@
+"""What a topic's strategy keeps of it, before anybody has cleaned it; then what changes, for as long as it runs."""
+
+import sys
+
+from cleanerd.client.broker_topic import BrokerTopic
+from cleanerd.client.latest_state import LatestState
+from cleanerd.client.rules import TopicRules
+
+# The same as in cleanerd's configuration of the topic.
+RULES = TopicRules(strategy="header", version_header="version")
+
+
+def main(bootstrap: str, topic: str, changes: str = "0") -> None:
+    with LatestState(BrokerTopic({"bootstrap.servers": bootstrap}, topic, RULES)) as state:
+        state.update()
+        for key, record in state.items():
+            print(f"{key!r} is {record.value!r}, version {record.version}", flush=True)
+        # Late losers do not show up here, and tombstones do.
+        for _, record in zip(range(int(changes)), state.follow(pause_s=0.2), strict=False):
+            what = "is gone" if record.is_tombstone() else f"is now {record.value!r}"
+            print(f"{record.key!r} {what}, version {record.version}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

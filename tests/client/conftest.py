@@ -1,0 +1,30 @@
+"""One broker a release for all tests of the clients."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.demo.broker import Broker
+from tests.kafka.judge import fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="package", params=["4.3", "3.9"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """A running broker. Each test has topics of its own."""
+    jars = fetch(request.param)
+    work_dir = Path(tempfile.mkdtemp(prefix=f"clients-{request.param}-"))
+    found = Broker(jars.libs, work_dir, version=jars.version, properties={"log.retention.check.interval.ms": "600000"})
+    try:
+        found.start()
+        yield found
+    finally:
+        found.kill()
+        shutil.rmtree(work_dir)
