@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, OffsetMap
-from cleanerd.cleaner.estimate import MAX_SHARDS, first_shards
+from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD
 from cleanerd.cleaner.head import Head, newest
-from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError
+from cleanerd.cleaner.index import Decoder, DirtyIndex
+from cleanerd.cleaner.map_size import with_map
 from cleanerd.cleaner.purge import guarded
-from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.policy.grouping import Outcome
 from cleanerd.policy.retain import (
@@ -30,16 +29,11 @@ from cleanerd.policy.transaction import OpenTransactions
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from cleanerd._kernel import OffsetMap
     from cleanerd.cleaner.evidence import Mark, SegmentEvidence
     from cleanerd.cleaner.oddities import Oddities
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.segment import Witness
-
-MIN_MAP_BYTES = 48 * 1024
-MAP_ENTRY_BYTES = 16
-MIN_VERSIONED_MAP_BYTES = 72 * 1024
-VERSIONED_ENTRY_BYTES = 25
-"""A version and the bit that there is one come to each entry (U-19)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,32 +96,10 @@ def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
         CorruptionError: see ``SegmentEvidence.add``.
         CleanerdError: the distinct keys do not fit even the largest number of shards.
     """
-    offset_map = OffsetMap(map_bytes(plan), load=plan.map_load, versions=plan.rules.versioned)
-    shards = first_shards(plan, offset_map.capacity)
-    while True:
-        started = time.monotonic()
-        try:
-            found = _gather(plan, decoder, offset_map, shards)
-            break
-        except MapFullError as error:
-            if shards == MAX_SHARDS:
-                raise CleanerdError(
-                    f"the keys of {plan.name} do not fit {shards} shards of a map of {offset_map.memory_bytes} bytes",
-                    where=plan.path,
-                    hint="raise log.cleaner.dedupe.buffer.size",
-                ) from error
-            shards = min(2 * shards, MAX_SHARDS)
-    del offset_map  # its memory is free for the proof that tombstones may go
+    started = time.monotonic()
+    found, shards = with_map(plan, lambda offset_map, shards: (_gather(plan, decoder, offset_map, shards), shards))
+    # The map's memory is free now for the proof that tombstones may go.
     return _settle(plan, decoder, found, shards, started)
-
-
-def map_bytes(plan: CleaningPlan) -> int:
-    """What the map takes: no more than the dirty range could need, as every key there has an offset of its own."""
-    offsets = max(plan.end_offset - plan.first_dirty_offset, 0)
-    versioned = plan.rules.versioned
-    entry_bytes = VERSIONED_ENTRY_BYTES if versioned else MAP_ENTRY_BYTES
-    least = MIN_VERSIONED_MAP_BYTES if versioned else MIN_MAP_BYTES
-    return max(least, min(plan.map_bytes, int(offsets * entry_bytes / plan.map_load) + least))
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,14 +67,16 @@ def first_shards(plan: CleaningPlan, capacity: int) -> int:
     return min(max(int(np.ceil(wanted)), 1), MAX_SHARDS)
 
 
-def distinct_keys(plan: CleaningPlan) -> float:
+def distinct_keys(plan: CleaningPlan, *, share: int = SHARE_OF_LOG) -> float:
     """About how many keys the dirty range holds; 0 when no sample of it could be read.
+
+    ``share``: the samples together are about one in so many of the dirty bytes.
 
     Errors are left to phase 1, which reads everything and knows what to make of them.
     """
     stretches = list(_dirty_stretches(plan))
     dirty_bytes = sum(stretch.bytes for stretch in stretches)
-    wanted = dirty_bytes // (SHARE_OF_LOG * SAMPLES)
+    wanted = dirty_bytes // (share * SAMPLES)
     sample_bytes = min(max(wanted, LEAST_SAMPLE_BYTES), MOST_SAMPLE_BYTES, plan.chunk_bytes)
     samples = []
     sampled_bytes = 0

@@ -19,6 +19,7 @@ import numpy as np
 
 from cleanerd._kernel import FLAG_HAS_KEY, OffsetMap
 from cleanerd.cleaner.index import keyed_rows
+from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import CONTROL
 from cleanerd.policy.retain import RecordEvidence, expired_winners
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.index import Decoder
     from cleanerd.cleaner.plan import CleaningPlan, Source
 
-MIN_MAP_BYTES: Final = 48 * 1024
-MAP_ENTRY_BYTES: Final = 16
 OTHER_RECORD: Final = 2**38
 """A key's entry is raised to such an ordinal when another record of it is met; those of tombstones lie below."""
 

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cleanerd._kernel import OffsetMap
-from cleanerd.cleaner.decide import map_bytes
-from cleanerd.cleaner.estimate import MAX_SHARDS, first_shards
-from cleanerd.cleaner.index import Decoder, DirtyIndex, MapFullError
-from cleanerd.errors import CleanerdError
+from cleanerd.cleaner.index import Decoder, DirtyIndex
+from cleanerd.cleaner.map_size import with_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
+    from cleanerd._kernel import OffsetMap
     from cleanerd.cleaner.oddities import Oddities
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.pool import ReaderPool
@@ -58,24 +56,16 @@ def _winners(
     plan: CleaningPlan, pool: ReaderPool, advance: Callable[[int], None]
 ) -> tuple[list[NDArray[np.uint64]], Oddities]:
     """Of each segment from the log start on, the bitmap of the records that won their key."""
-    offset_map = OffsetMap(map_bytes(plan), load=plan.map_load, versions=plan.rules.versioned)
-    shards = first_shards(plan, offset_map.capacity)
-    while True:
+
+    def attempt(offset_map: OffsetMap, shards: int) -> DirtyIndex:
         index = DirtyIndex(plan)
-        try:
-            for shard in range(shards):
-                index.build(Decoder(plan, pool, advance), offset_map, shard, shards)
-                index.take_winners(offset_map, shard)
-        except MapFullError as error:
-            if shards == MAX_SHARDS:
-                raise CleanerdError(
-                    f"the keys do not fit {shards} shards of a map of {offset_map.memory_bytes} bytes",
-                    where=plan.path,
-                    hint="raise log.cleaner.dedupe.buffer.size",
-                ) from error
-            shards = min(2 * shards, MAX_SHARDS)
-            continue
-        return [index.winners(row).copy() for row in range(len(index.evidence))], index.oddities
+        for shard in range(shards):
+            index.build(Decoder(plan, pool, advance), offset_map, shard, shards)
+            index.take_winners(offset_map, shard)
+        return index
+
+    index = with_map(plan, attempt)
+    return [index.winners(row).copy() for row in range(len(index.evidence))], index.oddities
 
 
 def _count(bitmaps: list[NDArray[np.uint64]]) -> int:

@@ -29,7 +29,8 @@ MIB = 1024 * 1024
 NOW_MS = 1_800_000_000_000
 
 
-def _plan(tmp_path: Path, shape: Shape, size: int, *, segments: int = 4, **changes: object) -> CleaningPlan:
+def plan_of_shape(tmp_path: Path, shape: Shape, size: int, *, segments: int = 4, **changes: object) -> CleaningPlan:
+    """A plan for a made-up log of ``size`` bytes before compression."""
     log = make_log(tmp_path / "log", shape, unpacked_bytes=size, segment_bytes=size // segments)
     return _plan_of(log.log_dir, **changes)
 
@@ -54,14 +55,14 @@ def _true_keys(plan: CleaningPlan) -> int:
 @pytest.mark.parametrize("superseded", [0.002, 0.1, 0.5, 0.8, 0.99, 0.9999])
 def test_uniform_keys(tmp_path: Path, superseded: float, codec: int) -> None:
     """U-20: within a fifth of the truth, from all keys distinct to a handful of them, compressed or not."""
-    plan = _plan(tmp_path, Shape("", "", 128, 64, superseded, codec=codec), 16 * MIB)
+    plan = plan_of_shape(tmp_path, Shape("", "", 128, 64, superseded, codec=codec), 16 * MIB)
     assert distinct_keys(plan) == pytest.approx(_true_keys(plan), rel=0.2)
 
 
 @pytest.mark.parametrize("size", [1, 20_000, 300_000])
 def test_tiny_logs(tmp_path: Path, size: int) -> None:
     """Less than a batch a sample, and the same stretch is never counted twice."""
-    plan = _plan(tmp_path, Shape("", "", 128, 64, 0.5), size, segments=1)
+    plan = plan_of_shape(tmp_path, Shape("", "", 128, 64, 0.5), size, segments=1)
     assert distinct_keys(plan) == pytest.approx(_true_keys(plan), rel=0.3)
 
 
@@ -75,7 +76,7 @@ def test_part_of_a_segment(tmp_path: Path) -> None:
 
 def test_no_or_wrong_indexes(tmp_path: Path) -> None:
     """Without indexes segments are sampled at their beginnings; places that are no batch's beginning give nothing."""
-    plan = _plan(tmp_path, Shape("", "", 128, 64, 0.1), 16 * MIB, segments=16)
+    plan = plan_of_shape(tmp_path, Shape("", "", 128, 64, 0.1), 16 * MIB, segments=16)
     expected = _true_keys(plan)
     indexes = sorted((tmp_path / "log" / str(PARTITION)).glob("*.index"))
     for path in indexes[::2]:
@@ -116,7 +117,7 @@ def test_nothing_unseen() -> None:
 
 def test_no_wasted_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-20: enough shards from the start, hardly more than needed: every index pass is the first of its shard."""
-    plan = replace(_plan(tmp_path, Shape("", "", 128, 64, 0.3), 16 * MIB), map_bytes=256 * 1024)
+    plan = replace(plan_of_shape(tmp_path, Shape("", "", 128, 64, 0.3), 16 * MIB), map_bytes=256 * 1024)
     passes = _count_passes(monkeypatch)
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
         decision = Cleaning(plan, pool, Silent()).decision
@@ -127,7 +128,7 @@ def test_no_wasted_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_guess_too_low_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-20: a map that fills up doubles the shards, and phase 1 starts again."""
-    plan = replace(_plan(tmp_path, Shape("", "", 128, 64, 0.3), 4 * MIB), map_bytes=128 * 1024)
+    plan = replace(plan_of_shape(tmp_path, Shape("", "", 128, 64, 0.3), 4 * MIB), map_bytes=128 * 1024)
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:
         right = Cleaning(plan, pool, Silent()).decision
         monkeypatch.setattr(estimate, "distinct_keys", lambda _plan: 1.0)
@@ -142,7 +143,7 @@ def test_a_guess_too_low_costs_time_only(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_nothing_is_read_when_all_offsets_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An upper bound that costs nothing: every key has an offset of its own."""
-    plan = _plan(tmp_path, Shape("", "", 128, 64, 0.3), 1 * MIB)
+    plan = plan_of_shape(tmp_path, Shape("", "", 128, 64, 0.3), 1 * MIB)
     offsets = plan.end_offset - plan.first_dirty_offset
     monkeypatch.delattr(estimate, "distinct_keys")
     assert first_shards(plan, offsets) == 1
