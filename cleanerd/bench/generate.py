@@ -46,6 +46,11 @@ _LENGTH_AT, _TIMESTAMP_AT, _OFFSET_AT, _KEY_AT = 0, 3, 4, 6
 _VALUE_LENGTH_AT: Final = _KEY_AT + _KEY_BYTES
 _VALUE_AT: Final = _VALUE_LENGTH_AT + 2
 _FRAMING_BYTES: Final = _VALUE_AT + 1
+VERSION_HEADER: Final = "v"
+# One header: its count, the length of its name, the name, the length of its value; the value is a long.
+_VERSION_HEAD: Final = np.frombuffer(b"\x02\x02v\x10", np.uint8)
+_VERSION_BYTES: Final = len(_VERSION_HEAD) + 8 - 1
+"""What it takes beyond the count, which is there without headers too."""
 _HEX: Final = np.frombuffer(b"".join(b"%02x" % value for value in range(256)), np.uint8).reshape(256, 2)
 _VALUE_TEXT: Final = (
     b'{"customer":"################","status":"shipped","amount":####.##,"note":"############################"}'
@@ -55,7 +60,10 @@ _POOL_ROWS: Final = 16_384
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a log is made of. ``superseded`` is the share of records with a newer one of the same key."""
+    """What a log is made of. ``superseded`` is the share of records with a newer one of the same key.
+
+    ``versions``: all records but the tombstones have a random version in header ``VERSION_HEADER``.
+    """
 
     name: str
     label: str
@@ -63,6 +71,7 @@ class Shape:
     batch_records: int
     superseded: float
     codec: int = 0
+    versions: bool = False
 
     @property
     def unpacked_batch_bytes(self) -> int:
@@ -184,7 +193,7 @@ def _batches(shape: Shape, count: int, *, first_offset: int = 0) -> Iterator[mem
     """``count`` encoded batches with consecutive offsets."""
     random = np.random.default_rng(_SEED + first_offset)
     distinct = _keys_to_draw_from(count * shape.batch_records, shape.superseded)
-    pool = _value_pool(shape.record_bytes - _FRAMING_BYTES, random)
+    pool = _value_pool(shape.record_bytes - _FRAMING_BYTES - shape.versions * _VERSION_BYTES, random)
     per_block = max(BLOCK_BYTES // shape.unpacked_batch_bytes, 1)
     for start in range(0, count, per_block):
         size = min(per_block, count - start)
@@ -222,7 +231,7 @@ def _fill_records(
 ) -> None:
     """Write all bytes of ``records`` [batches, records, bytes]."""
     batches, each, record_bytes = records.shape
-    value_bytes = record_bytes - _FRAMING_BYTES
+    value_bytes = pool.shape[1]
     records[:, :, _LENGTH_AT : _LENGTH_AT + 2] = _two_byte_varint(record_bytes - 2)
     # Deltas up to 63 take one byte, twice the value.
     records[:, :, _TIMESTAMP_AT] = records[:, :, _OFFSET_AT] = 2 * np.arange(each, dtype=np.uint8)
@@ -233,6 +242,11 @@ def _fill_records(
     records[:, :, _KEY_AT + 4 : _VALUE_LENGTH_AT] = _HEX[spread].reshape(batches, each, 16)
     records[:, :, _VALUE_LENGTH_AT:_VALUE_AT] = _two_byte_varint(value_bytes)
     records[:, :, _VALUE_AT : _VALUE_AT + value_bytes] = pool[random.integers(0, len(pool), size=(batches, each))]
+    headers_at = _VALUE_AT + value_bytes
+    if headers_at + 1 < record_bytes:
+        records[:, :, headers_at : headers_at + len(_VERSION_HEAD)] = _VERSION_HEAD
+        versions = random.integers(0, 2**62, size=(batches, each)).astype(">i8")
+        records[:, :, headers_at + len(_VERSION_HEAD) :] = versions.view(np.uint8).reshape(batches, each, 8)
     tombstones = random.random((batches, each)) < TOMBSTONE_SHARE
     records[tombstones, _VALUE_LENGTH_AT:] = _tombstone_tail(record_bytes - _VALUE_LENGTH_AT)
 

@@ -36,8 +36,8 @@ class WholeClean:
         return (self.cost.cpu_seconds - start.cpu_seconds) * 1e9 / self.records_read
 
 
-def clean_copies(log: MadeLog, work_dir: Path, *, repeat: int) -> WholeClean:
-    """Clean ``repeat`` copies of ``log``; the last stays in ``work_dir / "cleaned"``.
+def clean_copies(log: MadeLog, work_dir: Path, *, repeat: int, settings: Sequence[str] = ()) -> WholeClean:
+    """Clean ``repeat`` copies of ``log``; the last stays in ``work_dir / "cleaned"``. ``settings``: KEY=VALUE.
 
     Raises:
         CleanerdError: a cleaning failed or cleaned nothing.
@@ -50,9 +50,8 @@ def clean_copies(log: MadeLog, work_dir: Path, *, repeat: int) -> WholeClean:
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(log.log_dir, copy)
         flush(copy)
-        cost, answer = _run(
-            copy, work_dir / "bytecode", [f"topics.{PARTITION.topic}.segment.bytes={log.segment_bytes}"]
-        )
+        given = [f"topics.{PARTITION.topic}.segment.bytes={log.segment_bytes}", *settings]
+        cost, answer = _run(copy, work_dir / "bytecode", given)
         partition = answer["partitions"][0]
         if partition["outcome"] != "cleaned":
             raise CleanerdError(f"the made-up log was not cleaned: {partition['reason']}", where=str(copy))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cleanerd import _kernel
-from cleanerd.bench.generate import SHAPES, MadeLog, Shape, make_log
+from cleanerd.bench.generate import SHAPES, VERSION_HEADER, MadeLog, Shape, make_log
 from cleanerd.bench.yardstick import segments
 from cleanerd.format.index import read_offset_index, read_time_index
 from cleanerd.format.record import records_of
@@ -96,3 +96,18 @@ def test_it_is_a_log_directory(log: MadeLog) -> None:
     found = read_log_dir(log.log_dir)
     assert found.clean_shutdown
     assert set(found.high_watermarks.values()) == {log.end_offset}
+
+
+def test_versions(tmp_path: Path) -> None:
+    """All but the tombstones have one, of their own; the rest of the shape is what it is without."""
+    plain = SHAPES[0]
+    shape = Shape(plain.name, plain.label, plain.record_bytes, plain.batch_records, plain.superseded, versions=True)
+    log = make_log(tmp_path / "log", shape, unpacked_bytes=SIZE, segment_bytes=SIZE // 4)
+    test_bytes_are_as_announced(log)
+    for path in segments(log.partition_dir)[:-1]:
+        data = np.fromfile(path, np.uint8)
+        records = _kernel.decode_chunk(data, 0, version_header=VERSION_HEADER.encode()).records
+        has_value = (records.flags & _kernel.FLAG_HAS_VALUE) != 0
+        assert ((records.flags & _kernel.FLAG_HAS_VERSION != 0) == has_value).all()
+        assert not (records.flags & _kernel.FLAG_BAD_VERSION).any()
+        assert len(np.unique(records.version[has_value])) == np.count_nonzero(has_value)
