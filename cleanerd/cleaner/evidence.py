@@ -94,6 +94,7 @@ class SegmentEvidence:
         self._plan = plan
         self.source = source
         self._record_counts = [np.zeros(1, np.uint32)]
+        self._first_record = np.zeros(0, np.uint32)
         self._sizes = [np.zeros(0, np.uint32)]
         self._flags = [np.zeros(0, np.uint8)]
         self._batches = 0
@@ -212,7 +213,9 @@ class SegmentEvidence:
 
     def first_record(self) -> NDArray[np.uint32]:
         """[b + 1] uint32: where each batch's records begin in the segment."""
-        return np.cumsum(np.concatenate(self._record_counts), dtype=np.uint32)
+        if len(self._first_record) != self._batches + 1:
+            self._first_record = np.cumsum(np.concatenate(self._record_counts), dtype=np.uint32)
+        return self._first_record
 
     def sizes(self) -> NDArray[np.uint32]:
         """[b] uint32: bytes of each batch on disk."""
@@ -232,31 +235,42 @@ class SegmentEvidence:
         return result
 
     def _check(self, batches: _kernel.Batches) -> None:
-        where = f"{self._plan.path}/{self.source.base:020d}.log"
-        previous = np.concatenate([[max(self.last_offset, self.source.base - 1)], batches.last_offset[:-1]])
-        bad = (batches.base_offset <= previous) | (batches.last_offset >= self.source.end)
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise CorruptionError(
-                f"batch with offsets {batches.base_offset[row]}..{batches.last_offset[row]} does not follow offset "
-                f"{previous[row]} inside the segment's range {self.source.base}..{self.source.end - 1}",
-                where=where,
-                position=int(batches.position[row]),
-            )
+        before = max(self.last_offset, self.source.base - 1)
+        if len(batches) == 0 or self._in_order(batches, before):
+            return
+        previous = np.concatenate([[before], batches.last_offset[:-1]])
+        row = int(np.argmax((batches.base_offset <= previous) | (batches.last_offset >= self.source.end)))
+        raise CorruptionError(
+            f"batch with offsets {batches.base_offset[row]}..{batches.last_offset[row]} does not follow offset "
+            f"{previous[row]} inside the segment's range {self.source.base}..{self.source.end - 1}",
+            where=f"{self._plan.path}/{self.source.base:020d}.log",
+            position=int(batches.position[row]),
+        )
+
+    def _in_order(self, batches: _kernel.Batches, before: int) -> bool:
+        """Without a column of its own: in logs of single-record batches that shows."""
+        inside = before < int(batches.base_offset[0]) and int(batches.last_offset[-1]) < self.source.end
+        return inside and bool((batches.base_offset[1:] > batches.last_offset[:-1]).all())
 
     def _remember_ends(self, batches: _kernel.Batches) -> None:
-        # What the frame says: of v0 and v1 batches that is the last offset.
-        framed = np.where(batches.magic < 2, batches.last_offset, batches.base_offset)
         if self.first_batch is None:
-            self.first_batch = BatchWitness(int(framed[0]), int(batches.crc[0]))
-        self.last_batch = BatchWitness(int(framed[-1]), int(batches.crc[-1]))
+            self.first_batch = _witness(batches, 0)
+        self.last_batch = _witness(batches, -1)
         self.last_offset = int(batches.last_offset[-1])
         self.last_max_timestamp_ms = int(batches.max_timestamp[-1])
-        known = batches.max_timestamp[batches.max_timestamp >= 0]
-        if len(known):
-            low, high = int(known.min()), int(known.max())
+        high = int(batches.max_timestamp.max())
+        low = int(batches.max_timestamp.min())
+        if low < 0 <= high:
+            low = int(batches.max_timestamp[batches.max_timestamp >= 0].min())
+        if high >= 0:
             self.min_timestamp_ms = low if self.min_timestamp_ms < 0 else min(self.min_timestamp_ms, low)
             self.max_timestamp_ms = max(self.max_timestamp_ms, high)
+
+
+def _witness(batches: _kernel.Batches, row: int) -> BatchWitness:
+    """Offset and CRC as the frame has them: of v0 and v1 batches that is the last offset."""
+    offset = batches.last_offset[row] if batches.magic[row] < 2 else batches.base_offset[row]
+    return BatchWitness(int(offset), int(batches.crc[row]))
 
 
 def legacy_rows(batches: _kernel.Batches) -> NDArray[np.bool_] | None:
