@@ -1,9 +1,11 @@
 """Speed against Kafka's own cleaner, on copies of the same logs, in one run (U-30, kernel.md section 7).
 
-CPU time, because the machine is shared: of our whole process, with fsync and verification, less a start on an empty
-directory; of Kafka's cleaning thread alone in a JVM that is warm, which leaves out its collector and its compiler.
+CPU time, because the machine is shared, of both whole processes: ours with fsync and verification, less a start on an
+empty directory; Kafka's in a JVM that is warm, with the options that Kafka's own scripts give a broker. The two take
+turns, so that what else the machine does meets both, and the least of each is compared.
 
-Environment: ``BENCH_SIZE`` (bytes of each log, uncompressed; default 256MiB), ``BENCH_REPEAT`` (passes, default 4).
+Environment: ``BENCH_SIZE`` (bytes of each log, uncompressed; default 500MiB: the logs of kernel.md section 7),
+``BENCH_REPEAT`` (passes, default 4).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
     from cleanerd.bench.process import Cost
 
-SIZE_BYTES: Final = parse_size(os.environ.get("BENCH_SIZE", "256MiB"))
+SIZE_BYTES: Final = parse_size(os.environ.get("BENCH_SIZE", "500MiB"))
 REPEAT: Final = int(os.environ.get("BENCH_REPEAT", "4"))
 SEGMENTS: Final = 4
 KAFKA_MAP_BYTES: Final = 128 * 1024 * 1024
@@ -106,37 +108,41 @@ def test_times_faster_than_kafkas_cleaner(
     log = make_log(
         tmp_path / "log", shape, unpacked_bytes=SIZE_BYTES, segment_bytes=max(SIZE_BYTES // SEGMENTS, 65_536)
     )
-    ours = clean_copies(log, tmp_path, repeat=REPEAT)
-    kafka = _kafka_cpu_ns(judge, log, tmp_path)
+    _kafkas_cpu_seconds(judge, log, tmp_path)  # warms the JVM up
+    ours, kafka = [], []
+    for _ in range(REPEAT):
+        ours.append(clean_copies(log, tmp_path, repeat=1))
+        kafka.append(_kafkas_cpu_seconds(judge, log, tmp_path))
+    least = min(ours, key=lambda clean: clean.cost.cpu_seconds)
     comparison = Comparison(
         log=shape.name,
         records=log.records,
         bytes=log.log_bytes,
-        kafka=min(kafka) / log.records,
-        kafka_median=statistics.median(kafka) / log.records,
-        ours=ours.cpu_ns_per_record(start),
-        ours_median=(statistics.median(ours.all_cpu_seconds) - start.cpu_seconds) * 1e9 / log.records,
+        kafka=min(kafka) * 1e9 / log.records,
+        kafka_median=statistics.median(kafka) * 1e9 / log.records,
+        ours=least.cpu_ns_per_record(start),
+        ours_median=statistics.median(clean.cpu_ns_per_record(start) for clean in ours),
         floor=floor_seconds(log.partition_dir, repeat=5) * 1e9 / log.records,
-        wall_seconds=ours.cost.wall_seconds,
+        wall_seconds=least.cost.wall_seconds,
         copy_seconds=copy_seconds(
             [log.partition_dir, tmp_path / "cleaned" / log.partition_dir.name], tmp_path, repeat=REPEAT
         ),
     )
     table.append(comparison)
-    assert ours.records_read == log.records
+    assert least.records_read == log.records
     assert comparison.times_faster >= LEAST_TIMES_FASTER[shape.name], comparison
 
 
-def _kafka_cpu_ns(judge: Judge, log: MadeLog, work_dir: Path) -> list[int]:
-    """CPU of Kafka's cleaning thread for copies of ``log``; the first pass warms the JVM up and does not count."""
-    answers = judge.clean(
+def _kafkas_cpu_seconds(judge: Judge, log: MadeLog, work_dir: Path) -> float:
+    """CPU time of Kafka's process for cleaning a copy of ``log`` (U-30)."""
+    (answer,) = judge.clean(
         work_dir / log.partition_dir.name,
         [Round(now_ms=BASE_TIMESTAMP_MS + log.records)],
         source=log.partition_dir,
         config={"segment.bytes": str(log.segment_bytes)},
         map_bytes=KAFKA_MAP_BYTES,
-        repeat=REPEAT + 1,
+        repeat=1,
     )
     # The judge's loader may not have seen one record less or more than we did.
-    assert {answer.map_messages_read for answer in answers} == {log.records}
-    return [answer.cpu_ns for answer in answers[1:]]
+    assert answer.map_messages_read == log.records
+    return answer.process_cpu_ns / 1e9

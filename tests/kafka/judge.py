@@ -17,7 +17,7 @@ import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 from tests.kafka.answers import (
     Cleaned,
@@ -92,23 +92,32 @@ def fetch(profile: str) -> KafkaJars:
     return KafkaJars(name, version, Path(libs), Path(judges))
 
 
+BROKERS_OWN: Final = (
+    "-Xms1g",
+    "-Xmx1g",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+
+
 class Judge:
     """A JVM with the Kafka release ``profile`` (``4.3``, ``3.9``). Not for use by several threads.
 
-    ``benchmark``: with the optimizing compiler, for measuring; otherwise quick to start.
+    ``benchmark``: with the options that Kafka's scripts give a broker, for measuring; otherwise quick to start.
     """
 
     def __init__(self, profile: str, *, benchmark: bool = False) -> None:
         self.jars = fetch(profile)
         self._log = tempfile.NamedTemporaryFile(prefix=f"judge-{profile}-", suffix=".log")  # noqa: SIM115 closed by close()
-        compiler = [] if benchmark else ["-XX:TieredStopAtLevel=1"]
+        options = BROKERS_OWN if benchmark else ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
         self._java = subprocess.Popen(
             [
                 "java",
-                "-Xmx512m",
-                *compiler,
+                *options,
                 "-Xshare:auto",
-                "-XX:+UseSerialGC",
                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
                 f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}",
                 "-cp",
