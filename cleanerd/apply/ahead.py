@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.apply.files import Owner, PartitionFiles
-from cleanerd.apply.offline import blank_result, counted, disk_reserve_bytes, make_plan, manifest_of, unchanged_facts
+from cleanerd.apply.offline import blank_result, counted, make_plan, manifest_of, unchanged_facts
+from cleanerd.apply.session import disk_reserve_bytes
 from cleanerd.apply.swap import finish_plan
 from cleanerd.apply.validate import refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
@@ -24,7 +25,7 @@ from cleanerd.cleaner.manifest import PLAN_ID, READY, STAGING, staging_path, wri
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, survey
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import CleanerdError, CorruptionError, RefusedError
 from cleanerd.log.pool import ReaderPool
 
 if TYPE_CHECKING:
@@ -109,6 +110,13 @@ def _stage_all(
 ) -> CleaningResult:
     """All groups; ``ready.json``, then the manifest, which alone makes them count."""
     plan = cleaning.plan
+    if overflowed := cleaning.overflowed():
+        raise RefusedError(
+            f"the offsets of segment {overflowed[0].source.base} pass 2^31-1 above its base: it has to be split first, "
+            "which stage does not do (C-67)",
+            where=plan.path,
+            hint="stop the broker and run cleanerd clean on it",
+        )
     if not cleaning.groups():
         return replace(counted(blank, found, cleaning), outcome="unchanged")
     _drop_older(files)

@@ -1,7 +1,8 @@
-"""Putting replaced segments back: one segment goes, the several that it had replaced come (S-40, F-12).
+"""One segment goes, several come: replaced segments are put back (S-40), an overflowed one is split (C-67) (F-12).
 
 It is a swap with several outputs, as Kafka itself makes one when it splits a segment, with the barriers that it leaves
-out. What its loader makes of every state in between:
+out. Told here for an undo; the other case is in :mod:`cleanerd.apply.split`. What the loader makes of every state in
+between:
 
 1. All files arrive as ``.cleaned``: *not yet*.
 2. Those of the later segments become ``.swap``. The first segment's are ``.cleaned`` still, and they have the smallest
@@ -32,10 +33,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from cleanerd import __version__
+from cleanerd.apply.files import Owner
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.swap import MOVE_ORDER, CommitGuard, cleaned_name, final_name, force_rebuild_if_torn, swap_name
 from cleanerd.apply.validate import has_fact
-from cleanerd.cleaner.manifest import KINDS, PLAN_ID, FileFact, FileKind, staged_name
+from cleanerd.cleaner.manifest import KINDS, PLAN_ID, RESTORE, FileFact, FileKind, staged_name, staging_path
 from cleanerd.errors import CorruptionError, UnsupportedLogError
 from cleanerd.format.names import DELETED_SUFFIX, MAX_OFFSET
 
@@ -130,6 +132,21 @@ def _check(plan: RestorePlan, where: str) -> None:
             raise CorruptionError(f"the segments of group {group.base} do not ascend to its end", where=where)
         if any("log" not in segment.files for segment in group.segments):
             raise CorruptionError(f"a segment of group {group.base} lacks its log", where=where)
+
+
+def write_restore(files: PartitionFiles, plan: RestorePlan) -> None:
+    """``restore.json``, last of what is staged: all that it names is on the disk, and so is this when it returns.
+
+    Raises:
+        CleanerdError: it cannot be written.
+    """
+    directory = staging_path(plan.plan)
+    owner = files.stat(".")
+    temporary = f"{directory}/{RESTORE}.tmp"
+    files.write(temporary, plan.to_json(), Owner(owner.st_uid, owner.st_gid, 0o644) if owner else Owner(-1, -1, 0o644))
+    files.fsync(temporary)
+    files.rename(temporary, f"{directory}/{RESTORE}")
+    files.fsync_directory(directory)
 
 
 def restore_group(

@@ -70,7 +70,7 @@ def validate_plan(
     gone = {source for group in swapped for source in group.sources}
     for witness in manifest.witnesses:
         if witness.base not in gone:
-            _check_witness(files, witness)
+            check_witness(files, witness)
     for group in swapped:
         _check_swapped(files, group)
     for group in manifest.groups:
@@ -151,7 +151,13 @@ def _check_bases(
         raise _stale(files, f"segment {changed[0]} appeared or vanished")
 
 
-def _check_witness(files: PartitionFiles, witness: Witness) -> None:
+def check_witness(files: PartitionFiles, witness: Witness) -> None:
+    """Refuse a segment that is no longer the one that was read.
+
+    Raises:
+        StalePlanError: it is gone or another one.
+        CleanerdError: it cannot be read.
+    """
     name = file_name(witness.base, SEGMENT_SUFFIX)
     status = files.stat(name)
     if status is None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleanerd.apply.lock import is_held
-from cleanerd.apply.offline import disk_reserve_bytes, make_plan
+from cleanerd.apply.offline import make_plan
+from cleanerd.apply.session import disk_reserve_bytes
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.survey import Survey, survey
 from cleanerd.cli.options import Common, common_options
@@ -34,6 +35,7 @@ from cleanerd.log.pool import ReaderPool
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.survey import Wishes
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
@@ -160,6 +162,7 @@ def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, 
         cleaning = Cleaning(make_plan(log_dir, found, means, wishes, pool.reader), pool, _Quiet(advance))
         groups = cleaning.groups()
         segments = cleaning.decision.segments
+        overflowed = cleaning.overflowed()
     written = {row for rows in groups for row in rows}
     sizes = [sum(segments[row].outcome.output_bytes for row in rows) for rows in groups]
     idle = sum(s.source.segment.size_bytes for row, s in enumerate(segments) if row not in written)
@@ -172,7 +175,15 @@ def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, 
         groups=len(groups),
         peak_bytes=max(sizes, default=0) + reserve,
         stage_bytes=sum(sizes) + reserve,
-        notes=cleaning.legacy_note(),
+        notes=(*cleaning.legacy_note(), *_split_notes(overflowed)),
+    )
+
+
+def _split_notes(overflowed: Sequence[SegmentDecision]) -> tuple[str, ...]:
+    return tuple(
+        f"segment {each.source.base} holds offsets more than 2^31-1 above its base: clean splits it first, stage "
+        "refuses (C-67)"
+        for each in overflowed
     )
 
 

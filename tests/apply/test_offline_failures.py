@@ -240,11 +240,11 @@ def test_wrong_staged_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
     before = tree(root)
     real = cleaner.verify_staged
 
-    def verify(reader: SegmentReader, staged: Segment, *others: object) -> None:
+    def verify(reader: SegmentReader, staged: Segment, *others: object, **decided: int) -> None:
         with open(f"{reader.path}/{staged.base:020d}.log", "r+b") as file:
             file.seek(65)
             file.write(b"\x5a")
-        real(reader, staged, *others)  # type: ignore[arg-type]
+        real(reader, staged, *others, **decided)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cleaner, "verify_staged", verify)
     result = clean(root, force(), TOPIC)
