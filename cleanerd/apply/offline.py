@@ -25,6 +25,7 @@ from cleanerd.apply.session import disk_reserve_bytes
 from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.split import split_segments
 from cleanerd.apply.swap import finish_plan, swap_group
+from cleanerd.apply.trash import FileMark
 from cleanerd.apply.validate import CurrentFacts, refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
 from cleanerd.cleaner.manifest import Manifest, StagedGroup, write_manifest
@@ -201,13 +202,11 @@ def _carry_out(
 ) -> CleaningResult:
     plan = cleaning.plan
     reserve_bytes = disk_reserve_bytes(locked.means, found.config, plan.path)
-    kept = locked.keep_replaced
     started = time.monotonic()
     if cleaning.groups():
         with Staging(plan, cleaning.pool.reader.directory, reserve_bytes=reserve_bytes) as staging:
             try:
-                keep = None if kept is None else Keeper(locked, kept, files, found, plan)
-                _swap_all(locked, files, cleaning, staging, keep)
+                _swap_all(locked, files, cleaning, staging, _keeper(locked, files, found, plan))
             except LogDirBusyError:
                 raise  # the directory is no longer ours, not even to tidy up
             except BaseException:
@@ -257,7 +256,7 @@ def counted(blank: CleaningResult, found: Survey, cleaning: Cleaning) -> Cleanin
             "rewrite": totals.rewrite_seconds,
             "apply": 0.0,
         },
-        notes=(*blank.notes, *cleaning.plan.notes, *_oversize_note(cleaning), *cleaning.legacy_note()),
+        notes=(*blank.notes, *cleaning.plan.notes, *_oversize_note(cleaning), *cleaning.notes()),
     )
 
 
@@ -277,9 +276,26 @@ def _swap_all(
         write_manifest(staging.directory, manifest, where=staging.path)
         validate_plan(files, manifest, unchanged_facts(plan), checksums=False)
         if keep is not None:
-            keep.keep(staged, members)
+            keep.keep(staged)
         with signals_wait():
             swap_group(files, plan.plan_id, staged, journal, locked.lock, source_files=_source_files(members))
+
+
+def _keeper(locked: LockedDir, files: PartitionFiles, found: Survey, plan: CleaningPlan) -> Keeper | None:
+    if locked.keep_replaced is None:
+        return None
+    return Keeper(
+        locked,
+        locked.keep_replaced,
+        files,
+        found.log,
+        plan.plan_id,
+        end_offset=max(plan.end_offset, found.proven_offset),
+        sources={
+            source.base: FileMark(source.segment.size_bytes, source.segment.inode, source.segment.mtime_ns)
+            for source in plan.sources
+        },
+    )
 
 
 def manifest_of(

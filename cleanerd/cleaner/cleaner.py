@@ -17,6 +17,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
+from cleanerd._kernel import ACTION_SET_HORIZON
 from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
 from cleanerd.cleaner.index import Decoder
 from cleanerd.cleaner.rewrite import GroupTooLargeError, WrittenSegment, rewrite_group
@@ -80,7 +83,11 @@ class Cleaning:
             self._decision = decide(self.plan, Decoder(self.plan, self.pool, self.progress.advance))
         return self._decision
 
-    def legacy_note(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[str, ...]:
+        """What the operator should know of the decision."""
+        return (*self._legacy_note(), *self._no_drop_note())
+
+    def _legacy_note(self) -> tuple[str, ...]:
         """What becomes of message formats v0 and v1, if there are any."""
         count = sum(segment.legacy_batches for segment in self.decision.segments)
         if not count:
@@ -91,6 +98,20 @@ class Cleaning:
             "timed by the modification times of the segments (R534-4)"
         )
         return (told,)
+
+    def _no_drop_note(self) -> tuple[str, ...]:
+        """Why segments are rewritten of which no record goes, if that is so; with ``--up-to`` it can look odd."""
+        segments = self.decision.segments
+        rewritten = [segments[row] for rows in self.groups() for row in rows]
+        if not rewritten or any(each.kept < each.records for each in segments):
+            return ()
+        begun = sum(int(np.count_nonzero(each.actions & ACTION_SET_HORIZON)) for each in rewritten)
+        why = (
+            f"in {begun} batches, tombstones and markers get their delete horizon, after which they go (C-48)"
+            if begun
+            else "small ones are joined, or what is left of old batches and transactions goes"
+        )
+        return (f"no record goes this time, but {len(rewritten)} segments are rewritten: {why}",)
 
     def overflowed(self) -> list[SegmentDecision]:
         """Segments that are to be rewritten and whose offsets no index can hold: to be split first (C-67).

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cleanerd.apply.keep import require_keepable
 from cleanerd.apply.lock import is_held
 from cleanerd.apply.offline import make_plan
 from cleanerd.apply.session import disk_reserve_bytes
@@ -46,10 +47,14 @@ WORK_TO_DO = 10
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a cleaning would leave, by the decision itself; bytes of rebuilt batches are estimates until written."""
+    """What a cleaning would leave, by the decision itself; bytes of rebuilt batches are estimates until written.
+
+    ``bytes_before`` and ``bytes_after`` are those of the log below the active segment, as ``clean`` tells them.
+    """
 
     records: int
     kept: int
+    bytes_before: int
     bytes_after: int
     groups: int
     peak_bytes: int
@@ -78,16 +83,18 @@ class Row:
     "--exact", is_flag=True, help="Index and decide as a cleaning would, for the exact saving. Writes nothing."
 )
 @click.option("--exit-code", "tell_by_exit", is_flag=True, help="Exit with 10 when there is work to do.")
-def plan(common: Common, log_dirs: tuple[Path, ...], *, exact: bool, tell_by_exit: bool, **options: Any) -> int:
+def plan(
+    common: Common, log_dirs: tuple[Path, ...], *, exact: bool, tell_by_exit: bool, kept: Path | None, **options: Any
+) -> int:
     """Show per compacted partition how dirty it is, what would be cleaned, and if nothing, why not.
 
-    Reads no records without --exact: data that clean refuses (transactions, message formats v0 and v1) shows up only
-    with it. Allowed beside a running broker.
+    Reads no records without --exact: damage, and data that clean refuses, show up only with it. Allowed beside a
+    running broker. Of --keep-replaced it is only checked that clean could use the directory.
     """
     settings = common.load_settings()
     wanted = parse_partitions(options.pop("partitions"))
     wishes = wishes_from(options)
-    return preview(common, settings, log_dirs, wanted, wishes, exact=exact, tell_by_exit=tell_by_exit)
+    return preview(common, settings, log_dirs, wanted, wishes, exact=exact, tell_by_exit=tell_by_exit, kept=kept)
 
 
 def preview(
@@ -99,13 +106,16 @@ def preview(
     *,
     exact: bool,
     tell_by_exit: bool = False,
+    kept: Path | None = None,
 ) -> int:
     """Print the plan; returns the exit code.
 
     Raises:
-        CleanerdError: a log directory or the configuration cannot be read.
+        CleanerdError: a log directory or the configuration cannot be read, or nothing can be ``kept`` there.
     """
     log_dirs = [read_log_dir(path) for path in paths]
+    if kept is not None:
+        require_keepable(kept, paths, probe=False)
     require_found(wanted, log_dirs)
     tell_of_server_properties(common.output, settings)
     store = StateStore(settings.daemon.cleanerd_state_dir)
@@ -163,6 +173,7 @@ def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, 
         groups = cleaning.groups()
         segments = cleaning.decision.segments
         overflowed = cleaning.overflowed()
+        notes = cleaning.notes()
     written = {row for rows in groups for row in rows}
     sizes = [sum(segments[row].outcome.output_bytes for row in rows) for rows in groups]
     idle = sum(s.source.segment.size_bytes for row, s in enumerate(segments) if row not in written)
@@ -171,11 +182,12 @@ def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, 
     return Saving(
         records=sum(segment.records for segment in segments),
         kept=sum(segment.kept for segment in segments),
+        bytes_before=size,
         bytes_after=sum(sizes) + idle + beyond,
         groups=len(groups),
         peak_bytes=max(sizes, default=0) + reserve,
         stage_bytes=sum(sizes) + reserve,
-        notes=(*cleaning.legacy_note(), *_split_notes(overflowed)),
+        notes=(*notes, *_split_notes(overflowed)),
     )
 
 
@@ -219,6 +231,9 @@ def _tell(output: Output, rows: Sequence[Row], *, exact: bool) -> None:
     if exact:
         columns += [Column("records", right=True), Column("kept", right=True), Column("after", right=True)]
     output.table([*columns, Column("what would happen")], [_cells(row, exact=exact) for row in rows])
+    for row in rows:
+        for note in row.saving.notes if row.saving is not None else ():
+            output.note(f"{row.name}: {note}")
     savings = [row.saving for row in rows if row.saving is not None]
     if savings:
         peak, whole = max(s.peak_bytes for s in savings), max(s.stage_bytes for s in savings)
@@ -292,6 +307,7 @@ def _json(row: Row) -> dict[str, Any]:
         document["exact"] = {
             "records": row.saving.records,
             "kept": row.saving.kept,
+            "bytes_before": row.saving.bytes_before,
             "bytes_after": row.saving.bytes_after,
             "groups": row.saving.groups,
             "peak_bytes": row.saving.peak_bytes,
