@@ -13,6 +13,7 @@ from cleanerd.cleaner.manifest import FileFact, staged_name
 from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
 from cleanerd.format.index import OFFSET_ENTRY
 from cleanerd.format.names import CLEANED_SUFFIX, INDEX_SUFFIX, SEGMENT_SUFFIX, SWAP_SUFFIX, file_name, parse_file_name
+from cleanerd.log.small_file import unreadable
 
 if TYPE_CHECKING:
     import uuid
@@ -175,7 +176,7 @@ def check_witness(files: PartitionFiles, witness: Witness, *, linked: bool = Fal
             descriptor, _last_position(files, descriptor, witness), witness.last_batch
         )
     except OSError as error:
-        raise CleanerdError(f"cannot be read: {error.strerror}", where=files.where(name)) from error
+        raise unreadable("cannot be read", files.path / name, error) from error
     finally:
         os.close(descriptor)
     if not same:
@@ -245,6 +246,8 @@ def _last_indexed_position(files: PartitionFiles, base: int) -> int:
         entry = os.pread(
             descriptor, OFFSET_ENTRY.itemsize, (status.st_size // OFFSET_ENTRY.itemsize - 1) * OFFSET_ENTRY.itemsize
         )
+    except OSError as error:
+        raise unreadable("cannot be read", files.path / name, error) from error
     finally:
         os.close(descriptor)
     return max(int(np.frombuffer(entry, OFFSET_ENTRY)["position"][0]), 0)
