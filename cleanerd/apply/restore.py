@@ -25,20 +25,28 @@ kept segments are removed last of all.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 
-from cleanerd import __version__
 from cleanerd.apply.files import Owner
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.swap import MOVE_ORDER, CommitGuard, cleaned_name, final_name, force_rebuild_if_torn, swap_name
 from cleanerd.apply.validate import has_fact
-from cleanerd.cleaner.manifest import KINDS, PLAN_ID, RESTORE, FileFact, FileKind, staged_name, staging_path
-from cleanerd.errors import CorruptionError, UnsupportedLogError
+from cleanerd.cleaner.manifest import (
+    KINDS,
+    PLAN_ID,
+    RESTORE,
+    FileFact,
+    FileKind,
+    read_document,
+    staged_name,
+    staging_path,
+    write_document,
+)
+from cleanerd.errors import CorruptionError
 from cleanerd.format.names import DELETED_SUFFIX, MAX_OFFSET
 
 if TYPE_CHECKING:
@@ -88,8 +96,7 @@ class RestorePlan:
 
     def to_json(self) -> bytes:
         """The file's bytes."""
-        body = _ADAPTER.dump_python(self, mode="json")
-        return json.dumps({"format": FORMAT, "cleanerd": __version__, **body}, indent=1).encode("utf-8") + b"\n"
+        return write_document(self, _ADAPTER, version=FORMAT)
 
     @classmethod
     def from_json(cls, data: bytes, where: str) -> RestorePlan:
@@ -99,20 +106,7 @@ class RestorePlan:
             UnsupportedLogError: a newer cleanerd wrote it.
             CorruptionError: anything else that is no such plan.
         """
-        try:
-            body: Any = json.loads(data)
-        except (ValueError, RecursionError):
-            raise CorruptionError("not JSON", where=where) from None
-        version = body.pop("format", None) if isinstance(body, dict) else None
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise CorruptionError("it names no format", where=where)
-        if version > FORMAT:
-            raise UnsupportedLogError(f"format {version} is unknown, only {FORMAT} is", where=where)
-        body.pop("cleanerd", None)
-        try:
-            plan = _ADAPTER.validate_json(json.dumps(body))
-        except ValidationError as error:
-            raise CorruptionError(str(error.errors()[0]["msg"]), where=where) from None
+        plan = read_document(data, where, _ADAPTER, newest=FORMAT)
         _check(plan, where)
         return plan
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.apply import offline
-from cleanerd.apply.files import PartitionFiles
 from cleanerd.cleaner import split
 from cleanerd.cleaner.survey import Wishes
 from cleanerd.errors import CleanerdError, CorruptionError
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.apply.files import Operation
     from cleanerd.log.read import SegmentReader
     from cleanerd.log.segment import Segment
+    from tests.support.failing_files import Injector
 
 
 @pytest.fixture
@@ -38,14 +37,15 @@ def force() -> Wishes:
     return Wishes(now_ms=NOW_MS, force=True, from_start=True)
 
 
+def enough(*_arguments: object) -> None:
+    """In the place of the cleaning."""
+    raise CleanerdError("enough")
+
+
 def only_split(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop between the split and the cleaning, as Kafka does."""
-
-    def no_more(*_arguments: object, **_options: object) -> None:
-        raise CleanerdError("enough")
-
     with monkeypatch.context() as patch:
-        patch.setattr(offline, "_carry_out", no_more)
+        patch.setattr(offline, "_carry_out", enough)
         assert "enough" in clean(root, force(), config(index_interval_bytes=1)).reason
 
 
@@ -162,27 +162,12 @@ def test_damage_is_not_split(root: Path) -> None:
     assert tree(root / NAME) == before
 
 
-class InjectedFiles(PartitionFiles):
-    """Fails at the n-th change."""
-
-    fail_at = -1
-    count = 0
-
-    def perform(self, operation: Operation) -> None:
-        """Count, and fail when it is time."""
-        cls = type(self)
-        cls.count += 1
-        if cls.count == cls.fail_at:
-            raise CleanerdError(f"injected at {operation.kind}", where=operation.name)
-        super().perform(operation)
-
-
 def contents(root: Path) -> list[tuple[int, bytes]]:
     """Base offset and bytes of every batch, whatever segment it is in."""
     return [(batch.header.base_offset, batch.data) for found in read_segments(root / NAME).values() for batch in found]
 
 
-def test_every_refused_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_refused_step(injector: Injector, monkeypatch: pytest.MonkeyPatch) -> None:
     """OP-10: whichever step of the split the system refuses, the batches are all there, once.
 
     The next run ends as one that nothing stopped.
@@ -192,27 +177,24 @@ def test_every_refused_step(monkeypatch: pytest.MonkeyPatch) -> None:
         old = contents(path / "logs")
         clean_all(path / "logs", NOW_MS)
         new = contents(path / "logs")
-    monkeypatch.setattr(offline, "PartitionFiles", InjectedFiles)
     segments = set()
-    for step in range(1, 200):
+    for step in range(200):
         with scratch() as path:
             root = make_log_dir(path / "logs", {NAME: overflowed()})
-            monkeypatch.setattr(InjectedFiles, "count", 0)
-            monkeypatch.setattr(InjectedFiles, "fail_at", step)
+            injector.arm(step, kills=False)
             with monkeypatch.context() as patch:
-                patch.setattr(offline, "_carry_out", lambda *_arguments: pytest.fail("through"))
-                try:
-                    result = clean(root, force())
-                except pytest.fail.Exception:
-                    break
-            monkeypatch.setattr(InjectedFiles, "fail_at", -1)
-            assert "injected" in result.reason
+                patch.setattr(offline, "_carry_out", enough)
+                result = clean(root, force())
+            injector.disarm()
             assert contents(root) == old, f"step {step}"
             segments.add(len(read_segments(root / NAME)))
             clean_all(root, NOW_MS)
             assert contents(root) == new
             assert not (root / NAME / ".kstage").exists()
-    assert step > 30
+            if not injector.happened:
+                break
+            assert "Input/output error" in result.reason
+    assert 30 < step < 199
     assert segments == {3, 5}
 
 

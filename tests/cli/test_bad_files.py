@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from cleanerd.cli import stage as stage_module
-from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import CLEANED, NOW, Answer, Shell, keys, make, write_metadata
 from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, Producer, tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 ZERO, TWO, ACTIVE = f"{0:020d}", f"{2:020d}", f"{6:020d}"
@@ -30,17 +28,7 @@ CHANGING: Final = ("clean", "stage", "apply", "undo")
 LOOKING: Final = ("plan", "explain", "audit", "verify", "doctor")
 
 
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        (path / "kept").mkdir()
-        yield path
-
-
-@pytest.fixture
-def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.setattr(stage_module, "SETTLE_SECONDS", 0)
-    return Shell(root, capsys, monkeypatch)
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 def prepared(shell: Shell, verb: str) -> Path:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cli import stage as stage_module
 from tests.cli.clean_log_dirs import COMPACT, Shell, keys
 from tests.support.log_dirs import make_log_dir, read_segments, tree
 from tests.support.overflow import END, NOW_MS, PIECES, SPAN, overflowed
@@ -36,9 +35,8 @@ def test_plan_says_it(path: Path, shell: Shell) -> None:
     assert tree(path, without=()) == before
 
 
-def test_stage_refuses(path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stage_refuses(path: Path, shell: Shell) -> None:
     """A plan that is applied later cannot rest on a split that has not been made: exit code 4, what to do, no trace."""
-    monkeypatch.setattr(stage_module, "SETTLE_SECONDS", 0)
     before = tree(path, without=())
     answer = shell("stage", path, "--quiet", *OPTIONS)
     assert answer.code == 4
@@ -48,11 +46,9 @@ def test_stage_refuses(path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
     assert tree(path, without=()) == before
 
 
-def test_clean_splits_and_undo_puts_the_pieces_back(path: Path, root: Path, shell: Shell) -> None:
+def test_clean_splits_and_undo_puts_the_pieces_back(path: Path, kept: Path, shell: Shell) -> None:
     """S-40: what is kept are the new segments, which hold the same batches; all records are back after undo."""
     before = [batch.data for stored in read_segments(path / "orders-0").values() for batch in stored]
-    kept = root / "kept"
-    kept.mkdir()
     answer = shell("clean", path, "--yes", "--keep-replaced", kept, *OPTIONS)
     assert answer.code == 0
     assert "split into 3 (C-67)" in answer.err

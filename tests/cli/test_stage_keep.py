@@ -6,36 +6,21 @@ import errno
 import json
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from cleanerd.apply import ready
-from cleanerd.apply.files import Operation, PartitionFiles
-from cleanerd.cli import stage as stage_module
-from cleanerd.errors import CleanerdError
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, Answer, Shell, batch, keys, make
+from tests.support.failing_files import Injector, Killed
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, tree
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 SMALL = ("--set", "topics.orders.segment.bytes=200")
 
 
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        (path / "kept").mkdir()
-        yield path
-
-
-@pytest.fixture
-def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.setattr(stage_module, "SETTLE_SECONDS", 0)
-    return Shell(root, capsys, monkeypatch)
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 def stage(shell: Shell, path: Path, *more: object) -> Answer:
@@ -129,20 +114,7 @@ def three_groups(root: Path) -> Path:
     return make_log_dir(root / "logs", {"orders-0": Partition(logs)})
 
 
-class DyingFiles(PartitionFiles):
-    """From the n-th change on nothing happens any more: the process was killed."""
-
-    alive = -1
-
-    def perform(self, operation: Operation) -> None:
-        cls = type(self)
-        if cls.alive == 0:
-            raise CleanerdError("killed", where=operation.name)
-        cls.alive -= 1
-        super().perform(operation)
-
-
-def test_killed_at_every_operation(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_at_every_operation(shell: Shell, injector: Injector) -> None:
     """S-28, S-40: the next apply goes on where it was, its own links notwithstanding; undo has every group.
 
     But for the moments before a group's commit point, when recovery throws away what was staged: then the rest of the
@@ -156,11 +128,11 @@ def test_killed_at_every_operation(shell: Shell, monkeypatch: pytest.MonkeyPatch
             path = three_groups(root)
             before = keys(path / "orders-0")
             stage(shell, path, "--keep-replaced", root / "kept", *SMALL)
-            monkeypatch.setattr(DyingFiles, "alive", alive)
-            with monkeypatch.context() as patch:
-                patch.setattr(ready, "PartitionFiles", DyingFiles)
-                patch.setattr("cleanerd.apply.keep.PartitionFiles", DyingFiles)
-                dead = outcome(apply(shell, path, *SMALL)) != "cleaned"
+            injector.arm(alive, kills=True)
+            with suppress(Killed):
+                apply(shell, path, *SMALL)
+            injector.disarm()
+            dead = injector.happened
             seen.add(str(keys(path / "orders-0")))
             rows = apply(shell, path, *SMALL).json["partitions"] if dead else []
             resumed += [row["outcome"] for row in rows] == ["cleaned"]

@@ -14,10 +14,9 @@ import pytest
 
 from cleanerd.apply import offline, split
 from cleanerd.apply.recover import recover
-from cleanerd.errors import CleanerdError
 from cleanerd.format.names import parse_file_name
 from tests.cleaner.driver import NAME, clean, config
-from tests.cleaner.test_split import force
+from tests.cleaner.test_split import enough, force
 from tests.crash.scenario import digest
 from tests.crash.states import crash_states, crashes_while_recovering
 from tests.crash.volume import RecordingFiles, State
@@ -60,9 +59,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     def restore_group(files: RecordingFiles, *others: object) -> None:
         seen.append((files, len(files.operations), State.read(place)))
         real(files, *others)  # type: ignore[arg-type]
-
-    def enough(*_arguments: object) -> None:
-        raise CleanerdError("enough")
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offline, "PartitionFiles", RecordingFiles)

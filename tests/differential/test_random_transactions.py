@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.differential.duel import play
 from tests.differential.random_transactions import ROUNDS, random_transactions
+from tests.differential.seeds import drawn, play_seed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,11 +55,7 @@ def _play_all(judge: Judge, work: Path, seeds: list[int]) -> Counter[str]:
         history = random_transactions(seed)
         if not history.turns:
             continue  # the first segment has a transaction that is never ended
-        try:
-            outcomes = play(judge, work / str(seed), history)
-        except BaseException as error:
-            error.add_note(f"this was random transactional history {seed}; again with SEED={seed}")
-            raise
+        outcomes = play_seed(judge, work, seed, history, "random transactional history")
         fourth = history.turns[ROUNDS - 1] if len(history.turns) == ROUNDS else None
         for outcome in outcomes:
             seen.update(name for name, there in _features(outcome, fourth).items() if there)
@@ -68,10 +63,6 @@ def _play_all(judge: Judge, work: Path, seeds: list[int]) -> Counter[str]:
         seen["histories"] += 1
         seen["histories that Kafka changed"] += changed
     return seen
-
-
-def _drawn(count: int) -> list[int]:
-    return [random.SystemRandom().randrange(2**32) for _ in range(count)]
 
 
 def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
@@ -84,7 +75,7 @@ def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
 
 def test_new_seeds(judge_43: Judge, work: Path) -> None:
     """The same with seeds that nobody has tried."""
-    assert _play_all(judge_43, work, _drawn(DRAWN))["histories that Kafka changed"]
+    assert _play_all(judge_43, work, drawn(DRAWN))["histories that Kafka changed"]
 
 
 @pytest.mark.parametrize("seed", range(3001, 3007))
@@ -97,6 +88,6 @@ def test_as_39(judge_39: Judge, work: Path, seed: int) -> None:
 @pytest.mark.timeout(1800)
 def test_many_seeds(judge_43: Judge, work: Path) -> None:
     """Issue 4: see there. Some have nothing to clean: a transaction of their first segment never ends."""
-    seen = _play_all(judge_43, work, [*LONG, *_drawn(DRAWN_LONG)])
+    seen = _play_all(judge_43, work, [*LONG, *drawn(DRAWN_LONG)])
     assert seen["histories"] > 0.9 * len(LONG), seen
     assert seen["histories that Kafka changed"] > 0.6 * len(LONG), seen
