@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from cleanerd.apply import offline
+from cleanerd.apply.files import PartitionFiles
+from cleanerd.apply.recover import recover
 from cleanerd.cleaner import split
 from cleanerd.cleaner.survey import Wishes
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.index import read_offset_index, read_txn_index
 from tests.cleaner.driver import DAY_MS, NAME, clean, clean_all, config, means, scratch
 from tests.cleaner.model import Rules, check_cleaned
+from tests.support.failing_files import Injector, Killed
 from tests.support.log_dirs import Partition, batches_of, make_log_dir, read_segments, tree
 from tests.support.logs import encode_legacy, encode_wrapper
 from tests.support.overflow import END, NOW_MS, PIECES, SPAN, keyed, overflowed
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
 
     from cleanerd.log.read import SegmentReader
     from cleanerd.log.segment import Segment
-    from tests.support.failing_files import Injector
 
 
 @pytest.fixture
@@ -167,8 +170,9 @@ def contents(root: Path) -> list[tuple[int, bytes]]:
     return [(batch.header.base_offset, batch.data) for found in read_segments(root / NAME).values() for batch in found]
 
 
-def test_every_refused_step(injector: Injector, monkeypatch: pytest.MonkeyPatch) -> None:
-    """OP-10: whichever step of the split the system refuses, the batches are all there, once.
+@pytest.mark.parametrize("kills", [False, True])
+def test_every_step(injector: Injector, monkeypatch: pytest.MonkeyPatch, kills: bool) -> None:
+    """OP-10: whichever step of the split the system refuses, the batches are all there, once; killed, after recovery.
 
     The next run ends as one that nothing stopped.
     """
@@ -181,11 +185,15 @@ def test_every_refused_step(injector: Injector, monkeypatch: pytest.MonkeyPatch)
     for step in range(200):
         with scratch() as path:
             root = make_log_dir(path / "logs", {NAME: overflowed()})
-            injector.arm(step, kills=False)
-            with monkeypatch.context() as patch:
+            injector.arm(step, kills=kills)
+            with monkeypatch.context() as patch, suppress(Killed):
                 patch.setattr(offline, "_carry_out", enough)
-                result = clean(root, force())
+                reason = clean(root, force()).reason
+                assert ("Input/output error" if injector.happened else "enough") in reason
             injector.disarm()
+            if kills:
+                with PartitionFiles(root / NAME) as files:
+                    assert recover(files).foreign == ()
             assert contents(root) == old, f"step {step}"
             segments.add(len(read_segments(root / NAME)))
             clean_all(root, NOW_MS)
@@ -193,7 +201,6 @@ def test_every_refused_step(injector: Injector, monkeypatch: pytest.MonkeyPatch)
             assert not (root / NAME / ".kstage").exists()
             if not injector.happened:
                 break
-            assert "Input/output error" in result.reason
     assert 30 < step < 199
     assert segments == {3, 5}
 
