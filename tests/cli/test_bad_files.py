@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.cli.clean_log_dirs import CLEANED, NOW, Answer, Shell, keys, make, write_metadata
+from tests.cli.clean_log_dirs import CLEANED, NOW, Answer, Shell, batch, keys, make, write_metadata
 from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, Producer, tree
+from tests.support.logs import Record, encode_batch, encode_legacy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -122,6 +123,61 @@ def test_bad_file(shell: Shell, case: str, verb: str) -> None:
     answer = ask(shell, verb, path)
     assert answer.code == codes[verb], (answer.out, answer.err)
     told(answer, path / ("orders-0" if codes[verb] == 4 else name))
+    assert tree(path) == before
+
+
+def sealed(**options: Any) -> bytes:
+    """A batch at offset 2 with right checksums, whatever is wrong in it."""
+    return encode_batch([Record(b"a", b"2", NOW - 1000)], base_offset=2, **options)
+
+
+def of_length(length: int) -> bytes:
+    return sealed()[:8] + length.to_bytes(4, "big", signed=True) + sealed()[12:]
+
+
+BAD_BATCHES: Final = {
+    "bad CRC": sealed()[:-1] + b"\xff",
+    "truncated": sealed()[:-1],
+    "length too small": of_length(1),
+    "negative length": of_length(-1),
+    "length past the end": of_length(2**31 - 1),
+    "bad magic": sealed()[:16] + b"\x07" + sealed()[17:],
+    "unknown codec": sealed(attributes=5),
+    "damaged gzip": sealed(attributes=1, payload=b"no gzip at all"),
+    "count too large": sealed(record_count=2),
+    "count too small": encode_batch([Record(b"a"), Record(b"b")], base_offset=2, record_count=1),
+    "negative count": sealed(record_count=-1),
+    "varint overflow": sealed(payload=b"\xff" * 11),
+    "bomb": encode_batch([Record(b"a", bytes(3 << 20))], base_offset=2, codec=4),
+    "legacy, bad CRC": encode_legacy(2, b"a", b"1")[:-1] + b"\xff",
+    "legacy, nothing in the wrapper": encode_legacy(2, None, b"", attributes=1),
+}
+
+
+CLEANING: Final = ("clean", "stage", "plan")
+READERS: Final = {
+    "bad CRC": (*CLEANING, "verify"),  # audit finds keys whatever the checksum says
+    "legacy, bad CRC": (*CLEANING, "verify"),
+    "bomb": CLEANING,  # verify and audit have a limit of their own, which real batches never reach
+}
+
+
+@pytest.mark.parametrize(
+    ("bad", "verb"), [(bad, verb) for bad in BAD_BATCHES for verb in READERS.get(bad, (*CLEANING, "verify", "audit"))]
+)
+def test_bad_batch(shell: Shell, bad: str, verb: str) -> None:
+    """F-1..F-3, C-54, C-57: exit code 5 with file and byte, for everybody who reads records; a good one before it."""
+    path = prepared(shell, verb)
+    log, good = path / "orders-0" / f"{ZERO}.log", batch(0, ("a", "1"), ("b", "1"))
+    log.write_bytes(good + BAD_BATCHES[bad])
+    for other in ("2.log", "2.index", "2.timeindex"):
+        (path / "orders-0" / f"{0:019d}{other}").unlink()
+    before = tree(path)
+    answer = ask(shell, verb, path, "--set", "cleanerd.max.unpacked.bytes=1MiB")
+    assert answer.code == 5, (answer.out, answer.err)
+    told(answer, log)
+    text = " ".join((answer.err + answer.out).split())
+    assert f"{log} at byte {len(good)}" in text or f"{log} {len(good)} " in text
     assert tree(path) == before
 
 
