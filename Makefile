@@ -48,7 +48,7 @@ test: setup ## what a developer runs before every commit
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest -m "not long and not bench"
 
-test-all: setup ## and the long ones: crash matrix, long differential runs, hundreds of random histories
+test-all: setup ## and the long ones: crash matrix, long differential runs, more than a thousand random histories
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest -m "not bench"
 

@@ -1,3 +1,3 @@
 """Fixtures that every room may use."""
 
-pytest_plugins = ["tests.kafka.fixtures"]
+pytest_plugins = ["tests.kafka.fixtures", "tests.support.failing_files"]

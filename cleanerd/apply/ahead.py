@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.apply.files import Owner, PartitionFiles
-from cleanerd.apply.offline import blank_result, counted, disk_reserve_bytes, make_plan, manifest_of, unchanged_facts
+from cleanerd.apply.offline import blank_result, counted, make_plan, manifest_of, unchanged_facts
+from cleanerd.apply.session import disk_reserve_bytes
 from cleanerd.apply.swap import finish_plan
 from cleanerd.apply.validate import refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
@@ -24,10 +25,12 @@ from cleanerd.cleaner.manifest import PLAN_ID, READY, STAGING, staging_path, wri
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, survey
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import CleanerdError, CorruptionError, RefusedError
 from cleanerd.log.pool import ReaderPool
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cleanerd.apply.session import Means
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
@@ -39,15 +42,25 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What ``ready.json`` adds to the manifest. ``clean_to`` is None when the clean point must not move."""
+    """What ``ready.json`` adds to the manifest. ``clean_to`` is None when the clean point must not move.
+
+    ``keep_replaced``: the directory that ``apply`` keeps the replaced segments in (S-40); None: nowhere.
+    """
 
     clean_to: int | None
     strategy: str
     result: dict[str, Any]
+    keep_replaced: str | None = None
 
     def to_json(self) -> bytes:
         """The file's bytes."""
-        document = {"format": FORMAT, "clean_to": self.clean_to, "strategy": self.strategy, "result": self.result}
+        document = {
+            "format": FORMAT,
+            "clean_to": self.clean_to,
+            "strategy": self.strategy,
+            "keep_replaced": self.keep_replaced,
+            "result": self.result,
+        }
         return json.dumps(document, indent=1).encode() + b"\n"
 
     @classmethod
@@ -62,10 +75,12 @@ class Ready:
             clean_to, strategy, result = document["clean_to"], document["strategy"], document["result"]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise CorruptionError("is no record of a staged plan", where=where) from None
+        kept = document.get("keep_replaced")
         sound = (clean_to is None or isinstance(clean_to, int)) and isinstance(result, dict)
+        sound = sound and (kept is None or isinstance(kept, str))
         if document.get("format") != FORMAT or not sound or not isinstance(strategy, str):
             raise CorruptionError("is no record of a staged plan that this release knows", where=where)
-        return cls(clean_to, strategy, result)
+        return cls(clean_to, strategy, result, kept)
 
 
 def stage_partition(
@@ -76,8 +91,13 @@ def stage_partition(
     config: TopicConfig,
     wishes: Wishes,
     progress: Progress,
+    *,
+    keep_replaced: Path | None = None,
 ) -> CleaningResult:
-    """Stage one partition and say what came of it; only a signal or a bug gets out as an exception."""
+    """Stage one partition and say what came of it; only a signal or a bug gets out as an exception.
+
+    ``keep_replaced``: where ``apply`` is to keep what it replaces.
+    """
     where = str(log_dir.path)
     # The plan's age counts from here: its horizons do, however long staging takes.
     started_ms = time.time_ns() // 1_000_000
@@ -93,7 +113,8 @@ def stage_partition(
                 # U-15: the old values stay readable until the plan is applied, at the latest in so long.
                 plan = replace(plan, delete_retention_ms=plan.delete_retention_ms + means.plan_max_age_ms)
                 cleaning = Cleaning(plan, pool, progress)
-                return _stage_all(files, found, cleaning, means, blank_result(log_dir, found), started_ms)
+                kept = None if keep_replaced is None else str(keep_replaced.resolve())
+                return _stage_all(files, found, cleaning, means, blank_result(log_dir, found), started_ms, kept)
     except (CleanerdError, OSError) as caught:
         error = caught if isinstance(caught, CleanerdError) else CleanerdError(str(caught), where=where)
         return CleaningResult(name, where, "quarantined", str(error), error=error)
@@ -106,9 +127,17 @@ def _stage_all(
     means: Means,
     blank: CleaningResult,
     started_ms: int,
+    keep_replaced: str | None,
 ) -> CleaningResult:
     """All groups; ``ready.json``, then the manifest, which alone makes them count."""
     plan = cleaning.plan
+    if overflowed := cleaning.overflowed():
+        raise RefusedError(
+            f"the offsets of segment {overflowed[0].source.base} pass 2^31-1 above its base: it has to be split first, "
+            "which stage does not do (C-67)",
+            where=plan.path,
+            hint="stop the broker and run cleanerd clean on it",
+        )
     if not cleaning.groups():
         return replace(counted(blank, found, cleaning), outcome="unchanged")
     _drop_older(files)
@@ -121,8 +150,9 @@ def _stage_all(
             validate_plan(files, manifest, unchanged_facts(plan), checksums=False)
             result = replace(counted(blank, found, cleaning), outcome="staged")
             clean_to = max(plan.end_offset, found.proven_offset) if found.moves_clean_point else None
+            ready = Ready(clean_to, plan.rules.strategy, result.to_json(), keep_replaced)
             name = f"{staging_path(plan.plan_id)}/{READY}"
-            files.write(name, Ready(clean_to, plan.rules.strategy, result.to_json()).to_json(), _owner(files))
+            files.write(name, ready.to_json(), _owner(files))
             files.fsync(name)
             write_manifest(staging.directory, manifest, where=staging.path)
         except BaseException:

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from cleanerd.errors import CleanerdError, LogDirBusyError
+from cleanerd.log.small_file import unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +77,7 @@ class PartitionFiles:
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise CleanerdError(f"cannot be opened: {error.strerror}", where=str(path)) from error
+            raise unreadable("cannot be opened", path, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -255,7 +256,7 @@ class PartitionFiles:
             os.close(descriptor)
 
     def _failure(self, what: str, name: str, error: OSError) -> CleanerdError:
-        return CleanerdError(f"{what}: {error.strerror or error}", where=self.where(name))
+        return unreadable(what, self.where(name), error)
 
 
 _VERBS: Final = {

@@ -8,6 +8,7 @@ never came to pass, ``undo`` can see.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from dataclasses import asdict
@@ -17,24 +18,24 @@ from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.trash import FileMark, KeptGroup, KeptSegment, Trash, TrashEntry, with_group
 from cleanerd.cleaner.manifest import KINDS, FileKind, staged_name
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.format.names import file_name
+from cleanerd.format.names import file_name, parse_file_name
 from cleanerd.log.log_dir import META_PROPERTIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from cleanerd.apply.session import LockedDir
-    from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.manifest import StagedGroup
-    from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.cleaner.survey import Survey
+    from cleanerd.log.partition import PartitionLog
 
 _PROBE: Final = ".cleanerd-link-probe"
 
 
-def require_keepable(kept: Path, log_dirs: Sequence[Path]) -> None:
+def require_keepable(kept: Path, log_dirs: Sequence[Path], *, probe: bool = True) -> None:
     """Refuse a directory that replaced segments cannot be kept in, before anything is done.
+
+    ``probe``: make a link there, for a moment; without it only the file systems are compared, and nothing is written.
 
     Raises:
         RefusedError: it is missing, lies in a log directory, or on another file system.
@@ -51,7 +52,10 @@ def require_keepable(kept: Path, log_dirs: Sequence[Path]) -> None:
             hint="a broker takes a strange directory there for a partition; name one outside of every log directory",
         )
     for path in log_dirs:
-        _try_link(place, path)
+        if probe:
+            _try_link(place, path)
+        elif path.is_dir() and path.stat().st_dev != place.stat().st_dev:
+            raise _not_linkable(path, kept, os.strerror(errno.EXDEV))
 
 
 def _try_link(kept: Path, log_dir: Path) -> None:
@@ -60,67 +64,99 @@ def _try_link(kept: Path, log_dir: Path) -> None:
     try:
         os.link(log_dir / META_PROPERTIES, probe, follow_symlinks=False)
     except OSError as error:
-        raise RefusedError(
-            f"files of {log_dir} cannot be linked here: {error.strerror}",
-            where=str(kept),
-            hint="name a directory on the same file system and mount, and run as the files' owner",
-        ) from error
+        raise _not_linkable(log_dir, kept, error.strerror or str(error)) from error
     with contextlib.suppress(OSError):
         probe.unlink()
 
 
-class Keeper:
-    """Keeps what one plan replaces."""
+def _not_linkable(log_dir: Path, kept: Path, reason: str) -> RefusedError:
+    return RefusedError(
+        f"files of {log_dir} cannot be linked here: {reason}",
+        where=str(kept),
+        hint="name a directory on the same file system and mount, and run as the files' owner",
+    )
 
-    def __init__(self, locked: LockedDir, kept: Path, files: PartitionFiles, found: Survey, plan: CleaningPlan) -> None:
-        """Nothing is written yet."""
+
+class Keeper:
+    """Keeps what one plan replaces. A plan whose apply was cut short goes on with the entry that it has."""
+
+    def __init__(
+        self,
+        locked: LockedDir,
+        kept: Path,
+        files: PartitionFiles,
+        log: PartitionLog,
+        plan_id: str,
+        *,
+        end_offset: int,
+        sources: Mapping[int, FileMark],
+    ) -> None:
+        """Nothing is written yet. ``sources`` are the logs of all segments that the cleaning covers.
+
+        Raises:
+            CleanerdError: ``trash.json`` cannot be read.
+        """
         self._locked = locked
         self._files = files
-        self._plan = plan
+        self._directory = f"{plan_id}/{log.name}"
         self._place = kept.resolve()
         self._trash = Trash(locked.store.root)
-        state = locked.store.load(locked.log_dir, found.log)
+        state = locked.store.load(locked.log_dir, log)
         before = None if state is None or state.clean_point is None else asdict(state.clean_point)
-        checkpoint = found.log.cleaner_offset
-        self._entry = TrashEntry(
-            plan=plan.plan_id,
-            topic=plan.name.topic,
-            partition=plan.name.partition,
-            topic_id=plan.topic_id,
-            directory_id=plan.directory_id,
-            log_dir=str(locked.log_dir.path.resolve()),
-            kept=str(self._place / plan.plan_id / str(plan.name)),
-            cleaned_ms=time.time_ns() // 1_000_000,
-            end_offset=max(plan.end_offset, found.proven_offset, checkpoint or 0),
-            checkpoint=checkpoint,
-            clean_point=before,
-            sources={
-                source.base: FileMark(source.segment.size_bytes, source.segment.inode, source.segment.mtime_ns)
-                for source in plan.sources
-            },
-            groups=(),
+        begun = [entry for entry in self._trash.entries() if entry.plan == plan_id]
+        self._entry = (
+            begun[0]
+            if begun
+            else TrashEntry(
+                plan=plan_id,
+                topic=log.name.topic,
+                partition=log.name.partition,
+                topic_id=log.topic_id,
+                directory_id=locked.log_dir.meta.directory_id,
+                log_dir=str(locked.log_dir.path.resolve()),
+                kept=str(self._place / self._directory),
+                cleaned_ms=time.time_ns() // 1_000_000,
+                end_offset=max(end_offset, log.cleaner_offset or 0),
+                checkpoint=log.cleaner_offset,
+                clean_point=before,
+                sources=dict(sources),
+                groups=(),
+            )
         )
 
-    def keep(self, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
+    def keep(self, staged: StagedGroup) -> None:
         """Link the sources of ``staged``, which is about to be swapped in. On the disk when this returns.
 
         Raises:
             CleanerdError: they cannot be linked, or ``trash.json`` cannot be written. The log is as it was.
         """
+        plan_id = self._entry.plan
         with PartitionFiles(self._place) as place:
-            _make(place, self._plan.plan_id)
-            _make(place, f"{self._plan.plan_id}/{self._plan.name}")
+            _make(place, plan_id)
+            _make(place, self._directory)
             place.fsync_directory()
-            place.fsync_directory(self._plan.plan_id)
-        with PartitionFiles(self._place / self._plan.plan_id / str(self._plan.name)) as place:
-            segments = tuple(self._link(place, member.source.base) for member in members)
+            place.fsync_directory(plan_id)
+        with PartitionFiles(self._place / self._directory) as place:
+            segments = tuple(self._link(place, base) for base in staged.sources)
             place.fsync_directory()
-        output = self._files.stat(staged_name(self._plan.plan_id, staged.base, "log"))
+        output = self._files.stat(staged_name(plan_id, staged.base, "log"))
         if output is None:
-            raise CleanerdError("the staged log vanished", where=self._plan.path)
+            raise CleanerdError("the staged log vanished", where=str(self._files.path))
         group = KeptGroup(staged.base, staged.end, segments, staged.files, FileMark.of(output))
         self._entry = with_group(self._entry, group)
         self._trash.put(self._entry, self._locked.store.owner(self._locked.log_dir))
+
+    def linked(self) -> frozenset[int]:
+        """Bases of segments that got their second name already: an apply was cut short, and their ctime is not old."""
+        directory = self._place / self._directory
+        if not directory.is_dir():
+            return frozenset()
+        with PartitionFiles(directory) as place:
+            return frozenset(
+                parsed[0]
+                for name in place.names()
+                if (parsed := parse_file_name(name)) is not None and _is_same(place, self._files, name)
+            )
 
     def _link(self, place: PartitionFiles, base: int) -> KeptSegment:
         marks: dict[FileKind, FileMark] = {}
@@ -128,9 +164,16 @@ class Keeper:
             name = file_name(base, f".{kind}")
             status = self._files.stat(name)
             if status is not None:
-                place.link_from(self._files, name, name)
+                if not _is_same(place, self._files, name):
+                    place.link_from(self._files, name, name)
                 marks[kind] = FileMark.of(status)
         return KeptSegment(base, marks)
+
+
+def _is_same(place: PartitionFiles, other: PartitionFiles, name: str) -> bool:
+    """Whether ``name`` is the same file in both directories."""
+    one, two = place.stat(name), other.stat(name)
+    return one is not None and two is not None and os.path.samestat(one, two)
 
 
 def _make(place: PartitionFiles, name: str) -> None:

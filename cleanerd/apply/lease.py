@@ -13,7 +13,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.errors import CleanerdError
+from cleanerd.log.small_file import unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ def probe_lease(log_file: Path | str, *, dir_fd: int | None = None) -> LeaseResu
     except BlockingIOError:  # another process's lease is being broken: somebody opens the file right now
         return LeaseResult.OPENED
     except OSError as error:
-        raise CleanerdError(f"cannot be opened: {error.strerror}", where=str(log_file)) from error
+        raise unreadable("cannot be opened", log_file, error) from error
     try:
         return _ask(descriptor)
     finally:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from cleanerd.apply.files import Owner, give
 from cleanerd.errors import CleanerdError, LogDirBusyError
+from cleanerd.log.small_file import unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -162,9 +163,7 @@ def _open(log_dir: Path) -> int:
             give(descriptor, neighbour_owner(log_dir))
             return descriptor
     except OSError as error:
-        raise CleanerdError(
-            f"cannot be opened: {error.strerror}", where=str(path), hint="run cleanerd as the broker's user"
-        ) from error
+        raise unreadable("cannot be opened", path, error) from error
 
 
 def neighbour_owner(log_dir: Path) -> Owner:

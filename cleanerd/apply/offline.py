@@ -11,11 +11,7 @@ duplicates (S-50).
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,9 +19,13 @@ from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.keep import Keeper
 from cleanerd.apply.lease import LeaseResult, probe_lease
-from cleanerd.apply.recover import RecoveryReport, recover
+from cleanerd.apply.recover import RecoveryReport, abandon, recover
 from cleanerd.apply.remember import remember, remember_quarantine
+from cleanerd.apply.session import disk_reserve_bytes
+from cleanerd.apply.signals import signals_wait
+from cleanerd.apply.split import split_segments
 from cleanerd.apply.swap import finish_plan, swap_group
+from cleanerd.apply.trash import FileMark
 from cleanerd.apply.validate import CurrentFacts, refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
 from cleanerd.cleaner.manifest import Manifest, StagedGroup, write_manifest
@@ -51,7 +51,7 @@ from cleanerd.log.strategy_config import fingerprint
 from cleanerd.policy.grouping import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from cleanerd.apply.session import LockedDir, Means
     from cleanerd.cleaner.decide import SegmentDecision
@@ -101,9 +101,17 @@ def _clean(
             return blank
         means = locked.means
         with ReaderPool(str(path), workers=means.workers, chunk_bytes=means.chunk_bytes) as pool:
-            plan = make_plan(locked.log_dir, found, means, wishes, pool.reader)
-            cleaning = Cleaning(plan, pool, progress)
-            return _carry_out(locked, files, found, cleaning, blank)
+            segments_before = len(found.log.segments) - 1
+            cleaning = Cleaning(make_plan(locked.log_dir, found, means, wishes, pool.reader), pool, progress)
+            # As Kafka does: split, then begin again with the log as it is now (C-67).
+            while overflowed := cleaning.overflowed():
+                notes = split_segments(locked, files, cleaning, overflowed, found.config)
+                found = survey(locked.log_dir, name, config, locked.store, wishes)
+                blank = replace(blank_result(locked.log_dir, found), notes=(*notes, *found.notes))
+                if not found.to_clean:
+                    return blank
+                cleaning = Cleaning(make_plan(locked.log_dir, found, means, wishes, pool.reader), pool, progress)
+            return replace(_carry_out(locked, files, found, cleaning, blank), segments_before=segments_before)
 
 
 def blank_result(log_dir: LogDir, found: Survey) -> CleaningResult:
@@ -208,19 +216,17 @@ def _carry_out(
 ) -> CleaningResult:
     plan = cleaning.plan
     reserve_bytes = disk_reserve_bytes(locked.means, found.config, plan.path)
-    kept = locked.keep_replaced
     started = time.monotonic()
     if cleaning.groups():
         with Staging(plan, cleaning.pool.reader.directory, reserve_bytes=reserve_bytes) as staging:
             try:
-                keep = None if kept is None else Keeper(locked, kept, files, found, plan)
-                _swap_all(locked, files, cleaning, staging, keep)
+                _swap_all(locked, files, cleaning, staging, _keeper(locked, files, found, plan))
             except LogDirBusyError:
                 raise  # the directory is no longer ours, not even to tidy up
             except BaseException:
                 # Before the commit point of the first group nothing of the log has changed; after it, recover()
                 # tidies up.
-                _abandon(files)
+                abandon(files)
                 raise
         finish_plan(files, plan.plan_id)
     apply_seconds = time.monotonic() - started - cleaning.totals.rewrite_seconds
@@ -289,9 +295,26 @@ def _swap_all(
         write_manifest(staging.directory, manifest, where=staging.path)
         validate_plan(files, manifest, unchanged_facts(plan), checksums=False)
         if keep is not None:
-            keep.keep(staged, members)
+            keep.keep(staged)
         with signals_wait():
             swap_group(files, plan.plan_id, staged, journal, locked.lock, source_files=_source_files(members))
+
+
+def _keeper(locked: LockedDir, files: PartitionFiles, found: Survey, plan: CleaningPlan) -> Keeper | None:
+    if locked.keep_replaced is None:
+        return None
+    return Keeper(
+        locked,
+        locked.keep_replaced,
+        files,
+        found.log,
+        plan.plan_id,
+        end_offset=max(plan.end_offset, found.proven_offset),
+        sources={
+            source.base: FileMark(source.segment.size_bytes, source.segment.inode, source.segment.mtime_ns)
+            for source in plan.sources
+        },
+    )
 
 
 def manifest_of(
@@ -336,15 +359,6 @@ def _source_files(members: Sequence[SegmentDecision]) -> dict[int, list[str]]:
     }
 
 
-def _abandon(files: PartitionFiles) -> None:
-    """Tidy up after a failure; when that fails too, the next run or the broker's next start does it."""
-    try:
-        with signals_wait():
-            recover(files)
-    except CleanerdError:
-        pass
-
-
 def _probe(locked: LockedDir, files: PartitionFiles) -> None:
     """S-14, before the first change: nobody has the active segment open.
 
@@ -371,40 +385,8 @@ def _probe(locked: LockedDir, files: PartitionFiles) -> None:
         )
 
 
-def disk_reserve_bytes(means: Means, config: TopicConfig, path: str) -> int:
-    """What stays free: the setting, else the larger of a tenth of the disk and two segments (U-16)."""
-    if means.disk_reserve_bytes is not None:
-        return means.disk_reserve_bytes
-    status = os.statvfs(path)
-    return max(status.f_blocks * status.f_frsize // 10, 2 * config.segment_bytes)
-
-
 def _oversize_note(cleaning: Cleaning) -> tuple[str, ...]:
     count = cleaning.totals.oversized
     if not count:
         return ()
     return (f"{count} rewritten batches are larger than max.message.bytes {cleaning.plan.max_message_bytes} (R534-5)",)
-
-
-@contextmanager
-def signals_wait() -> Iterator[None]:
-    """SIGINT and SIGTERM are delivered when the block is through: a group is swapped whole.
-
-    Handlers are exchanged, because blocking the signals in this thread does not help: any other thread (NumPy's) may
-    take them, and Python runs the handler here all the same.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers run in the main thread only
-        return
-    waiting: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    exchanged = {number: handler for number, handler in handlers.items() if handler not in {None, signal.SIG_IGN}}
-    for number in exchanged:
-        signal.signal(number, lambda received, _frame: waiting.append(received))
-    try:
-        yield
-    finally:
-        for number, handler in exchanged.items():
-            signal.signal(number, handler)
-        if waiting:
-            signal.raise_signal(waiting[0])

@@ -12,19 +12,23 @@ from __future__ import annotations
 
 import time
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleanerd.apply.ahead import Ready
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import Journal
-from cleanerd.apply.offline import settle, signals_wait
-from cleanerd.apply.recover import recover
+from cleanerd.apply.keep import Keeper, require_keepable
+from cleanerd.apply.offline import settle
+from cleanerd.apply.recover import abandon
 from cleanerd.apply.remember import remember_clean
+from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.swap import SOURCE_SUFFIXES, finish_plan, swap_group
+from cleanerd.apply.trash import FileMark, Trash
 from cleanerd.apply.validate import CurrentFacts, validate_plan
 from cleanerd.cleaner.manifest import READY, STAGING, staging_path
 from cleanerd.cleaner.result import CleaningResult, Dropped
-from cleanerd.cleaner.survey import Wishes, survey
+from cleanerd.cleaner.survey import Survey, Wishes, survey
 from cleanerd.cleaner.verdict import of_delegation
 from cleanerd.errors import CleanerdError, CorruptionError, LogDirBusyError, StalePlanError
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
@@ -39,6 +43,10 @@ if TYPE_CHECKING:
     from cleanerd.log.topic_config import TopicConfig
 
 _NAMES = frozenset({*SOURCE_SUFFIXES, SNAPSHOT_SUFFIX})
+
+
+class KeptPlanError(StalePlanError):
+    """Something is in the way that may go away: the plan stays, and another ``apply`` tries again."""
 
 
 def has_staged_work(log_dir: LogDir, name: TopicPartition) -> bool:
@@ -82,19 +90,23 @@ def _apply(
 ) -> CleaningResult:
     if not (locked.log_dir.clean_shutdown or wishes.unclean):
         # S-27. The plan stays: the broker may find that nothing has to be cut off.
-        raise StalePlanError(
+        raise KeptPlanError(
             "not applied: the broker was not stopped cleanly", where=str(files.path), hint="the plan is kept; --unclean"
         )
     journal = Journal(files, manifest.plan)
     done = journal.entries().done | completed
     try:
-        ready = _validated(locked, files, manifest, done, name, config, wishes)
+        ready, keep = _validated(locked, files, manifest, done, name, config, wishes)
+    except KeptPlanError:
+        raise
     except StalePlanError:
         finish_plan(files, manifest.plan)
         raise
     try:
         for group in manifest.groups:  # S-30: ascending
             if group.base not in done:
+                if keep is not None:
+                    keep.keep(group)
                 with signals_wait():
                     swap_group(
                         files, manifest.plan, group, journal, locked.lock, source_files=_source_files(files, group)
@@ -102,8 +114,7 @@ def _apply(
     except LogDirBusyError:
         raise  # the directory is no longer ours, not even to tidy up
     except BaseException:
-        with signals_wait():
-            recover(files)
+        abandon(files)
         raise
     finish_plan(files, manifest.plan)
     result = _result(locked, name, ready)
@@ -121,8 +132,8 @@ def _validated(
     name: TopicPartition,
     config: TopicConfig | None,
     wishes: Wishes,
-) -> Ready:
-    """S-29, the whole plan before the first rename.
+) -> tuple[Ready, Keeper | None]:
+    """S-29, the whole plan before the first rename; and who keeps what it replaces, if that is to be kept.
 
     Raises:
         StalePlanError: something changed since it was staged.
@@ -149,8 +160,34 @@ def _validated(
         strategy_fingerprint=fingerprint(config),
         now_ms=time.time_ns() // 1_000_000,
     )
-    validate_plan(files, manifest, facts, done=done)
-    return ready
+    keep = _keeper(locked, files, manifest, ready, found)
+    validate_plan(files, manifest, facts, done=done, linked=() if keep is None else keep.linked())
+    return ready, keep
+
+
+def _keeper(locked: LockedDir, files: PartitionFiles, manifest: Manifest, ready: Ready, found: Survey) -> Keeper | None:
+    """Raises KeptPlanError when the directory can no longer be used."""
+    if ready.keep_replaced is None:
+        return None
+    kept = Path(ready.keep_replaced)
+    try:
+        require_keepable(kept, [locked.log_dir.path])
+        Trash(locked.store.root).require_writable(kept.stat())
+        return Keeper(
+            locked,
+            kept,
+            files,
+            found.log,
+            manifest.plan,
+            end_offset=max(found.proven_offset, ready.clean_to or 0, int(ready.result.get("end_offset", 0))),
+            sources={
+                witness.base: FileMark(witness.size, witness.inode, witness.mtime_ns) for witness in manifest.witnesses
+            },
+        )
+    except (CleanerdError, OSError) as error:
+        raise KeptPlanError(
+            f"not applied: what it replaces cannot be kept: {error}", where=str(files.path), hint="the plan is kept"
+        ) from error
 
 
 def _source_files(files: PartitionFiles, group: ManifestGroup) -> dict[int, list[str]]:

@@ -13,12 +13,14 @@ or ``.cleaned`` is reported and nothing at all is touched: only a broker's start
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.restore import RestorePlan, restore_names, settle_restore
+from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.swap import (
     cleaned_name,
     complete_group,
@@ -31,7 +33,7 @@ from cleanerd.apply.swap import (
 )
 from cleanerd.apply.validate import has_fact
 from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, RESTORE, STAGING, Manifest, staging_path
-from cleanerd.errors import CorruptionError, UnsupportedLogError
+from cleanerd.errors import CleanerdError, CorruptionError, UnsupportedLogError
 from cleanerd.format.names import CLEANED_SUFFIX, SWAP_SUFFIX
 
 if TYPE_CHECKING:
@@ -127,6 +129,12 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None, keep_ready: boo
         swept=tuple(swept),
         ready=tuple(kept),
     )
+
+
+def abandon(files: PartitionFiles) -> None:
+    """Tidy up after a failure; when that fails too, the next run or the broker's next start does it."""
+    with contextlib.suppress(CleanerdError), signals_wait():
+        recover(files)
 
 
 def _look(files: PartitionFiles) -> _Leftovers:

@@ -1,7 +1,8 @@
-"""Putting replaced segments back: one segment goes, the several that it had replaced come (S-40, F-12).
+"""One segment goes, several come: replaced segments are put back (S-40), an overflowed one is split (C-67) (F-12).
 
 It is a swap with several outputs, as Kafka itself makes one when it splits a segment, with the barriers that it leaves
-out. What its loader makes of every state in between:
+out. Told here for an undo; the other case is in :mod:`cleanerd.apply.split`. What the loader makes of every state in
+between:
 
 1. All files arrive as ``.cleaned``: *not yet*.
 2. Those of the later segments become ``.swap``. The first segment's are ``.cleaned`` still, and they have the smallest
@@ -24,19 +25,28 @@ kept segments are removed last of all.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 
-from cleanerd import __version__
+from cleanerd.apply.files import Owner
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.swap import MOVE_ORDER, CommitGuard, cleaned_name, final_name, force_rebuild_if_torn, swap_name
 from cleanerd.apply.validate import has_fact
-from cleanerd.cleaner.manifest import KINDS, PLAN_ID, FileFact, FileKind, staged_name
-from cleanerd.errors import CorruptionError, UnsupportedLogError
+from cleanerd.cleaner.manifest import (
+    KINDS,
+    PLAN_ID,
+    RESTORE,
+    FileFact,
+    FileKind,
+    read_document,
+    staged_name,
+    staging_path,
+    write_document,
+)
+from cleanerd.errors import CorruptionError
 from cleanerd.format.names import DELETED_SUFFIX, MAX_OFFSET
 
 if TYPE_CHECKING:
@@ -86,8 +96,7 @@ class RestorePlan:
 
     def to_json(self) -> bytes:
         """The file's bytes."""
-        body = _ADAPTER.dump_python(self, mode="json")
-        return json.dumps({"format": FORMAT, "cleanerd": __version__, **body}, indent=1).encode("utf-8") + b"\n"
+        return write_document(self, _ADAPTER, version=FORMAT)
 
     @classmethod
     def from_json(cls, data: bytes, where: str) -> RestorePlan:
@@ -97,20 +106,7 @@ class RestorePlan:
             UnsupportedLogError: a newer cleanerd wrote it.
             CorruptionError: anything else that is no such plan.
         """
-        try:
-            body: Any = json.loads(data)
-        except (ValueError, RecursionError):
-            raise CorruptionError("not JSON", where=where) from None
-        version = body.pop("format", None) if isinstance(body, dict) else None
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise CorruptionError("it names no format", where=where)
-        if version > FORMAT:
-            raise UnsupportedLogError(f"format {version} is unknown, only {FORMAT} is", where=where)
-        body.pop("cleanerd", None)
-        try:
-            plan = _ADAPTER.validate_json(json.dumps(body))
-        except ValidationError as error:
-            raise CorruptionError(str(error.errors()[0]["msg"]), where=where) from None
+        plan = read_document(data, where, _ADAPTER, newest=FORMAT)
         _check(plan, where)
         return plan
 
@@ -130,6 +126,21 @@ def _check(plan: RestorePlan, where: str) -> None:
             raise CorruptionError(f"the segments of group {group.base} do not ascend to its end", where=where)
         if any("log" not in segment.files for segment in group.segments):
             raise CorruptionError(f"a segment of group {group.base} lacks its log", where=where)
+
+
+def write_restore(files: PartitionFiles, plan: RestorePlan) -> None:
+    """``restore.json``, last of what is staged: all that it names is on the disk, and so is this when it returns.
+
+    Raises:
+        CleanerdError: it cannot be written.
+    """
+    directory = staging_path(plan.plan)
+    owner = files.stat(".")
+    temporary = f"{directory}/{RESTORE}.tmp"
+    files.write(temporary, plan.to_json(), Owner(owner.st_uid, owner.st_gid, 0o644) if owner else Owner(-1, -1, 0o644))
+    files.fsync(temporary)
+    files.rename(temporary, f"{directory}/{RESTORE}")
+    files.fsync_directory(directory)
 
 
 def restore_group(

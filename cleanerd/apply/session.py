@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from cleanerd.apply.lock import LogDirLock
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.topic_config import TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +50,11 @@ class LockedDir:
     means: Means
     checkpoint_lock: threading.Lock = field(default_factory=threading.Lock)
     keep_replaced: Path | None = None
+
+
+def disk_reserve_bytes(means: Means, config: TopicConfig, path: str) -> int:
+    """What stays free: the setting, else the larger of a tenth of the disk and two segments (U-16)."""
+    if means.disk_reserve_bytes is not None:
+        return means.disk_reserve_bytes
+    status = os.statvfs(path)
+    return max(status.f_blocks * status.f_frsize // 10, 2 * config.segment_bytes)

@@ -204,5 +204,6 @@ def _parse(data: bytes, where: str) -> tuple[TrashEntry, ...]:
 
 
 def with_group(entry: TrashEntry, group: KeptGroup) -> TrashEntry:
-    """``entry`` with one more group."""
-    return replace(entry, groups=(*entry.groups, group))
+    """``entry`` with one more group, in the place of one with its base."""
+    others = tuple(other for other in entry.groups if other.base != group.base)
+    return replace(entry, groups=(*others, group))

@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cleanerd.apply.checkpoint import write_cleaner_checkpoint
-from cleanerd.apply.files import Owner, PartitionFiles
+from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import Journal
-from cleanerd.apply.offline import settle, signals_wait
-from cleanerd.apply.recover import recover
-from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group
+from cleanerd.apply.offline import settle
+from cleanerd.apply.recover import abandon
+from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group, write_restore
+from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.swap import final_name, finish_plan, remove_tree
 from cleanerd.apply.trash import FileMark, KeptGroup, Trash, TrashEntry
 from cleanerd.apply.validate import file_fact, has_fact
-from cleanerd.cleaner.manifest import RESTORE, STAGING, staged_name, staging_path
+from cleanerd.cleaner.manifest import STAGING, staged_name, staging_path
 from cleanerd.cleaner.plan import new_plan_id
 from cleanerd.errors import CleanerdError, LogDirBusyError, StalePlanError
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState
@@ -100,8 +101,7 @@ def _undo(locked: LockedDir, trash: Trash, entry: TrashEntry) -> UndoResult:
         except LogDirBusyError:
             raise  # the directory is no longer ours, not even to tidy up
         except BaseException:
-            with contextlib.suppress(CleanerdError), signals_wait():
-                recover(files)
+            abandon(files)
             raise
         finish_plan(files, plan_id)
     _forget(trash, entry)
@@ -186,12 +186,7 @@ def _stage(files: PartitionFiles, plan_id: str, entry: TrashEntry, groups: list[
         ]
     plan = RestorePlan(plan_id, tuple(restored))
     files.fsync_directory(directory)
-    owner = files.stat(".")
-    temporary = f"{directory}/{RESTORE}.tmp"
-    files.write(temporary, plan.to_json(), Owner(owner.st_uid, owner.st_gid, 0o644) if owner else Owner(-1, -1, 0o644))
-    files.fsync(temporary)
-    files.rename(temporary, f"{directory}/{RESTORE}")
-    files.fsync_directory(directory)
+    write_restore(files, plan)
     return plan
 
 

@@ -13,6 +13,7 @@ from cleanerd.cleaner.manifest import FileFact, staged_name
 from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
 from cleanerd.format.index import OFFSET_ENTRY
 from cleanerd.format.names import CLEANED_SUFFIX, INDEX_SUFFIX, SEGMENT_SUFFIX, SWAP_SUFFIX, file_name, parse_file_name
+from cleanerd.log.small_file import unreadable
 
 if TYPE_CHECKING:
     import uuid
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES: Final = 1 << 20
 # Enough of a batch for its offset, size, magic and, with magic 2, CRC (F-1, F-2).
 _FRAME_BYTES: Final = 21
+_SIZE: Final = slice(8, 12)
 _MAGIC: Final = 16
 _CRC: Final = slice(17, 21)
 
@@ -50,11 +52,13 @@ def validate_plan(
     facts: CurrentFacts,
     *,
     done: Collection[int] = (),
+    linked: Collection[int] = (),
     checksums: bool = True,
 ) -> None:
     """Refuse the plan unless everything that its decisions rest on still holds. Reads only.
 
     ``done``: bases of this plan's groups that were swapped already; their outputs stand for their sources (C-12).
+    ``linked``: bases of segments that got a second name since, which only changes their ctime.
     ``checksums``: read the staged files and compare CRC-32C too, not only their sizes.
 
     Raises:
@@ -70,7 +74,7 @@ def validate_plan(
     gone = {source for group in swapped for source in group.sources}
     for witness in manifest.witnesses:
         if witness.base not in gone:
-            _check_witness(files, witness)
+            check_witness(files, witness, linked=witness.base in linked)
     for group in swapped:
         _check_swapped(files, group)
     for group in manifest.groups:
@@ -151,12 +155,19 @@ def _check_bases(
         raise _stale(files, f"segment {changed[0]} appeared or vanished")
 
 
-def _check_witness(files: PartitionFiles, witness: Witness) -> None:
+def check_witness(files: PartitionFiles, witness: Witness, *, linked: bool = False) -> None:
+    """Refuse a segment that is no longer the one that was read. ``linked``: whatever its ctime.
+
+    Raises:
+        StalePlanError: it is gone or another one.
+        CleanerdError: it cannot be read.
+    """
     name = file_name(witness.base, SEGMENT_SUFFIX)
     status = files.stat(name)
     if status is None:
         raise _stale(files, f"{name} vanished")
-    found = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    ctime_ns = witness.ctime_ns if linked else status.st_ctime_ns
+    found = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, ctime_ns)
     if found != (witness.dev, witness.inode, witness.size, witness.mtime_ns, witness.ctime_ns):
         raise _stale(files, f"{name} changed")
     descriptor = files.open(name)
@@ -165,7 +176,7 @@ def _check_witness(files: PartitionFiles, witness: Witness) -> None:
             descriptor, _last_position(files, descriptor, witness), witness.last_batch
         )
     except OSError as error:
-        raise CleanerdError(f"cannot be read: {error.strerror}", where=files.where(name)) from error
+        raise unreadable("cannot be read", files.path / name, error) from error
     finally:
         os.close(descriptor)
     if not same:
@@ -208,11 +219,17 @@ def _last_position(files: PartitionFiles, descriptor: int, witness: Witness) -> 
 
 
 def _walk(descriptor: int, position: int, end: int) -> int:
-    """The last batch that a walk from ``position`` to exactly ``end`` meets; -1 when it ends elsewhere."""
-    last = -1
+    """The last batch that a walk from ``position`` to exactly ``end`` meets; -1 when it ends elsewhere.
+
+    Without an index that is from the first batch on: read in chunks, which small batches share.
+    """
+    last, start, chunk = -1, position, b""
     while position < end:
-        size = _batch_bytes(descriptor, position)
-        if size == 0:
+        at = position - start
+        if at + _SIZE.stop > len(chunk):
+            start, at, chunk = position, 0, os.pread(descriptor, min(_CHUNK_BYTES, end - position), position)
+        size = int.from_bytes(chunk[at + _SIZE.start : at + _SIZE.stop], "big", signed=True) + _SIZE.stop
+        if len(chunk) < _SIZE.stop or size <= _SIZE.stop:
             return -1
         last, position = position, position + size
     return last if position == end else -1
@@ -229,16 +246,11 @@ def _last_indexed_position(files: PartitionFiles, base: int) -> int:
         entry = os.pread(
             descriptor, OFFSET_ENTRY.itemsize, (status.st_size // OFFSET_ENTRY.itemsize - 1) * OFFSET_ENTRY.itemsize
         )
+    except OSError as error:
+        raise unreadable("cannot be read", files.path / name, error) from error
     finally:
         os.close(descriptor)
     return max(int(np.frombuffer(entry, OFFSET_ENTRY)["position"][0]), 0)
-
-
-def _batch_bytes(descriptor: int, position: int) -> int:
-    """Bytes of the batch at ``position``, its frame included; 0 when there is none."""
-    frame = os.pread(descriptor, _FRAME_BYTES, position)
-    size = int.from_bytes(frame[8:12], "big", signed=True) + 12 if len(frame) == _FRAME_BYTES else 0
-    return max(size, 0)
 
 
 def _is_batch(descriptor: int, position: int, expected: BatchWitness | None) -> bool:

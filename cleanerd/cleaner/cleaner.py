@@ -17,11 +17,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
+from cleanerd._kernel import ACTION_SET_HORIZON
 from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
 from cleanerd.cleaner.index import Decoder
 from cleanerd.cleaner.rewrite import GroupTooLargeError, WrittenSegment, rewrite_group
 from cleanerd.cleaner.verify import verify_staged
-from cleanerd.policy.grouping import Group, group, split
+from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, Group, group, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +68,7 @@ class Cleaning:
         self.plan = plan
         self.totals = Totals()
         self.pool = pool
-        self._progress = progress
+        self.progress = progress
         self._decision: Decision | None = None
 
     @property
@@ -76,13 +79,13 @@ class Cleaning:
             UnsupportedLogError, CorruptionError, CleanerdError: see ``decide``.
         """
         if self._decision is None:
-            self._progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
-            self._decision = decide(self.plan, Decoder(self.plan, self.pool, self._progress.advance))
+            self.progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
+            self._decision = decide(self.plan, Decoder(self.plan, self.pool, self.progress.advance))
         return self._decision
 
     def notes(self) -> tuple[str, ...]:
-        """What the operator should know of what was found in the log."""
-        return (*self._legacy_note(), *self._strategy_notes())
+        """What the operator should know of what was found in the log and of the decision."""
+        return (*self._legacy_note(), *self._no_drop_note(), *self._strategy_notes())
 
     def _strategy_notes(self) -> list[str]:
         decision, rules = self.decision, self.plan.rules
@@ -126,6 +129,29 @@ class Cleaning:
         )
         return (told,)
 
+    def _no_drop_note(self) -> tuple[str, ...]:
+        """Why segments are rewritten of which no record goes, if that is so; with ``--up-to`` it can look odd."""
+        segments = self.decision.segments
+        rewritten = [segments[row] for rows in self.groups() for row in rows]
+        if not rewritten or any(each.kept < each.records for each in segments):
+            return ()
+        begun = sum(int(np.count_nonzero(each.actions & ACTION_SET_HORIZON)) for each in rewritten)
+        why = (
+            f"in {begun} batches, tombstones and markers get their delete horizon, after which they go (C-48)"
+            if begun
+            else "small ones are joined, or what is left of old batches and transactions goes"
+        )
+        return (f"no record goes this time, but {len(rewritten)} segments are rewritten: {why}",)
+
+    def overflowed(self) -> list[SegmentDecision]:
+        """Segments that are to be rewritten and whose offsets no index can hold: to be split first (C-67).
+
+        Each is a group of its own, of which the last batch stays: it overflows whatever else goes.
+        """
+        segments = self.decision.segments
+        rewritten = (segments[row] for rows in self.groups() for row in rows)
+        return [each for each in rewritten if each.outcome.last_offset - each.source.base > MAX_RELATIVE_OFFSET]
+
     def groups(self) -> list[Group]:
         """Which sources become one segment; sources in no group stay as they are."""
         return group([segment.outcome for segment in self.decision.segments], self.plan.limits)
@@ -138,9 +164,7 @@ class Cleaning:
         """
         waiting = self.groups()
         segments = self.decision.segments
-        self._progress.phase(
-            "rewrite", sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows)
-        )
+        self.progress.phase("rewrite", sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows))
         while waiting:
             rows = waiting.pop(0)
             members = [segments[row] for row in rows]
@@ -152,14 +176,21 @@ class Cleaning:
                 waiting[:0] = [part for part in parts if len(part) > 1 or segments[part[0]].outcome.changed]
                 continue
             with self.pool.reader.beside(staging.path, staging.directory) as reader:
-                verify_staged(reader, staging.staged_segment(written.base), written, members)
+                verify_staged(
+                    reader,
+                    staging.staged_segment(written.base),
+                    written,
+                    records=sum(member.kept for member in members),
+                    last_offset=max(member.last_written_offset for member in members),
+                )
             staged = staging.finish(members, written)
             self._count(written, members, time.monotonic() - started)
             yield staged, members
 
     def _write(self, staging: Staging, members: Sequence[SegmentDecision]) -> WrittenSegment:
-        with staging.log_file(members) as output:
-            return rewrite_group(self.plan, self.pool, members, output, self._progress.advance)
+        expected_bytes = sum(member.outcome.output_bytes for member in members)
+        with staging.log_file(members[0].source.base, expected_bytes) as output:
+            return rewrite_group(self.plan, self.pool, members, output, self.progress.advance)
 
     def _count(self, written: WrittenSegment, members: Sequence[SegmentDecision], seconds: float) -> None:
         self.totals.groups += 1

@@ -12,7 +12,7 @@ import re
 import uuid
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
@@ -20,6 +20,8 @@ from cleanerd import __version__
 from cleanerd.errors import CleanerdError, CorruptionError, UnsupportedLogError
 from cleanerd.format.names import MAX_OFFSET, file_name, uuid_from_base64, uuid_to_base64
 from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
+
+T = TypeVar("T")
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -106,8 +108,7 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """The file's bytes: indented JSON, UTF-8."""
-        body = _ADAPTER.dump_python(self, mode="json")
-        return json.dumps({"format": FORMAT, "cleanerd": __version__, **body}, indent=1).encode("utf-8") + b"\n"
+        return write_document(self, _ADAPTER, version=FORMAT)
 
     @classmethod
     def from_json(cls, data: bytes, where: str) -> Manifest:
@@ -117,31 +118,47 @@ class Manifest:
             UnsupportedLogError: a newer cleanerd wrote it.
             CorruptionError: anything else that is no manifest.
         """
-        try:
-            body = json.loads(data)
-        except (ValueError, RecursionError):
-            raise CorruptionError("not JSON", where=where) from None
-        version = body.pop("format", None) if isinstance(body, dict) else None
-        if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-            raise CorruptionError("no manifest: it names no format", where=where)
-        if version > FORMAT:
-            raise UnsupportedLogError(
-                f"manifest format {version} is unknown, only {FORMAT} is",
-                where=where,
-                hint="a newer cleanerd staged this; use that one, or delete the staging directory",
-            )
-        body.pop("cleanerd", None)
-        try:
-            manifest = _ADAPTER.validate_json(json.dumps(body))
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(part) for part in first["loc"])
-            raise CorruptionError(f"{place or 'manifest'}: {first['msg']}", where=where) from None
+        manifest = read_document(data, where, _ADAPTER, newest=FORMAT)
         _check(manifest, where)
         return manifest
 
 
 _ADAPTER: Final = TypeAdapter(Manifest)
+
+
+def write_document(body: T, adapter: TypeAdapter[T], *, version: int) -> bytes:
+    """``body`` as a file of the staging directory: indented JSON, UTF-8, with its format and who wrote it."""
+    values = adapter.dump_python(body, mode="json")
+    return json.dumps({"format": version, "cleanerd": __version__, **values}, indent=1).encode("utf-8") + b"\n"
+
+
+def read_document(data: bytes, where: str, adapter: TypeAdapter[T], *, newest: int) -> T:
+    """What :func:`write_document` wrote, of a format up to ``newest``.
+
+    Raises:
+        UnsupportedLogError: a newer cleanerd wrote it.
+        CorruptionError: anything else that is no such document.
+    """
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        raise CorruptionError("not JSON", where=where) from None
+    version = body.pop("format", None) if isinstance(body, dict) else None
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise CorruptionError("it names no format", where=where)
+    if version > newest:
+        raise UnsupportedLogError(
+            f"format {version} is unknown, only {newest} is",
+            where=where,
+            hint="a newer cleanerd staged this; use that one, or delete the staging directory",
+        )
+    body.pop("cleanerd", None)
+    try:
+        return adapter.validate_json(json.dumps(body))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "".join(f"{part}." for part in first["loc"])[:-1]
+        raise CorruptionError(f"{place}: {first['msg']}" if place else first["msg"], where=where) from None
 
 
 def _check(manifest: Manifest, where: str) -> None:

@@ -9,9 +9,8 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.errors import UnsupportedLogError
-from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.log.pool import Part
-from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SEGMENT_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
+from cleanerd.policy.grouping import MAX_SEGMENT_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from cleanerd.policy.retain import ACTION_MASK
 from cleanerd.policy.tombstone import new_horizon_ms
 
@@ -48,9 +47,9 @@ class Output(Protocol):
 class WrittenSegment:
     """What was written: the index contents and the facts that verification compares with what it reads back.
 
-    ``oversized`` counts rebuilt batches larger than ``max.message.bytes``: they are written all the same (C-55,
-    R534-5). ``time_entries_max`` is how many entries the time index may hold: a full one can lack the closing entry
-    (T-36).
+    ``oversized`` counts rebuilt batches larger than both ``max.message.bytes`` and what they were before: they are
+    written all the same (C-55, R534-5). ``time_entries_max`` is how many entries the time index may hold: a full one
+    can lack the closing entry (T-36).
     """
 
     base: int
@@ -67,13 +66,30 @@ class WrittenSegment:
     max_unpacked_bytes: int = 1 << 30
 
 
-class _Target:
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What became of a chunk; ``oversized`` as in :class:`WrittenSegment`."""
+
+    written: _kernel.Written
+    oversized: int
+
+    @property
+    def consumed(self) -> int:
+        """Bytes of whole batches that were used."""
+        return self.written.consumed
+
+    @property
+    def needed(self) -> int:
+        """Size of the batch that did not fit, 0 when unknown."""
+        return self.written.needed
+
+
+class Target:
     """The new segment while it grows."""
 
     def __init__(self, plan: CleaningPlan, base: int, output: Output) -> None:
         limits = plan.limits
         self._time_entries_max = limits.index_bytes // TIME_ENTRY_BYTES
-        self._max_message_bytes = plan.max_message_bytes
         self._max_unpacked_bytes = plan.max_unpacked_bytes
         self._output = output
         self.index = _kernel.IndexBuilder(
@@ -89,11 +105,12 @@ class _Target:
         self.oversized = 0
         self.last_offset = -1
 
-    def append(self, written: _kernel.Written, rebuilt: NDArray[np.bool_]) -> None:
-        """``rebuilt`` [w]: which of the written batches are not copies."""
+    def append(self, rewritten: Rewritten) -> None:
+        """Write it behind what is there."""
+        written = rewritten.written
         if len(written) == 0:
             return
-        self.oversized += int(np.count_nonzero(written.size[rebuilt] > self._max_message_bytes))
+        self.oversized += rewritten.oversized
         self._output.write(written.with_lead, len(written.with_lead) - len(written.data))
         self.crc = _kernel.crc32c_of_batches(written.data, self.crc)
         self.index.append(written)
@@ -102,6 +119,7 @@ class _Target:
         self.last_offset = int(written.last_offset[-1])
 
     def finish(self, txn_index: bytes) -> WrittenSegment:
+        """All of it, with the indexes."""
         offset_index, time_index = self.index.finish()
         return WrittenSegment(
             base=self.base,
@@ -130,18 +148,16 @@ def rewrite_group(
 
     Raises:
         GroupTooLargeError: more than one source, and the output passes ``segment_bytes``.
-        UnsupportedLogError: one source alone gives more than a segment can hold (2^31 - 1 bytes or relative offsets).
+        UnsupportedLogError: one source alone gives more than a segment can hold (2^31 - 1 bytes).
         CorruptionError: a batch that stays is damaged.
     """
-    target = _Target(plan, group[0].source.base, output)
+    target = Target(plan, group[0].source.base, output)
     last = max((row for row, member in enumerate(group) if len(member.actions)), default=-1)
     limit = plan.limits.segment_bytes if len(group) > 1 else MAX_SEGMENT_BYTES
     for row, member in enumerate(group):
         actions = member.actions_at(ends_group=row == last)
-        batch = 0
-        for written in _rewritten(plan, pool, member, actions, output):
-            _check_offsets(plan, member, target.base, written)
-            if target.index.position + len(written.data) > min(limit, MAX_SEGMENT_BYTES):
+        for rewritten in _rewritten(plan, pool, member, actions, output):
+            if target.index.position + len(rewritten.written.data) > min(limit, MAX_SEGMENT_BYTES):
                 if row > 0:
                     raise GroupTooLargeError(row)
                 if len(group) == 1:
@@ -149,27 +165,14 @@ def rewrite_group(
                         f"segment {member.source.base} grows past {MAX_SEGMENT_BYTES} bytes when it is cleaned",
                         where=plan.path,
                     )
-            done = actions[batch : batch + written.batches_read]
-            target.append(written, (done[done != _kernel.ACTION_DROP] & ACTION_MASK) == _kernel.ACTION_REBUILD)
-            batch += written.batches_read
-            progress(written.consumed)
+            target.append(rewritten)
+            progress(rewritten.consumed)
     return target.finish(b"".join(member.txn_entries.tobytes() for member in group))
-
-
-def _check_offsets(plan: CleaningPlan, member: SegmentDecision, base: int, written: _kernel.Written) -> None:
-    """Grouping keeps within the limit, but one segment alone may pass it (C-67: brokers before KAFKA-5413)."""
-    last_offset = int(written.last_offset[-1]) if len(written) else base
-    if last_offset - base > MAX_RELATIVE_OFFSET:
-        raise UnsupportedLogError(
-            f"offset {last_offset} is more than {MAX_RELATIVE_OFFSET} above its segment's base {member.source.base}: "
-            "this version does not split segments",
-            where=f"{plan.path}/{file_name(member.source.base, SEGMENT_SUFFIX)}",
-        )
 
 
 def _rewritten(
     plan: CleaningPlan, pool: ReaderPool, member: SegmentDecision, actions: NDArray[np.uint8], output: Output
-) -> Iterator[_kernel.Written]:
+) -> Iterator[Rewritten]:
     """The chunks of one source through ``rewrite_chunk``, in order."""
     horizon_ms = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
     ends = [mark.position for mark in member.marks[1:]]
@@ -179,15 +182,15 @@ def _rewritten(
     ]
 
     # With several readers nobody knows what will stand in front of a part's output.
-    lead = output.lead if pool.workers == 1 else lambda: None
+    lead = output.lead if pool.workers == 1 else None
 
-    def call_of(number: int) -> Callable[[NDArray[np.uint8], int], _kernel.Written]:
-        return _PartOfSource(plan, member, actions, horizon_ms, member.marks[number], lead).rewrite
+    def call_of(number: int) -> Callable[[NDArray[np.uint8], int], Rewritten]:
+        return PartOfSource(plan, member, actions, horizon_ms, member.marks[number], lead).rewrite
 
     yield from pool.chunks(member.source.segment, parts, call_of)
 
 
-class _PartOfSource:
+class PartOfSource:
     """The rewrite of a part, chunk by chunk: how far it has come in batches and records."""
 
     def __init__(
@@ -197,29 +200,47 @@ class _PartOfSource:
         actions: NDArray[np.uint8],
         horizon_ms: int,
         mark: Mark,
-        lead: Callable[[], NDArray[np.uint8] | None],
+        lead: Callable[[], NDArray[np.uint8] | None] | None = None,
     ) -> None:
         self._keep = member.keep
         self._actions = actions
         self._horizon_ms = horizon_ms
         self._convert_legacy = plan.convert_legacy
+        self._max_message_bytes = plan.max_message_bytes
         self._max_unpacked = plan.max_unpacked_bytes
         self._batch = mark.batch
         self._record = mark.record
         self._lead = lead
 
-    def rewrite(self, data: NDArray[np.uint8], position: int) -> _kernel.Written:
+    def rewrite(self, data: NDArray[np.uint8], position: int) -> Rewritten:
+        """The next chunk.
+
+        Raises:
+            CorruptLogError: a batch that stays is damaged.
+        """
+        actions = self._actions[self._batch :]
         written = _kernel.rewrite_chunk(
             data,
             position,
             self._keep,
             self._record,
-            self._actions[self._batch :],
+            actions,
             delete_horizon=self._horizon_ms,
             convert_legacy=self._convert_legacy,
             max_unpacked=self._max_unpacked,
-            lead=self._lead(),
+            lead=None if self._lead is None else self._lead(),
         )
         self._batch += written.batches_read
         self._record += written.records_read
-        return written
+        return Rewritten(written, self._oversized(data, position, written, actions[: written.batches_read]))
+
+    def _oversized(
+        self, data: NDArray[np.uint8], position: int, written: _kernel.Written, actions: NDArray[np.uint8]
+    ) -> int:
+        large = written.size > self._max_message_bytes
+        if not large.any():
+            return 0
+        stays = actions != _kernel.ACTION_DROP
+        before = _kernel.scan_headers(data, position).size[: len(actions)][stays]
+        rebuilt = (actions[stays] & ACTION_MASK) == _kernel.ACTION_REBUILD
+        return int(np.count_nonzero(large & rebuilt & (written.size > before)))

@@ -72,16 +72,15 @@ class Staging:
             self.directory = -1
 
     @contextmanager
-    def log_file(self, group: Sequence[SegmentDecision]) -> Iterator[LogFile]:
-        """The group's ``.log`` to write into; fsynced when the block ends well, removed when it does not.
+    def log_file(self, base: int, expected_bytes: int) -> Iterator[LogFile]:
+        """A ``.log`` to write about so many bytes into; fsynced when the block ends well, removed when it does not.
 
         Raises:
             CleanerdError: it cannot be written, or the disk reserve would be touched.
         """
-        base = group[0].source.base
         name = file_name(base, ".log")
         where = f"{self.path}/{name}"
-        self._check_space(sum(member.outcome.output_bytes for member in group))
+        self._check_space(expected_bytes)
         output = LogFile(self._create(name), where, self._buffer)
         try:
             yield output
@@ -94,7 +93,16 @@ class Staging:
             output.close()
 
     def finish(self, group: Sequence[SegmentDecision], written: WrittenSegment) -> StagedGroup:
-        """Write the indexes beside the ``.log``, give all of them time, owner and mode of the sources, and flush.
+        """The group's files, with the time, owner and mode of its sources: see :meth:`dressed`."""
+        return StagedGroup(
+            base=written.base,
+            end=group[-1].source.end,
+            sources=tuple(member.source.base for member in group),
+            files=self.dressed(written, group[0].source.segment, group[-1].source.segment.mtime_ns),
+        )
+
+    def dressed(self, written: WrittenSegment, model: Segment, mtime_ns: int) -> dict[FileKind, FileFact]:
+        """Write the indexes beside the ``.log``, give all of them owner and mode of ``model`` and the time, and flush.
 
         Raises:
             CleanerdError: they cannot be written.
@@ -113,14 +121,9 @@ class Staging:
                 self._put(file_name(base, f".{kind}"), content)
                 files[kind] = FileFact(len(content), crc32c(np.frombuffer(content, np.uint8)))
             for kind in files:
-                self._dress(file_name(base, f".{kind}"), group[0].source.segment, group[-1].source.segment.mtime_ns)
+                self._dress(file_name(base, f".{kind}"), model, mtime_ns)
             os.fsync(self.directory)
-        return StagedGroup(
-            base=base,
-            end=group[-1].source.end,
-            sources=tuple(member.source.base for member in group),
-            files=files,
-        )
+        return files
 
     def staged_segment(self, base: int) -> Segment:
         """The staged ``.log`` as a segment, to be read back."""

@@ -14,23 +14,20 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
-    from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.rewrite import WrittenSegment
     from cleanerd.log.read import SegmentReader
     from cleanerd.log.segment import Segment
 
 
 def verify_staged(
-    reader: SegmentReader, staged: Segment, written: WrittenSegment, group: Sequence[SegmentDecision]
+    reader: SegmentReader, staged: Segment, written: WrittenSegment, *, records: int, last_offset: int
 ) -> None:
     """Check a staged ``.log`` and its indexes against the decision.
 
-    Every batch's CRC and the file's; ascending offsets inside the group's range; as many records as keep bits; the
-    last offset of the group's last batch (U-13); each index entry points at a batch that holds its offset.
+    Every batch's CRC and the file's; ascending offsets; as many ``records`` as keep bits; the ``last_offset`` of the
+    group's last batch (U-13); each index entry points at a batch that holds its offset.
 
     Raises:
         CleanerdError: they differ; nothing of the group may be used.
@@ -39,11 +36,10 @@ def verify_staged(
     seen = _Seen(f"{reader.path}/{staged.base:020d}.log", written.max_unpacked_bytes)
     for batches in reader.chunks(staged, seen.scan):
         seen.take(batches)
-    last_offset = max(member.last_written_offset for member in group)
     expectations = (
         ("bytes", seen.position, written.log_bytes),
         ("CRC-32C of the file", seen.crc, written.log_crc32c),
-        ("records", seen.records, sum(member.kept for member in group)),
+        ("records", seen.records, records),
         ("last offset", seen.last_offset, last_offset),
     )
     for what, found, expected in expectations:

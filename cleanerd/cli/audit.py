@@ -65,7 +65,7 @@ def audit(
         wanted += [_key(line, as_hex=as_hex, as_base64=as_base64) for line in lines]
     if not wanted:
         raise click.UsageError("nothing to look for: give --key or --keys-file")
-    (name,) = parse_partitions([partition])
+    (name,) = parse_partitions([partition], said_as="TOPIC-N")
     path = log_dir / str(name)
     if not path.is_dir():
         raise ConfigError(f"there is no partition {name}", where=str(log_dir), hint="cleanerd inspect lists them")

@@ -67,13 +67,6 @@ _COLUMNS = (
 )
 @cleaning_options
 @click.option("--dry-run", is_flag=True, help="Decide, say what would happen, write nothing: plan --exact.")
-@click.option(
-    "--keep-replaced",
-    "kept",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Keep what is replaced in DIR (same file system, outside of every log directory) for cleanerd undo.",
-)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def clean(
     common: Common, log_dirs: tuple[Path, ...], *, dry_run: bool, kept: Path | None, yes: bool, **options: Any
@@ -88,7 +81,7 @@ def clean(
     wanted = parse_partitions(options.pop("partitions"))
     wishes = wishes_from(options)
     if dry_run:
-        return preview(common, settings, log_dirs, wanted, wishes, exact=True)
+        return preview(common, settings, log_dirs, wanted, wishes, exact=True, kept=kept)
     if kept is not None:
         require_keepable(kept, log_dirs)
         Trash(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())

@@ -89,7 +89,7 @@ def _check_lease(findings: Findings, logs: Sequence[PartitionLog], *, required: 
     try:
         answer = probe_lease(segment)
     except CleanerdError as error:
-        findings.failed("lease probe", error, "run cleanerd as the broker's user")
+        findings.failed("lease probe", error, "no cleaning can read it either: see the kernel's log")
         return
     if answer is LeaseResult.FREE:
         findings.ok("lease probe", "nobody has a segment open", segment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.apply.offline import disk_reserve_bytes
+from cleanerd.apply.session import disk_reserve_bytes
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cli.output import human_bytes
 from cleanerd.cli.scope import compacted_partitions

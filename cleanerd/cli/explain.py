@@ -35,7 +35,7 @@ GLANCE_BYTES = 4096
 def explain(common: Common, partition: str, log_dir: Path, now_ms: int | None) -> None:
     """Say why TOPIC-N is or is not cleaned now: the first rule that decides, its numbers, and when that changes."""
     settings = common.load_settings()
-    wanted = parse_partitions([partition])
+    wanted = parse_partitions([partition], said_as="TOPIC-N")
     directory = read_log_dir(log_dir)
     require_found(wanted, [directory])
     facts = broker_facts(settings, directory, [])

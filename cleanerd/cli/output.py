@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 JSON_SCHEMA: Final = 1
 """``"schema"`` of every ``--json`` object: fields may be added, none removed."""
+_INDENT: Final = " " * 4
+"""In front of what did not fit a line of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +59,20 @@ class Output:
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their titles. Nothing is cut: a path that one cannot copy is of no use.
 
-        On a terminal too narrow for a row its last cell, when that is text, goes below it; elsewhere a row is a line.
+        On a terminal too narrow for a row its last cell, when that is text, goes below it. Where even the rest is too
+        wide, as with long topic names, all rows and the titles go on in further lines. Elsewhere a row is a line.
         """
         cells = [[printable(cell) for cell in row] for row in rows]
         widths = [max(len(line[at]) for line in ([c.title for c in columns], *cells)) for at in range(len(columns))]
-        titles = _aligned([column.title for column in columns], columns, widths)
-        _write(sys.stdout, (_bold(titles) if colours(sys.stdout) else titles) + "\n")
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+        bands = _bands(columns, widths, width)
+        for line in _folded([column.title for column in columns], columns, widths, bands):
+            _write(sys.stdout, (_bold(line) if colours(sys.stdout) else line) + "\n")
         for row in cells:
-            line = _aligned(row, columns, widths)
-            if 0 < width < len(line) and len(row) > 1 and not columns[-1].right:
-                line = _aligned([*row[:-1], ""], columns, widths) + "\n" + _below(row[-1], width)
-            _write(sys.stdout, line + "\n")
+            lines = _folded(row, columns, widths, bands)
+            if 0 < width < len(lines[-1]) and len(row) > 1 and not columns[-1].right:
+                lines = [*_folded([*row[:-1], ""], columns, widths, bands), _below(row[-1], width)]
+            _write(sys.stdout, "".join(line + "\n" for line in lines if line))
 
     def note(self, text: str) -> None:
         """Something worth knowing that is not the result; silent with ``--quiet``."""
@@ -203,6 +207,29 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
+def _bands(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[range]:
+    """Columns that stand side by side; the last one, when it is text, can always go below and takes no room here."""
+    taking = list(widths) if columns[-1].right else [*widths[:-1], len(columns[-1].title)]
+    bands, start, used = [], 0, 0
+    for at, column_width in enumerate(taking):
+        if width and at > start and used + 2 + column_width > width:
+            bands.append(range(start, at))
+            start, used = at, len(_INDENT)
+        used += column_width + (2 if at > start else 0)
+    return [*bands, range(start, len(columns))]
+
+
+def _folded(
+    cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int], bands: Sequence[range]
+) -> list[str]:
+    """A row as lines, one a band, all but the first one indented."""
+    lines = (
+        _aligned([cells[at] for at in band], [columns[at] for at in band], [widths[at] for at in band])
+        for band in bands
+    )
+    return [_INDENT + line if line and number else line for number, line in enumerate(lines)]
+
+
 def _aligned(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
     padded = (
         cell.rjust(width) if column.right else cell.ljust(width)
@@ -212,13 +239,12 @@ def _aligned(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[i
 
 
 def _below(cell: str, width: int) -> str:
-    indent = " " * 4
     # A word may be a path: it stays whole, however long.
     return textwrap.fill(
         cell,
         width,
-        initial_indent=indent,
-        subsequent_indent=indent,
+        initial_indent=_INDENT,
+        subsequent_indent=_INDENT,
         break_long_words=False,
         break_on_hyphens=False,
     )

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cleanerd.apply.keep import require_keepable
 from cleanerd.apply.lock import is_held
-from cleanerd.apply.offline import disk_reserve_bytes, make_plan
+from cleanerd.apply.offline import make_plan
+from cleanerd.apply.session import disk_reserve_bytes
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.survey import Survey, survey
 from cleanerd.cleaner.switch import compare
@@ -39,6 +41,7 @@ from cleanerd.log.topic_config import INTERNAL_TOPICS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.survey import Wishes
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
@@ -71,18 +74,21 @@ def plan(
     exact: bool,
     switch_to: str | None,
     tell_by_exit: bool,
+    kept: Path | None,
     **options: Any,
 ) -> int:
     """Show per compacted partition how dirty it is, what would be cleaned, and if nothing, why not.
 
-    Reads no records without --exact: data that clean refuses (transactions, message formats v0 and v1) shows up only
-    with it. Allowed beside a running broker.
+    Reads no records without --exact: damage, and data that clean refuses, show up only with it. Allowed beside a
+    running broker. Of --keep-replaced it is only checked that clean could use the directory.
     """
     settings = common.load_settings()
     wanted = parse_partitions(options.pop("partitions"))
     wishes = wishes_from(options)
     other = None if switch_to is None else parse_strategy(switch_to)
-    return preview(common, settings, log_dirs, wanted, wishes, exact=exact, tell_by_exit=tell_by_exit, switch_to=other)
+    return preview(
+        common, settings, log_dirs, wanted, wishes, exact=exact, tell_by_exit=tell_by_exit, switch_to=other, kept=kept
+    )
 
 
 def preview(
@@ -95,13 +101,16 @@ def preview(
     exact: bool,
     tell_by_exit: bool = False,
     switch_to: tuple[str, str] | None = None,
+    kept: Path | None = None,
 ) -> int:
     """Print the plan; returns the exit code.
 
     Raises:
-        CleanerdError: a log directory or the configuration cannot be read.
+        CleanerdError: a log directory or the configuration cannot be read, or nothing can be ``kept`` there.
     """
     log_dirs = [read_log_dir(path) for path in paths]
+    if kept is not None:
+        require_keepable(kept, paths, probe=False)
     require_found(wanted, log_dirs)
     tell_of_server_properties(common.output, settings)
     store = StateStore(settings.daemon.cleanerd_state_dir)
@@ -171,6 +180,8 @@ def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, 
         cleaning = Cleaning(make_plan(log_dir, found, means, wishes, pool.reader), pool, _Quiet(advance))
         groups = cleaning.groups()
         segments = cleaning.decision.segments
+        overflowed = cleaning.overflowed()
+        notes = cleaning.notes()
     written = {row for rows in groups for row in rows}
     sizes = [sum(segments[row].outcome.output_bytes for row in rows) for rows in groups]
     idle = sum(s.source.segment.size_bytes for row, s in enumerate(segments) if row not in written)
@@ -179,12 +190,21 @@ def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, 
     return Saving(
         records=sum(segment.records for segment in segments),
         kept=sum(segment.kept for segment in segments),
+        bytes_before=size,
         bytes_after=sum(sizes) + idle + beyond,
         groups=len(groups),
         peak_bytes=max(sizes, default=0) + reserve,
         stage_bytes=sum(sizes) + reserve,
-        notes=cleaning.notes(),
+        notes=(*notes, *_split_notes(overflowed)),
         oddities=cleaning.decision.oddities,
+    )
+
+
+def _split_notes(overflowed: Sequence[SegmentDecision]) -> tuple[str, ...]:
+    return tuple(
+        f"segment {each.source.base} holds offsets more than 2^31-1 above its base: clean splits it first, stage "
+        "refuses (C-67)"
+        for each in overflowed
     )
 
 

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a cleaning would leave, by the decision itself; bytes of rebuilt batches are estimates until written."""
+    """What a cleaning would leave, by the decision itself; bytes of rebuilt batches are estimates until written.
+
+    ``bytes_before`` and ``bytes_after`` are those of the log below the active segment, as ``clean`` tells them.
+    """
 
     records: int
     kept: int
+    bytes_before: int
     bytes_after: int
     groups: int
     peak_bytes: int
@@ -82,6 +86,9 @@ def tell(output: Output, rows: Sequence[Row], *, exact: bool) -> None:
     output.table(
         [*columns, Column("what would happen")], [_cells(row, exact=exact, strategies=strategies) for row in rows]
     )
+    for row in rows:
+        for note in row.saving.notes if row.saving is not None else ():
+            output.note(f"{row.name}: {note}")
     _tell_switches(output, rows)
     savings = [row.saving for row in rows if row.saving is not None]
     if savings:
@@ -176,6 +183,7 @@ def _json(row: Row) -> dict[str, Any]:
         document["exact"] = {
             "records": row.saving.records,
             "kept": row.saving.kept,
+            "bytes_before": row.saving.bytes_before,
             "bytes_after": row.saving.bytes_after,
             "groups": row.saving.groups,
             "peak_bytes": row.saving.peak_bytes,

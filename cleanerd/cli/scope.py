@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -31,7 +32,6 @@ from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
     from typing import Any
 
     from cleanerd.cli.output import Output
@@ -319,8 +319,8 @@ def tell_links(output: Output, log_dir: LogDir) -> None:
         output.warning(f"{log_dir.path / str(name)}: is a symbolic link and not followed; the broker would follow it")
 
 
-def parse_partitions(values: Sequence[str]) -> tuple[TopicPartition, ...]:
-    """The values of ``--partition``.
+def parse_partitions(values: Sequence[str], *, said_as: str = "--partition") -> tuple[TopicPartition, ...]:
+    """The values of ``--partition``, or of what ``said_as`` names.
 
     Raises:
         click.BadParameter: one is no partition's name.
@@ -329,7 +329,7 @@ def parse_partitions(values: Sequence[str]) -> tuple[TopicPartition, ...]:
     for value in values:
         name = parse_topic_partition_dir(value)
         if name is None:
-            raise click.BadParameter(f"{value!r} is not of the form TOPIC-N", param_hint="--partition")
+            raise click.BadParameter(f"{value!r} is not of the form TOPIC-N", param_hint=said_as)
         if name.topic in NEVER_CLEANED:
             raise RefusedError("is never cleaned by anybody but its own raft layer", where=value)
         names.append(name)
@@ -370,7 +370,7 @@ def wishes_from(options: Mapping[str, Any]) -> Wishes:
 
 
 def cleaning_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--partition --force --first-dirty --from-start --now-ms --up-to --unclean`` (cli.md)."""
+    """``--partition --force --first-dirty --from-start --now-ms --up-to --unclean --keep-replaced`` (cli.md)."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function
@@ -391,5 +391,12 @@ _OPTIONS = (
     ),
     click.option(
         "--unclean", is_flag=True, help="The broker was not stopped cleanly: clean what lies below the recovery point."
+    ),
+    click.option(
+        "--keep-replaced",
+        "kept",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="Keep what is replaced in DIR (same file system, outside of every log directory) for cleanerd undo.",
     ),
 )

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleanerd.apply.ahead import stage_partition
+from cleanerd.apply.keep import require_keepable
 from cleanerd.apply.lock import is_held
+from cleanerd.apply.trash import Trash
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cli.clean import Bars, collected, tell, total_exit_code
 from cleanerd.cli.options import Common, common_options
@@ -46,15 +48,19 @@ METADATA_AGE_MS = 5 * 60 * 1000
 @common_options
 @click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
 @cleaning_options
-def stage(common: Common, log_dirs: tuple[Path, ...], **options: Any) -> int:
+def stage(common: Common, log_dirs: tuple[Path, ...], *, kept: Path | None, **options: Any) -> int:
     """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
 
     The broker may run: nothing of the log is changed. Stop the broker, run cleanerd apply, start the broker. A plan is
-    good for cleanerd.plan.max.age.ms and as long as the broker does not itself clean or delete what it rests on.
+    good for cleanerd.plan.max.age.ms and as long as the broker does not itself clean or delete what it rests on. With
+    --keep-replaced it is apply that keeps the segments that it replaces.
     """
     settings = common.load_settings()
     wanted = parse_partitions(options.pop("partitions"))
     wishes = wishes_from(options)
+    if kept is not None:
+        require_keepable(kept, log_dirs)
+        Trash(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
     results: list[CleaningResult] = []
     failures: list[CleanerdError] = []
     readable: list[LogDir] = []
@@ -67,7 +73,7 @@ def stage(common: Common, log_dirs: tuple[Path, ...], **options: Any) -> int:
     for log_dir in readable:
         with collected(failures, common.output):
             others = [other for other in log_dirs if other != log_dir.path]
-            results += _stage_dir(common.output, settings, log_dir, others, wanted, wishes, store)
+            results += _stage_dir(common.output, settings, log_dir, others, wanted, wishes, store, kept)
     for warning in store.warnings:
         common.output.warning(warning)
     tell(common.output, results)
@@ -82,6 +88,7 @@ def _stage_dir(
     wanted: Sequence[TopicPartition],
     wishes: Wishes,
     store: StateStore,
+    kept: Path | None,
 ) -> list[CleaningResult]:
     only_before_ms = None
     if is_held(log_dir.path):
@@ -100,7 +107,9 @@ def _stage_dir(
             results.append(CleaningResult(target.name, str(log_dir.path), "skipped", str(error), error=error))
         else:
             with Bars(output, str(target.name)) as bars:
-                results.append(stage_partition(log_dir, store, means, target.name, target.config, wishes, bars))
+                results.append(
+                    stage_partition(log_dir, store, means, target.name, target.config, wishes, bars, keep_replaced=kept)
+                )
         for note in results[-1].notes:
             output.note(f"{target.name}: {note}")
         if results[-1].error is not None:

@@ -113,9 +113,12 @@ def _list(path: Path) -> tuple[list[Segment], list[int], list[str]]:
                 base, suffix = parsed
                 if suffix.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
                     unfinished.append(entry.name)
-                elif suffix == SEGMENT_SUFFIX:
-                    if not entry.is_file(follow_symlinks=False):
-                        raise CorruptionError("is not a plain file", where=entry.path)
+                    continue
+                known = suffix == SEGMENT_SUFFIX or suffix in COMPANION_SUFFIXES
+                # A directory with an index's name could be renamed out of the way, but not removed.
+                if known and not entry.is_file(follow_symlinks=False):
+                    raise CorruptionError("is not a plain file", where=entry.path)
+                if suffix == SEGMENT_SUFFIX:
                     stats[base] = entry.stat(follow_symlinks=False)
                 elif suffix in COMPANION_SUFFIXES:
                     companions.setdefault(base, set()).add(suffix)

@@ -19,6 +19,7 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.log.small_file import unreadable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -71,7 +72,7 @@ class SegmentReader:
         try:
             directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise CleanerdError(f"cannot be opened: {error.strerror}", where=path) from error
+            raise unreadable("cannot be opened", path, error) from error
         return cls(path, directory, _Buffer(chunk_bytes))
 
     def beside(self, path: str, directory: int) -> SegmentReader:
@@ -139,7 +140,7 @@ class SegmentReader:
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
         except OSError as error:
-            raise CleanerdError(f"cannot be opened: {error.strerror}", where=where) from error
+            raise unreadable("cannot be opened", where, error) from error
         if self._direct:
             set_direct(descriptor, wanted=True)
         try:

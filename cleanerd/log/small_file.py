@@ -35,7 +35,7 @@ def read_small_file(path: Path) -> bytes | None:
         raise unreadable("cannot be read", path, error) from error
 
 
-def unreadable(what: str, path: Path, error: OSError) -> CleanerdError:
+def unreadable(what: str, path: Path | str, error: OSError) -> CleanerdError:
     """What the system refused, with the way out where that is known."""
     hint = "run cleanerd as the broker's user" if isinstance(error, PermissionError) else None
     return CleanerdError(f"{what}: {error.strerror}", where=str(path), hint=hint)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.apply import offline
-from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.lease import LeaseResult
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner import cleaner, stage
 from cleanerd.cleaner.cleaner import Cleaning
-from cleanerd.errors import CleanerdError, CorruptionError, LogDirBusyError, RefusedError, StalePlanError
+from cleanerd.errors import CorruptionError, LogDirBusyError, RefusedError, StalePlanError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -36,31 +35,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.apply.files import Operation
     from cleanerd.cleaner.manifest import Manifest
     from cleanerd.log.read import SegmentReader
     from cleanerd.log.segment import Segment
+    from tests.support.failing_files import Injector
 
 
 @pytest.fixture
 def root() -> Iterator[Path]:
     with scratch() as path:
         yield path / "logs"
-
-
-class InjectedFiles(PartitionFiles):
-    """Fails, or has something happen, at the n-th change."""
-
-    fail_at = -1
-    count = 0
-
-    def perform(self, operation: Operation) -> None:
-        """Count, and fail when it is time."""
-        cls = type(self)
-        cls.count += 1
-        if cls.count == cls.fail_at:
-            raise CleanerdError(f"injected at {operation.kind}", where=operation.name)
-        super().perform(operation)
 
 
 def logical(root: Path) -> dict[int, list[tuple[int, bytes | None, bytes | None]]]:
@@ -71,28 +55,26 @@ def logical(root: Path) -> dict[int, list[tuple[int, bytes | None, bytes | None]
     }
 
 
-def test_every_refused_step(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_refused_step(root: Path, injector: Injector) -> None:
     """OP-10, S-30..S-39: whichever step the system refuses, each group is old or new, and the next run finishes."""
     old = logical(make_log_dir(root, {NAME: two_groups()}))
     clean_all(root, NOW, TOPIC)
     new = logical(root)
     assert old != new
-    monkeypatch.setattr(offline, "PartitionFiles", InjectedFiles)
     states = set()
-    for step in range(1, 200):
+    for step in range(200):
         with scratch() as other:
             path = make_log_dir(other / "logs", {NAME: two_groups()})
-            monkeypatch.setattr(InjectedFiles, "count", 0)
-            monkeypatch.setattr(InjectedFiles, "fail_at", step)
+            injector.arm(step, kills=False)
             result = clean(path, force(), TOPIC)
-            monkeypatch.setattr(InjectedFiles, "fail_at", -1)
-            if result.error is None:
+            injector.disarm()
+            if not injector.happened:
                 break
-            assert "injected" in result.reason
+            assert "Input/output error" in result.reason
             found = logical(path)
             assert all(found.get(base) in (old.get(base), new.get(base)) for base in old), f"step {step}"
             states.add(tuple(found.get(base) == new.get(base) for base in (0, 5)))
-            assert read_checkpoint(path / CLEANER_CHECKPOINT) == {}
+            assert not read_checkpoint(path / CLEANER_CHECKPOINT) or found == new, "S-50: the checkpoint comes last"
             again = clean(path, force(), TOPIC)
             assert again.error is None, (step, again.reason)
             assert logical(path) == new
@@ -240,11 +222,11 @@ def test_wrong_staged_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
     before = tree(root)
     real = cleaner.verify_staged
 
-    def verify(reader: SegmentReader, staged: Segment, *others: object) -> None:
+    def verify(reader: SegmentReader, staged: Segment, *others: object, **decided: int) -> None:
         with open(f"{reader.path}/{staged.base:020d}.log", "r+b") as file:
             file.seek(65)
             file.write(b"\x5a")
-        real(reader, staged, *others)  # type: ignore[arg-type]
+        real(reader, staged, *others, **decided)  # type: ignore[arg-type]
 
     monkeypatch.setattr(cleaner, "verify_staged", verify)
     result = clean(root, force(), TOPIC)

@@ -13,10 +13,11 @@ from cleanerd.cleaner.survey import Wishes
 from cleanerd.errors import StalePlanError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.apply.test_undo import NAME, Injector, Killed, injector, opened  # noqa: F401 - a fixture
+from tests.apply.test_undo import NAME, opened
 from tests.cleaner.driver import Silent, config, means, scratch
 from tests.cli.clean_log_dirs import CLEANED, NOW, keys, make
 from tests.cli.test_stage import DIRTY
+from tests.support.failing_files import Injector, Killed
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("kills", [False, True])
-def test_every_step(injector: Injector, kills: bool) -> None:  # noqa: F811
+def test_every_step(injector: Injector, kills: bool) -> None:
     """S-28: a second apply goes on where the first was cut short, or drops what it undid; never anything between."""
     applied_later = 0
     for step in range(200):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.files import Operation, PartitionFiles
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.offline import clean_partition
 from cleanerd.apply.session import LockedDir
@@ -22,6 +19,7 @@ from cleanerd.log.log_dir import read_log_dir
 from tests.cleaner.driver import Silent, config, means, scratch
 from tests.cli.clean_log_dirs import CLEANED, NOW, keys, make
 from tests.cli.test_undo import DIRTY
+from tests.support.failing_files import Injector, Killed
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint, tree
 
 if TYPE_CHECKING:
@@ -31,43 +29,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
 
 NAME = TopicPartition("orders", 0)
-
-
-class Killed(BaseException):
-    """The process is gone: not even its own tidying up happens."""
-
-
-class Injector:
-    """Lets so many changes of files pass; the next one fails, once, or it and all later ones never happen."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.left = -1
-        self.kills = False
-        self.happened = False
-        real = PartitionFiles._system_call
-
-        def call(files: PartitionFiles, operation: Operation) -> None:
-            if self.left == 0:
-                self.happened = True
-                if self.kills:
-                    raise Killed
-                self.left = -1
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            self.left -= self.left > 0
-            real(files, operation)
-
-        monkeypatch.setattr(PartitionFiles, "_system_call", call)
-
-    def arm(self, after: int, *, kills: bool) -> None:
-        self.left, self.kills, self.happened = after, kills, False
-
-    def disarm(self) -> None:
-        self.left = -1
-
-
-@pytest.fixture
-def injector(monkeypatch: pytest.MonkeyPatch) -> Injector:
-    return Injector(monkeypatch)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.apply import validate
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.validate import CurrentFacts, file_fact, has_fact, validate_plan
 from cleanerd.cleaner.manifest import FileKind, Manifest, ManifestGroup, staged_name, staging_path
@@ -194,6 +195,25 @@ def test_an_index_is_a_short_cut_and_no_more(case: Case, index: bytes) -> None:
     """The last batch is found whatever the index says: a bad index is no reason not to clean."""
     (case.path / file_name(0, ".index")).write_bytes(index)
     case.validate()
+
+
+def test_without_an_index_a_segment_is_read_in_chunks(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-29: the index may be gone; then the way to the last batch is one read a mebibyte, not one a batch."""
+    (case.path / file_name(0, ".index")).unlink()
+    real, reads = os.pread, []
+
+    def counted(descriptor: int, size: int, position: int) -> bytes:
+        reads.append(position)
+        return real(descriptor, size, position)
+
+    monkeypatch.setattr(validate.os, "pread", counted)
+    # Chunk borders anywhere in a batch's frame.
+    for chunk_bytes in (1 << 20, 12, 13, 97, 100, 101, 200, 203):
+        monkeypatch.setattr(validate, "_CHUNK_BYTES", chunk_bytes)
+        case.validate(checksums=False)
+        if chunk_bytes == 1 << 20:
+            # Of each of the three segments: the walk, the first and the last batch.
+            assert len(reads) == 9
 
 
 def test_an_empty_segment_has_no_batches(case: Case) -> None:

@@ -16,16 +16,15 @@ from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import BASE_TIMESTAMP_MS, keyed_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
-    from cleanerd.cleaner.decide import SegmentDecision
     from cleanerd.cleaner.rewrite import WrittenSegment
     from cleanerd.log.read import SegmentReader
     from cleanerd.log.segment import Segment
 
 NOW = BASE_TIMESTAMP_MS + 1_000_000
-Arguments = tuple["SegmentReader", "Segment", "WrittenSegment", "list[SegmentDecision]"]
+Arguments = tuple["SegmentReader", "Segment", "WrittenSegment", "dict[str, int]"]
 
 
 def log() -> Partition:
@@ -40,13 +39,11 @@ def staged(change: Callable[[Arguments, Path], Arguments]) -> CleanerdError | No
     """What verification says after ``change`` to what it is given."""
     found: list[CleanerdError | None] = []
 
-    def verify(
-        reader: SegmentReader, segment: Segment, written: WrittenSegment, group: Sequence[SegmentDecision]
-    ) -> None:
+    def verify(reader: SegmentReader, segment: Segment, written: WrittenSegment, **decided: int) -> None:
         file = f"{reader.path}/{segment.base:020d}.log"
-        arguments = change((reader, segment, written, list(group)), file)  # type: ignore[arg-type]
+        *arguments, facts = change((reader, segment, written, decided), file)  # type: ignore[arg-type]
         try:
-            verify_staged(*arguments)
+            verify_staged(*arguments, **facts)  # type: ignore[arg-type]
         except CleanerdError as error:
             found.append(error)
             raise
@@ -66,21 +63,19 @@ def written(**facts: Any) -> Callable[[Arguments, Path], Arguments]:
     """Change what the rewrite says that it wrote; a function is given the value."""
 
     def change(arguments: Arguments, _file: Path) -> Arguments:
-        reader, segment, was, group = arguments
+        reader, segment, was, known = arguments
         new = {name: fact(getattr(was, name)) for name, fact in facts.items()}
-        return reader, segment, replace(was, **new), group
+        return reader, segment, replace(was, **new), known
 
     return change
 
 
-def member(row: int, **facts: Any) -> Callable[[Arguments, Path], Arguments]:
-    """Change what was decided for a source."""
+def decided(**facts: Callable[[int], int]) -> Callable[[Arguments, Path], Arguments]:
+    """Change what was decided for the group."""
 
     def change(arguments: Arguments, _file: Path) -> Arguments:
-        reader, segment, was, group = arguments
-        new = {name: fact(getattr(group[row], name)) for name, fact in facts.items()}
-        group[row] = replace(group[row], **new)
-        return reader, segment, was, group
+        *others, was = arguments
+        return *others, {name: facts.get(name, int)(fact) for name, fact in was.items()}  # type: ignore[return-value]
 
     return change
 
@@ -93,8 +88,8 @@ def on_disk(edit: Callable[[bytes], bytes]) -> Callable[[Arguments, Path], Argum
             data = edit(old.read())
         with open(file, "wb") as new:
             new.write(data)
-        reader, segment, was, group = arguments
-        return reader, replace(segment, size_bytes=len(data)), was, group
+        reader, segment, was, known = arguments
+        return reader, replace(segment, size_bytes=len(data)), was, known
 
     return change
 
@@ -128,9 +123,9 @@ def test_nothing_changed() -> None:
     [
         pytest.param(written(log_bytes=lambda n: n + 1), "bytes", id="size"),
         pytest.param(written(log_crc32c=lambda crc: crc ^ 1), "CRC-32C of the file", id="checksum"),
-        pytest.param(member(0, kept=lambda n: n + 1), "records", id="a record is missing"),
-        pytest.param(member(1, kept=lambda n: n - 1), "records", id="a record too many"),
-        pytest.param(member(1, last_written_offset=lambda n: n + 1), "last offset", id="U-13: the end"),
+        pytest.param(decided(records=lambda n: n + 1), "records", id="a record is missing"),
+        pytest.param(decided(records=lambda n: n - 1), "records", id="a record too many"),
+        pytest.param(decided(last_offset=lambda n: n + 1), "last offset", id="U-13: the end"),
         pytest.param(on_disk(lambda data: data[: -first_batch_bytes(data)]), "", id="cut"),
         pytest.param(on_disk(lambda data: data[first_batch_bytes(data) :]), "bytes", id="the first batch is gone"),
         pytest.param(on_disk(lambda data: data + data[: first_batch_bytes(data)]), "ascend", id="a batch twice"),
@@ -162,8 +157,8 @@ def test_full_time_index() -> None:
     """T-36: a full time index may lack its closing entry."""
 
     def change(arguments: Arguments, _file: Path) -> Arguments:
-        reader, segment, was, group = arguments
+        reader, segment, was, known = arguments
         short = was.time_index[:-12]
-        return reader, segment, replace(was, time_index=short, time_entries_max=len(short) // 12), group
+        return reader, segment, replace(was, time_index=short, time_entries_max=len(short) // 12), known
 
     assert staged(change) is None

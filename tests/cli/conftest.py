@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.cli import stage as stage_module
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import Shell
 
@@ -16,10 +17,20 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def root() -> Iterator[Path]:
+    """An empty directory."""
     with scratch() as path:
         yield path
 
 
 @pytest.fixture
+def kept(root: Path) -> Path:
+    """For --keep-replaced."""
+    (root / "kept").mkdir()
+    return root / "kept"
+
+
+@pytest.fixture
 def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """Command lines, without the waiting."""
+    monkeypatch.setattr(stage_module, "SETTLE_SECONDS", 0)
     return Shell(root, capsys, monkeypatch)

@@ -225,6 +225,20 @@ def test_options_that_make_no_sense(root: Path, shell: Shell, options: tuple[str
     assert tree(path) == before
 
 
+def test_a_rewrite_that_drops_nothing_says_why(root: Path, shell: Shell) -> None:
+    """C-48: --up-to inside a segment: nothing can go yet, but its tombstones' time begins."""
+    logs = {0: batch(0, ("a", "1")) + batch(1, ("b", None)), 4: batch(4, ("b", "3")), 6: batch(6, ("z", "1"))}
+    path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
+    told = "no record goes this time, but 1 segments are rewritten: in 1 batches, tombstones and markers get their"
+    (planned,) = shell("plan", path, "--exact", "--up-to", 1, "--force", "--json", *COMPACT).json["partitions"]
+    assert told in " ".join(planned["exact"]["notes"])
+    (cleaned,) = shell.clean(path, "--up-to", 1, "--json").json["partitions"]
+    assert cleaned["records_kept"] == cleaned["records_read"]
+    assert told in " ".join(cleaned["notes"])
+    (cleaned,) = shell.clean(path, "--json").json["partitions"]
+    assert cleaned["notes"] == []
+
+
 @pytest.mark.parametrize("option", [("--first-dirty", "8"), ("--up-to", "7")])
 def test_offset_out_of_range_is_no_quarantine(root: Path, shell: Shell, option: tuple[str, str]) -> None:
     """A slip on the command line says nothing about the log: skipped, and nothing is remembered of it."""

@@ -302,3 +302,12 @@ def test_not_compacted(root: Path, shell: Shell) -> None:
     assert answer.code == 3
     assert "cleanup.policy is delete, not compact" in answer.err
     assert "--set" in answer.err
+
+
+@pytest.mark.parametrize("verb", ["explain", "audit"])
+def test_malformed_partition(root: Path, shell: Shell, verb: str) -> None:
+    """Exit code 2, in the words of this verb: it has no --partition."""
+    answer = shell(verb, "orders", make(root), *(["--key", "k"] if verb == "audit" else []))
+    assert answer.code == 2
+    assert "'orders' is not of the form TOPIC-N" in answer.err
+    assert "--partition" not in answer.err

@@ -108,6 +108,36 @@ def test_a_narrow_terminal_gets_the_reason_below(
     ]
 
 
+def test_a_long_name_folds_the_whole_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """cli.md: every number stays under its title and no name is cut, however narrow the terminal."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    columns = [
+        Column("partition"),
+        *(Column(title, right=True) for title in ("size", "dirty from", "cleanable")),
+        LONG[2],
+    ]
+    name = "a.topic.with.quite.a.long.long.name-0"
+    Output().table(
+        columns, [[name, "10", "5", "4", REASON], ["b-1", "1,000", "77", "99", "clean"], ["c-0", "", "", "", "error"]]
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        "partition",
+        "     size  dirty from  cleanable",
+        "    why not",
+        name,
+        "       10           5          4",
+        "    nothing to clean: the log is",
+        "    cleanable up to offset 5",
+        "b-1",
+        "    1,000          77         99",
+        "    clean",
+        "c-0",
+        "    error",
+    ]
+
+
 def test_a_pipe_gets_a_line_a_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """cli.md: scripts rely on it, whatever COLUMNS says."""
     monkeypatch.setenv("COLUMNS", "40")

@@ -90,11 +90,13 @@ def test_exact_is_what_clean_does(root: Path, shell: Shell) -> None:
     """--exact: index and decide; the records are those that a cleaning leaves, the bytes an estimate."""
     path = make(root)
     before = tree(root, without=())
+    active_bytes = (path / "orders-0" / f"{6:020d}.log").stat().st_size
     (planned,) = shell("plan", path, "--exact", "--json", "--force", "--now-ms", NOW, *COMPACT).json["partitions"]
     assert tree(root, without=()) == before
     (cleaned,) = shell.clean(path, "--json").json["partitions"]
     assert planned["exact"]["records"] == cleaned["records_read"]
     assert planned["exact"]["kept"] == cleaned["records_kept"]
+    assert planned["exact"]["bytes_before"] == cleaned["bytes_before"] == planned["bytes"] - active_bytes
     assert planned["exact"]["groups"] == 1
     assert abs(planned["exact"]["bytes_after"] - cleaned["bytes_after"]) < 200
     assert planned["exact"]["peak_bytes"] >= planned["exact"]["bytes_after"] > 0

@@ -46,12 +46,6 @@ if TYPE_CHECKING:
 DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
 
 
-@pytest.fixture
-def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
-    monkeypatch.setattr(stage_module, "SETTLE_SECONDS", 0)
-    return Shell(root, capsys, monkeypatch)
-
-
 def stage(shell: Shell, path: Path, *more: object) -> Answer:
     return shell("stage", path, "--force", "--quiet", "--json", "--now-ms", NOW, *COMPACT, *more)
 

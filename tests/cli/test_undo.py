@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import (
     CLEANED,
     COMPACT,
@@ -35,17 +34,13 @@ from tests.support.log_dirs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
 DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
 
 
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        (path / "kept").mkdir()
-        yield path
+pytestmark = pytest.mark.usefixtures("kept")
 
 
 def clean(shell: Shell, path: Path, *more: object) -> None:

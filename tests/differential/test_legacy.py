@@ -23,6 +23,7 @@ from tests.differential.legacy_cells import (
 )
 from tests.differential.random_legacy import random_legacy_history, with_old_batches
 from tests.differential.random_transactions import random_transactions
+from tests.differential.seeds import play_seed
 from tests.kafka.judge import JudgeError
 from tests.kafka.log_spec import Codec, Round, ToLoad
 from tests.support.logs import LZ4
@@ -118,11 +119,8 @@ def _with_other_profile(clean: Any, *args: Any, convert_legacy: bool, **options:
 def _play_all(judge: Judge, work: Path, seeds: Sequence[int], *, rounds: int) -> None:
     changed = old = 0
     for seed in seeds:
-        try:
-            outcomes = duel.play(judge, work / str(seed), random_legacy_history(seed, rounds=rounds))
-        except BaseException as error:
-            error.add_note(f"this was random legacy history {seed}")
-            raise
+        history = random_legacy_history(seed, rounds=rounds)
+        outcomes = play_seed(judge, work, seed, history, "random legacy history")
         changed += any(outcome.dropped() & _old_offsets(outcome.before) for outcome in outcomes)
         old += bool(_old_offsets(outcomes[0].before))
     assert old >= 0.5 * len(seeds), f"only {old} of {len(seeds)} had old formats"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.differential.duel import play
 from tests.differential.random_transactions import ROUNDS, random_transactions
+from tests.differential.seeds import drawn, play_seed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 FIXED = range(1, 33)
-LONG = range(1001, 1271)
+LONG = range(1001, 1451)
 DRAWN = 8
-DRAWN_LONG = 30
-FEATURES = 13
-"""Of ``_features``, and that Kafka changed something at all."""
+DRAWN_LONG = 45
+FEATURES = 14
+"""Of ``_features``; that there was a history, and that Kafka changed something at all."""
 
 
 def _features(outcome: Outcome, last: Turn | None) -> dict[str, bool]:
@@ -56,21 +55,14 @@ def _play_all(judge: Judge, work: Path, seeds: list[int]) -> Counter[str]:
         history = random_transactions(seed)
         if not history.turns:
             continue  # the first segment has a transaction that is never ended
-        try:
-            outcomes = play(judge, work / str(seed), history)
-        except BaseException as error:
-            error.add_note(f"this was random transactional history {seed}; again with SEED={seed}")
-            raise
+        outcomes = play_seed(judge, work, seed, history, "random transactional history")
         fourth = history.turns[ROUNDS - 1] if len(history.turns) == ROUNDS else None
         for outcome in outcomes:
             seen.update(name for name, there in _features(outcome, fourth).items() if there)
         changed = any(outcome.dropped() or outcome.gone() for outcome in outcomes)
+        seen["histories"] += 1
         seen["histories that Kafka changed"] += changed
     return seen
-
-
-def _drawn(count: int) -> list[int]:
-    return [random.SystemRandom().randrange(2**32) for _ in range(count)]
 
 
 def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
@@ -83,7 +75,7 @@ def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
 
 def test_new_seeds(judge_43: Judge, work: Path) -> None:
     """The same with seeds that nobody has tried."""
-    assert _play_all(judge_43, work, _drawn(DRAWN))["histories that Kafka changed"]
+    assert _play_all(judge_43, work, drawn(DRAWN))["histories that Kafka changed"]
 
 
 @pytest.mark.parametrize("seed", range(3001, 3007))
@@ -95,6 +87,7 @@ def test_as_39(judge_39: Judge, work: Path, seed: int) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_many_seeds(judge_43: Judge, work: Path) -> None:
-    """Hundreds of them, a tenth of them new."""
-    seen = _play_all(judge_43, work, [*LONG, *_drawn(DRAWN_LONG)])
+    """Issue 4: see there. Some have nothing to clean: a transaction of their first segment never ends."""
+    seen = _play_all(judge_43, work, [*LONG, *drawn(DRAWN_LONG)])
+    assert seen["histories"] > 0.9 * len(LONG), seen
     assert seen["histories that Kafka changed"] > 0.6 * len(LONG), seen

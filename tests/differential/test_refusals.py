@@ -115,25 +115,6 @@ def test_a_wrong_checksum(judge_43: Judge, work: Path) -> None:
     assert tried.untouched
 
 
-def test_offsets_out_of_reach(judge_43: Judge, work: Path) -> None:
-    """C-67: a segment that reaches further than a relative offset can say. Kafka gives up and splits it; we refuse."""
-    far = 3_000_000_000
-    segments = log([batch(0, "a=1 b=1")], [batch(far, "a=2 c=1")], [batch(far + 2, "a=3")])
-
-    def join(partition: Path) -> None:
-        first, second = (partition / f"{base:020d}.log" for base in (0, far))
-        first.write_bytes(first.read_bytes() + second.read_bytes())
-        for path in partition.glob(f"{far:020d}.*"):
-            path.unlink()
-
-    tried = _try(judge_43, work, segments, join)
-    assert tried.theirs is not None
-    assert tried.theirs.kind.endswith("LogCleaningAbortedException")
-    assert [segment.base for segment in judge_43.dump(work / "theirs" / str(NAME)).segments][:2] == [0, far]
-    assert tried.ours.error is not None
-    assert tried.untouched
-
-
 def _at(offset: int, made: bytes) -> bytes:
     """The batch with another base offset, which no checksum covers."""
     return offset.to_bytes(8, "big") + made[8:]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import CorruptionError
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.aborted import read_aborted
 from cleanerd.log.log_dir import read_log_dir
@@ -81,8 +81,9 @@ def test_damaged(tmp_path: Path) -> None:
     assert raised.value.where == str(path)
     path.unlink()
     path.mkdir()
-    with pytest.raises(CleanerdError, match="cannot be read"):
+    with pytest.raises(CorruptionError, match="not a plain file") as raised:
         reread(tmp_path, 100)
+    assert raised.value.where == str(path)
 
 
 def test_bytes(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.errors import CorruptionError
+from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.log import producers
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.producers import Producer as Known
@@ -185,12 +186,14 @@ def test_damaged_snapshot(tmp_path: Path, damage: object, says: str) -> None:
     assert says in found.damaged_snapshots[0]
 
 
-def test_unreadable_snapshot(tmp_path: Path) -> None:
+def test_unreadable_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot that the system refuses to read is passed over too: it ended the whole run once."""
     read(tmp_path, {0: data(0, 1), 1: b""}, {1: [Producer(8, 0, NOW)]})
-    path = tmp_path / "logs" / "orders-0" / f"{1:020d}.snapshot"
-    path.unlink()
-    path.mkdir()
+
+    def refused(path: Path) -> bytes:
+        raise CleanerdError("cannot be read: Input/output error", where=str(path))
+
+    monkeypatch.setattr(producers, "read_small_file", refused)
     found = reread(tmp_path)
     assert found.last_data_offsets == (0,)
     assert "cannot be read" in found.damaged_snapshots[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 SWAP = "cleanerd/apply/swap.py"
+SPLIT = "cleanerd/cleaner/split.py"
 RECOVER = "cleanerd/apply/recover.py"
 STEPS = "tests/apply/test_swap.py::test_steps_and_barriers_in_their_order"
 
@@ -90,5 +91,53 @@ REPLACING = (
         "merged = {**entries, **offsets}",
         "merged = {**offsets}",
         ("tests/apply/test_checkpoint.py::test_merged_with_the_lines_of_others",),
+    ),
+    Mutant(
+        "piece-one-offset-too-long",
+        "C-67",
+        SPLIT,
+        "if last - piece.base > MAX_RELATIVE_OFFSET:",
+        "if last - piece.base >= MAX_RELATIVE_OFFSET:",
+        ("tests/cleaner/test_split.py::test_the_pieces",),
+    ),
+    Mutant(
+        "aborted-transactions-in-the-first-piece",
+        "C-67",
+        SPLIT,
+        "entries[np.maximum(rows, 0) == row]",
+        "entries[(row == 0) & (rows >= 0)]",
+        ("tests/cleaner/test_split.py::test_the_pieces",),
+    ),
+    Mutant(
+        "first-piece-begins-with-its-first-batch",
+        "C-67",
+        SPLIT,
+        "                yield piece\n                piece =",
+        "                if piece.records:\n                    yield piece\n                piece =",
+        ("tests/cleaner/test_split.py::test_nothing_fits_the_first",),
+    ),
+    Mutant(
+        "all-large-batches-are-oversized",
+        "C-55",
+        "cleanerd/cleaner/rewrite.py",
+        "large & rebuilt & (written.size > before)",
+        "large & rebuilt",
+        ("tests/cleaner/test_segments.py::test_oversize_is_growth",),
+    ),
+    Mutant(
+        "apply-forgets-what-it-kept-before-the-crash",
+        "S-40",
+        "cleanerd/apply/keep.py",
+        "begun = [entry for entry in self._trash.entries() if entry.plan == plan_id]",
+        "begun: list[TrashEntry] = []",
+        ("tests/cli/test_stage_keep.py::test_killed_at_every_operation",),
+    ),
+    Mutant(
+        "directory-taken-for-an-index",
+        "OP-10",
+        "cleanerd/log/partition.py",
+        "known = suffix == SEGMENT_SUFFIX or suffix in COMPANION_SUFFIXES",
+        "known = suffix == SEGMENT_SUFFIX",
+        ("tests/cli/test_bad_files.py::test_bad_file",),
     ),
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
+
+import pytest
 
 from cleanerd.apply.files import Operation, PartitionFiles
 
@@ -31,3 +34,43 @@ class FailingFiles(PartitionFiles):
             raise OSError(self._errno, os.strerror(self._errno))
         super()._system_call(operation)
         self.done.append(operation)
+
+
+class Killed(BaseException):
+    """The process is gone: not even its own tidying up happens."""
+
+
+class Injector:
+    """Lets so many changes of files pass; the next one fails, once, or it and all later ones never happen."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = -1
+        self.kills = False
+        self.happened = False
+        real = PartitionFiles._system_call
+
+        def call(files: PartitionFiles, operation: Operation) -> None:
+            if self.left == 0:
+                self.happened = True
+                if self.kills:
+                    raise Killed
+                self.left = -1
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            self.left -= self.left > 0
+            real(files, operation)
+
+        monkeypatch.setattr(PartitionFiles, "_system_call", call)
+
+    def arm(self, after: int, *, kills: bool) -> None:
+        """``after`` so many changes from now."""
+        self.left, self.kills, self.happened = after, kills, False
+
+    def disarm(self) -> None:
+        """All is well again."""
+        self.left = -1
+
+
+@pytest.fixture
+def injector(monkeypatch: pytest.MonkeyPatch) -> Injector:
+    """Not armed."""
+    return Injector(monkeypatch)

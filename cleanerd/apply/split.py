@@ -1,0 +1,79 @@
+"""Splitting a segment whose offsets no index can hold, before its partition is cleaned (C-67).
+
+A swap of one segment for several, as an undo is (:mod:`cleanerd.apply.restore`), with new files where that has kept
+ones: recovery, the journal and what Kafka's loader makes of a crash in between are the same. A segment at a time, so
+that no more than one takes its room twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cleanerd.apply.journal import Journal
+from cleanerd.apply.recover import abandon
+from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group, write_restore
+from cleanerd.apply.session import disk_reserve_bytes
+from cleanerd.apply.signals import signals_wait
+from cleanerd.apply.swap import finish_plan
+from cleanerd.apply.validate import check_witness
+from cleanerd.cleaner.plan import new_plan_id
+from cleanerd.cleaner.split import stage_pieces
+from cleanerd.cleaner.stage import Staging
+from cleanerd.errors import LogDirBusyError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.apply.files import PartitionFiles
+    from cleanerd.apply.session import LockedDir
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.log.topic_config import TopicConfig
+
+
+def split_segments(
+    locked: LockedDir,
+    files: PartitionFiles,
+    cleaning: Cleaning,
+    overflowed: Sequence[SegmentDecision],
+    config: TopicConfig,
+) -> tuple[str, ...]:
+    """Split each of the ``overflowed`` segments; returns what to tell the operator of it.
+
+    Raises:
+        CorruptionError, CleanerdError: see ``stage_pieces``; those before it are split, which changes no record.
+        LogDirBusyError: the lock is gone.
+    """
+    reserve_bytes = disk_reserve_bytes(locked.means, config, cleaning.plan.path)
+    cleaning.progress.phase("split", sum(member.source.segment.size_bytes for member in overflowed))
+    return tuple(_split(locked, files, cleaning, member, reserve_bytes) for member in overflowed)
+
+
+def _split(
+    locked: LockedDir, files: PartitionFiles, cleaning: Cleaning, member: SegmentDecision, reserve_bytes: int
+) -> str:
+    plan = replace(cleaning.plan, plan_id=new_plan_id())
+    reader = cleaning.pool.reader
+    with Staging(plan, reader.directory, reserve_bytes=reserve_bytes) as staging:
+        try:
+            pieces = stage_pieces(plan, reader, member, staging, cleaning.progress.advance)
+            group = RestoreGroup(
+                member.source.base,
+                member.source.end,
+                tuple(RestoredSegment(piece.base, piece.files) for piece in pieces),
+            )
+            write_restore(files, RestorePlan(plan.plan_id, (group,)))
+            check_witness(files, member.witness)
+            with signals_wait():
+                restore_group(files, plan.plan_id, group, Journal(files, plan.plan_id), locked.lock)
+        except LogDirBusyError:
+            raise  # the directory is no longer ours, not even to tidy up
+        except BaseException:
+            abandon(files)
+            raise
+    finish_plan(files, plan.plan_id)
+    return (
+        f"segment {member.source.base} held offsets more than 2^31-1 above its base, as old brokers wrote them: split "
+        f"into {len(pieces)} (C-67)"
+    )

@@ -1,0 +1,143 @@
+"""A segment whose offsets no index can hold, cut into segments that indexes can hold (C-67, KAFKA-6264).
+
+Brokers before KAFKA-5413 wrote segments that span more than 2^31 - 1 offsets. Kafka's cleaner splits such a segment,
+gives up, and cleans in its next attempt; so do we. Batches are copied as they are, only the borders between files are
+new. Each new segment is filled until a batch does not fit, and begins with the base offset of its first batch - but the
+first one, which keeps the base of the segment it comes from: a loader that finishes the swap removes what lies between
+the first and the last of the new files, and that must include the old one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.cleaner.evidence import Mark
+from cleanerd.cleaner.rewrite import PartOfSource, Target, WrittenSegment
+from cleanerd.cleaner.verify import verify_staged
+from cleanerd.errors import CorruptionError
+from cleanerd.format.index import TXN_ENTRY, read_txn_index
+from cleanerd.format.names import SEGMENT_SUFFIX, TXNINDEX_SUFFIX, file_name
+from cleanerd.log.small_file import read_small_file
+from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.manifest import FileFact, FileKind
+    from cleanerd.cleaner.plan import CleaningPlan, Source
+    from cleanerd.cleaner.stage import Staging
+    from cleanerd.log.read import SegmentReader
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of the source that becomes a segment: file positions ``start`` to ``end``.
+
+    ``records`` and ``last_offset`` are those of its batches, 0 and -1 where there are none.
+    """
+
+    base: int
+    start: int
+    end: int
+    records: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPiece:
+    """One of the new segments, its files written, fsynced, verified and named as the segment's will be."""
+
+    base: int
+    files: dict[FileKind, FileFact]
+
+
+def stage_pieces(
+    plan: CleaningPlan,
+    reader: SegmentReader,
+    member: SegmentDecision,
+    staging: Staging,
+    progress: Callable[[int], None],
+) -> list[StagedPiece]:
+    """Write the segment of ``member`` as several, ascending, batches as they are.
+
+    Raises:
+        CorruptionError: a batch is damaged, or spans more offsets than a segment can.
+        CleanerdError: no space, or what was written reads back differently. The log is as it was.
+    """
+    source = member.source
+    pieces = list(_pieces(reader, source, plan.max_unpacked_bytes))
+    entries = _aborted(reader.path, source, [piece.base for piece in pieces])
+    plan = replace(plan, convert_legacy=False)
+    copies = np.full(len(member.actions), _kernel.ACTION_COPY, dtype=np.uint8)
+    copier = PartOfSource(plan, member, copies, 0, Mark(0, 0, 0))
+    staged = []
+    for piece, aborted in zip(pieces, entries, strict=True):
+        with staging.log_file(piece.base, piece.end - piece.start) as output:
+            target = Target(plan, piece.base, output)
+            until = replace(source.segment, size_bytes=piece.end)
+            for copied in reader.chunks(until, copier.rewrite, start=piece.start):
+                target.append(copied)
+                progress(copied.consumed)
+        written = target.finish(aborted)
+        _verify(reader, staging, piece, written)
+        files = staging.dressed(written, source.segment, source.segment.mtime_ns)
+        staged.append(StagedPiece(piece.base, files))
+    return staged
+
+
+def _verify(reader: SegmentReader, staging: Staging, piece: Piece, written: WrittenSegment) -> None:
+    expected = replace(written, log_bytes=piece.end - piece.start)
+    with reader.beside(staging.path, staging.directory) as beside:
+        verify_staged(
+            beside,
+            staging.staged_segment(piece.base),
+            expected,
+            records=piece.records,
+            last_offset=piece.last_offset,
+        )
+
+
+def _pieces(reader: SegmentReader, source: Source, max_unpacked_bytes: int) -> Iterator[Piece]:
+    """Where to cut, by the first and last offset of every batch.
+
+    Raises:
+        CorruptionError: a batch is damaged, or spans more offsets than a segment can.
+    """
+
+    def headers(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
+        # Where a wrapper of v0 or v1 begins shows only inside of it.
+        return _kernel.decode_chunk(data, position, max_unpacked=max_unpacked_bytes).batches
+
+    piece = Piece(source.base, 0, 0, 0, -1)
+    for batches in reader.chunks(source.segment, headers):
+        counts = np.diff(batches.first_record)
+        columns = (batches.position, batches.size, batches.base_offset, batches.last_offset, counts)
+        for position, size, first, last, records in zip(*(column.tolist() for column in columns), strict=True):
+            if last - piece.base > MAX_RELATIVE_OFFSET:
+                yield piece
+                piece = Piece(first, position, position, 0, -1)
+                if last - first > MAX_RELATIVE_OFFSET:
+                    raise CorruptionError(
+                        f"a batch spans the offsets {first} to {last}, more than any segment can hold",
+                        where=f"{reader.path}/{file_name(source.base, SEGMENT_SUFFIX)}",
+                        position=position,
+                    )
+            piece = Piece(piece.base, piece.start, position + size, piece.records + records, last)
+    yield piece
+
+
+def _aborted(path: str, source: Source, bases: list[int]) -> list[bytes]:
+    """The entries of the source's transaction index, each with the piece that its marker is in."""
+    name = Path(path, file_name(source.base, TXNINDEX_SUFFIX))
+    data = read_small_file(name) if TXNINDEX_SUFFIX in source.segment.suffixes else None
+    entries = np.zeros(0, TXN_ENTRY) if data is None else read_txn_index(data, str(name))
+    rows = np.searchsorted(bases, entries["last_offset"].astype(np.int64), side="right") - 1
+    return [entries[np.maximum(rows, 0) == row].tobytes() for row in range(len(bases))]
