@@ -12,10 +12,7 @@ duplicates (S-50).
 from __future__ import annotations
 
 import os
-import signal
-import threading
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,6 +22,7 @@ from cleanerd.apply.keep import Keeper
 from cleanerd.apply.lease import LeaseResult, probe_lease
 from cleanerd.apply.recover import RecoveryReport, recover
 from cleanerd.apply.remember import remember, remember_quarantine
+from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.swap import finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
@@ -51,7 +49,7 @@ from cleanerd.log.strategy_config import fingerprint
 from cleanerd.policy.grouping import Limits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from cleanerd.apply.session import LockedDir, Means
     from cleanerd.cleaner.decide import SegmentDecision
@@ -384,27 +382,3 @@ def _oversize_note(cleaning: Cleaning) -> tuple[str, ...]:
     if not count:
         return ()
     return (f"{count} rewritten batches are larger than max.message.bytes {cleaning.plan.max_message_bytes} (R534-5)",)
-
-
-@contextmanager
-def signals_wait() -> Iterator[None]:
-    """SIGINT and SIGTERM are delivered when the block is through: a group is swapped whole.
-
-    Handlers are exchanged, because blocking the signals in this thread does not help: any other thread (NumPy's) may
-    take them, and Python runs the handler here all the same.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # handlers run in the main thread only
-        return
-    waiting: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    exchanged = {number: handler for number, handler in handlers.items() if handler not in {None, signal.SIG_IGN}}
-    for number in exchanged:
-        signal.signal(number, lambda received, _frame: waiting.append(received))
-    try:
-        yield
-    finally:
-        for number, handler in exchanged.items():
-            signal.signal(number, handler)
-        if waiting:
-            signal.raise_signal(waiting[0])

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from cleanerd.apply.ahead import Ready
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import Journal
-from cleanerd.apply.offline import settle, signals_wait
+from cleanerd.apply.offline import settle
 from cleanerd.apply.recover import recover
 from cleanerd.apply.remember import remember_clean
+from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.swap import SOURCE_SUFFIXES, finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, validate_plan
 from cleanerd.cleaner.manifest import READY, STAGING, staging_path

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from cleanerd.apply.checkpoint import write_cleaner_checkpoint
 from cleanerd.apply.files import Owner, PartitionFiles
 from cleanerd.apply.journal import Journal
-from cleanerd.apply.offline import settle, signals_wait
+from cleanerd.apply.offline import settle
 from cleanerd.apply.recover import recover
 from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group
+from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.swap import final_name, finish_plan, remove_tree
 from cleanerd.apply.trash import FileMark, KeptGroup, Trash, TrashEntry
 from cleanerd.apply.validate import file_fact, has_fact

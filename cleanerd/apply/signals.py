@@ -1,0 +1,35 @@
+"""SIGINT and SIGTERM while something must not be cut in two."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def signals_wait() -> Iterator[None]:
+    """SIGINT and SIGTERM are delivered when the block is through: a group is swapped whole.
+
+    Handlers are exchanged, because blocking the signals in this thread does not help: any other thread (NumPy's) may
+    take them, and Python runs the handler here all the same.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # handlers run in the main thread only
+        return
+    waiting: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    exchanged = {number: handler for number, handler in handlers.items() if handler not in {None, signal.SIG_IGN}}
+    for number in exchanged:
+        signal.signal(number, lambda received, _frame: waiting.append(received))
+    try:
+        yield
+    finally:
+        for number, handler in exchanged.items():
+            signal.signal(number, handler)
+        if waiting:
+            signal.raise_signal(waiting[0])
