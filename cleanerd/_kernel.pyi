@@ -36,6 +36,7 @@ __all__ = [
     "build_info",
     "compress",
     "crc32c",
+    "crc32c_combine",
     "crc32c_of_batches",
     "decode_chunk",
     "decompress",
@@ -374,6 +375,9 @@ def crc32c_of_batches(data: NDArray[np.uint8], seed: int = 0) -> int:
 
     What is no whole v2 batch is read. Wrong where a batch's CRC is wrong: check first.
     """
+
+def crc32c_combine(first: int, second: int, second_bytes: int) -> int:
+    """CRC-32C of bytes with ``first`` followed by ``second_bytes`` bytes with ``second``; nothing is read."""
 
 def compress(codec: int, data: bytes) -> bytes:
     """``data`` as the payload of a batch with this codec (0..4), at the codec's default level.

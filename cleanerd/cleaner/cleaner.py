@@ -175,9 +175,9 @@ class Cleaning:
                 parts = split(rows, rows[error.source])
                 waiting[:0] = [part for part in parts if len(part) > 1 or segments[part[0]].outcome.changed]
                 continue
-            with self.pool.reader.beside(staging.path, staging.directory) as reader:
+            with self.pool.beside(staging.path, staging.directory) as readers:
                 verify_staged(
-                    reader,
+                    readers,
                     staging.staged_segment(written.base),
                     written,
                     records=sum(member.kept for member in members),

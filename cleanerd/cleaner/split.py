@@ -22,6 +22,7 @@ from cleanerd.cleaner.verify import verify_staged
 from cleanerd.errors import CorruptionError
 from cleanerd.format.index import TXN_ENTRY, read_txn_index
 from cleanerd.format.names import SEGMENT_SUFFIX, TXNINDEX_SUFFIX, file_name
+from cleanerd.log.pool import PartReader
 from cleanerd.log.small_file import read_small_file
 from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET
 
@@ -97,7 +98,7 @@ def _verify(reader: SegmentReader, staging: Staging, piece: Piece, written: Writ
     expected = replace(written, log_bytes=piece.end - piece.start)
     with reader.beside(staging.path, staging.directory) as beside:
         verify_staged(
-            beside,
+            PartReader([beside]),
             staging.staged_segment(piece.base),
             expected,
             records=piece.records,

@@ -5,24 +5,48 @@ Independent of the rewrite: it walks headers and checksums of the file as it lie
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.errors import CleanerdError
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY
+from cleanerd.log.pool import parts_between
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.cleaner.rewrite import WrittenSegment
-    from cleanerd.log.read import SegmentReader
+    from cleanerd.log.pool import PartReader
     from cleanerd.log.segment import Segment
 
 
+PART_BYTES: Final = 4 * 1024 * 1024
+"""What one thread reads at a time when there are several."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scanned:
+    """The batches of some bytes, and the CRC-32C of these."""
+
+    batches: _kernel.Batches
+    crc: int
+
+    @property
+    def consumed(self) -> int:
+        """Bytes of whole batches that were used."""
+        return self.batches.consumed
+
+    @property
+    def needed(self) -> int:
+        """Size of the batch that did not fit, 0 when unknown."""
+        return self.batches.needed
+
+
 def verify_staged(
-    reader: SegmentReader, staged: Segment, written: WrittenSegment, *, records: int, last_offset: int
+    readers: PartReader, staged: Segment, written: WrittenSegment, *, records: int, last_offset: int
 ) -> None:
     """Check a staged ``.log`` and its indexes against the decision.
 
@@ -33,9 +57,12 @@ def verify_staged(
         CleanerdError: they differ; nothing of the group may be used.
         CorruptionError: the staged bytes do not parse.
     """
-    seen = _Seen(f"{reader.path}/{staged.base:020d}.log", written.max_unpacked_bytes)
-    for batches in reader.chunks(staged, seen.scan):
-        seen.take(batches)
+    seen = _Seen(f"{readers.path}/{staged.base:020d}.log", written.max_unpacked_bytes)
+    # If the index that was made is wrong, a part does not begin at a batch: damage, as it should be.
+    positions = np.frombuffer(written.offset_index, dtype=OFFSET_ENTRY)["position"].tolist()
+    parts = parts_between(positions if readers.workers > 1 else [], staged.size_bytes, PART_BYTES)
+    for scanned in readers.chunks(staged, parts, lambda _: seen.scan):
+        seen.take(scanned)
     expectations = (
         ("bytes", seen.position, written.log_bytes),
         ("CRC-32C of the file", seen.crc, written.log_crc32c),
@@ -62,15 +89,17 @@ class _Seen:
         self._last_offsets = [np.zeros(0, np.int64)]
         self._max_timestamps = [np.zeros(0, np.int64)]
 
-    def scan(self, data: NDArray[np.uint8], position: int) -> _kernel.Batches:
+    def scan(self, data: NDArray[np.uint8], position: int) -> _Scanned:
+        """Called by several threads: changes nothing here."""
         batches = _kernel.scan_headers(data, position, verify_crc=True)
         if (batches.magic < 2).any():
             # How many messages a wrapper holds, and from which offset on, shows only when it is unpacked.
             batches = _kernel.decode_chunk(data, position, max_unpacked=self._max_unpacked_bytes).batches
-        self.crc = _kernel.crc32c_of_batches(data[: batches.consumed], self.crc)
-        return batches
+        return _Scanned(batches, _kernel.crc32c_of_batches(data[: batches.consumed]))
 
-    def take(self, batches: _kernel.Batches) -> None:
+    def take(self, scanned: _Scanned) -> None:
+        batches = scanned.batches
+        self.crc = _kernel.crc32c_combine(self.crc, scanned.crc, batches.consumed)
         previous = np.concatenate([[self.last_offset], batches.last_offset[:-1]])
         if (batches.base_offset <= previous).any():
             raise CleanerdError("staged segment is wrong: offsets do not ascend", where=self.where)

@@ -45,43 +45,20 @@ class Part:
     end: int
 
 
-class ReaderPool:
-    """Readers of one partition directory, one a worker. Whoever iterates is one too: a single one needs no threads."""
+class PartReader:
+    """Readers of one directory, one a thread; the first is that of whoever iterates. A single one needs no threads.
 
-    def __init__(self, path: str, *, workers: int, chunk_bytes: int) -> None:
-        self.path = path
-        self.workers = workers
-        self.chunk_bytes = chunk_bytes
-        self.reader = SegmentReader.open(path, chunk_bytes=chunk_bytes)
-        self._executor = ThreadPoolExecutor(workers - 1, "cleanerd-reader") if workers > 1 else None
+    Neither the readers nor the threads are closed here.
+    """
+
+    def __init__(self, readers: Sequence[SegmentReader], executor: ThreadPoolExecutor | None = None) -> None:
+        self.reader = readers[0]
+        self.path = readers[0].path
+        self.workers = len(readers)
+        self._executor = executor
         self._idle: queue.SimpleQueue[SegmentReader] = queue.SimpleQueue()
-        for _ in range(workers - 1):
-            self._idle.put(SegmentReader.open(path, chunk_bytes=chunk_bytes))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self._idle.get_nowait().close()
-        self.reader.close()
-
-    def parts(self, segment: Segment) -> list[Part]:
-        """Cut a segment at batches, by its offset index: about a chunk each. One part when there is no usable index.
-
-        The index is only believed as far as it goes: see ``guessed`` of :meth:`chunks`.
-        """
-        points = [0]
-        if self._executor is not None:
-            for position in index_entries(self.path, segment)["position"].tolist():
-                if position - points[-1] >= self.chunk_bytes and position < segment.size_bytes:
-                    points.append(position)
-        return [Part(start, end) for start, end in pairwise([*points, segment.size_bytes])]
+        for reader in readers[1:]:
+            self._idle.put(reader)
 
     def chunks(
         self,
@@ -148,6 +125,47 @@ class ReaderPool:
             self._idle.put(reader)
 
 
+class ReaderPool(PartReader):
+    """Readers and threads for one partition directory."""
+
+    def __init__(self, path: str, *, workers: int, chunk_bytes: int) -> None:
+        self.chunk_bytes = chunk_bytes
+        self._readers = [SegmentReader.open(path, chunk_bytes=chunk_bytes) for _ in range(workers)]
+        super().__init__(self._readers, ThreadPoolExecutor(workers - 1, "cleanerd-reader") if workers > 1 else None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+        for reader in self._readers:
+            reader.close()
+
+    @contextlib.contextmanager
+    def beside(self, path: str, directory: int) -> Iterator[PartReader]:
+        """The same threads for another directory, open as ``directory``, and past the page cache.
+
+        Buffers are shared: nothing may be read here meanwhile.
+        """
+        readers = [reader.beside(path, directory) for reader in self._readers]
+        try:
+            yield PartReader(readers, self._executor)
+        finally:
+            for reader in readers:
+                reader.close()
+
+    def parts(self, segment: Segment) -> list[Part]:
+        """Cut a segment at batches, by its offset index: about a chunk each. One part when there is no usable index.
+
+        The index is only believed as far as it goes: see ``guessed`` of :meth:`chunks`.
+        """
+        positions = [] if self.workers == 1 else index_entries(self.path, segment)["position"].tolist()
+        return parts_between(positions, segment.size_bytes, self.chunk_bytes)
+
+
 @dataclass(frozen=True, slots=True)
 class _Job(Generic[T]):
     """A part, and what is to be called with its chunks."""
@@ -167,6 +185,15 @@ class _Job(Generic[T]):
         except CleanerdError as error:
             future.set_exception(error)
         return future
+
+
+def parts_between(positions: Sequence[int], end: int, least_bytes: int) -> list[Part]:
+    """Parts of at least ``least_bytes``, but for the last one, that begin at some of the ascending ``positions``."""
+    points = [0]
+    for position in positions:
+        if position - points[-1] >= least_bytes and position < end:
+            points.append(position)
+    return [Part(start, after) for start, after in pairwise([*points, end])]
 
 
 def _not_begun(waiting: Sequence[tuple[_Job[T], Future[list[T]]]]) -> int | None:

@@ -84,6 +84,18 @@ pub fn crc32c_of_batches(data: &[u8], seed: u32) -> u32 {
     crc32c(rest, crc)
 }
 
+/// The CRC-32C of bytes with `first` followed by `second_bytes` that have `second`.
+pub fn combine(first: u32, second: u32, second_bytes: u64) -> u32 {
+    let mut shifted = first;
+    let mut rest = second_bytes;
+    while rest > 0 {
+        let part = rest.min(u64::from(u32::MAX)) as u32;
+        shifted = multiply(shifted, power(part));
+        rest -= u64::from(part);
+    }
+    shifted ^ second
+}
+
 fn split_batch(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let (_, size) = read_frame(data)?;
     data.split_at_checked(usize::try_from(size.checked_add(FRAME_BYTES as i32)?).ok()?)
@@ -132,6 +144,12 @@ mod tests {
             let mut data: Vec<u8> = sizes.iter().flat_map(|&size| batch(size, fill)).collect();
             data.extend(tail);
             prop_assert_eq!(crc32c_of_batches(&data, seed), crc32c(&data, seed));
+        }
+
+        #[test]
+        fn two_parts_make_a_whole(data in prop::collection::vec(any::<u8>(), 0..3_000), cut in any::<prop::sample::Index>()) {
+            let (first, second) = data.split_at(cut.index(data.len() + 1));
+            prop_assert_eq!(combine(crc32c(first, 0), crc32c(second, 0), second.len() as u64), crc32c(&data, 0));
         }
 
         #[test]

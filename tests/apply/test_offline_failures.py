@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.manifest import Manifest
-    from cleanerd.log.read import SegmentReader
+    from cleanerd.log.pool import PartReader
     from cleanerd.log.segment import Segment
     from tests.support.failing_files import Injector
 
@@ -222,7 +222,7 @@ def test_wrong_staged_bytes(root: Path, monkeypatch: pytest.MonkeyPatch) -> None
     before = tree(root)
     real = cleaner.verify_staged
 
-    def verify(reader: SegmentReader, staged: Segment, *others: object, **decided: int) -> None:
+    def verify(reader: PartReader, staged: Segment, *others: object, **decided: int) -> None:
         with open(f"{reader.path}/{staged.base:020d}.log", "r+b") as file:
             file.seek(65)
             file.write(b"\x5a")

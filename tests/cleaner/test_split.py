@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.log.read import SegmentReader
+    from cleanerd.log.pool import PartReader
     from cleanerd.log.segment import Segment
 
 
@@ -211,7 +211,7 @@ def test_pieces_that_read_back_wrong(root: Path, monkeypatch: pytest.MonkeyPatch
     before = tree(root)
     real = split.verify_staged
 
-    def damaged(reader: SegmentReader, staged: Segment, *others: object, **facts: int) -> None:
+    def damaged(reader: PartReader, staged: Segment, *others: object, **facts: int) -> None:
         with open(f"{reader.path}/{staged.base:020d}.log", "r+b") as file:
             file.seek(65)
             file.write(b"\x5a")

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.rewrite import WrittenSegment
-    from cleanerd.log.read import SegmentReader
+    from cleanerd.log.pool import PartReader
     from cleanerd.log.segment import Segment
 
 NOW = BASE_TIMESTAMP_MS + 1_000_000
-Arguments = tuple["SegmentReader", "Segment", "WrittenSegment", "dict[str, int]"]
+Arguments = tuple["PartReader", "Segment", "WrittenSegment", "dict[str, int]"]
 
 
 def log() -> Partition:
@@ -39,7 +39,7 @@ def staged(change: Callable[[Arguments, Path], Arguments]) -> CleanerdError | No
     """What verification says after ``change`` to what it is given."""
     found: list[CleanerdError | None] = []
 
-    def verify(reader: SegmentReader, segment: Segment, written: WrittenSegment, **decided: int) -> None:
+    def verify(reader: PartReader, segment: Segment, written: WrittenSegment, **decided: int) -> None:
         file = f"{reader.path}/{segment.base:020d}.log"
         *arguments, facts = change((reader, segment, written, decided), file)  # type: ignore[arg-type]
         try:

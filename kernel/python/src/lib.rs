@@ -160,6 +160,12 @@ fn crc32c_of_batches(py: Python<'_>, data: PyReadonlyArray1<'_, u8>, seed: i64) 
 }
 
 #[pyfunction]
+fn crc32c_combine(first: u32, second: u32, second_bytes: i64) -> PyResult<u32> {
+    let second_bytes = u64::try_from(second_bytes).map_err(|_| PyValueError::new_err("second_bytes is negative"))?;
+    Ok(cleanerd_kernel::file_crc::combine(first, second, second_bytes))
+}
+
+#[pyfunction]
 fn compress(py: Python<'_>, codec: i64, data: Bound<'_, PyBytes>) -> PyResult<Py<PyBytes>> {
     let data = data.as_bytes();
     let packed = run(py, || codec::compress(codec, data))?;
@@ -219,6 +225,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(store_bits, module)?)?;
     module.add_function(wrap_pyfunction!(crc32c, module)?)?;
     module.add_function(wrap_pyfunction!(crc32c_of_batches, module)?)?;
+    module.add_function(wrap_pyfunction!(crc32c_combine, module)?)?;
     module.add_function(wrap_pyfunction!(compress, module)?)?;
     module.add_function(wrap_pyfunction!(decompress, module)?)?;
     module.add_function(wrap_pyfunction!(build_info, module)?)?;
