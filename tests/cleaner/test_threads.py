@@ -7,16 +7,25 @@ import random
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
+from cleanerd.cleaner import cleaner, verify
+from cleanerd.cleaner.survey import Wishes
 from cleanerd.cli.main import run
-from tests.cleaner.driver import clean_all, means
+from cleanerd.errors import CorruptionError
+from cleanerd.format.index import OFFSET_ENTRY
+from tests.cleaner.driver import clean, clean_all, config, means
 from tests.support.log_dirs import Partition, make_log_dir, tree
 from tests.support.logs import keyed_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from cleanerd.cleaner.rewrite import WrittenSegment
+    from cleanerd.log.pool import PartReader
+    from cleanerd.log.segment import Segment
 
 NOW_MS = 1_800_000_000_000
 CHUNK_BYTES = 65536
@@ -53,8 +62,11 @@ def _segments(log_dir: Path, name: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("cleaner_offset", [None, 2500])
-def test_same_bytes_with_any_number_of_workers(tmp_path: Path, cleaner_offset: int | None) -> None:
+def test_same_bytes_with_any_number_of_workers(
+    tmp_path: Path, cleaner_offset: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """kernel.md section 5, OP-2: workers and shards change the time a cleaning takes, and nothing else."""
+    monkeypatch.setattr(verify, "PART_BYTES", CHUNK_BYTES)
     results = {}
     for workers, map_bytes in ((1, 1 << 20), (2, 1 << 20), (4, 49152), (3, 1 << 20)):
         log_dir = make_log_dir(tmp_path / f"w{workers}", {"orders-0": _partition(7, cleaner_offset=cleaner_offset)})
@@ -63,6 +75,35 @@ def test_same_bytes_with_any_number_of_workers(tmp_path: Path, cleaner_offset: i
         assert result.dropped.superseded > 1000
         results[workers] = (_segments(log_dir, "orders-0"), result.records_kept, result.dropped)
     assert results[1] == results[2] == results[3] == results[4]
+
+
+@pytest.mark.parametrize("spoil", ["batch", "index"])
+def test_verified_by_several_readers(tmp_path: Path, spoil: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-29: a damaged batch in the last part, and an index that says a part begins where no batch does."""
+    monkeypatch.setattr(verify, "PART_BYTES", 16_384)
+    real = cleaner.verify_staged
+    parts = []
+
+    def damaged(readers: PartReader, staged: Segment, written: WrittenSegment, **decided: int) -> None:
+        if spoil == "batch":
+            with open(f"{readers.path}/{staged.base:020d}.log", "r+b") as file:
+                file.seek(staged.size_bytes - 1)
+                file.write(b"\x5a")
+        else:
+            entries = np.frombuffer(written.offset_index, OFFSET_ENTRY).copy()
+            entries["position"] += 1
+            written = replace(written, offset_index=entries.tobytes())
+        parts.append(len(written.offset_index))
+        real(readers, staged, written, **decided)
+
+    monkeypatch.setattr(cleaner, "verify_staged", damaged)
+    log_dir = make_log_dir(tmp_path / "d", {"orders-0": _partition(9)})
+    before = tree(log_dir)
+    with_means = replace(means(chunk_bytes=CHUNK_BYTES), workers=3)
+    result = clean(log_dir, Wishes(now_ms=NOW_MS, force=True), config("orders"), with_means)
+    assert parts
+    assert isinstance(result.error, CorruptionError)
+    assert tree(log_dir) == before
 
 
 def test_damage_between_workers_leaves_the_log(tmp_path: Path) -> None:
