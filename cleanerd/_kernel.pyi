@@ -27,6 +27,8 @@ __all__ = [
     "FLAG_TOMBSTONE_HEADER",
     "Batches",
     "Chunk",
+    "ChunkDecoder",
+    "ChunkRewriter",
     "CorruptLogError",
     "IndexBuilder",
     "KernelBugError",
@@ -291,7 +293,7 @@ class Written:
     @property
     def data(self) -> NDArray[np.uint8]: ...
     @property
-    def with_lead(self) -> NDArray[np.uint8]: ...  # data with rewrite_chunk's ``lead`` in front of it
+    def with_lead(self) -> NDArray[np.uint8]: ...  # data with ChunkRewriter's ``lead`` in front of it
     @property
     def position(self) -> NDArray[np.uint32]: ...  # [w] in data
     @property
@@ -323,7 +325,6 @@ def rewrite_chunk(
     convert_legacy: bool = False,
     verify_crc: bool = True,
     max_unpacked: int = 1073741824,
-    lead: NDArray[np.uint8] | None = None,
 ) -> Written:
     """Do what ``actions`` says with each whole batch in ``data``; ``actions[0]`` and ``first_bit`` belong to the first.
 
@@ -335,15 +336,78 @@ def rewrite_chunk(
     Rebuilt legacy batches keep their format (F-3.2) or become v2 (F-3.3, ``convert_legacy``); an emptied one becomes an
     empty v2 batch (U-13). Wrappers are unpacked whatever becomes of them, to count their records.
 
-    ``lead``: less than 4096 bytes that are to stand in front of the output, which then is made so that ``with_lead``
-    begins at a page of memory, for direct I/O; only an output much larger than its input may end up elsewhere.
-
     Raises:
         CorruptLogError: as decode_chunk, for the batches that are copied, rebuilt or emptied; also what C-54 lists.
         ValueError: fewer actions or keep bits than batches or records, an unknown action, REBUILD that keeps no
         record,
-            COPY of a legacy batch with ``convert_legacy``, ACTION_SET_HORIZON of one without, a longer ``lead``.
+            COPY of a legacy batch with ``convert_legacy``, ACTION_SET_HORIZON of one without.
     """
+
+@final
+class ChunkDecoder:
+    """``decode_chunk`` fed piece by piece: the bytes of a small piece are still in the CPU's cache when they are used.
+
+    After an error it is of no use any more.
+    """
+
+    def __new__(
+        cls,
+        expected_bytes: int,
+        *,
+        hash_key: bytes | None = None,
+        version_header: bytes | None = None,
+        version_encoding: str = "long",
+        tombstone_header: bytes | None = None,
+        verify_crc: bool = True,
+        max_unpacked: int = 1073741824,
+    ) -> ChunkDecoder: ...
+    def feed(self, data: NDArray[np.uint8], position: int) -> tuple[int, int]:
+        """The whole batches of ``data``, which follow those before.
+
+        Returns the bytes that they take, and what the next batch needs when it did not fit (0: unknown, or none).
+
+        Raises:
+            CorruptLogError: as decode_chunk.
+            ValueError: it is finished.
+        """
+    @property
+    def full(self) -> bool:
+        """It takes no more: there are many records, or what was unpacked is large."""
+    def finish(self) -> Chunk:
+        """What was fed, as decode_chunk returns it. Once."""
+
+@final
+class ChunkRewriter:
+    """``rewrite_chunk`` fed piece by piece. ``keep_bits`` and ``actions`` are not copied: nobody may write into them.
+
+    ``lead``: less than 4096 bytes that are to stand in front of the output, which then is made so that ``with_lead``
+    begins at a page of memory, for direct I/O; only an output much larger than ``expected_bytes`` may end up elsewhere.
+    """
+
+    def __new__(
+        cls,
+        expected_bytes: int,
+        keep_bits: NDArray[np.uint64],
+        first_bit: int,
+        actions: NDArray[np.uint8],
+        *,
+        delete_horizon: int = -1,
+        convert_legacy: bool = False,
+        verify_crc: bool = True,
+        max_unpacked: int = 1073741824,
+        lead: NDArray[np.uint8] | None = None,
+    ) -> ChunkRewriter: ...
+    def feed(self, data: NDArray[np.uint8], position: int) -> tuple[int, int]:
+        """As ``ChunkDecoder.feed``.
+
+        Raises:
+            CorruptLogError, ValueError: as rewrite_chunk; ValueError also for a longer ``lead``, or when finished.
+        """
+    @property
+    def full(self) -> bool:
+        """It takes no more: the output is large."""
+    def finish(self) -> Written:
+        """What was fed, as rewrite_chunk returns it. Once."""
 
 @final
 class IndexBuilder:

@@ -213,8 +213,6 @@ fn main() {
     let (ns, written) = best(|| {
         let rewrite = |(chunk, (first_bit, actions)): (&&[u8], &(i64, Vec<u8>))| {
             let request = Request {
-                data: chunk,
-                position: 0,
                 keep_bits: &keep,
                 first_bit: *first_bit,
                 actions,
@@ -223,8 +221,9 @@ fn main() {
                 verify_crc: true,
                 max_unpacked: 1 << 30,
                 lead: None,
+                expected_bytes: chunk.len(),
             };
-            rewrite_chunk(&request).expect("a good log").data.len()
+            rewrite_chunk(chunk, 0, &request).expect("a good log").data.len()
         };
         chunks.iter().zip(&plans).map(rewrite).sum::<usize>()
     });

@@ -129,9 +129,9 @@ impl Builder {
         self.table.mixed_magic.push(self.len() as u32); // fewer than the bytes of a chunk
     }
 
-    pub(crate) fn finish(mut self, walk: &Walk<'_>) -> Batches {
+    pub(crate) fn finish(mut self, consumed: usize, needed: usize) -> Batches {
         self.table.extend(&self.block);
-        Batches { consumed: walk.consumed, needed: walk.needed, ..self.table }
+        Batches { consumed, needed, ..self.table }
     }
 }
 
@@ -154,5 +154,5 @@ pub fn scan_headers(data: &[u8], position: i64, verify_crc: bool) -> Result<Batc
         }
         walk.advance(batch);
     }
-    Ok(table.finish(&walk))
+    Ok(table.finish(walk.consumed, walk.needed))
 }

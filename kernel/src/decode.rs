@@ -93,40 +93,79 @@ impl Records {
 
 /// The batches of `data`, which lies at file position `position`, and their records.
 pub fn decode_chunk(data: &[u8], position: i64, options: &Options) -> Result<Chunk, Error> {
-    with_workbench(|bench| {
-        let mut walk = Walk::new(data, position)?;
-        let (mut batches, mut records) = (Builder::new(), Records::default());
-        let hasher = options.hash_key.as_ref().map(SipHasher13::new_with_key);
-        let mut unpacked = 0;
-        while records.len() < MANY_RECORDS && unpacked <= MANY_UNPACKED_BYTES {
-            let Some((header, batch)) = walk.peek()? else {
-                break;
-            };
-            let task = Task { header: &header, batch, options, hasher: hasher.as_ref() };
-            let (codecs, scratch) = (&mut bench.codecs, &mut bench.unpacked);
-            let decoded = if header.is_v2() {
-                task.decode(codecs, scratch, &mut records).map(|bytes| (bytes, None))
-            } else {
-                task.decode_legacy(codecs, scratch, &mut batches, &mut records)
-                    .map(|(bytes, header)| (bytes, Some(header)))
-            };
-            let (bytes, opened) = decoded.map_err(|reason| walk.corrupt(reason))?;
-            unpacked += bytes;
-            let header = opened.unwrap_or(header);
-            // One batch has below 2^31 records, and there were fewer than MANY_RECORDS before it.
-            let end = records.len() as u32;
-            batches.push(header, batch, walk.position(), end).map_err(|reason| walk.corrupt(reason))?;
-            if walk.consumed == 0 {
-                // Room for what is to come if it is like the first batch: growing columns batch by batch would cost more than
-                // decoding. Its records have been seen, so the bytes bear them out; and no more than the chunk may hold.
-                let count = data.len() / batch.len().max(1) + 1;
-                batches.reserve(count);
-                records.reserve(records.len().saturating_mul(count).min(MANY_RECORDS), options);
+    let mut gathering = Gathering::new(data.len());
+    gathering.feed(data, position, options)?;
+    Ok(gathering.finish())
+}
+
+/// A chunk that is decoded piece by piece, so that the bytes of a piece are still at hand when they are read again.
+pub struct Gathering {
+    batches: Builder,
+    records: Records,
+    expected_bytes: usize,
+    unpacked: usize,
+    consumed: usize,
+    needed: usize,
+}
+
+impl Gathering {
+    /// `expected_bytes`: about how many are to come, so that columns need not grow.
+    pub fn new(expected_bytes: usize) -> Self {
+        let (batches, records) = (Builder::new(), Records::default());
+        Self { batches, records, expected_bytes, unpacked: 0, consumed: 0, needed: 0 }
+    }
+
+    /// It takes no more: there are many records, or they were large.
+    pub fn full(&self) -> bool {
+        self.records.len() >= MANY_RECORDS || self.unpacked > MANY_UNPACKED_BYTES
+    }
+
+    /// The whole batches of `data`, which follow those before; returns the bytes that they take, and what the next one needs.
+    pub fn feed(&mut self, data: &[u8], position: i64, options: &Options) -> Result<(usize, usize), Error> {
+        with_workbench(|bench| {
+            let mut walk = Walk::new(data, position)?;
+            let hasher = options.hash_key.as_ref().map(SipHasher13::new_with_key);
+            while !self.full() {
+                let Some((header, batch)) = walk.peek()? else {
+                    break;
+                };
+                let task = Task { header: &header, batch, options, hasher: hasher.as_ref() };
+                let (codecs, scratch) = (&mut bench.codecs, &mut bench.unpacked);
+                let decoded = if header.is_v2() {
+                    task.decode(codecs, scratch, &mut self.records).map(|bytes| (bytes, None))
+                } else {
+                    task.decode_legacy(codecs, scratch, &mut self.batches, &mut self.records)
+                        .map(|(bytes, header)| (bytes, Some(header)))
+                };
+                let (bytes, opened) = decoded.map_err(|reason| walk.corrupt(reason))?;
+                self.unpacked += bytes;
+                let header = opened.unwrap_or(header);
+                // One batch has below 2^31 records, and there were fewer than MANY_RECORDS before it.
+                let end = self.records.len() as u32;
+                self.batches.push(header, batch, walk.position(), end).map_err(|reason| walk.corrupt(reason))?;
+                if self.consumed + walk.consumed == 0 {
+                    self.reserve(batch.len(), options);
+                }
+                walk.advance(batch);
             }
-            walk.advance(batch);
-        }
-        Ok(Chunk { batches: batches.finish(&walk), records })
-    })
+            self.consumed += walk.consumed;
+            self.needed = walk.needed;
+            Ok((walk.consumed, walk.needed))
+        })
+    }
+
+    /// Room for what is to come if it is like the first batch: growing columns batch by batch would cost more than decoding.
+    ///
+    /// The first batch's records have been seen, so the bytes bear them out; and no more than the chunk may hold.
+    fn reserve(&mut self, first_bytes: usize, options: &Options) {
+        let count = self.expected_bytes / first_bytes.max(1) + 1;
+        self.batches.reserve(count);
+        self.records.reserve(self.records.len().saturating_mul(count).min(MANY_RECORDS), options);
+    }
+
+    pub fn finish(self) -> Chunk {
+        Chunk { batches: self.batches.finish(self.consumed, self.needed), records: self.records }
+    }
 }
 
 struct Task<'a> {

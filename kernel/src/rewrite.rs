@@ -48,13 +48,10 @@ pub struct Written {
 /// What to do with a chunk.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
-    pub data: &'a [u8],
-    /// File position of `data[0]`.
-    pub position: i64,
     pub keep_bits: &'a [u64],
-    /// Bit of the first record in `data`.
+    /// Bit of the first record.
     pub first_bit: i64,
-    /// One per batch, the first for the first in `data`; more than enough is fine.
+    /// One per batch, the first for the first that is fed; more than enough is fine.
     pub actions: &'a [u8],
     pub delete_horizon: i64,
     /// Legacy batches become v2 batches; otherwise they keep their format.
@@ -63,6 +60,8 @@ pub struct Request<'a> {
     pub max_unpacked: usize,
     /// Less than a page that is to stand in front of the output, at the beginning of a page. None: the output stands anywhere.
     pub lead: Option<&'a [u8]>,
+    /// About how many bytes are to come.
+    pub expected_bytes: usize,
 }
 
 impl Written {
@@ -85,29 +84,57 @@ impl Written {
     }
 }
 
-pub fn rewrite_chunk(request: &Request<'_>) -> Result<Written, Error> {
-    let Ok(first_bit) = usize::try_from(request.first_bit) else {
-        return invalid(format!("first_bit {} is negative", request.first_bit));
-    };
-    let lead_bytes = request.lead.map_or(0, <[u8]>::len);
-    if lead_bytes >= PAGE_BYTES {
-        return invalid(format!("a lead of {lead_bytes} bytes is no less than a page"));
+/// One chunk at once; `data` lies at file position `position`.
+pub fn rewrite_chunk(data: &[u8], position: i64, request: &Request<'_>) -> Result<Written, Error> {
+    let mut written = Written::default();
+    written.feed(data, position, request)?;
+    if request.lead.is_none() {
+        written.give_back();
     }
-    with_workbench(|bench| Rewrite { request, first_bit, bench, written: Written::default(), copy_from: None }.run())
+    Ok(written)
+}
+
+impl Written {
+    /// The output has become large: it takes no more.
+    pub fn full(&self) -> bool {
+        self.output_bytes() >= MUCH_OUTPUT_BYTES
+    }
+
+    /// Adds what becomes of the whole batches of `data`, which follow those before; the request is the same each time.
+    ///
+    /// Returns the bytes that they take, and what the next one needs.
+    pub fn feed(&mut self, data: &[u8], position: i64, request: &Request<'_>) -> Result<(usize, usize), Error> {
+        let Ok(first_bit) = usize::try_from(request.first_bit) else {
+            return invalid(format!("first_bit {} is negative", request.first_bit));
+        };
+        let lead_bytes = request.lead.map_or(0, <[u8]>::len);
+        if lead_bytes >= PAGE_BYTES {
+            return invalid(format!("a lead of {lead_bytes} bytes is no less than a page"));
+        }
+        with_workbench(|bench| {
+            Rewrite { data, request, first_bit, bench, written: self, copy_from: None }.run(position)
+        })
+    }
+
+    /// Gives back room that was not needed. What stands behind a lead must not move.
+    pub fn give_back(&mut self) {
+        self.data.shrink_to_fit();
+    }
 }
 
 pub(crate) struct Rewrite<'a> {
+    data: &'a [u8],
     pub(crate) request: &'a Request<'a>,
     first_bit: usize,
     pub(crate) bench: &'a mut Workbench,
-    pub(crate) written: Written,
+    pub(crate) written: &'a mut Written,
     /// Where the run of copied batches begins that is not in the output yet.
     copy_from: Option<usize>,
 }
 
 impl Rewrite<'_> {
-    fn run(mut self) -> Result<Written, Error> {
-        let mut walk = Walk::new(self.request.data, self.request.position)?;
+    fn run(mut self, position: i64) -> Result<(usize, usize), Error> {
+        let mut walk = Walk::new(self.data, position)?;
         while self.output_bytes(walk.consumed) < MUCH_OUTPUT_BYTES {
             let Some((header, batch)) = walk.peek()? else {
                 break;
@@ -123,12 +150,9 @@ impl Rewrite<'_> {
             walk.advance(batch);
         }
         self.flush(walk.consumed);
-        if self.request.lead.is_none() {
-            self.written.data.shrink_to_fit(); // which may move it
-        }
-        self.written.consumed = walk.consumed;
+        self.written.consumed += walk.consumed;
         self.written.needed = walk.needed;
-        Ok(self.written)
+        Ok((walk.consumed, walk.needed))
     }
 
     fn v2(&mut self, header: &Header, batch: &[u8], walk: &Walk<'_>) -> Result<(), Error> {
@@ -181,16 +205,16 @@ impl Rewrite<'_> {
     pub(crate) fn flush(&mut self, consumed: usize) {
         if let Some(from) = self.copy_from.take() {
             self.make_room();
-            self.written.data.extend_from_slice(self.request.data.get(from..consumed).unwrap_or_default());
+            self.written.data.extend_from_slice(self.data.get(from..consumed).unwrap_or_default());
         }
     }
 
     /// Output is seldom larger than the input: one reservation instead of many moves. Untouched pages cost nothing.
     pub(crate) fn make_room(&mut self) {
-        let written = &mut self.written;
+        let written = &mut *self.written;
         if written.data.is_empty() {
             let lead = self.request.lead.unwrap_or_default();
-            written.data.reserve(self.request.data.len() + lead.len() + PAGE_BYTES);
+            written.data.reserve(self.request.expected_bytes + lead.len() + PAGE_BYTES);
             if self.request.lead.is_some() {
                 let beyond_page = written.data.as_ptr().addr() % PAGE_BYTES;
                 written.lead_start = (PAGE_BYTES - beyond_page) % PAGE_BYTES;

@@ -119,18 +119,21 @@ fn rewrite(
     verify_crc: bool,
     convert_legacy: bool,
 ) -> Result<Written, Error> {
-    rewrite_chunk(&Request {
+    rewrite_chunk(
         data,
-        position: 0,
-        keep_bits,
-        first_bit: 0,
-        actions,
-        delete_horizon: 5,
-        convert_legacy,
-        verify_crc,
-        max_unpacked: 1 << 20,
-        lead: None,
-    })
+        0,
+        &Request {
+            keep_bits,
+            first_bit: 0,
+            actions,
+            delete_horizon: 5,
+            convert_legacy,
+            verify_crc,
+            max_unpacked: 1 << 20,
+            lead: None,
+            expected_bytes: data.len(),
+        },
+    )
 }
 
 /// Who asks for headers gets the same records, or the same refusal.

@@ -53,8 +53,6 @@ fn attributes(data: &[u8]) -> i16 {
 
 fn rebuilt(data: &[u8], keep: u64, action: u8) -> Vec<u8> {
     let request = Request {
-        data,
-        position: 0,
         keep_bits: &[keep],
         first_bit: 0,
         actions: &[action],
@@ -63,8 +61,9 @@ fn rebuilt(data: &[u8], keep: u64, action: u8) -> Vec<u8> {
         verify_crc: true,
         max_unpacked: 1 << 20,
         lead: None,
+        expected_bytes: data.len(),
     };
-    rewrite_chunk(&request).unwrap().data
+    rewrite_chunk(data, 0, &request).unwrap().data
 }
 
 /// U-14, R87-5: the attributes byte of a record, whatever moves around it.

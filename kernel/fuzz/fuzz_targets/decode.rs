@@ -70,8 +70,6 @@ fn check_versioned(plain: &Result<Chunk, Error>, versioned: Result<Chunk, Error>
 
 fn rewrite(data: &[u8], keep: &[u64], action: u8, convert_legacy: bool) -> Result<Vec<u8>, Error> {
     let request = Request {
-        data,
-        position: 0,
         keep_bits: keep,
         first_bit: 0,
         actions: &[action],
@@ -80,8 +78,9 @@ fn rewrite(data: &[u8], keep: &[u64], action: u8, convert_legacy: bool) -> Resul
         verify_crc: data[16] == 2,
         max_unpacked: LIMIT,
         lead: None,
+        expected_bytes: data.len(),
     };
-    rewrite_chunk(&request).map(|written| written.data)
+    rewrite_chunk(data, 0, &request).map(|written| written.data)
 }
 
 fuzz_target!(|input: &[u8]| {

@@ -4,6 +4,7 @@
 
 mod errors;
 mod map;
+mod pieces;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -24,9 +25,10 @@ use pyo3::types::PyBytes;
 
 use errors::{CorruptLogError, KernelBugError, run};
 use map::{IndexBuilder, OffsetMap};
+use pieces::{ChunkDecoder, ChunkRewriter};
 use tables::{Batches, Chunk, Records, Written, read_only};
 
-fn size(name: &str, value: i64) -> PyResult<usize> {
+pub(crate) fn size(name: &str, value: i64) -> PyResult<usize> {
     usize::try_from(value).map_err(|_| PyValueError::new_err(format!("{name} {value} is negative")))
 }
 
@@ -35,6 +37,32 @@ fn size(name: &str, value: i64) -> PyResult<usize> {
 fn scan_headers(py: Python<'_>, data: PyReadonlyArray1<'_, u8>, position: i64, verify_crc: bool) -> PyResult<Batches> {
     let data = data.as_slice()?;
     Ok(Batches::new(py, run(py, || batch_table::scan_headers(data, position, verify_crc))?))
+}
+
+/// How to decode, from the arguments that say so.
+pub(crate) fn options(
+    hash_key: Option<Bound<'_, PyBytes>>,
+    version_header: Option<Bound<'_, PyBytes>>,
+    version_encoding: &str,
+    tombstone_header: Option<Bound<'_, PyBytes>>,
+    verify_crc: bool,
+    max_unpacked: i64,
+) -> PyResult<Options> {
+    let hash_key = match hash_key {
+        None => None,
+        Some(key) => Some(
+            <[u8; 16]>::try_from(key.as_bytes()).map_err(|_| PyValueError::new_err("hash_key must have 16 bytes"))?,
+        ),
+    };
+    let encoding = match version_encoding {
+        "long" => VersionEncoding::Long,
+        "varlong" => VersionEncoding::Varlong,
+        other => return Err(PyValueError::new_err(format!("version_encoding {other:?} is neither long nor varlong"))),
+    };
+    let name = |name: Bound<'_, PyBytes>| name.as_bytes().to_vec();
+    let names = HeaderNames { version: version_header.map(name), encoding, tombstone: tombstone_header.map(name) };
+    let headers = (names.version.is_some() || names.tombstone.is_some()).then_some(names);
+    Ok(Options { hash_key, headers, verify_crc, max_unpacked: size("max_unpacked", max_unpacked)? })
 }
 
 #[pyfunction]
@@ -54,21 +82,7 @@ fn decode_chunk(
     verify_crc: bool,
     max_unpacked: i64,
 ) -> PyResult<Chunk> {
-    let hash_key = match hash_key {
-        None => None,
-        Some(key) => Some(
-            <[u8; 16]>::try_from(key.as_bytes()).map_err(|_| PyValueError::new_err("hash_key must have 16 bytes"))?,
-        ),
-    };
-    let encoding = match version_encoding {
-        "long" => VersionEncoding::Long,
-        "varlong" => VersionEncoding::Varlong,
-        other => return Err(PyValueError::new_err(format!("version_encoding {other:?} is neither long nor varlong"))),
-    };
-    let name = |name: Bound<'_, PyBytes>| name.as_bytes().to_vec();
-    let names = HeaderNames { version: version_header.map(name), encoding, tombstone: tombstone_header.map(name) };
-    let headers = (names.version.is_some() || names.tombstone.is_some()).then_some(names);
-    let options = Options { hash_key, headers, verify_crc, max_unpacked: size("max_unpacked", max_unpacked)? };
+    let options = options(hash_key, version_header, version_encoding, tombstone_header, verify_crc, max_unpacked)?;
     let data = data.as_slice()?;
     Chunk::new(py, run(py, || decode::decode_chunk(data, position, &options))?)
 }
@@ -77,11 +91,11 @@ fn decode_chunk(
 #[pyo3(
     signature = (
         data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, convert_legacy=false, verify_crc=true,
-        max_unpacked=1073741824, lead=None
+        max_unpacked=1073741824
     ),
     // Spelled out because a negative default would show as an ellipsis.
     text_signature = "(data, position, keep_bits, first_bit, actions, *, delete_horizon=-1, convert_legacy=False, \
-                      verify_crc=True, max_unpacked=1073741824, lead=None)"
+                      verify_crc=True, max_unpacked=1073741824)"
 )]
 #[expect(clippy::too_many_arguments, reason = "the stub has them")]
 fn rewrite_chunk(
@@ -95,11 +109,9 @@ fn rewrite_chunk(
     convert_legacy: bool,
     verify_crc: bool,
     max_unpacked: i64,
-    lead: Option<PyReadonlyArray1<'_, u8>>,
 ) -> PyResult<Written> {
+    let data = data.as_slice()?;
     let request = Request {
-        data: data.as_slice()?,
-        position,
         keep_bits: keep_bits.as_slice()?,
         first_bit,
         actions: actions.as_slice()?,
@@ -107,9 +119,10 @@ fn rewrite_chunk(
         convert_legacy,
         verify_crc,
         max_unpacked: size("max_unpacked", max_unpacked)?,
-        lead: lead.as_ref().map(|lead| lead.as_slice()).transpose()?,
+        lead: None,
+        expected_bytes: data.len(),
     };
-    Written::new(py, run(py, || rewrite::rewrite_chunk(&request))?)
+    Written::new(py, run(py, || rewrite::rewrite_chunk(data, position, &request))?)
 }
 
 #[pyfunction]
@@ -215,6 +228,8 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Records>()?;
     module.add_class::<Chunk>()?;
     module.add_class::<Written>()?;
+    module.add_class::<ChunkDecoder>()?;
+    module.add_class::<ChunkRewriter>()?;
     module.add_class::<OffsetMap>()?;
     module.add_class::<IndexBuilder>()?;
     module.add_function(wrap_pyfunction!(scan_headers, module)?)?;
