@@ -299,6 +299,8 @@ class Written:
     @property
     def size(self) -> NDArray[np.uint32]: ...  # [w]
     @property
+    def source_size(self) -> NDArray[np.uint32]: ...  # [w] of the batch that it was made from
+    @property
     def last_offset(self) -> NDArray[np.int64]: ...  # [w]
     @property
     def max_timestamp(self) -> NDArray[np.int64]: ...  # [w]

@@ -13,6 +13,7 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
 from cleanerd.cleaner.oddities import Oddities
+from cleanerd.log.read import gathered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +33,7 @@ class MapFullError(Exception):
 
 
 class Decoder:
-    """``decode_chunk`` with the plan's parameters, counting the bytes read."""
+    """Decodes with the plan's parameters, counting the bytes read."""
 
     def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Callable[[int], None]) -> None:
         self._plan = plan
@@ -44,15 +45,15 @@ class Decoder:
     def chunks(self, source: Source) -> Iterator[_kernel.Chunk]:
         """The decoded chunks of a segment in file order, hashed with the plan's key."""
         segment = source.segment
-        for chunk in self._pool.chunks(segment, self._pool.parts(segment), lambda _: self._decode, guessed=True):
+        reading = gathered(self._begin)
+        for chunk in self._pool.chunks(segment, self._pool.parts(segment), lambda _: reading, guessed=True):
             yield chunk
             self._progress(chunk.consumed)
 
-    def _decode(self, data: NDArray[np.uint8], position: int) -> _kernel.Chunk:
+    def _begin(self, expected_bytes: int) -> _kernel.ChunkDecoder:
         version_header, encoding, mark_header = self._headers
-        return _kernel.decode_chunk(
-            data,
-            position,
+        return _kernel.ChunkDecoder(
+            expected_bytes,
             hash_key=self._plan.hash_key,
             version_header=version_header,
             version_encoding=encoding,

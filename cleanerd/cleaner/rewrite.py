@@ -10,8 +10,8 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import UnsupportedLogError
 from cleanerd.log.pool import Part
+from cleanerd.log.read import gathered
 from cleanerd.policy.grouping import MAX_SEGMENT_BYTES, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
-from cleanerd.policy.retain import ACTION_MASK
 from cleanerd.policy.tombstone import new_horizon_ms
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.evidence import Mark
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.pool import ReaderPool
+    from cleanerd.log.read import Reading
 
 
 class GroupTooLargeError(Exception):
@@ -77,11 +78,6 @@ class Rewritten:
     def consumed(self) -> int:
         """Bytes of whole batches that were used."""
         return self.written.consumed
-
-    @property
-    def needed(self) -> int:
-        """Size of the batch that did not fit, 0 when unknown."""
-        return self.written.needed
 
 
 class Target:
@@ -184,10 +180,10 @@ def _rewritten(
     # With several readers nobody knows what will stand in front of a part's output.
     lead = output.lead if pool.workers == 1 else None
 
-    def call_of(number: int) -> Callable[[NDArray[np.uint8], int], Rewritten]:
-        return PartOfSource(plan, member, actions, horizon_ms, member.marks[number], lead).rewrite
+    def reading_of(number: int) -> Reading[Rewritten]:
+        return gathered(PartOfSource(plan, member, actions, horizon_ms, member.marks[number], lead).begin)
 
-    yield from pool.chunks(member.source.segment, parts, call_of)
+    yield from pool.chunks(member.source.segment, parts, reading_of)
 
 
 class PartOfSource:
@@ -212,35 +208,39 @@ class PartOfSource:
         self._record = mark.record
         self._lead = lead
 
-    def rewrite(self, data: NDArray[np.uint8], position: int) -> Rewritten:
-        """The next chunk.
-
-        Raises:
-            CorruptLogError: a batch that stays is damaged.
-        """
-        actions = self._actions[self._batch :]
-        written = _kernel.rewrite_chunk(
-            data,
-            position,
+    def begin(self, expected_bytes: int) -> _Chunk:
+        """The next chunk; the one before is finished."""
+        rewriter = _kernel.ChunkRewriter(
+            expected_bytes,
             self._keep,
             self._record,
-            actions,
+            self._actions[self._batch :],
             delete_horizon=self._horizon_ms,
             convert_legacy=self._convert_legacy,
             max_unpacked=self._max_unpacked,
             lead=None if self._lead is None else self._lead(),
         )
+        return _Chunk(rewriter, self._finished)
+
+    def _finished(self, written: _kernel.Written) -> Rewritten:
         self._batch += written.batches_read
         self._record += written.records_read
-        return Rewritten(written, self._oversized(data, position, written, actions[: written.batches_read]))
-
-    def _oversized(
-        self, data: NDArray[np.uint8], position: int, written: _kernel.Written, actions: NDArray[np.uint8]
-    ) -> int:
         large = written.size > self._max_message_bytes
-        if not large.any():
-            return 0
-        stays = actions != _kernel.ACTION_DROP
-        before = _kernel.scan_headers(data, position).size[: len(actions)][stays]
-        rebuilt = (actions[stays] & ACTION_MASK) == _kernel.ACTION_REBUILD
-        return int(np.count_nonzero(large & rebuilt & (written.size > before)))
+        grown = int(np.count_nonzero(large & (written.size > written.source_size))) if large.any() else 0
+        return Rewritten(written, grown)
+
+
+class _Chunk:
+    """One chunk that is being rewritten."""
+
+    def __init__(self, rewriter: _kernel.ChunkRewriter, finished: Callable[[_kernel.Written], Rewritten]) -> None:
+        self._rewriter = rewriter
+        self._finished = finished
+        self.feed = rewriter.feed
+
+    @property
+    def full(self) -> bool:
+        return self._rewriter.full
+
+    def finish(self) -> Rewritten:
+        return self._finished(self._rewriter.finish())

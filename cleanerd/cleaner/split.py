@@ -84,7 +84,7 @@ def stage_pieces(
         with staging.log_file(piece.base, piece.end - piece.start) as output:
             target = Target(plan, piece.base, output)
             until = replace(source.segment, size_bytes=piece.end)
-            for copied in reader.chunks(until, copier.rewrite, start=piece.start):
+            for copied in reader.gathered(until, copier.begin, start=piece.start):
                 target.append(copied)
                 progress(copied.consumed)
         written = target.finish(aborted)

@@ -14,6 +14,7 @@ from cleanerd import _kernel
 from cleanerd.errors import CleanerdError
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY
 from cleanerd.log.pool import parts_between
+from cleanerd.log.read import whole
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,7 +62,7 @@ def verify_staged(
     # If the index that was made is wrong, a part does not begin at a batch: damage, as it should be.
     positions = np.frombuffer(written.offset_index, dtype=OFFSET_ENTRY)["position"].tolist()
     parts = parts_between(positions if readers.workers > 1 else [], staged.size_bytes, PART_BYTES)
-    for scanned in readers.chunks(staged, parts, lambda _: seen.scan):
+    for scanned in readers.chunks(staged, parts, lambda _: whole(seen.scan)):
         seen.take(scanned)
     expectations = (
         ("bytes", seen.position, written.log_bytes),

@@ -21,7 +21,7 @@ import numpy as np
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.index import OFFSET_ENTRY, read_offset_index
 from cleanerd.format.names import INDEX_SUFFIX, file_name
-from cleanerd.log.read import Consumed, SegmentReader
+from cleanerd.log.read import Reading, SegmentReader
 from cleanerd.log.small_file import read_small_file
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from cleanerd.log.segment import Segment
 
-T = TypeVar("T", bound=Consumed)
+T = TypeVar("T")
 AHEAD = 2
 """Parts that may wait for their turn besides those being worked on: what bounds the memory."""
 
@@ -64,30 +64,30 @@ class PartReader:
         self,
         segment: Segment,
         parts: Sequence[Part],
-        call_of: Callable[[int], Callable[[NDArray[np.uint8], int], T]],
+        reading_of: Callable[[int], Reading[T]],
         *,
         guessed: bool = False,
     ) -> Iterator[T]:
-        """What ``call_of(number of the part)`` returns for the chunks of each part, all in file order.
+        """The chunks that ``reading_of(number of the part)`` makes of each part, all in file order.
 
         ``guessed``: an index says where the parts begin, and it may be wrong. Then the segment is read on in one go
-        from the last good place; calls must not mind that.
+        from the last good place; readings must not mind that.
 
         Raises:
             CorruptionError, CleanerdError: as ``SegmentReader.chunks``.
         """
         if self._executor is None or len(parts) < 2:
             for number, part in enumerate(parts):
-                yield from self.reader.chunks(_until(segment, part.end), call_of(number), start=part.start)
+                yield from reading_of(number)(self.reader, _until(segment, part.end), part.start)
             return
-        with contextlib.closing(self._in_order(self._executor, segment, parts, call_of)) as results:
+        with contextlib.closing(self._in_order(self._executor, segment, parts, reading_of)) as results:
             for number, part in enumerate(parts):
                 try:
                     chunks = next(results)
                 except CorruptionError:
                     if not guessed:
                         raise
-                    yield from self.reader.chunks(segment, call_of(number), start=part.start)
+                    yield from reading_of(number)(self.reader, segment, part.start)
                     return
                 yield from chunks
 
@@ -96,14 +96,14 @@ class PartReader:
         executor: ThreadPoolExecutor,
         segment: Segment,
         parts: Sequence[Part],
-        call_of: Callable[[int], Callable[[NDArray[np.uint8], int], T]],
+        reading_of: Callable[[int], Reading[T]],
     ) -> Generator[list[T], None, None]:
         waiting: deque[tuple[_Job[T], Future[list[T]]]] = deque()
         numbers = iter(range(len(parts)))
         try:
             while True:
                 for number in numbers:
-                    job = _Job(segment, parts[number], call_of(number))
+                    job = _Job(segment, parts[number], reading_of(number))
                     waiting.append((job, executor.submit(self._work, job)))
                     if len(waiting) >= self.workers + AHEAD:
                         break
@@ -168,14 +168,14 @@ class ReaderPool(PartReader):
 
 @dataclass(frozen=True, slots=True)
 class _Job(Generic[T]):
-    """A part, and what is to be called with its chunks."""
+    """A part, and how it is read."""
 
     segment: Segment
     part: Part
-    call: Callable[[NDArray[np.uint8], int], T]
+    reading: Reading[T]
 
     def run(self, reader: SegmentReader) -> list[T]:
-        return list(reader.chunks(_until(self.segment, self.part.end), self.call, start=self.part.start))
+        return list(self.reading(reader, _until(self.segment, self.part.end), self.part.start))
 
     def done_by(self, reader: SegmentReader) -> Future[list[T]]:
         """Run it now; damage is told when it is this part's turn."""

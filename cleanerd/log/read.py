@@ -12,7 +12,7 @@ import fcntl
 import mmap
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,7 +29,17 @@ if TYPE_CHECKING:
 
     from cleanerd.log.segment import Segment
 
+R = TypeVar("R")
+Reading: TypeAlias = "Callable[[SegmentReader, Segment, int], Iterator[R]]"
+"""How a segment is read, from a file position on."""
+
 DEFAULT_CHUNK_BYTES = 4 * 1024 * 1024
+PIECE_BYTES = 512 * 1024
+"""What is read at once of a chunk that is gathered: the kernel finds it in the CPU's cache."""
+
+BATCHES_A_PIECE = 16
+"""At least about so many: the batch that a piece cuts is read twice."""
+
 DIRECT_ALIGNMENT = 4096
 """Direct I/O begins and ends at multiples of this in file and memory; no less than a logical block of any disk."""
 
@@ -47,6 +57,21 @@ class Consumed(Protocol):
 
 
 T = TypeVar("T", bound=Consumed)
+S_co = TypeVar("S_co", covariant=True)
+
+
+class Gathering(Protocol[S_co]):
+    """What becomes of a chunk, fed piece by piece (``ChunkDecoder``, ``ChunkRewriter``)."""
+
+    def feed(self, data: NDArray[np.uint8], position: int) -> tuple[int, int]:
+        """Use the whole batches of ``data``; returns their bytes, and the size of the next if it did not fit."""
+
+    @property
+    def full(self) -> bool:
+        """It takes no more."""
+
+    def finish(self) -> S_co:
+        """The chunk."""
 
 
 class SegmentReader:
@@ -135,6 +160,20 @@ class SegmentReader:
             CorruptionError: the call found damage, or the segment ends inside a batch.
             CleanerdError: the file is gone or cannot be read, or has become shorter.
         """
+        return self._read(segment, lambda _: _Whole(call), start, self._chunk_bytes)
+
+    def gathered(
+        self, segment: Segment, begin: Callable[[int], Gathering[S_co]], *, start: int = 0
+    ) -> Generator[S_co, None, None]:
+        """Feed the segment to ``begin(bytes that are expected)`` piece by piece, chunk after chunk; yields the chunks.
+
+        Raises:
+            CorruptionError, CleanerdError: as :meth:`chunks`.
+        """
+        return self._read(segment, begin, start, min(PIECE_BYTES, self._chunk_bytes))
+
+    @contextlib.contextmanager
+    def _opened(self, segment: Segment) -> Iterator[tuple[int, str]]:
         name = file_name(segment.base, SEGMENT_SUFFIX)
         where = f"{self.path}/{name}"
         try:
@@ -144,39 +183,45 @@ class SegmentReader:
         if self._direct:
             set_direct(descriptor, wanted=True)
         try:
-            yield from self._chunks(descriptor, where, segment.size_bytes, call, start)
+            yield descriptor, where
         finally:
             os.close(descriptor)
             if self._buffer.chunk_bytes > self._chunk_bytes:
                 self._buffer = _Buffer(self._chunk_bytes)
 
-    def _chunks(
-        self, descriptor: int, where: str, size: int, call: Callable[[NDArray[np.uint8], int], T], start: int
-    ) -> Iterator[T]:
+    def _read(
+        self, segment: Segment, begin: Callable[[int], Gathering[S_co]], start: int, piece_bytes: int
+    ) -> Generator[S_co, None, None]:
+        size = segment.size_bytes
         position = start
-        while position < size:
-            data = self._fill(descriptor, where, position, size)
-            try:
-                result = call(data, position)
-            except _kernel.CorruptLogError as error:
-                raise corruption(error, where) from error
-            if result.consumed == 0:
-                if len(data) == size - position or result.needed > size - position:
-                    raise CorruptionError(
-                        f"ends inside a batch: {size - position} bytes are left"
-                        + (f" of a batch of {result.needed}" if result.needed else ""),
-                        where=where,
-                        position=position,
-                    )
-                self._buffer = _Buffer(max(result.needed, 2 * self._buffer.chunk_bytes))
-                continue
-            position += result.consumed
-            yield result
+        with self._opened(segment) as (descriptor, where):
+            while position < size:
+                end = min(position + self._chunk_bytes, size)
+                gathering = begin(end - position)
+                while not gathering.full:
+                    data = self._fill(descriptor, where, position, size, piece_bytes)
+                    try:
+                        consumed, needed = gathering.feed(data, position)
+                    except _kernel.CorruptLogError as error:
+                        raise corruption(error, where) from error
+                    if consumed == 0 and not gathering.full:
+                        if len(data) == size - position or needed > size - position:
+                            raise _cut_off(where, position, size - position, needed)
+                        piece_bytes = max(needed, 2 * piece_bytes)
+                        continue
+                    position += consumed
+                    # What is left of a chunk and less than half a piece is left to the next one.
+                    if position == size or (end < size and position + piece_bytes // 2 >= end):
+                        break
+                    piece_bytes = max(piece_bytes, min(BATCHES_A_PIECE * needed, self._chunk_bytes))
+                yield gathering.finish()
 
-    def _fill(self, descriptor: int, where: str, position: int, size: int) -> NDArray[np.uint8]:
-        """The bytes from ``position`` on, as many as fit. Reading begins at a block's start: direct I/O wants it so."""
+    def _fill(self, descriptor: int, where: str, position: int, size: int, piece_bytes: int) -> NDArray[np.uint8]:
+        """The bytes from ``position`` on, as many as asked for. Reads begin at a block's start: direct I/O wants it."""
+        if piece_bytes > self._buffer.chunk_bytes:
+            self._buffer = _Buffer(piece_bytes)
         start = position - position % DIRECT_ALIGNMENT
-        wanted = min(position + self._buffer.chunk_bytes, size) - start
+        wanted = min(position + piece_bytes, size) - start
         whole_blocks = self._buffer.memory.data[: _whole_blocks(wanted)]
         done = 0
         while done < wanted:
@@ -193,6 +238,44 @@ class SegmentReader:
                 )
             done += count
         return self._buffer.memory[position - start : wanted]
+
+
+class _Whole(Generic[T]):
+    """A chunk that one call makes of one piece; it is finished when it is full, not before."""
+
+    def __init__(self, call: Callable[[NDArray[np.uint8], int], T]) -> None:
+        self._call = call
+        self._result: list[T] = []
+
+    def feed(self, data: NDArray[np.uint8], position: int) -> tuple[int, int]:
+        result = self._call(data, position)
+        if result.consumed:
+            self._result.append(result)
+        return result.consumed, result.needed
+
+    @property
+    def full(self) -> bool:
+        return bool(self._result)
+
+    def finish(self) -> T:
+        return self._result[0]
+
+
+def whole(call: Callable[[NDArray[np.uint8], int], T]) -> Reading[T]:
+    """A way to read: chunk by chunk, each by one ``call(data, position)``."""
+    return lambda reader, segment, start: reader.chunks(segment, call, start=start)
+
+
+def gathered(begin: Callable[[int], Gathering[S_co]]) -> Reading[S_co]:
+    """A way to read: chunk by chunk, each gathered from pieces."""
+    return lambda reader, segment, start: reader.gathered(segment, begin, start=start)
+
+
+def _cut_off(where: str, position: int, left_bytes: int, needed_bytes: int) -> CorruptionError:
+    of_batch = f" of a batch of {needed_bytes}" if needed_bytes else ""
+    return CorruptionError(
+        f"ends inside a batch: {left_bytes} bytes are left{of_batch}", where=where, position=position
+    )
 
 
 def set_direct(descriptor: int, *, wanted: bool) -> bool:

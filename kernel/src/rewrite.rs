@@ -36,6 +36,8 @@ pub struct Written {
     /// Counted from the output's first byte.
     pub position: Vec<u32>,
     pub size: Vec<u32>,
+    /// Of the batch that it was made from.
+    pub source_size: Vec<u32>,
     pub last_offset: Vec<i64>,
     pub max_timestamp: Vec<i64>,
     pub record_count: Vec<u32>,
@@ -74,10 +76,11 @@ impl Written {
         self.data.len() - self.output_start
     }
 
-    pub(crate) fn row(&mut self, position: usize, header: &Header) {
+    pub(crate) fn row(&mut self, position: usize, header: &Header, source_size: usize) {
         // Output is below 2^32: at most MUCH_OUTPUT_BYTES and one batch, and `seal` keeps a batch below 2^31.
         self.position.push(position as u32);
         self.size.push(header.size as u32);
+        self.source_size.push(source_size as u32); // 12 more than a positive i32
         self.last_offset.push(header.last_offset());
         self.max_timestamp.push(header.max_timestamp);
         self.record_count.push(header.record_count as u32);
@@ -238,7 +241,7 @@ impl Rewrite<'_> {
     pub(crate) fn copy_row(&mut self, header: &Header, consumed: usize) {
         let position = self.output_bytes(consumed);
         self.copy_from.get_or_insert(consumed);
-        self.written.row(position, header);
+        self.written.row(position, header, header.size);
     }
 
     /// The header alone (F-2.5): it keeps the place of the batch in offsets, sequences and transactions.
@@ -265,9 +268,10 @@ impl Rewrite<'_> {
     }
 
     pub(crate) fn end_batch(&mut self, mut header: Header, start: usize) -> Result<(), Reason> {
+        let source_size = header.size;
         let size = header::seal(&header, &mut self.written.data, start);
         header.size = size.ok_or_else(|| Reason::batch("rebuilt batch passes 2^31-1 bytes"))?;
-        self.written.row(start - self.written.output_start, &header);
+        self.written.row(start - self.written.output_start, &header, source_size);
         Ok(())
     }
 

@@ -143,7 +143,7 @@ impl Rewrite<'_> {
             self.written.data.extend_from_slice(plain);
             header.size = plain.len();
         }
-        self.written.row(position, &header);
+        self.written.row(position, &header, source.size);
         Ok(())
     }
 }

@@ -180,6 +180,11 @@ impl Written {
     }
 
     #[getter]
+    fn source_size(&self, py: Python<'_>) -> Py<PyArray1<u32>> {
+        read_only(py, self.rows.source_size.clone())
+    }
+
+    #[getter]
     fn last_offset(&self, py: Python<'_>) -> Py<PyArray1<i64>> {
         read_only(py, self.rows.last_offset.clone())
     }
