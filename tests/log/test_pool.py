@@ -15,6 +15,7 @@ from cleanerd.format.index import OFFSET_ENTRY
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.pool import Part, ReaderPool
+from cleanerd.log.read import whole
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 
@@ -40,7 +41,7 @@ def partition(tmp_path: Path) -> tuple[str, Segment]:
 
 
 def _offsets(pool: ReaderPool, segment: Segment, parts: list[Part], *, guessed: bool = True) -> list[int]:
-    chunks = pool.chunks(segment, parts, lambda _: _kernel.scan_headers, guessed=guessed)
+    chunks = pool.chunks(segment, parts, lambda _: whole(_kernel.scan_headers), guessed=guessed)
     return [int(offset) for batches in chunks for offset in batches.base_offset]
 
 
@@ -70,7 +71,7 @@ def test_owner_works_while_it_waits(partition: tuple[str, Segment]) -> None:
         return _kernel.scan_headers(data, position)
 
     with ReaderPool(path, workers=2, chunk_bytes=CHUNK_BYTES) as pool:
-        chunks = pool.chunks(segment, pool.parts(segment), lambda _: call)
+        chunks = pool.chunks(segment, pool.parts(segment), lambda _: whole(call))
         assert [int(offset) for batches in chunks for offset in batches.base_offset] == list(range(BATCHES))
     assert owner_worked.is_set()
     assert len(threads) <= 2, "as many threads as were asked for"
@@ -115,7 +116,7 @@ def test_index_beyond_the_segment_is_not_followed(partition: tuple[str, Segment]
 
 
 def _decode_all(pool: ReaderPool, segment: Segment, seen: list[int]) -> None:
-    for chunk in pool.chunks(segment, pool.parts(segment), lambda _: _kernel.decode_chunk, guessed=True):
+    for chunk in pool.chunks(segment, pool.parts(segment), lambda _: whole(_kernel.decode_chunk), guessed=True):
         seen += [int(offset) for offset in chunk.batches.base_offset]
 
 
@@ -142,7 +143,7 @@ def test_whoever_stops_early_leaves_nothing(partition: tuple[str, Segment]) -> N
     path, segment = partition
     before = len(os.listdir("/proc/self/fd"))
     with ReaderPool(path, workers=3, chunk_bytes=CHUNK_BYTES) as pool:
-        chunks = pool.chunks(segment, pool.parts(segment), lambda _: _kernel.scan_headers, guessed=True)
+        chunks = pool.chunks(segment, pool.parts(segment), lambda _: whole(_kernel.scan_headers), guessed=True)
         next(chunks)
         chunks.close()  # type: ignore[attr-defined]  # a generator
     assert len(os.listdir("/proc/self/fd")) == before

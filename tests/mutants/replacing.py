@@ -120,8 +120,8 @@ REPLACING = (
         "all-large-batches-are-oversized",
         "C-55",
         "cleanerd/cleaner/rewrite.py",
-        "large & rebuilt & (written.size > before)",
-        "large & rebuilt",
+        "np.count_nonzero(large & (written.size > written.source_size))",
+        "np.count_nonzero(large)",
         ("tests/cleaner/test_segments.py::test_oversize_is_growth",),
     ),
     Mutant(

@@ -64,8 +64,8 @@ RETENTION = (
         "last-batch-of-a-producer-dropped",
         "C-39.1",
         RETAIN,
-        "retained = (kept == 0) & ((batch_flags & BATCH_PROTECTED) != 0)",
-        "retained = (kept < 0) & ((batch_flags & BATCH_PROTECTED) != 0)",
+        "np.flatnonzero((kept == 0) & ((batch_flags & BATCH_PROTECTED) != 0))",
+        "np.flatnonzero((kept < 0) & ((batch_flags & BATCH_PROTECTED) != 0))",
         (ONE_BATCH,),
     ),
     Mutant(
