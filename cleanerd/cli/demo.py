@@ -64,7 +64,7 @@ def demo(common: Common, *, records: int, kafka_libs: Path | None, keep: Path | 
         raise ConfigError("java is missing", hint="install a Java runtime, 17 or newer")
     started = time.monotonic()
     with _work_dir(keep) as work_dir, Demo(release, work_dir, records=records, seed=seed) as run:
-        return _Teller(common.output, run, release).tell(started)
+        return Teller(common.output, run, release).tell(started)
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def _work_dir(keep: Path | None) -> Iterator[Path]:
     yield keep.resolve()
 
 
-class _Teller:
+class Teller:
     """Runs the steps one after the other and says after each what came of it."""
 
     def __init__(self, output: Output, run: Demo, release: KafkaRelease) -> None:

@@ -80,9 +80,9 @@ def tell_day_later(page: Page, later: DayLater) -> None:
     """Step: late writes, expired tombstones."""
     page.say(
         f"Step 4 also wrote {human_count(later.late_writes)} old versions to {TOPIC}, long after the cleaning. Now "
-        "`--now-ms` says that it is\na day later, past delete.retention.ms. A tombstone goes when nothing else of its "
-        "key is in the log; those whose key\nhas a late write stay for one more cleaning, or the write would bring the "
-        "key back."
+        "`--now-ms` says that\nit is a day later, past delete.retention.ms. A tombstone goes when nothing else of its "
+        "key is in the log; where\nthere is a late write it stays for one more cleaning, so that not even one that is "
+        "cut short brings the key back."
     )
     page.table(
         ("late writes", "to deleted keys", "tombstones", "gone", "waiting", "keys wrong", ""),

@@ -42,8 +42,8 @@ _POLL_EVERY: Final = 100
 class When:
     """Timestamps of records, relative to now: the first, how far the others go on, the one of the roll.
 
-    All lie in the past, as brokers want it; the roll more than ``SEGMENT_MS`` behind what it ends. It has a key of its
-    own, so that no record of any key lies in the active segment, which is never cleaned.
+    All lie in the past, as brokers want it; the roll more than ``SEGMENT_MS`` behind what it ends. The active segment
+    is never cleaned, so the roll, alone in it, has a key of its own.
     """
 
     start_ms: int
