@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -13,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from cleanerd.cli.demo_page import Page
+from cleanerd.cli.demo_strategies import strategies_document, tell_cleaned, tell_compared, tell_day_later, tell_race
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.output import Column, human_bytes, human_count, human_ms
+from cleanerd.cli.output import human_bytes, human_count, human_ms
 from cleanerd.demo.jars import KafkaRelease, find_kafka
 from cleanerd.demo.story import OFF_LIMITS, Cleaned, Demo, KafkaResult, OnceMore, log_bytes
 from cleanerd.demo.traffic import PRODUCERS
@@ -54,7 +55,8 @@ def demo(common: Common, *, records: int, kafka_libs: Path | None, keep: Path | 
 
     Starts Kafka on 127.0.0.1 with five compacted topics, one for each codec, lets several producers write and delete,
     stops it, runs `cleanerd clean`, starts Kafka again and compares what consumers read with what was acknowledged.
-    Then Kafka's own cleaner gets a copy of the same data. Exit code 1 when anything differs.
+    Then Kafka's own cleaner gets a copy of the same data. On a sixth topic producers race out of order, and
+    compaction.strategy=header keeps the highest versions. Exit code 1 when anything differs.
     """
     common.load_settings()
     release = find_kafka(kafka_libs)
@@ -62,7 +64,7 @@ def demo(common: Common, *, records: int, kafka_libs: Path | None, keep: Path | 
         raise ConfigError("java is missing", hint="install a Java runtime, 17 or newer")
     started = time.monotonic()
     with _work_dir(keep) as work_dir, Demo(release, work_dir, records=records, seed=seed) as run:
-        return _Teller(common.output, run, release).tell(started)
+        return Teller(common.output, run, release).tell(started)
 
 
 @contextlib.contextmanager
@@ -77,54 +79,73 @@ def _work_dir(keep: Path | None) -> Iterator[Path]:
     yield keep.resolve()
 
 
-class _Teller:
+class Teller:
     """Runs the steps one after the other and says after each what came of it."""
 
     def __init__(self, output: Output, run: Demo, release: KafkaRelease) -> None:
         self._output = output
         self._run = run
         self._release = release
-        self._step_number = 0
+        self._page = Page(output)
         self._bytes_before: dict[str, int] = {}
 
     def tell(self, started: float) -> int:
         """The whole story; the result is the exit code."""
-        self._line(f"Kafka {self._release.version} on 127.0.0.1, all files in {self._run.work_dir}")
-        with self._step("A broker starts, and producers write"):
-            written = self._run.start_and_write()
-            self._run.stop_and_copy()
+        page, run = self._page, self._run
+        page.line(f"Kafka {self._release.version} on 127.0.0.1, all files in {run.work_dir}")
+        with page.step("A broker starts, and producers write"):
+            written = run.start_and_write()
         self._tell_written(written)
-        with self._step("The broker is stopped; cleanerd cleans its log directory"):
-            cleaned = self._run.clean()
+        with page.step("Producers race, and their versions arrive out of order"):
+            raced = run.strategies.delegate_and_race()
+        tell_race(page, raced)
+        with page.step("The broker is stopped; cleanerd cleans its log directory"):
+            run.stop_and_copy()
+            cleaned = run.clean()
+            by_version = run.strategies.clean()
         self._tell_cleaned(cleaned)
-        with self._step("The broker starts on the cleaned directory; consumers read everything"):
-            verdicts = self._run.start_and_read(cleaned)
-            once_more = self._run.write_once_more(ONCE_MORE_RECORDS)
+        tell_cleaned(page, by_version)
+        with page.step("The broker starts on the cleaned directory; consumers read everything"):
+            verdicts = run.start_and_read(cleaned)
+            run.strategies.read_cleaned()
+            run.strategies.write_late()
+            once_more = run.write_once_more(ONCE_MORE_RECORDS)
         self._tell_read(verdicts, once_more)
-        with self._step("Kafka's own cleaner does the same work on a copy"):
-            kafka = self._run.kafka_cleans()
+        with page.step("Kafka's own cleaner does the same work on a copy"):
+            kafka = run.kafka_cleans()
         self._tell_kafka(cleaned, kafka)
+        with page.step("Who kept the right records of the race? Kafka's cleaner gets that topic of the copy as well"):
+            compared = run.strategies.let_kafka_clean()
+        tell_compared(page, compared)
+        with page.step("Late writes, and a day later"):
+            later = run.strategies.clean_a_day_later()
+        tell_day_later(page, later)
         good = (
             all(verdict.good for verdict in verdicts)
             and once_more.read_back == once_more.written
             and all(kafka.same_records.values())
+            and compared.good
+            and later.good
         )
         seconds = time.monotonic() - started
-        self._line()
-        self._line(f"{'Everything is as it should be' if good else 'SOMETHING DIFFERS, see above'}. {seconds:.0f} s.")
+        self._page.line()
+        self._page.line(
+            f"{'Everything is as it should be' if good else 'SOMETHING DIFFERS, see above'}. {seconds:.0f} s."
+        )
         if self._output.as_json:
             document = _document(self._release, written, cleaned, verdicts, once_more, kafka)
+            document["strategies"] = strategies_document(raced, by_version, compared, later)
             self._output.json({"good": good, "seconds": round(seconds, 3), **document})
         return 0 if good else FAILED
 
     def _tell_written(self, written: list[Written]) -> None:
         self._bytes_before = {each.topic: log_bytes(self._run.log_dir, each.topic) for each in written}
         off_limits = ", ".join(f"{name}={value}" for name, value in OFF_LIMITS.items())
-        self._say(
+        self._page.say(
             f"One compacted topic for each codec, {PRODUCERS} idempotent producers to each. Every key is updated again "
             f"and again,\nso most records are out of date. Kafka's own cleaner is kept away ({off_limits})."
         )
-        self._table(
+        self._page.table(
             ("topic", "acknowledged", "keys", "deletes", "bytes"),
             [
                 [
@@ -139,7 +160,7 @@ class _Teller:
         )
 
     def _tell_cleaned(self, cleaned: Cleaned) -> None:
-        self._say(
+        self._page.say(
             "Superseded: a newer record has the same key. Tombstones (deletes) stay for delete.retention.ms, a day,\n"
             "so that every consumer learns of the deletion; then they go as well. The active segment is never touched."
         )
@@ -160,10 +181,10 @@ class _Teller:
                 ]
             )
         titles = ("topic", "read", "superseded", "old tombstones", "kept", "bytes before", "after", "")
-        self._table(titles, rows)
+        self._page.table(titles, rows)
 
     def _tell_read(self, verdicts: list[Verdict], once_more: OnceMore) -> None:
-        self._say("Compared with every offset, key and value that the broker had acknowledged.")
+        self._page.say("Compared with every offset, key and value that the broker had acknowledged.")
         titles = (
             "topic",
             "read with",
@@ -175,7 +196,7 @@ class _Teller:
             "short of the end",
             "",
         )
-        self._table(
+        self._page.table(
             titles,
             [
                 [
@@ -192,16 +213,16 @@ class _Teller:
                 for verdict in verdicts
             ],
         )
-        self._say(f"Then {once_more.written} records more were written; {once_more.read_back} of them came back.")
+        self._page.say(f"Then {once_more.written} records more were written; {once_more.read_back} of them came back.")
 
     def _tell_kafka(self, cleaned: Cleaned, kafka: KafkaResult) -> None:
-        self._say(
+        self._page.say(
             "cleanerd: the whole process, with its start, fsync, and reading back of all that it wrote.\n"
             "Kafka: its cleaning thread alone; CPU by the operating system, time as the broker logs it. The thread\n"
             "had cleaned another topic before, so that it does not work in a cold JVM."
         )
         start, cost = cleaned.start, cleaned.cost
-        self._table(
+        self._page.table(
             ("", "CPU", "time", "bytes after"),
             [
                 [
@@ -225,40 +246,11 @@ class _Teller:
             ],
         )
         different = [topic for topic, same in kafka.same_records.items() if not same]
-        self._say(
+        self._page.say(
             f"A consumer does NOT read the same from both: {', '.join(different)}."
             if different
             else "A consumer reads the same from both, record for record, offset for offset."
         )
-
-    @contextlib.contextmanager
-    def _step(self, title: str) -> Iterator[None]:
-        self._step_number += 1
-        self._line()
-        self._line(f"{self._step_number}. {title}")
-        if self._output.as_json:
-            self._output.note(f"{self._step_number}. {title}")
-        with self._output.progress(title):
-            yield
-
-    def _table(self, titles: tuple[str, ...], rows: list[list[str]]) -> None:
-        if not self._output.as_json:
-            columns = [Column(title, right=_is_number(rows, at)) for at, title in enumerate(titles)]
-            self._output.table(columns, rows)
-            sys.stdout.flush()
-
-    def _say(self, text: str) -> None:
-        for line in text.split("\n"):
-            self._line(f"   {line}")
-
-    def _line(self, text: str = "") -> None:
-        if not self._output.as_json:
-            self._output.line(text)
-            sys.stdout.flush()
-
-
-def _is_number(rows: list[list[str]], at: int) -> bool:
-    return any(row[at][:1].isdigit() or row[at][:1] == "-" for row in rows)
 
 
 def _document(

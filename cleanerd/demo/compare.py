@@ -1,4 +1,4 @@
-"""Is what consumers read after the cleaning what was acknowledged before it? Pure comparison."""
+"""Is what consumers read after the cleaning what was acknowledged before it? Pure comparisons."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cleanerd.demo.reading import Read
     from cleanerd.demo.traffic import Written
 
@@ -55,3 +57,30 @@ def compare(written: Written, read: Read, clean_offset: int) -> Verdict:
         repeated_keys=len(clean) - len(set(clean)),
         short_of_end=read.end_offset - read.position,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Keys whose value is not the one expected: another one; one where it is deleted; none where it is alive."""
+
+    other_value: int = 0
+    deleted_but_back: int = 0
+    live_but_gone: int = 0
+
+    @property
+    def keys(self) -> int:
+        """All of them."""
+        return self.other_value + self.deleted_but_back + self.live_but_gone
+
+
+def judge(expected: Mapping[bytes, bytes | None], found: Mapping[bytes, bytes | None]) -> Wrong:
+    """Compare key by key; None, and no entry at all, is a deleted key. One that nobody expected counts as back."""
+    other_value = deleted_but_back = live_but_gone = 0
+    for key in expected.keys() | found.keys():
+        wanted, got = expected.get(key), found.get(key)
+        if wanted == got:
+            continue
+        deleted_but_back += wanted is None
+        live_but_gone += got is None
+        other_value += wanted is not None and got is not None
+    return Wrong(other_value, deleted_but_back, live_but_gone)

@@ -3,6 +3,7 @@
 ::
 
     start_and_write   a broker, topics in every codec, producers; what was acknowledged is remembered
+    strategies        producers race on one more topic, told in strategies.py and interleaved with the others
     stop_and_copy     the broker stops; a copy of its log directory for Kafka's own cleaner
     clean             ``cleanerd clean``, as an operator would run it
     start_and_read    the broker again, on the cleaned directory; two consumers, compared with what was acknowledged
@@ -12,25 +13,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from cleanerd.bench.process import Cost, run_cleanerd
 from cleanerd.demo.broker import Broker
+from cleanerd.demo.command import Command
 from cleanerd.demo.compare import Verdict, compare
 from cleanerd.demo.kafka_cleaner import KafkaCleaner, KafkaCleaning
 from cleanerd.demo.reading import KAFKA_PYTHON_CODECS, Read, read_with_confluent, read_with_kafka_python
+from cleanerd.demo.strategies import CONFIG, StrategyDemo
 from cleanerd.demo.traffic import OFF_LIMITS, TOPIC_CONFIG, Written, codecs, create_topics, topic_name, write
-from cleanerd.errors import CleanerdError
 from cleanerd.format.names import SEGMENT_SUFFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
+    from cleanerd.bench.process import Cost
     from cleanerd.demo.jars import KafkaRelease
 
 __all__ = ["OFF_LIMITS", "Cleaned", "Demo", "KafkaResult", "OnceMore"]
@@ -77,11 +78,13 @@ class Demo:
     def __init__(self, release: KafkaRelease, work_dir: Path, *, records: int, seed: int) -> None:
         self.work_dir = work_dir
         self.written: list[Written] = []
-        self._records_each = max(records // len(codecs()), 1)
+        self._records_each = max(records // (len(codecs()) + 1), 1)
         self._seed = seed
         self._broker = Broker(release.libs_dir, work_dir / "broker", version=release.version)
         self._kafka = KafkaCleaner(release, work_dir / "copy")
+        self._command = Command(self._broker, work_dir, CONFIG)
         self._reads: dict[str, Read] = {}
+        self.strategies = StrategyDemo(self._broker, self._kafka, self._command, records=self._records_each, seed=seed)
 
     def __enter__(self) -> Self:
         return self
@@ -127,28 +130,15 @@ class Demo:
         os.sync()
 
     def clean(self) -> Cleaned:
-        """Run ``cleanerd clean`` on the stopped broker's log directory.
+        """Run ``cleanerd clean`` on the stopped broker's log directory, for the topics in every codec.
 
         Raises:
             CleanerdError: it failed, or left a topic as it was.
         """
-        bytecode_dir = self.work_dir / "bytecode"
-        settings = [
-            f"cleanerd.state.dir={self.work_dir / 'state'}",
-            f"cleanerd.broker.properties={self._broker.properties_file}",
-        ]
-        options = ["--quiet", "--json", *(part for setting in settings for part in ("--set", setting))]
-        plan = ["plan", *options, str(self.log_dir)]
+        topics = [written.topic for written in self.written]
         # Planning loads what cleaning loads and reads next to nothing: the cheapest of a few runs is the start's cost.
-        starts = [run_cleanerd(plan, bytecode_dir=bytecode_dir).cost for _ in range(STARTS_OF_CLEANERD)]
-        done = run_cleanerd(["clean", "--yes", "--force", *options, str(self.log_dir)], bytecode_dir=bytecode_dir)
-        if done.exit_code != 0:
-            raise CleanerdError(f"cleanerd clean ended with exit code {done.exit_code}:\n{done.stderr}{done.stdout!r}")
-        partitions = {entry["topic"]: entry for entry in json.loads(done.stdout)["partitions"]}
-        for written in self.written:
-            outcome = partitions.get(written.topic, {"outcome": "not found", "reason": ""})
-            if outcome["outcome"] != "cleaned":
-                raise CleanerdError(f"{outcome['outcome']}, not cleaned: {outcome['reason']}", where=written.topic)
+        starts = [self._command.plan(topics).cost for _ in range(STARTS_OF_CLEANERD)]
+        partitions, done = self._command.clean(topics, "--force")
         return Cleaned(
             partitions=partitions,
             bytes_after={written.topic: log_bytes(self.log_dir, written.topic) for written in self.written},
@@ -189,7 +179,7 @@ class Demo:
         return OnceMore(records * len(self.written), read_back)
 
     def kafka_cleans(self) -> KafkaResult:
-        """Let Kafka's own cleaner do the same work on the copy.
+        """Let Kafka's own cleaner do the same work on the copy; its broker goes on running.
 
         Raises:
             BrokerError: its broker did not start, or its cleaner did not come to an end.
@@ -202,7 +192,6 @@ class Demo:
             topic: read_with_confluent(kafka.broker.bootstrap, topic).records == self._reads[topic].records
             for topic in topics
         }
-        kafka.broker.stop()
         return KafkaResult(cleaning, {topic: log_bytes(self.copied_log_dir, topic) for topic in topics}, same)
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,8 +53,11 @@ def _java_in(directory: Path) -> list[int]:
 @pytest.mark.broker
 @pytest.mark.timeout(300)
 def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
-    """Every codec is cleaned, both clients read what was acknowledged, Kafka's cleaner leaves the same records."""
-    demo = _start(["--records", "20000", "--json", "--kafka-libs", str(jars.libs)], tmp_path)
+    """Every codec is cleaned, both clients read what was acknowledged, Kafka's cleaner leaves the same records.
+
+    By versions Kafka's cleaner keeps wrong ones, cleanerd none (KIP-280), and LatestState said so before (R280-14).
+    """
+    demo = _start(["--records", "24000", "--json", "--kafka-libs", str(jars.libs)], tmp_path)
     stdout, stderr = demo.communicate(timeout=280)
     assert demo.returncode == 0, stderr
     result = json.loads(stdout)
@@ -68,7 +72,29 @@ def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
     assert {reading["client"] for reading in result["readings"]} == {"confluent-kafka", "kafka-python"}
     assert result["once_more"] == {"written": 500, "read_back": 500}
     assert result["kafka"]["cpu_seconds"] > 0
+    _check_strategies(result["strategies"])
     assert list(tmp_path.iterdir()) == []
+
+
+def _check_strategies(result: dict[str, Any]) -> None:
+    assert result["delegated"]["min.cleanable.dirty.ratio"] == "1"
+    race = result["race"]
+    assert race["records"] == 4001
+    assert min(race[name] for name in ("out_of_order", "equal", "without_version", "deleted_keys")) > 0
+    assert result["cleaned"]["strategy"] == "header"
+    wrong = {(view["log"], view["reader"]): view["wrong_keys"] for view in result["views"]}
+    by_kafka = wrong.pop(("cleaned by Kafka", "plain consumer"))
+    assert by_kafka > 10
+    assert wrong == {
+        ("not cleaned", "plain consumer"): by_kafka,
+        ("not cleaned", "LatestState"): 0,
+        ("cleaned by cleanerd", "plain consumer"): 0,
+    }
+    assert result["as_latest_state_said"] is True
+    later = result["a_day_later"]
+    assert later["wrong_keys"] == 0
+    assert later["tombstones_gone"] > 0
+    assert later["tombstones_gone"] + later["tombstones_waiting"] == later["tombstones_before"]
 
 
 @pytest.mark.broker

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from cleanerd.demo.compare import compare
+from cleanerd.demo.compare import Wrong, compare, judge
 from cleanerd.demo.reading import Read
 from cleanerd.demo.traffic import Written
 
@@ -66,3 +66,10 @@ def test_a_reader_that_stops_early_is_not_good() -> None:
     verdict = compare(WRITTEN, _read(dict(GOOD), position=4), CLEAN_OFFSET)
     assert verdict.short_of_end == 2
     assert not verdict.good
+
+
+def test_every_way_to_be_wrong_is_told_apart() -> None:
+    expected = {b"a": b"1", b"b": b"2", b"c": b"3", b"d": None, b"e": None, b"f": None}
+    found = {b"a": b"1", b"b": b"x", b"d": None, b"e": b"back", b"new": b"never written"}
+    assert judge(expected, found) == Wrong(other_value=1, deleted_but_back=2, live_but_gone=1)
+    assert judge(expected, found).keys == 4

@@ -1,0 +1,55 @@
+"""The page that ``cleanerd demo`` writes: numbered steps, sentences, tables; nothing of it with ``--json``."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+from cleanerd.cli.output import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cleanerd.cli.output import Output
+
+
+class Page:
+    """Writes as it goes, so that somebody who watches sees each step when it is done."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._step_number = 0
+
+    @contextlib.contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        """The next number and its title; the block is the work."""
+        self._step_number += 1
+        self.line()
+        self.line(f"{self._step_number}. {title}")
+        if self._output.as_json:
+            self._output.note(f"{self._step_number}. {title}")
+        with self._output.progress(title):
+            yield
+
+    def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Rows under their titles; columns of numbers to the right."""
+        if not self._output.as_json:
+            columns = [Column(title, right=_is_number(rows, at)) for at, title in enumerate(titles)]
+            self._output.table(columns, rows)
+            sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        """Lines of a step."""
+        for line in text.split("\n"):
+            self.line(f"   {line}")
+
+    def line(self, text: str = "") -> None:
+        """One line as it is."""
+        if not self._output.as_json:
+            self._output.line(text)
+            sys.stdout.flush()
+
+
+def _is_number(rows: Sequence[Sequence[str]], at: int) -> bool:
+    return any(row[at][:1].isdigit() or row[at][:1] == "-" for row in rows)
