@@ -185,7 +185,7 @@ pub fn check_crc(header: &Header, batch: &[u8]) -> Result<(), Reason> {
     if !header.is_v2() {
         return legacy::check_crc(batch).map_err(Reason::batch);
     }
-    let computed = crc32c::crc32c(batch.get(CRC_START..).unwrap_or_default());
+    let computed = crate::crc32c(batch.get(CRC_START..).unwrap_or_default(), 0);
     if computed == header.crc {
         Ok(())
     } else {
@@ -214,7 +214,7 @@ pub fn seal(header: &Header, output: &mut [u8], start: usize) -> Option<usize> {
     bytes[51..53].copy_from_slice(&header.producer_epoch.to_be_bytes());
     bytes[53..57].copy_from_slice(&header.base_sequence.to_be_bytes());
     bytes[57..61].copy_from_slice(&header.record_count.to_be_bytes());
-    let crc = crc32c::crc32c(batch.get(CRC_START..)?);
+    let crc = crate::crc32c(batch.get(CRC_START..)?, 0);
     batch.get_mut(CRC_START - 4..CRC_START)?.copy_from_slice(&crc.to_be_bytes());
     Some(size)
 }
