@@ -12,7 +12,7 @@ It costs two more walks, over the segments that hold such tombstones and over th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -100,8 +100,10 @@ def _free(
             free[:] = 0
             shard, shards = 0, min(2 * shards, MOST_SHARDS)
             continue
+        # Of several tombstones of one key the map holds the last; the others speak against it.
+        held = offset_map.winners(0, total)
         for each in candidates:
-            proof.hold_against(each)
+            proof.hold_against(replace(each, bits=_words(held, each)))
         try:
             for source in plan.tail:
                 proof.hold_tail_against(source)
@@ -137,13 +139,16 @@ class _Proof:
                     fits = fits and done == len(mask)
         return fits
 
-    def hold_against(self, candidates: _Candidates) -> None:
-        """All other records of a segment, what goes in this round included; not what nobody sees (U-2)."""
-        evidence = candidates.evidence
+    def hold_against(self, held: _Candidates) -> None:
+        """All records of a segment but the ``held`` tombstones, what goes in this round included.
+
+        Not what nobody sees (U-2).
+        """
+        evidence = held.evidence
         for known in evidence.again(self._decoder.chunks(evidence.source)):
             chunk = known.chunk
             mask = keyed_rows(chunk, known.rows(evidence.visible_from, evidence.dirty_to))
-            mask &= ~candidates.rows(known.record, len(chunk.records))
+            mask &= ~held.rows(known.record, len(chunk.records))
             beyond = _visible_rows(chunk)
             beyond[: known.rows(0, evidence.dirty_to).last] = False
             self._meet(chunk, mask | beyond)

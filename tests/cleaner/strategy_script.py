@@ -7,7 +7,7 @@ anybody sees it - because it made the bytes, not because it read them.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, encode_wrapper, varint
@@ -44,17 +44,27 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One record. ``version`` is what ranks it, None when it has none; ``visible`` is False for aborted data."""
+    """One record. ``version`` is what ranks it, None when it has none; ``visible`` is False for aborted data.
+
+    ``in_header`` is the version that its header gives, whatever the strategy.
+    """
 
     offset: int
     key: bytes | None
     value: bytes | None
     timestamp: int
     headers: tuple[tuple[bytes, bytes | None], ...]
+    attributes: int
+    in_header: int | None
     version: int | None
     tombstone: bool
     legacy: bool
     visible: bool = True
+
+    def under(self, strategy: str) -> Entry:
+        """The same record as another strategy ranks it."""
+        versions = {"offset": None, "timestamp": self.timestamp, "header": self.in_header}
+        return replace(self, version=versions[strategy])
 
     @property
     def rank(self) -> tuple[bool, int, int]:
@@ -96,7 +106,14 @@ class Clean:
     segment_bytes: int
 
 
-Step = Write | MoveStart | Clean
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From now on the topic has another strategy."""
+
+    strategy: str
+
+
+Step = Write | MoveStart | Clean | Change
 
 
 @dataclass(slots=True)
@@ -108,6 +125,7 @@ class Script:
     rounds: int
     stops: bool = False
     moves: bool = True
+    changes: bool = False
     _offset: int = 0
     _now_ms: int = T0
     _start: int = 0
@@ -130,6 +148,8 @@ class Script:
             if self.moves and pick.random() < 0.25:
                 yield self._move_start()
             yield self._clean(last=number == self.rounds - 1)
+            if self.changes and pick.random() < 0.7:
+                yield Change(pick.choice(("offset", "timestamp", "header")))
 
     def _move_start(self) -> MoveStart:
         self._start = self._random.randint(self._start, self._offset)
@@ -141,7 +161,14 @@ class Script:
         active = self._bases[-1]
         up_to = active if last or pick.random() < 0.6 else pick.randint(min(self._start, active), active)
         # Kafka's rules take what lies below for clean: of a part left out they promise nothing.
-        partial = self.shape.versioned and self.moves and not last and pick.random() < 0.1 and self._start < up_to
+        partial = (
+            self.shape.versioned
+            and not self.changes
+            and self.moves
+            and not last
+            and pick.random() < 0.1
+            and self._start < up_to
+        )
         return Clean(
             now_ms=self._now_ms,
             up_to=up_to,
@@ -213,12 +240,14 @@ class Script:
             value=value,
             timestamp=seen,
             headers=headers,
-            version={"timestamp": seen, "header": version, "offset": None}[self.shape.strategy],
+            attributes=FLAG if flagged else 0,
+            in_header=version,
+            version=None,
             tombstone=tombstone,
             legacy=False,
             visible=visible,
         )
-        return Record(key, value, timestamp, delta, headers, FLAG if flagged else 0), entry
+        return Record(key, value, timestamp, delta, headers, entry.attributes), entry.under(self.shape.strategy)
 
     def _headers(self) -> tuple[tuple[tuple[bytes, bytes | None], ...], int | None]:
         """Headers of a record, and the version that the last one of the name gives."""
@@ -262,9 +291,8 @@ class Script:
             timestamp = T0 + pick.randint(0, 40) if magic else -1
             place = number if count > 1 and magic else self._offset + number
             messages.append(encode_legacy(place, key, value, magic=magic, timestamp=timestamp))
-            version = timestamp if self.shape.strategy == "timestamp" else None
-            offset = self._offset + number
-            entries.append(Entry(offset, key, value, timestamp, (), version, value is None, legacy=True))
+            entry = Entry(self._offset + number, key, value, timestamp, (), 0, None, None, value is None, legacy=True)
+            entries.append(entry.under(self.shape.strategy))
         data = messages[0]
         if count > 1:
             latest = max(entry.timestamp for entry in entries)

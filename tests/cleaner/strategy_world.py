@@ -25,7 +25,7 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from tests.cleaner.driver import NAME, config, means
-from tests.cleaner.strategy_script import HEADER, MARK, Clean, Entry, MoveStart, Shape, Write
+from tests.cleaner.strategy_script import HEADER, MARK, Change, Clean, Entry, MoveStart, Shape, Write
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARKS,
@@ -106,7 +106,7 @@ class World:
         self.log: set[int] = set()
         self.start = 0
         self.clean_to = 0
-        self.is_exact = self.is_certain = True
+        self.is_exact = self.is_certain = self.is_fixed = True
         self.rounds = self.purged = self.waited = self.stopped = 0
         self._segments: dict[int, bytes] = {}
         self._aborted: dict[int, list[tuple[int, int, int, int]]] = {}
@@ -123,6 +123,8 @@ class World:
                 self.write(step)
             elif isinstance(step, MoveStart):
                 self.move_start(step)
+            elif isinstance(step, Change):
+                self.change(step)
             else:
                 self.clean(step)
 
@@ -136,7 +138,7 @@ class World:
             rows += step.aborted
             index = np.array([(0, 0, *row) for row in rows], dtype=TXN_ENTRY)
             (self.partition / f"{base:020d}.txnindex").write_bytes(index.tobytes())
-        self.written |= {entry.offset: entry for entry in step.entries}
+        self.written |= {entry.offset: entry.under(self.shape.strategy) for entry in step.entries}
         self.log |= {entry.offset for entry in step.entries if entry.visible}
         self._set_ends()
 
@@ -156,6 +158,12 @@ class World:
                 for file in self.partition.glob(f"{base:020d}.*"):
                     file.unlink()
                 self.log = {offset for offset in self.log if not base <= offset < following}
+
+    def change(self, step: Change) -> None:
+        """Another strategy: what is clean stays as it is (R280-11)."""
+        self.shape = replace(self.shape, strategy=step.strategy)
+        self.written = {offset: entry.under(step.strategy) for offset, entry in self.written.items()}
+        self.is_exact = self.is_fixed = False
 
     def topic(self, step: Clean) -> TopicConfig:
         shape = self.shape
@@ -224,6 +232,8 @@ class World:
                     entry.timestamp,
                     entry.headers,
                 )
+                if not one.legacy and not entry.legacy:
+                    assert record.attributes == entry.attributes, "R87-5, U-14"
                 if entry.visible:
                     assert record.offset not in found
                     found[record.offset] = one
@@ -308,7 +318,8 @@ class World:
         self.clean_to = max(self.clean_to, result.end_offset)
         is_kafkas = self.shape.strategy == "offset" and self.shape.mode == "null"
         names_it = NAME in read_checkpoint(self.path / CLEANER_CHECKPOINT)
-        assert names_it == is_kafkas, "Kafka's checkpoint is about Kafka's rules (U-10)"
+        if self.is_fixed:
+            assert names_it == is_kafkas, "Kafka's checkpoint is about Kafka's rules (U-10)"
 
     def modelled(self, first_dirty: int, end: int) -> Iterator[int]:
         """Offsets that stay: of each key with a record in the dirty range the highest, all of the others."""

@@ -257,6 +257,10 @@ TOMBSTONES = {
         {0: encode_batch([rec("a", 9, value=None), rec("a", 1)], **EXPIRED) + batches(rec("b", 1), first=2)},
         [0, 1, 2], [1, 2], first_dirty=2,
     ),
+    "two of one key in the clean part, left there by hand: each is the other's evidence": Case(
+        {0: encode_batch([rec("a", 1, value=None), rec("a", 9, value=None)], **EXPIRED) + batches(rec("b"), first=2)},
+        [0, 1, 2], [0, 2], first_dirty=2,
+    ),
     "a loser in the active segment": Case(
         {0: encode_batch([rec("a", 9, value=None)], **EXPIRED)}, [0], [], active=batches(rec("a", 1), first=100)
     ),

@@ -2,7 +2,7 @@
 
 Several rounds of writing and cleaning with late writes, every strategy, tombstone mode and encoding, shards, splits by
 ``--up-to``, by segments and inside of batches, moves of the log start, transactions, old formats, every codec, rounds
-that are stopped between two groups. What must hold says ``strategy_world``.
+that are stopped between two groups, changes of strategy. What must hold says ``strategy_world``.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ CASES = {
     "rounds": st.integers(2, 4),
     "stops": st.booleans(),
     "moves": st.booleans(),
+    "changes": st.sampled_from([False, False, True]),
 }
 
 
@@ -56,24 +57,28 @@ def seen() -> Iterator[Counter[str]]:
 
 @settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(**CASES)
-def test_histories(seen: Counter[str], shape: Shape, seed: int, rounds: int, stops: bool, moves: bool) -> None:
+def test_histories(
+    seen: Counter[str], shape: Shape, seed: int, rounds: int, stops: bool, moves: bool, changes: bool
+) -> None:
     """R280-4..R280-6, R280-10, R280-11, R87-1..R87-6, U-1, U-2, U-4, U-10: no key twice, no key wrong."""
-    run_history(seen, shape, seed, rounds, stops=stops, moves=moves)
+    run_history(seen, shape, seed, rounds, stops=stops, moves=moves, changes=changes)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @settings(max_examples=LONG_HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(**CASES)
-def test_many_histories(seen: Counter[str], shape: Shape, seed: int, rounds: int, stops: bool, moves: bool) -> None:
+def test_many_histories(
+    seen: Counter[str], shape: Shape, seed: int, rounds: int, stops: bool, moves: bool, changes: bool
+) -> None:
     """The same, for longer."""
-    run_history(seen, shape, seed, rounds, stops=stops, moves=moves)
+    run_history(seen, shape, seed, rounds, stops=stops, moves=moves, changes=changes)
 
 
-def run_history(seen: Counter[str], shape: Shape, seed: int, rounds: int, *, stops: bool, moves: bool) -> None:
+def run_history(seen: Counter[str], shape: Shape, seed: int, rounds: int, **kinds: bool) -> None:
     with scratch() as root:
         world = World(root, shape)
-        world.run(Script(shape, seed, rounds, stops=stops, moves=moves))
+        world.run(Script(shape, seed, rounds, **kinds))
     exact = world.is_exact and not shape.expires
     seen.update(histories=1, rounds=world.rounds, purged=world.purged, waited=world.waited, stopped=world.stopped)
     seen.update(exact=int(exact))

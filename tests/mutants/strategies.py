@@ -116,8 +116,16 @@ STRATEGIES = (
         "a-tombstone-holds-itself-back",
         "R534-6",
         PURGE,
-        "mask &= ~candidates.rows(known.record, len(chunk.records))",
+        "mask &= ~held.rows(known.record, len(chunk.records))",
         "mask &= True",
+        (DELETED,),
+    ),
+    Mutant(
+        "tombstones-of-one-key-do-not-see-each-other",
+        "U-1",
+        PURGE,
+        "proof.hold_against(replace(each, bits=_words(held, each)))",
+        "proof.hold_against(each)",
         (DELETED,),
     ),
     Mutant(
