@@ -4,8 +4,9 @@ Under ``offset`` what a tombstone deletes lies below it and goes before it. By v
 group, which a round that stops early never reaches, or in the tail, which is cleaned another day. Without the tombstone
 such a record would bring its key back for ever. So every record from the log start to the log end is held against the
 keys of the tombstones that could go, and those with another record wait for a later round; what goes in this very round
-counts as well. The tail counts whatever became of its transactions: it can make a tombstone wait, nothing else, and
-so it needs no witness (U-3).
+counts as well. The tail counts whatever became of its transactions: it can make a tombstone wait, nothing else. So it
+needs no witness (U-3) where nobody writes meanwhile; a plan that waits for a broker's restart looks at it again
+(``apply/late.py``).
 
 It costs two more walks, over the segments that hold such tombstones and over the log, and only when there are any.
 """
@@ -80,6 +81,19 @@ def guarded(
         return [None] * len(segments), ""
     free, note = _free(plan, decoder, candidates, count)
     return [each.bits & ~_words(free, each) for each in candidates], note
+
+
+def purged_keys(decoder: Decoder, sources: Sequence[tuple[Source, NDArray[np.uint64]]]) -> NDArray[np.uint64]:
+    """[2k]: the key hashes of k tombstones, given as a bitmap for each of the sources."""
+    found = [np.zeros(0, dtype=np.uint64)]
+    for source, bits in sources:
+        record = 0
+        for chunk in decoder.chunks(source):
+            rows = _bools(bits, record, len(chunk.records))
+            if rows.any():
+                found.append(chunk.records.key_hash[np.repeat(rows, 2)])
+            record += len(chunk.records)
+    return np.concatenate(found)
 
 
 def _free(
