@@ -47,6 +47,8 @@ def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: Owner) -
         CleanerdError: it cannot be written, or a segment cannot be read any more.
     """
     plan = cleaning.plan
+    if not plan.rules.versioned:
+        return None  # by offset a record that comes late wins over any tombstone
     purged = [(each.source, each.purged) for each in cleaning.decision.segments if each.purged is not None]
     if not purged:
         return None
