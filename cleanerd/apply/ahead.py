@@ -5,23 +5,25 @@
     survey -> plan -> decide -> all groups: stage, verify -> are the sources what was read? -> ready.json -> manifest
 
 Nothing of the log is touched. Witnesses show at the end, and again before the swap, whether the broker deleted,
-truncated or cleaned what the decision rests on; appended segments do not matter.
+truncated or cleaned what the decision rests on; appended segments do not matter, but for the keys of tombstones that
+go (``apply/late.py``).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.apply.files import Owner, PartitionFiles
+from cleanerd.apply.late import stage_purged_keys
 from cleanerd.apply.offline import blank_result, counted, make_plan, manifest_of, unchanged_facts
 from cleanerd.apply.session import disk_reserve_bytes
 from cleanerd.apply.swap import finish_plan
 from cleanerd.apply.validate import refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
-from cleanerd.cleaner.manifest import PLAN_ID, READY, STAGING, staging_path, write_manifest
+from cleanerd.cleaner.manifest import PLAN_ID, READY, STAGING, FileFact, staging_path, write_manifest
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, survey
@@ -37,20 +39,22 @@ if TYPE_CHECKING:
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """What ``ready.json`` adds to the manifest. ``clean_to`` is None when the clean point must not move.
 
-    ``keep_replaced``: the directory that ``apply`` keeps the replaced segments in (S-40); None: nowhere.
+    ``keep_replaced``: the directory that ``apply`` keeps the replaced segments in (S-40); None: nowhere. ``purged`` is
+    the file with the keys whose tombstones go, None when no record that comes late matters to the plan (U-1).
     """
 
     clean_to: int | None
     strategy: str
     result: dict[str, Any]
     keep_replaced: str | None = None
+    purged: FileFact | None = None
 
     def to_json(self) -> bytes:
         """The file's bytes."""
@@ -59,6 +63,7 @@ class Ready:
             "clean_to": self.clean_to,
             "strategy": self.strategy,
             "keep_replaced": self.keep_replaced,
+            "purged": None if self.purged is None else asdict(self.purged),
             "result": self.result,
         }
         return json.dumps(document, indent=1).encode() + b"\n"
@@ -73,6 +78,7 @@ class Ready:
         try:
             document = json.loads(data)
             clean_to, strategy, result = document["clean_to"], document["strategy"], document["result"]
+            purged = None if document["purged"] is None else FileFact(**document["purged"])
         except (ValueError, KeyError, TypeError, RecursionError):
             raise CorruptionError("is no record of a staged plan", where=where) from None
         kept = document.get("keep_replaced")
@@ -80,7 +86,7 @@ class Ready:
         sound = sound and (kept is None or isinstance(kept, str))
         if document.get("format") != FORMAT or not sound or not isinstance(strategy, str):
             raise CorruptionError("is no record of a staged plan that this release knows", where=where)
-        return cls(clean_to, strategy, result, kept)
+        return cls(clean_to, strategy, result, kept, purged)
 
 
 def stage_partition(
@@ -150,7 +156,8 @@ def _stage_all(
             validate_plan(files, manifest, unchanged_facts(plan), checksums=False)
             result = replace(counted(blank, found, cleaning), outcome="staged")
             clean_to = max(plan.end_offset, found.proven_offset) if found.moves_clean_point else None
-            ready = Ready(clean_to, plan.rules.strategy, result.to_json(), keep_replaced)
+            purged = stage_purged_keys(files, cleaning, _owner(files))
+            ready = Ready(clean_to, plan.rules.strategy, result.to_json(), keep_replaced, purged)
             name = f"{staging_path(plan.plan_id)}/{READY}"
             files.write(name, ready.to_json(), _owner(files))
             files.fsync(name)

@@ -182,6 +182,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         sources=sources,
         tail=tail_of(log, len(sources)) if rules.versioned else (),
         log_start_offset=log.log_start_offset,
+        proven_offset=found.proven_offset,
         first_dirty_offset=found.bounds.first_dirty_offset,
         end_offset=found.end_offset,
         bound_offset=found.bounds.bound.offset,

@@ -19,6 +19,7 @@ from cleanerd.apply.ahead import Ready
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.keep import Keeper, require_keepable
+from cleanerd.apply.late import refuse_late_records
 from cleanerd.apply.offline import settle
 from cleanerd.apply.recover import abandon
 from cleanerd.apply.remember import remember_clean
@@ -162,6 +163,7 @@ def _validated(
     )
     keep = _keeper(locked, files, manifest, ready, found)
     validate_plan(files, manifest, facts, done=done, linked=() if keep is None else keep.linked())
+    refuse_late_records(files, manifest, ready.purged, found.log, locked.means)
     return ready, keep
 
 

@@ -124,13 +124,13 @@ def has_fact(files: PartitionFiles, name: str, fact: FileFact) -> bool:
 
 def _check_facts(files: PartitionFiles, manifest: Manifest, facts: CurrentFacts) -> None:
     age_ms = facts.now_ms - manifest.created_ms
-    last_end = manifest.groups[-1].end if manifest.groups else 0
     reasons = {
         "the topic was created again": facts.topic_id != manifest.topic_id,
         "the log directory is another one": facts.directory_id != manifest.directory_id,
         "the log start offset moved": facts.log_start_offset != manifest.log_start_offset,
         "the strategy changed": facts.strategy_fingerprint != manifest.strategy_fingerprint,
-        f"the bound fell to {facts.bound}, below {last_end}": facts.bound < last_end,
+        # Not only below the last group: what decided may lie in a segment that stays as it is (U-3).
+        f"the bound fell to {facts.bound}, below {manifest.bound}": facts.bound < manifest.bound,
         f"the plan is {age_ms} ms old, the limit is {manifest.max_age_ms} ms": age_ms > manifest.max_age_ms,
     }
     for reason, holds in reasons.items():

@@ -94,6 +94,11 @@ class Cleaning:
         told = [] if not decision.purge_note else [decision.purge_note]
         if waiting and rules.tombstone_guard == "forever":
             told.append(f"{waiting} tombstones past their delete horizon stay (tombstone.guard=forever)")
+        elif waiting and not rules.versioned:
+            told.append(
+                f"{waiting} tombstones past their delete horizon stay: --first-dirty leaves out offsets "
+                f"{self.plan.proven_offset} to {self.plan.first_dirty_offset - 1}, where what they delete may still be"
+            )
         elif waiting:
             told.append(
                 f"{waiting} tombstones past their delete horizon wait: there is another record of their key somewhere "

@@ -43,7 +43,8 @@ class SegmentDecision:
     ``marks`` are places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
     :meth:`actions_at` knows about ends (U-13), where a last batch of which nothing stays gets the action ``closing``.
     ``last_written_offset`` is where it ends when it ends a group. ``legacy_batches``: v0 and v1 ones among its batches.
-    ``waiting``: tombstones past their horizon that stay (U-1, U-4).
+    ``waiting``: tombstones past their horizon that stay (U-1, U-4). ``purged`` is a bitmap of those that go where
+    not all that expire do, None when none does.
     """
 
     source: Source
@@ -56,6 +57,7 @@ class SegmentDecision:
     superseded: int
     keyless: int
     expired_tombstones: int
+    purged: NDArray[np.uint64] | None
     waiting: int
     aborted: int
     markers: int
@@ -191,6 +193,7 @@ def _decide_segment(
         superseded=retention.superseded,
         keyless=retention.keyless,
         expired_tombstones=retention.expired_tombstones,
+        purged=retention.purged if records.guarded is not None and retention.expired_tombstones else None,
         waiting=retention.waiting,
         aborted=retention.aborted,
         markers=retention.markers,

@@ -84,7 +84,8 @@ class SegmentEvidence:
     """The facts of one source segment, gathered chunk by chunk in file order.
 
     ``dirty_from`` and ``dirty_to`` are the record numbers where the plan's dirty range begins and ends in this segment,
-    ``visible_from`` is that of the first record at or above the log start offset. Of the records in the clean part
+    ``visible_from`` is that of the first record at or above the log start offset, ``proven_to`` that of the first one
+    that is not provably clean. Of the records in the clean part
     ``superseded`` says which have a key that the map holds, ``won`` which of these won it all the same.
     ``last_batch_offsets`` are the record offsets of the last batch if that is v0 or v1: rewritten it ends with the last
     record that stays (F-3.2, F-3.3).
@@ -105,6 +106,7 @@ class SegmentEvidence:
         self.superseded = BitColumn()
         self.won: NDArray[np.uint64] | None = None
         self.visible_from = 0
+        self.proven_to = 0
         self.dirty_from = 0
         self.dirty_to = 0
         self.last_offset = -1
@@ -159,6 +161,8 @@ class SegmentEvidence:
             (batch_flags & (BATCH_ABORTED | BATCH_CONTROL)) != 0,
         )
         self.visible_from += int(np.searchsorted(records.offset, self._plan.log_start_offset))
+        if self._plan.proven_offset < self._plan.first_dirty_offset:
+            self.proven_to += int(np.searchsorted(records.offset, self._plan.proven_offset))
         self.dirty_from += rows.first
         self.dirty_to += rows.last
         return rows

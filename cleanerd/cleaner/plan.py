@@ -53,6 +53,7 @@ class CleaningPlan:
 
     ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31),
     ``tail`` those after them, the active one included, where a versioned strategy has to look into them (U-1).
+    Up to ``proven_offset`` the log is provably clean; ``first_dirty_offset`` lies above it where the operator says so.
     Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from ``end_offset`` on stay whatever
     they are (C-45.1). ``last_records`` is what active producers' state hangs on, ``aborted`` are the aborted
     transactions up to the end of the log. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1 tombstones
@@ -68,6 +69,7 @@ class CleaningPlan:
     sources: tuple[Source, ...]
     tail: tuple[Source, ...]
     log_start_offset: int
+    proven_offset: int
     first_dirty_offset: int
     end_offset: int
     bound_offset: int

@@ -1,11 +1,14 @@
 """Which expired tombstones may go under a versioned strategy: those whose key has no other record anywhere (U-1).
 
+Under ``offset`` all may, but for those in a part that ``--first-dirty`` leaves out.
+
 Under ``offset`` what a tombstone deletes lies below it and goes before it. By version it may lie above: in a later
 group, which a round that stops early never reaches, or in the tail, which is cleaned another day. Without the tombstone
 such a record would bring its key back for ever. So every record from the log start to the log end is held against the
 keys of the tombstones that could go, and those with another record wait for a later round; what goes in this very round
-counts as well. The tail counts whatever became of its transactions: it can make a tombstone wait, nothing else, and
-so it needs no witness (U-3).
+counts as well. The tail counts whatever became of its transactions: it can make a tombstone wait, nothing else. So it
+needs no witness (U-3) where nobody writes meanwhile; a plan that waits for a broker's restart looks at it again
+(``apply/late.py``).
 
 It costs two more walks, over the segments that hold such tombstones and over the log, and only when there are any.
 """
@@ -22,7 +25,7 @@ from cleanerd.cleaner.index import keyed_rows
 from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import CONTROL
-from cleanerd.policy.retain import RecordEvidence, expired_winners
+from cleanerd.policy.retain import RecordEvidence, bits_from, expired_winners
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +69,7 @@ def guarded(
     """
     rules = plan.rules
     if not rules.versioned:
-        return [None] * len(segments), ""
+        return [_left_out(plan, evidence, facts) for evidence, facts in zip(segments, records, strict=True)], ""
     if rules.tombstone_guard == "forever":
         return [facts.tombstone for facts in records], ""
     candidates = []
@@ -80,6 +83,30 @@ def guarded(
         return [None] * len(segments), ""
     free, note = _free(plan, decoder, candidates, count)
     return [each.bits & ~_words(free, each) for each in candidates], note
+
+
+def _left_out(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence) -> NDArray[np.uint64] | None:
+    """By offset: a segment's tombstones in the part that ``--first-dirty`` leaves out, between clean and dirty.
+
+    Nothing shows that what they delete went before them, and as clean records nothing in this round supersedes it.
+    """
+    if not plan.proven_offset < min(evidence.source.end, plan.first_dirty_offset):
+        return None
+    left_out = bits_from(evidence.proven_to, evidence.records) & ~bits_from(evidence.dirty_from, evidence.records)
+    return facts.tombstone & left_out
+
+
+def purged_keys(decoder: Decoder, sources: Sequence[tuple[Source, NDArray[np.uint64]]]) -> NDArray[np.uint64]:
+    """[2k]: the key hashes of k tombstones, given as a bitmap for each of the sources."""
+    found = [np.zeros(0, dtype=np.uint64)]
+    for source, bits in sources:
+        record = 0
+        for chunk in decoder.chunks(source):
+            rows = _bools(bits, record, len(chunk.records))
+            if rows.any():
+                found.append(chunk.records.key_hash[np.repeat(rows, 2)])
+            record += len(chunk.records)
+    return np.concatenate(found)
 
 
 def _free(

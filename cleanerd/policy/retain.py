@@ -66,6 +66,7 @@ class RecordEvidence:
 class Retention:
     """What stays of one segment: a keep bit per record, an action per batch, and how many records went and why.
 
+    ``purged`` has a bit for each of the ``expired_tombstones``, of keys that nothing is left of.
     ``waiting``: tombstones past their horizon that are guarded.
     """
 
@@ -75,6 +76,7 @@ class Retention:
     superseded: int
     keyless: int
     expired_tombstones: int
+    purged: NDArray[np.uint64]
     aborted: int
     markers: int
     waiting: int
@@ -104,13 +106,15 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
     keep = (untouched | (current & ~expired) | control) & ~aborted & ~spent
     judged = ~untouched & bits_from(0, total) & ~control & ~aborted
     kept = popcount_by_batch(keep, first_record)
+    purged = judged & current & expired
     return Retention(
         keep=keep,
         actions=_actions(kept, first_record, batch_flags, popcount_by_batch(keep & records.tombstone, first_record)),
         kept_by_batch=kept,
         superseded=_count(judged & records.keyed & ~records.newest),
         keyless=_count(judged & ~records.keyed),
-        expired_tombstones=_count(judged & current & expired),
+        expired_tombstones=_count(purged),
+        purged=purged,
         aborted=_count(aborted),
         markers=_count(spent),
         waiting=0 if records.guarded is None else _count(judged & current & late & ~expired),

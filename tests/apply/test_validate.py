@@ -114,7 +114,7 @@ def test_an_unchanged_log_is_valid(case: Case) -> None:
         ({"directory_id": None}, "directory is another"),
         ({"log_start_offset": 5}, "log start offset moved"),
         ({"strategy_fingerprint": "timestamp"}, "strategy changed"),
-        ({"bound": 19}, "bound fell to 19"),
+        ({"bound": 29}, "bound fell to 29, below 30"),
         ({"now_ms": 6001}, "5001 ms old"),
     ],
 )
@@ -125,8 +125,8 @@ def test_identity_bound_strategy_and_age(case: Case, change: dict[str, object], 
 
 
 def test_at_the_edge_it_is_still_valid(case: Case) -> None:
-    """The bound may be the end of the last group, the age the limit."""
-    case.facts = replace(case.facts, bound=20, now_ms=6000)
+    """The bound may be the plan's own, the age the limit."""
+    case.facts = replace(case.facts, bound=30, now_ms=6000)
     case.validate()
 
 

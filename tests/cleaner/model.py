@@ -21,7 +21,10 @@ Segments = dict[int, list["StoredBatch"]]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Everything that a cleaning may depend on; ``bound`` is where cleaning has to end at the latest."""
+    """Everything that a cleaning may depend on; ``bound`` is where cleaning has to end at the latest.
+
+    ``proven``: where the part begins that is neither known to be clean nor dirty; None: there is none.
+    """
 
     first_dirty: int
     end: int
@@ -29,6 +32,7 @@ class Rules:
     now_ms: int
     retention_ms: int
     protected: Collection[int]
+    proven: int | None = None
 
 
 def newest(batches: Sequence[StoredBatch], rules: Rules) -> dict[bytes, int]:
@@ -48,6 +52,8 @@ def survives(record: Record, batch: StoredBatch, offsets: Mapping[bytes, int], r
     if record.key is None or offsets.get(record.key, -1) > record.offset:
         return False
     horizon = batch.header.delete_horizon_ms
+    if rules.proven is not None and rules.proven <= record.offset < rules.first_dirty:
+        return True
     return record.value is not None or horizon is None or rules.now_ms < horizon
 
 

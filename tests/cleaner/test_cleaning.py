@@ -125,6 +125,8 @@ class World:
 def clean_and_check(world: World, wishes: Wishes, topic: TopicConfig) -> CleaningResult:
     """Clean a copy first, in another number of shards and chunks; then the log itself, and compare with the model."""
     before = read_segments(world.partition)
+    checkpoint = world.path / CLEANER_CHECKPOINT
+    proven = read_checkpoint(checkpoint).get(NAME, 0) if checkpoint.exists() else 0
     inodes = {log.name: log.stat().st_ino for log in world.partition.glob("*.log")}
     copy = world.path.parent / "copy"
     shutil.copytree(world.path, copy / "logs")
@@ -147,7 +149,7 @@ def clean_and_check(world: World, wishes: Wishes, topic: TopicConfig) -> Cleanin
         return result
     assert result.end_offset <= world.bound
     span = (result.first_dirty_offset, result.end_offset, world.bound)
-    rules = Rules(*span, wishes.now_ms, world.retention_ms, world.protected())
+    rules = Rules(*span, wishes.now_ms, world.retention_ms, world.protected(), proven)
     check_cleaned(before, after, rules)
     sources = [batch for base, batches in before.items() if base < rules.end for batch in batches]
     if len(newest(sources, rules)) > KEYS_OF_A_SHARD:

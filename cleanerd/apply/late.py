@@ -1,0 +1,147 @@
+"""Records that arrive between ``stage`` and ``apply``, of keys whose tombstones the plan lets go (U-1).
+
+Such a tombstone goes because nothing else of its key is left, the tail of the log included. That was so when the plan
+was made. The broker has written since, and as a follower it may have cut the tail and fetched another; so the keys are
+remembered beside the plan, by their hashes, and held against all of the tail as it is when the plan is to be applied. A
+record of one of them would become the newest of its key: the plan is stale.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd._kernel import FLAG_HAS_KEY, Chunk, OffsetMap, crc32c, decode_chunk
+from cleanerd.apply.validate import has_fact
+from cleanerd.cleaner.index import Decoder
+from cleanerd.cleaner.manifest import FileFact, staging_path
+from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
+from cleanerd.cleaner.plan import HASH_KEY_BYTES
+from cleanerd.cleaner.purge import purged_keys
+from cleanerd.errors import CleanerdError, StalePlanError
+from cleanerd.log.read import SegmentReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from cleanerd.apply.files import Owner, PartitionFiles
+    from cleanerd.apply.session import Means
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.manifest import Manifest
+    from cleanerd.log.partition import PartitionLog
+    from cleanerd.log.segment import Segment
+
+PURGED: Final = "purged.keys"
+"""In the plan's directory: its hash key of 16 bytes, then 16 bytes a key, two little-endian words as the kernel's."""
+
+_PORTION_KEYS: Final = 1 << 16
+
+
+def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: Owner) -> FileFact | None:
+    """Write :data:`PURGED` into the plan's directory, on the disk when this returns; None when no tombstone goes.
+
+    Raises:
+        CleanerdError: it cannot be written, or a segment cannot be read any more.
+    """
+    plan = cleaning.plan
+    if not plan.rules.versioned:
+        return None  # by offset a record that comes late wins over any tombstone
+    purged = [(each.source, each.purged) for each in cleaning.decision.segments if each.purged is not None]
+    if not purged:
+        return None
+    decoder = Decoder(plan, cleaning.pool, lambda _: None)
+    data = plan.hash_key + purged_keys(decoder, purged).astype("<u8").tobytes()
+    name = _name(plan.plan_id)
+    files.write(name, data, owner)
+    files.fsync(name)
+    return FileFact(len(data), crc32c(np.frombuffer(data, np.uint8)))
+
+
+def refuse_late_records(
+    files: PartitionFiles, manifest: Manifest, purged: FileFact | None, log: PartitionLog, means: Means
+) -> None:
+    """Refuse the plan when the tail holds a record of a key whose tombstone goes, whatever becomes of its transaction.
+
+    The tail is every segment after the witnessed ones, which are as they were.
+
+    Raises:
+        StalePlanError: it does, or nobody can tell.
+        CleanerdError: the file cannot be read.
+    """
+    if purged is None:
+        return
+    last = manifest.witnesses[-1].base if manifest.witnesses else -1
+    tail = [segment for segment in log.segments if segment.base > last and segment.size_bytes > 0]
+    try:
+        found = _first_late(files, manifest.plan, purged, log, tail, means)
+    except StalePlanError:
+        raise
+    except CleanerdError as error:
+        raise _stale(files, f"the end of the log cannot be read ({error})") from error
+    if found is not None:
+        raise _stale(files, f"the record at offset {found} has a key whose tombstone would go, and arrived since (U-1)")
+
+
+def _first_late(
+    files: PartitionFiles, plan_id: str, purged: FileFact, log: PartitionLog, tail: list[Segment], means: Means
+) -> int | None:
+    hash_key = _checked(files, plan_id, purged)
+    keys = (purged.bytes - HASH_KEY_BYTES) // 16
+    wanted = int(keys * MAP_ENTRY_BYTES / means.map_load) + MIN_MAP_BYTES
+    offset_map = OffsetMap(max(MIN_MAP_BYTES, min(means.map_bytes, wanted)), load=means.map_load)
+
+    def decoded(data: NDArray[np.uint8], position: int) -> Chunk:
+        return decode_chunk(data, position, hash_key=hash_key, max_unpacked=means.max_unpacked_bytes)
+
+    shard, shards = 0, max(1, -(-keys // offset_map.capacity))
+    with SegmentReader.open(str(log.path), chunk_bytes=means.chunk_bytes) as reader:
+        while shard < shards:
+            offset_map.clear()
+            if not _put(files, plan_id, offset_map, shard, shards):
+                shard, shards = 0, 2 * shards  # keys fall into shards unevenly
+                continue
+            for segment in tail:
+                for chunk in reader.chunks(segment, decoded):
+                    records = chunk.records
+                    mask = (records.flags & FLAG_HAS_KEY) != 0
+                    late = offset_map.contains(records.key_hash, mask, shard=shard, shards=shards)
+                    if late.any():
+                        return int(records.offset[int(np.argmax(late))])
+            shard += 1
+    return None
+
+
+def _put(files: PartitionFiles, plan_id: str, offset_map: OffsetMap, shard: int, shards: int) -> bool:
+    """Whether all keys of the shard fit."""
+    for hashes in _portions(files, plan_id):
+        everything = np.ones(len(hashes) // 2, dtype=np.bool_)
+        if offset_map.put_max(hashes, 0, everything, shard=shard, shards=shards) < len(everything):
+            return False
+    return True
+
+
+def _portions(files: PartitionFiles, plan_id: str) -> Iterator[NDArray[np.uint64]]:
+    with open(files.open(_name(plan_id)), "rb") as file:
+        file.seek(HASH_KEY_BYTES)
+        while data := file.read(16 * _PORTION_KEYS):
+            yield np.frombuffer(data, "<u8").astype(np.uint64)
+
+
+def _checked(files: PartitionFiles, plan_id: str, purged: FileFact) -> bytes:
+    """The hash key of a file that is what was written."""
+    name = _name(plan_id)
+    if not has_fact(files, name, purged):
+        raise _stale(files, f"{name} is missing or not what was written")
+    with open(files.open(name), "rb") as file:
+        return file.read(HASH_KEY_BYTES)
+
+
+def _name(plan_id: str) -> str:
+    return f"{staging_path(plan_id)}/{PURGED}"
+
+
+def _stale(files: PartitionFiles, reason: str) -> StalePlanError:
+    return StalePlanError(f"the plan no longer fits: {reason}", where=str(files.path), hint="stage again")
