@@ -80,7 +80,7 @@ def clean_partition(
         return CleaningResult(name, where, "quarantined", str(error), error=error)
     except (CleanerdError, OSError) as caught:
         told = caught if isinstance(caught, CleanerdError) else _refused_by_system(caught, where)
-        remember_quarantine(locked, name, str(told))
+        remember_quarantine(locked.store, locked.log_dir, name, str(told))
         return CleaningResult(name, where, "quarantined", str(told), error=told)
 
 
