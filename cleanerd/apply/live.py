@@ -169,6 +169,9 @@ class _Round:
         drop_plans(self._files, keep_ready=True)  # of a cleanerd that was killed
         log_dir, log = read_live(live.log_dir, self._name, facts)
         config = live.config_of(self._name.topic, facts)
+        if not config.is_compacted:
+            policy = ",".join(sorted(config.cleanup_policy))
+            raise RefusedError(f"cleanup.policy is {policy!r}, not compact", where=str(self._files.path))
         found = survey_log(log_dir, log, config, live.store, self._wishes)
         blank = blank_result(log_dir, found)
         if not found.to_clean:

@@ -76,9 +76,7 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
     return survey_log(log_dir, read_partition(log_dir, name), config, store, wishes)
 
 
-def survey_log(
-    log_dir: LogDir, log: PartitionLog, config: TopicConfig, store: StateStore, wishes: Wishes
-) -> Survey:
+def survey_log(log_dir: LogDir, log: PartitionLog, config: TopicConfig, store: StateStore, wishes: Wishes) -> Survey:
     """As :func:`survey`, of a log that was listed already."""
     with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:
         may_be_torn = wishes.unclean and not log_dir.clean_shutdown

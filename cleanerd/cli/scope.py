@@ -21,11 +21,13 @@ from cleanerd.log.log_dir import META_PROPERTIES
 from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.log.topic_config import (
     NEVER_CLEANED,
+    RUNNING_ORIGIN,
     TopicConfig,
     require_known_policy,
     resolve_producer_id_expiration_ms,
     resolve_topic_config,
 )
+from cleanerd.log.topic_keys import INTERNAL_SEGMENT_BYTES, TOPIC_KEYS
 from cleanerd.policy import legacy
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
     from cleanerd.cli.output import Output
     from cleanerd.log.log_dir import LogDir
     from cleanerd.settings import Settings
+
+METADATA_AGE_MS = 5 * 60 * 1000
+"""U-23: younger metadata may be uncommitted while a broker runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +58,28 @@ class BrokerFacts:
     saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
-    def topic_config(self, topic: str) -> TopicConfig:
+    def topic_config(
+        self, topic: str, *, effective: Mapping[str, str] | None = None, segment_bytes: int = 0
+    ) -> TopicConfig:
         """The effective configuration of ``topic`` (U-24).
+
+        ``effective``: what a running broker says that it goes by, instead of what its files say (U-23), with
+        ``segment_bytes``, its segment size, which a key that it does not show can have changed.
 
         Raises:
             ConfigError: a value that Kafka would not take.
         """
+        if effective is not None:
+            known = {key: value for key, value in effective.items() if key in TOPIC_KEYS}
+            return resolve_topic_config(
+                topic,
+                overrides=self.settings.topic_overrides(topic),
+                topic_configs={**known, INTERNAL_SEGMENT_BYTES: str(segment_bytes)},
+                topic_origin=RUNNING_ORIGIN,
+                settings_defaults=self.settings.broker_defaults(),
+                strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
+                saved=self.saved.get(topic),
+            )
         return resolve_topic_config(
             topic,
             overrides=self.settings.topic_overrides(topic),
