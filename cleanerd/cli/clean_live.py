@@ -11,11 +11,11 @@ from cleanerd.apply.live import LiveDir, clean_live
 from cleanerd.apply.live_broker import LiveBroker
 from cleanerd.apply.mode import choose_mode
 from cleanerd.cli.clean import Bars, collected
+from cleanerd.cli.plan_look import live_names
 from cleanerd.cli.scope import METADATA_AGE_MS, broker_facts, require_found, tell_links
 from cleanerd.errors import RefusedError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
-from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,16 +88,7 @@ def _clean_dir(
 
     with LiveBroker(choice.socket) as broker:
         live = LiveDir(log_dir, store, means, broker, config_of)
-        return [_clean_one(output, live, name, wishes) for name in _targets(broker, log_dir, wanted)]
-
-
-def _targets(broker: LiveBroker, log_dir: LogDir, wanted: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """Those that are ``wanted``, or all that the broker compacts but for its internal topics (U-11)."""
-    if wanted:
-        return [name for name in log_dir.partitions if name in wanted]
-    passed_over = INTERNAL_TOPICS | NEVER_CLEANED
-    compacted = {log.name for log in broker.logs() if "compact" in log.policy and log.topic not in passed_over}
-    return [name for name in log_dir.partitions if name in compacted]
+        return [_clean_one(output, live, name, wishes) for name in live_names(broker, log_dir, wanted)]
 
 
 def _clean_one(output: Output, live: LiveDir, name: TopicPartition, wishes: Wishes) -> CleaningResult:
