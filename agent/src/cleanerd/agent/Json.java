@@ -1,6 +1,7 @@
 package cleanerd.agent;
 
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -223,7 +224,7 @@ final class Json {
                 gap = ",";
             }
             out.append('}');
-        } else if (value instanceof Iterable<?> elements) {
+        } else if (value instanceof Collection<?> elements) {
             out.append('[');
             String gap = "";
             for (Object element : elements) {
