@@ -256,6 +256,7 @@ def counted(blank: CleaningResult, found: Survey, cleaning: Cleaning) -> Cleanin
         segments_before=len(found.log.segments) - 1,
         segments_after=len(found.log.segments) - 1 - totals.sources + totals.groups,
         segments_rewritten=totals.sources,
+        groups=totals.groups,
         tombstones_waiting=sum(segment.waiting for segment in decision.segments),
         malformed_versions=decision.oddities.malformed_versions,
         without_version=decision.oddities.without_version,
