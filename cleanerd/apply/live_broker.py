@@ -147,23 +147,24 @@ class LiveBroker:
         )
 
     def find_again(self) -> None:
-        """Wait until somebody listens again; once in vain, later calls look once and do not wait.
+        """Wait until a broker that has finished its start answers; once in vain, later calls look once and do not wait.
 
         Raises:
-            AgentUnavailableError: nobody came back.
+            AgentUnavailableError: none did.
         """
         self.close()
         deadline = time.monotonic() + (0 if self._gone else self.patience.lost_seconds)
         while True:
+            problem = AgentUnavailableError("the broker has not finished its start", where=str(self.socket))
             try:
-                self._connected()
-            except AgentUnavailableError:
-                if time.monotonic() >= deadline:
-                    self._gone = True
-                    raise
-                time.sleep(min(0.5, self.patience.longest_wait_seconds))
-            else:
-                return
+                if self.info().ready:
+                    return
+            except AgentUnavailableError as error:
+                problem = error
+            if time.monotonic() >= deadline:
+                self._gone = True
+                raise problem
+            time.sleep(min(0.5, self.patience.longest_wait_seconds))
 
     def _connected(self) -> AgentClient:
         if self._client is None or self._client.is_closed:

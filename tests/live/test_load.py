@@ -78,3 +78,13 @@ def test_thirty_swaps(rounds: Rounds) -> None:
     load = swap_under_load(rounds, swaps=30, partitions=1, seconds=150)
     check_swaps(rounds, load)
     check_broker(rounds)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("rounds", ["43", "39"], indirect=True)
+def test_three_hundred_swaps(rounds: Rounds) -> None:
+    """Issue 6: 30 compacted partitions."""
+    load = swap_under_load(rounds, swaps=300, partitions=6, seconds=900)
+    check_swaps(rounds, load)
+    check_broker(rounds)
