@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.brokers.node import wait_until
 from tests.live.ledger import Ledger, Place, Written
 
 if TYPE_CHECKING:
@@ -71,6 +72,9 @@ def create_topics(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_topics([NewTopic(t, partitions, 1, config=config) for t in topics]).values():
         future.result()
+    # The answer comes before the broker has made the directories.
+    names = [f"{topic}-{number}" for topic in topics for number in range(partitions)]
+    wait_until("the partitions are there", lambda: all(any((d / n).is_dir() for d in broker.log_dirs) for n in names))
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.apply.agent_jar import jar_path
@@ -12,10 +13,9 @@ from cleanerd.cleaner.survey import Wishes
 from cleanerd.cli import clean_live
 from cleanerd.cli.output import Output
 from cleanerd.settings import load_settings
+from tests.support.log_dirs import batches_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pytest
 
     from cleanerd.apply.agent_facts import SwapDone
@@ -31,8 +31,8 @@ class Swap:
     partition: str
     base: int
     sources: int
-    bytes_before: int
-    bytes_after: int
+    records_before: int
+    records_after: int
     held_us: int
 
     @property
@@ -51,18 +51,26 @@ class Rounds:
     swaps: list[Swap] = field(default_factory=list)
     results: list[CleaningResult] = field(default_factory=list)
 
+    @property
+    def dropping(self) -> list[Swap]:
+        """Those of which records went. The others gave markers their delete horizon (C-48), or joined segments."""
+        return [swap for swap in self.swaps if swap.records_after < swap.records_before]
+
     def note_swaps(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """From now on ``swaps`` fills up."""
         swaps = self.swaps
 
         class Noting(LiveBroker):
             def swap(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
-                done = super().swap(request, staged_bytes)
                 (group,) = request["groups"]
-                before = sum(source["size"] for source in group["sources"])
-                name = f"{request['topic']}-{request['partition']}"
-                held_us = max(done.held_us, default=0)
-                swaps.append(Swap(name, group["base"], len(group["sources"]), before, group["sizes"]["log"], held_us))
+                directory = Path(request["dir"])
+                sources = [directory / f"{source['base']:020d}.log" for source in group["sources"]]
+                before = sum(map(count, sources))
+                after = count(directory / ".kstage" / request["plan"] / group["files"]["log"])
+                done = super().swap(request, staged_bytes)
+                swaps.append(
+                    Swap(directory.name, group["base"], len(sources), before, after, max(done.held_us, default=0))
+                )
                 return done
 
         monkeypatch.setattr(clean_live, "LiveBroker", Noting)
@@ -84,6 +92,11 @@ class Rounds:
         assert failures == []
         self.results += results
         return results
+
+
+def count(path: Path) -> int:
+    """Records in a segment, control records included."""
+    return sum(len(batch.records) for batch in batches_of(path.read_bytes()))
 
 
 def with_agent(*options: str) -> tuple[str, ...]:

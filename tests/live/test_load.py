@@ -34,8 +34,8 @@ def swap_under_load(rounds: Rounds, *, swaps: int, partitions: int, seconds: flo
     load = Load(broker, partitions=partitions)
     deadline = time.monotonic() + seconds
     with load:
-        while len(rounds.swaps) < swaps or load.full_reads < 2 or load.times_asked < 10:
-            assert time.monotonic() < deadline, (len(rounds.swaps), load.full_reads, load.ledger.problems)
+        while len(rounds.dropping) < swaps or load.full_reads < 2 or load.times_asked < 10:
+            assert time.monotonic() < deadline, (len(rounds.dropping), load.full_reads, load.ledger.problems)
             assert not load.ledger.problems
             rounds.clean()
             time.sleep(0.5)
@@ -47,10 +47,12 @@ def swap_under_load(rounds: Rounds, *, swaps: int, partitions: int, seconds: flo
 
 
 def check_swaps(rounds: Rounds, load: Load) -> None:
-    """Each made the log smaller, a sixth at least joined segments; every kind of writer was there (U-26)."""
-    assert all(swap.bytes_after < swap.bytes_before for swap in rounds.swaps)
-    assert 6 * sum(swap.is_merge for swap in rounds.swaps) >= len(rounds.swaps)
-    assert {swap.partition.rpartition("-")[0] for swap in rounds.swaps} == {writing.topic for writing in WRITINGS}
+    """A sixth of them at least joined segments; every kind of writer was there (U-26)."""
+    swaps = rounds.dropping
+    others = [swap for swap in rounds.swaps if swap not in swaps and not swap.is_merge]
+    assert all(swap.partition.startswith("transactional") for swap in others), others
+    assert 6 * sum(swap.is_merge for swap in swaps) >= len(swaps)
+    assert {swap.partition.rpartition("-")[0] for swap in swaps} == {writing.topic for writing in WRITINGS}
     assert sum(result.dropped.aborted for result in rounds.results) > 0
     assert any(load.ledger.aborted.values())
     assert max(swap.held_us for swap in rounds.swaps) < 2_000_000
