@@ -12,10 +12,13 @@ from cleanerd.apply.live_broker import LiveBroker
 from cleanerd.cleaner.survey import Wishes
 from cleanerd.cli import clean_live
 from cleanerd.cli.output import Output
+from cleanerd.errors import AgentRefusalError
 from cleanerd.settings import load_settings
 from tests.support.log_dirs import batches_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
     from cleanerd.apply.agent_facts import SwapDone
@@ -50,6 +53,8 @@ class Rounds:
     assignments: tuple[str, ...] = ()
     swaps: list[Swap] = field(default_factory=list)
     results: list[CleaningResult] = field(default_factory=list)
+    before_swap: Callable[[dict[str, Any]], None] = lambda _request: None
+    refused: list[str] = field(default_factory=list)
 
     @property
     def dropping(self) -> list[Swap]:
@@ -57,18 +62,23 @@ class Rounds:
         return [swap for swap in self.swaps if swap.records_after < swap.records_before]
 
     def note_swaps(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """From now on ``swaps`` fills up."""
-        swaps = self.swaps
+        """From now on ``swaps`` fills up, ``refused`` gets the agent's codes, and ``before_swap`` is called."""
+        rounds = self
 
         class Noting(LiveBroker):
             def swap(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
+                rounds.before_swap(request)
                 (group,) = request["groups"]
                 directory = Path(request["dir"])
                 sources = [directory / f"{source['base']:020d}.log" for source in group["sources"]]
                 before = sum(map(count, sources))
                 after = count(directory / ".kstage" / request["plan"] / group["files"]["log"])
-                done = super().swap(request, staged_bytes)
-                swaps.append(
+                try:
+                    done = super().swap(request, staged_bytes)
+                except AgentRefusalError as refusal:
+                    rounds.refused.append(refusal.code)
+                    raise
+                rounds.swaps.append(
                     Swap(directory.name, group["base"], len(sources), before, after, max(done.held_us, default=0))
                 )
                 return done
@@ -95,7 +105,9 @@ class Rounds:
 
 
 def count(path: Path) -> int:
-    """Records in a segment, control records included."""
+    """Records in a segment, control records included; 0 when somebody took it away."""
+    if not path.exists():
+        return 0
     return sum(len(batch.records) for batch in batches_of(path.read_bytes()))
 
 
