@@ -60,12 +60,18 @@ class Topic:
     @property
     def directory(self) -> Path:
         """Where the partition lies."""
-        return self.broker.log_dirs[0] / f"{self.name}-0"
+        (found,) = (path for log_dir in self.broker.log_dirs if (path := log_dir / f"{self.name}-0").is_dir())
+        return found
+
+    @property
+    def log_dir(self) -> Path:
+        """Which of the broker's log directories that is in."""
+        return self.directory.parent
 
     def fill(self) -> None:
         """Some hundred superseded records of an idempotent producer, and transactions of which every third is aborted.
 
-        The last transaction of one producer is aborted, so that its last batch stays and is aborted data.
+        The last transactions are aborted, so that each producer's last batch stays and is aborted data.
         """
         chance = random.Random(self.name)
         plain = self._producer(**{"enable.idempotence": True, "compression.type": "lz4"})
@@ -76,12 +82,16 @@ class Topic:
             self._write(plain, chance, 40)
             writer = writers[turn % 2]
             writer.begin_transaction()
-            aborts = turn % 3 == 2 or turn == 10
+            aborts = turn % 3 == 2
             self._write(writer, chance, 8, counts=not aborts)
             if aborts:
                 writer.abort_transaction(30)
             else:
                 writer.commit_transaction(30)
+        for writer in (*writers, *writers):
+            writer.begin_transaction()
+            self._write(writer, chance, 4, counts=False)
+            writer.abort_transaction(30)
         for number in range(100):  # they roll the last full segment, and their keys are written once only
             key = f"tail-{number}".encode()
             self.latest[key] = chance.randbytes(200)
@@ -95,6 +105,8 @@ class Topic:
         for _ in range(count // 4):
             for _ in range(4):
                 key, value = b"key-%d" % chance.randrange(KEYS), chance.randbytes(200)
+                if chance.randrange(8) == 0:
+                    key = b"only-" + chance.randbytes(4).hex().encode()  # something of every segment stays
                 if counts:
                     self.latest[key] = value
                 producer.produce(self.name, key=key, value=value, partition=0)
@@ -107,7 +119,7 @@ class Topic:
             deadline = time.monotonic() + WAIT_SECONDS
             while True:
                 log = agent.ask("log", topic=self.name, partition=0)
-                on_disk = read_log_dir(self.broker.log_dirs[0])
+                on_disk = read_log_dir(self.log_dir)
                 marked = on_disk.high_watermarks.get(name, 0) == log["leo"] == log["hw"] == log["lso"]
                 if marked and on_disk.recovery_points.get(name, 0) >= log["segments"][-1][0] > 0:
                     return
@@ -122,7 +134,7 @@ class Topic:
         store = StateStore(self.broker.work_dir / "state")
         wishes = Wishes(now_ms=time.time_ns() // 1_000_000, force=True, unclean=True)
         result = stage_partition(
-            read_log_dir(self.broker.log_dirs[0]), store, means(), name, rules, wishes, Silent()
+            read_log_dir(self.log_dir), store, means(), name, rules, wishes, Silent()
         )
         assert result.outcome == "staged", result
         (plan,) = (self.directory / ".kstage").iterdir()
@@ -178,11 +190,11 @@ class Topic:
         } | changes
 
     def listing(self) -> dict[str, tuple[int, int, int]]:
-        """Everything in the partition directory but staging: inode, size, modification time."""
+        """Everything of the segments: inode, size, modification time."""
         return {
             entry.name: ((stat := entry.stat()).st_ino, stat.st_size, stat.st_mtime_ns)
             for entry in self.directory.iterdir()
-            if entry.name != ".kstage" and not entry.name.endswith(".snapshot")
+            if entry.name[:20].isdigit() and not entry.name.endswith(".snapshot")
         }
 
     def read(self, isolation: str = "read_committed") -> dict[bytes, bytes]:
