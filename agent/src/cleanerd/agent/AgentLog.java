@@ -7,6 +7,8 @@ import java.util.List;
 
 /** What the agent says in the broker's log, through the broker's SLF4J; so many lines a minute at most. */
 final class AgentLog {
+    static final int MOST_CHARACTERS = 500;
+
     private static final int KEPT = 20;
     private static final int LINES_A_MINUTE = 120;
 
@@ -45,7 +47,7 @@ final class AgentLog {
     }
 
     private synchronized void remember(String text) {
-        errors.addLast(Fields.shortened(text));
+        errors.addLast(Fields.shortened(text, MOST_CHARACTERS));
         if (errors.size() > KEPT) {
             errors.removeFirst();
         }
@@ -67,7 +69,7 @@ final class AgentLog {
     }
 
     private void write(Method level, String text) {
-        String line = "cleanerd agent: " + text.replaceAll("[\\p{Cntrl}]", "?");
+        String line = "cleanerd agent: " + Fields.shortened(text, MOST_CHARACTERS).replaceAll("\\p{Cntrl}", "?");
         try {
             if (logger != null) {
                 level.invoke(logger, line);

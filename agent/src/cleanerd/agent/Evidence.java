@@ -41,6 +41,10 @@ final class Evidence {
         if (start + expected.size() >= all.size()) {
             throw new Refusal("not_sealed", "segment " + expected.get(expected.size() - 1).base() + " is the active one");
         }
+        long bound = all.get(start + expected.size()).base();
+        if (request.checkpoint() != null && request.checkpoint() > bound) {
+            throw new Refusal("bad_plan", "the checkpoint lies above " + bound + ", where the evidence ends");
+        }
         for (Group group : pending) {
             int after = start + placeOf(group) + group.sources().size();
             if (all.get(after).base() != group.end()) {

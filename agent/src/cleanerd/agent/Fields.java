@@ -121,7 +121,12 @@ final class Fields {
         return new Refusal(code, where + "." + name + ": " + what);
     }
 
+    /** A name out of a request, as it may be told. */
     static String shortened(String text) {
-        return text.length() <= 100 ? text : text.substring(0, 100) + "...";
+        return shortened(text, 100);
+    }
+
+    static String shortened(String text, int most) {
+        return text.length() <= most ? text : text.substring(0, most) + "...";
     }
 }

@@ -74,7 +74,7 @@ final class Requests {
         answer.put("id", id);
         answer.put("ok", false);
         answer.put("code", code);
-        answer.put("error", text == null ? code : text);
+        answer.put("error", text == null ? code : Fields.shortened(text, AgentLog.MOST_CHARACTERS));
         answer.put("done", outcome == null ? List.of() : outcome.done);
         if (outcome != null && !outcome.done.isEmpty()) {
             answer.put("outputs", outcome.outputs);

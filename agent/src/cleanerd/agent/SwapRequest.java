@@ -84,8 +84,5 @@ record SwapRequest(String plan, String topic, int partition, String topicId, Str
                 throw new Refusal("bad_plan", "the witness after group " + group.base() + " is not its end");
             }
         }
-        if (checkpoint != null && checkpoint > end) {
-            throw new Refusal("bad_plan", "the checkpoint lies above the last group");
-        }
     }
 }
