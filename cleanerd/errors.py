@@ -69,10 +69,16 @@ class AgentUnavailableError(RefusedError):
 
 
 class AgentRefusalError(RefusedError):
-    """The agent said no. ``code`` is its word for why, ``done`` are bases of groups that were swapped all the same."""
+    """The agent said no to ``operation``.
 
-    def __init__(self, message: str, *, code: str, done: tuple[int, ...] = (), where: str | None = None) -> None:
+    ``code`` is its word for why, ``done`` are bases of groups that were swapped all the same.
+    """
+
+    def __init__(
+        self, message: str, *, operation: str, code: str, done: tuple[int, ...] = (), where: str | None = None
+    ) -> None:
         super().__init__(message, where=where)
+        self.operation = operation
         self.code = code
         self.done = done
 

@@ -132,6 +132,7 @@ class AgentClient:
         text = _printable(told) if isinstance(told, str) else ""
         raise AgentRefusalError(
             f"the broker's agent refuses {operation}: {_printable(code)}" + (f": {text}" if text else ""),
+            operation=operation,
             code=code,
             done=tuple(done),
             where=self.where,

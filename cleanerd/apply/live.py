@@ -97,7 +97,8 @@ def _is_ordinary(error: CleanerdError) -> bool:
 def _passes(error: CleanerdError) -> bool:
     """Whether planning again in a moment may help."""
     if isinstance(error, AgentRefusalError):
-        return error.code in LATER | PLAN_AGAIN
+        # A swap has been asked for again and again already.
+        return error.code in PLAN_AGAIN or (error.code in LATER and error.operation != "swap")
     return isinstance(error, StalePlanError | AgentUnavailableError)
 
 
