@@ -24,15 +24,14 @@ from cleanerd.cli.plan import preview
 from cleanerd.cli.scope import (
     Target,
     broker_facts,
-    cleaning_options,
     compacted_partitions,
     parse_partitions,
     require_found,
     tell_links,
     tell_of_server_properties,
     tell_warnings,
-    wishes_from,
 )
+from cleanerd.cli.wishes import cleaning_options, wishes_from
 from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir

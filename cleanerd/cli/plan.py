@@ -23,14 +23,13 @@ from cleanerd.cli.scope import (
     BrokerFacts,
     Target,
     broker_facts,
-    cleaning_options,
     parse_partitions,
     require_found,
     tell_links,
     tell_of_server_properties,
     tell_warnings,
-    wishes_from,
 )
+from cleanerd.cli.wishes import cleaning_options, wishes_from
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir

@@ -19,13 +19,12 @@ from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.scope import (
     METADATA_AGE_MS,
     broker_facts,
-    cleaning_options,
     compacted_partitions,
     parse_partitions,
     require_found,
     tell_warnings,
-    wishes_from,
 )
+from cleanerd.cli.wishes import cleaning_options, wishes_from
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.log.settled import highest_segments, lower_of
