@@ -14,7 +14,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from cleanerd.errors import AgentRefusalError, AgentUnavailableError
+from cleanerd.errors import AgentRefusalError, AgentUnavailableError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +49,7 @@ class AgentClient:
     def __init__(self, connection: socket.socket, where: str, answer_seconds: float) -> None:
         """Called by :meth:`connect`."""
         self._answer_seconds = answer_seconds
+        self.used_at = time.monotonic()
         self._socket: socket.socket | None = connection
         self._received = bytearray()
         self._ids = itertools.count(1)
@@ -104,8 +105,10 @@ class AgentClient:
 
         Raises:
             AgentRefusalError: the agent said no.
+            RefusedError: more than an agent takes.
             AgentLostError: no answer that makes sense; the connection is closed.
         """
+        self.used_at = time.monotonic()
         number = next(self._ids)
         line = _encode({"v": PROTOCOL, "id": number, "op": operation, **fields})
         deadline = time.monotonic() + (self._answer_seconds if timeout_seconds is None else timeout_seconds)
@@ -187,11 +190,11 @@ def _encode(request: dict[str, Any]) -> bytes:
     """The request's line.
 
     Raises:
-        AgentUnavailableError: longer than an agent takes.
+        RefusedError: longer than an agent takes.
     """
     line = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
     if len(line) > MAX_REQUEST_BYTES:
-        raise AgentUnavailableError(
+        raise RefusedError(
             f"a request of {len(line)} bytes is more than an agent takes",
             where=str(request.get("topic", "")),
             hint="clean this partition on start or offline once: it has too many segments",

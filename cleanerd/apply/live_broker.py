@@ -38,6 +38,7 @@ UNCERTAIN: Final = frozenset({"io_error", "internal"})
 """Whether the group was swapped has to be looked up."""
 
 _SWAP_SECONDS: Final = 60.0
+_IDLE_SECONDS: Final = 60.0
 _BYTES_PER_SECOND: Final = 20_000_000
 """Slow disks: the agent reads and checks what is staged before it swaps."""
 
@@ -167,6 +168,9 @@ class LiveBroker:
             time.sleep(min(0.5, self.patience.longest_wait_seconds))
 
     def _connected(self) -> AgentClient:
+        # Deciding can take long, and the agent hangs up on who says nothing.
+        if self._client is not None and time.monotonic() - self._client.used_at > _IDLE_SECONDS:
+            self._client.close()
         if self._client is None or self._client.is_closed:
             self._client = AgentClient.connect(
                 self.socket,

@@ -16,7 +16,7 @@ from cleanerd.apply.live_broker import LATER, UNCERTAIN
 from cleanerd.apply.offline import manifest_of
 from cleanerd.apply.signals import signals_wait
 from cleanerd.cleaner.manifest import staged_name, write_manifest
-from cleanerd.errors import AgentRefusalError, AgentUnavailableError, StalePlanError
+from cleanerd.errors import AgentRefusalError, AgentUnavailableError, RefusedError, StalePlanError
 from cleanerd.format.names import DELETED_SUFFIX, SEGMENT_SUFFIX, file_name
 
 if TYPE_CHECKING:
@@ -60,22 +60,27 @@ class Swapper:
         """D-04: a segment that was replaced a moment ago is not replaced again while its old files still go.
 
         Raises:
-            StalePlanError: that takes longer than a round can wait.
+            RefusedError: that takes longer than a round can wait.
         """
         segments = self._cleaning.decision.segments
         bases = [segments[row].source.base for rows in self._cleaning.groups() for row in rows]
         deadline = time.monotonic() + self._broker.patience.deletion_seconds
-        while waiting := [base for base in bases if self._is_going(base)]:
-            if time.monotonic() > deadline:
-                raise StalePlanError(
-                    f"segment {waiting[0]} was replaced less than file.delete.delay.ms ({file_delete_delay_ms} ms) ago",
+        while waiting := [(left, base) for base in bases if (left := self._going_for(base, file_delete_delay_ms)) > 0]:
+            seconds, base = max(waiting)
+            if time.monotonic() + seconds > deadline:
+                raise RefusedError(
+                    f"segment {base} was replaced less than file.delete.delay.ms={file_delete_delay_ms} ago (D-04)",
                     where=self._plan.path,
-                    hint="try again later",
+                    hint=f"try again in {seconds:.0f} s",
                 )
             time.sleep(0.1)
 
-    def _is_going(self, base: int) -> bool:
-        return self._files.stat(file_name(base, SEGMENT_SUFFIX + DELETED_SUFFIX)) is not None
+    def _going_for(self, base: int, file_delete_delay_ms: int) -> float:
+        """Seconds until the broker removes the old files of ``base``; 0 when there are none."""
+        status = self._files.stat(file_name(base, SEGMENT_SUFFIX + DELETED_SUFFIX))
+        if status is None:
+            return 0.0
+        return max(file_delete_delay_ms / 1000 - (time.time() - status.st_ctime), 0.1)
 
     def swap(self, staging: Staging, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
         """One group; it is in the log when this returns.

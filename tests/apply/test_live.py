@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.apply import agent_client, live_broker
 from cleanerd.log.delegation import Delegation
 from cleanerd.log.partition import read_partition
 from tests.apply.live_scene import QUICK, clean_beside, content, leftovers, running
@@ -314,8 +315,10 @@ def test_replaced_a_moment_ago(root: Path) -> None:
         result = clean_beside(agent)
         assert (result.outcome, agent.asked("swap")) == ("skipped", [])
         assert "file.delete.delay.ms" in result.reason
+        assert len(agent.asked("log")) == 1, "not decided again and again"
         threading.Timer(0.15, old.unlink).start()
-        assert clean_beside(agent).outcome == "cleaned"
+        soon = config(segment_bytes=3000, file_delete_delay_ms=100)
+        assert clean_beside(agent, topic=soon).outcome == "cleaned", "a moment can be waited for"
         assert content(root) == expected
 
 
@@ -373,4 +376,23 @@ def test_old_message_formats_are_refused(root: Path) -> None:
         result = clean_beside(agent)
         assert (result.outcome, agent.asked("swap")) == ("skipped", [])
         assert "v0 or v1" in result.reason
+        assert tree(root / NAME) == before
+
+
+def test_an_agent_that_hung_up_meanwhile(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deciding took so long that the connection is taken for dead: a new one, and no doubt about any answer."""
+    monkeypatch.setattr(live_broker, "_IDLE_SECONDS", 0.0)
+    with running(root) as agent:
+        assert clean_beside(agent).outcome == "cleaned"
+        assert len(agent.asked("swap")) == 2
+
+
+def test_more_segments_than_a_request_can_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is sent, and nothing tried twice."""
+    monkeypatch.setattr(agent_client, "MAX_REQUEST_BYTES", 700)
+    with running(root) as agent:
+        before = tree(root / NAME)
+        result = clean_beside(agent)
+        assert (result.outcome, agent.asked("swap"), len(agent.asked("log"))) == ("skipped", [], 1)
+        assert "too many segments" in result.reason
         assert tree(root / NAME) == before
