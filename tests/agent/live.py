@@ -37,6 +37,7 @@ WAIT_SECONDS: Final = 40
 KEYS: Final = 30
 
 PROPERTIES: Final = {
+    "log.segment.delete.delay.ms": "1000",  # of whole directories too
     # What cleanerd reads on the disk is as fresh as a test wants it.
     "replica.high.watermark.checkpoint.interval.ms": "200",
     "log.flush.offset.checkpoint.interval.ms": "200",
