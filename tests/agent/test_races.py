@@ -129,7 +129,7 @@ def unfinished(topic: Topic) -> list[str]:
 @pytest.mark.parametrize("moment", ["validated", "opened"])
 def test_the_topic_is_deleted(stopping: Stopping, moment: str) -> None:
     """Section 8: the swap is refused, the directory goes, staging and all."""
-    topic = stopping.live.topic(f"deleted-at-{moment}")
+    topic = stopping.live.topic(f"deleted-at-{moment}", transactions=False)
     request = topic.request(topic.stage(output_bytes=6_000))
     directory = topic.directory
     admin = AdminClient({"bootstrap.servers": topic.broker.bootstrap}, logger=SILENT)
@@ -143,7 +143,7 @@ def test_the_topic_is_deleted(stopping: Stopping, moment: str) -> None:
 @pytest.fixture(scope="module")
 def topic(stopping: Stopping) -> Topic:
     """A topic whose swap fails several times before it goes through."""
-    return stopping.live.topic("delayed", **{"cleanup.policy": "compact,delete", "retention.ms": "-1"})
+    return stopping.live.topic("delayed", transactions=False, **{"cleanup.policy": "compact,delete", "retention.ms": "-1"})
 
 
 def test_the_log_start_moves_meanwhile(stopping: Stopping, topic: Topic) -> None:
@@ -218,7 +218,7 @@ def outcome(topic: Topic, manifest: Manifest) -> str:
 @pytest.mark.parametrize(("moment", "expected"), [("opened", "old"), ("locked", "old"), ("swapped", "new")])
 def test_killed(stopping: Stopping, moment: str, expected: str) -> None:
     """K-2, K-3, K-5: old or new, never between; nothing is left behind after the next start."""
-    topic = stopping.live.topic(f"killed-at-{moment}")
+    topic = stopping.live.topic(f"killed-at-{moment}", transactions=False)
     manifest = topic.stage(output_bytes=60_000)
     assert len(manifest.groups) == 1
     with stopping.at(moment, topic, topic.request(manifest)) as swap:
