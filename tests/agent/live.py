@@ -37,6 +37,10 @@ WAIT_SECONDS: Final = 40
 KEYS: Final = 30
 
 PROPERTIES: Final = {
+    # A broker that was killed is let in again when its session is over.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "log.segment.delete.delay.ms": "1000",  # of whole directories too
     # What cleanerd reads on the disk is as fresh as a test wants it.
     "replica.high.watermark.checkpoint.interval.ms": "200",
     "log.flush.offset.checkpoint.interval.ms": "200",
@@ -68,18 +72,20 @@ class Topic:
         """Which of the broker's log directories that is in."""
         return self.directory.parent
 
-    def fill(self) -> None:
+    def fill(self, *, transactions: bool) -> None:
         """Some hundred superseded records of an idempotent producer, and transactions of which every third is aborted.
 
         The last transactions are aborted, so that each producer's last batch stays and is aborted data.
         """
         chance = random.Random(self.name)
         plain = self._producer(**{"enable.idempotence": True, "compression.type": "lz4"})
-        writers = [self._producer(**{"transactional.id": f"{self.name}-{i}"}) for i in range(2)]
+        writers = [self._producer(**{"transactional.id": f"{self.name}-{i}"}) for i in range(2 if transactions else 0)]
         for writer in writers:
             writer.init_transactions(30)
         for turn in range(12):
             self._write(plain, chance, 40)
+            if not writers:
+                continue
             writer = writers[turn % 2]
             writer.begin_transaction()
             aborts = turn % 3 == 2
@@ -223,7 +229,7 @@ class Live:
         """A connection to the agent."""
         return Asking(self.socket)
 
-    def topic(self, name: str, **settings: str) -> Topic:
+    def topic(self, name: str, *, transactions: bool = True, **settings: str) -> Topic:
         """A new compacted topic with small segments, filled."""
         size = "segment.bytes" if self.broker.version.startswith("3.") else "internal.segment.bytes"
         values = {
@@ -237,5 +243,5 @@ class Live:
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap}, logger=SILENT)
         admin.create_topics([NewTopic(name, 1, 1, config=values | settings)])[name].result(30)
         topic = Topic(self.broker, name)
-        topic.fill()
+        topic.fill(transactions=transactions)
         return topic

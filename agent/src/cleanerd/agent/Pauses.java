@@ -51,6 +51,7 @@ final class Pauses {
         Pause pause = new Pause(log);
         Thread helper = new Thread(() -> {
             try {
+                Moment.reached("pausing");
                 log.pauseCleaning();
                 held.add(log.toString());
                 if (!outcome.compareAndSet("waiting", "paused")) {
