@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Producer
 
 from cleanerd.apply.agent_client import SOCKET
+from tests.brokers.node import cleanerd
 from tests.live.ledger import Place, Written
 from tests.live.load import Load, Writing, create_topics
 from tests.live.proxy import Proxy
@@ -210,6 +211,9 @@ def kill(start: StartBroker, tmp_path: Path, kills: int, victims: tuple[str, ...
         assert killing.cleanerd().wait(60) == 0
         killing.load.check()
         assert leftovers(broker) == []
+    broker.stop()
+    verified = cleanerd("verify", broker.log_dirs, killing.state)
+    assert verified.exit_code == 0, (verified.document, verified.stderr)
     print("\n", dict(killing.moments), dict(killing.outcomes))  # noqa: T201 - issue 6 asks for the histogram
     return killing
 

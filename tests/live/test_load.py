@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.brokers.node import complaints, wait_until
+from tests.brokers.node import cleanerd, complaints, wait_until
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.rounds import Rounds, with_agent
 
@@ -72,6 +72,8 @@ def check_broker(rounds: Rounds) -> None:
     assert not [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
     broker.stop()
     assert not [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
+    verified = cleanerd("verify", broker.log_dirs, rounds.state_dir)
+    assert verified.exit_code == 0, (verified.document, verified.stderr)
 
 
 @pytest.mark.parametrize("rounds", ["43", "39"], indirect=True)
