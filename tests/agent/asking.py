@@ -14,7 +14,7 @@ ANSWER_SECONDS = 60
 SOCKET = ".cleanerd-agent.sock"
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """The agent answered ``ok: false``."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
@@ -62,13 +62,13 @@ class Asking:
         """Ask and return the result.
 
         Raises:
-            Refused: the agent refused.
+            RefusedError: the agent refused.
         """
         self.send(json.dumps({"v": 1, "id": "t", "op": op, **members}).encode() + b"\n")
         answer = self.answer()
         assert answer is not None, f"the agent hung up instead of answering {op}"
         assert answer["id"] == "t"
         if not answer["ok"]:
-            raise Refused(answer)
+            raise RefusedError(answer)
         result: dict[str, Any] = answer["result"]
         return result

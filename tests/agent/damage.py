@@ -72,7 +72,9 @@ def entry(kind: str, number: int, position: int, layout: str, change: Callable[[
 
     def damage(_group: ManifestGroup, files: Files) -> Files:
         at = number * ENTRY[kind] if number >= 0 else len(files[kind]) + number * ENTRY[kind]
-        return files | {kind: set_at(files[kind], at + position, layout, change(get_at(files[kind], at + position, layout)))}
+        return files | {
+            kind: set_at(files[kind], at + position, layout, change(get_at(files[kind], at + position, layout)))
+        }
 
     return damage
 

@@ -139,9 +139,7 @@ class Topic:
         rules = config(self.name, segment_bytes=settings.pop("output_bytes", SEGMENT_BYTES), index_interval_bytes=512)
         store = StateStore(self.broker.work_dir / "state")
         wishes = Wishes(now_ms=time.time_ns() // 1_000_000, force=True, unclean=True)
-        result = stage_partition(
-            read_log_dir(self.log_dir), store, means(), name, rules, wishes, Silent()
-        )
+        result = stage_partition(read_log_dir(self.log_dir), store, means(), name, rules, wishes, Silent())
         assert result.outcome == "staged", result
         (plan,) = (self.directory / ".kstage").iterdir()
         descriptor = os.open(plan, os.O_RDONLY)
@@ -166,7 +164,9 @@ class Topic:
             (folder / file_name(group.base, f".{kind}")).write_bytes(data)
         return plan
 
-    def request(self, manifest: Manifest, groups: tuple[ManifestGroup, ...] | None = None, **changes: Any) -> dict[str, Any]:
+    def request(
+        self, manifest: Manifest, groups: tuple[ManifestGroup, ...] | None = None, **changes: Any
+    ) -> dict[str, Any]:
         """The members of a swap request for ``groups`` (default: all) of what is staged."""
         witnesses = {
             w.base: {"base": w.base, "size": w.size, "ino": w.inode, "mtime_ms": w.mtime_ns // 10**6}
@@ -231,7 +231,7 @@ class Live:
 
     def topic(self, name: str, *, transactions: bool = True, **settings: str) -> Topic:
         """A new compacted topic with small segments, filled."""
-        size = "segment.bytes" if self.broker.version.startswith("3.") else "internal.segment.bytes"
+        size = "segment.bytes" if self.broker.version.startswith(("3.", "4.0.")) else "internal.segment.bytes"
         values = {
             "cleanup.policy": "compact",
             "min.cleanable.dirty.ratio": "1",

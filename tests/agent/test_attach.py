@@ -53,7 +53,7 @@ def build_of(live: Live) -> tuple[str, int, str]:
 def test_attached_twice_it_runs_once(bare: Live) -> None:
     """A-02: the second time does nothing, whatever its arguments."""
     attach(bare, JAR)
-    wait_until("the socket", lambda: bare.socket.is_socket())
+    wait_until("the socket", bare.socket.is_socket)
     first = build_of(bare)
     assert first[2] == "agentmain"
     attach(bare, JAR)
@@ -61,14 +61,19 @@ def test_attached_twice_it_runs_once(bare: Live) -> None:
 
 
 def test_another_build_takes_over(bare: Live) -> None:
-    """A-03: the stub of the first jar loads the implementation of the second with a class loader of its own. What the
-    checks keep out, the broker takes (section 6): with them switched off a log that lost its last batch goes in."""
+    """A-03: the stub of the first jar loads the implementation of the second with a class loader of its own.
+
+    What the checks keep out, the broker takes (section 6): without them a log that lost its last batch goes in.
+    """
     before = build_of(bare)
     topic = bare.topic("unchecked", transactions=False)
     manifest = topic.stage(output_bytes=60_000)
     (group,) = manifest.groups
     cut = damage.without_last_batch(group, topic.staged_files(manifest, group))
-    lost = {record.key or b"" for record in damage.batches_of(damage.batches(topic.staged_files(manifest, group))[-1])[0].records}
+    lost = {
+        record.key or b""
+        for record in damage.batches_of(damage.batches(topic.staged_files(manifest, group))[-1])[0].records
+    }
 
     attach(bare, build(bare.broker.work_dir, "unchecked"))
     wait_until("the other build", lambda: bare.socket.is_socket() and build_of(bare)[0] != before[0])

@@ -1,4 +1,4 @@
-"""What happens to a swap when something else happens first: stopped at named moments, in a build of the agent for that."""
+"""What becomes of a swap when something else happens first: stopped at named moments, in a build made for that."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from cleanerd.demo.broker import Broker
-from tests.agent.asking import Refused
+from tests.agent.asking import RefusedError
 from tests.agent.live import JAR, PROPERTIES, Live
 from tests.brokers.node import wait_until
 from tests.brokers.traffic import SILENT
@@ -48,7 +48,7 @@ class Stopping:
     live: Live
     place: Path
 
-    def at(self, moment: str, topic: Topic, request: dict[str, Any]) -> Stopped:
+    def at(self, moment: str, request: dict[str, Any]) -> Stopped:
         """A swap that stops at ``moment`` for as long as the block is entered."""
         return Stopped(self, moment, request)
 
@@ -68,7 +68,7 @@ class Stopped:
         try:
             with self._live.asking() as agent:
                 self.answer = agent.ask("swap", **self._request)
-        except Refused as refused:
+        except RefusedError as refused:
             self.answer = refused.answer
         except (AssertionError, OSError) as lost:
             self.answer = f"lost: {lost}"
@@ -133,7 +133,7 @@ def test_the_topic_is_deleted(stopping: Stopping, moment: str) -> None:
     request = topic.request(topic.stage(output_bytes=6_000))
     directory = topic.directory
     admin = AdminClient({"bootstrap.servers": topic.broker.bootstrap}, logger=SILENT)
-    with stopping.at(moment, topic, request) as swap:
+    with stopping.at(moment, request) as swap:
         admin.delete_topics([topic.name])[topic.name].result(30)
         wait_until("it is renamed", lambda: not directory.exists())
     assert swap.code in {"log_changed", "io_error", "source_gone"}
@@ -143,7 +143,9 @@ def test_the_topic_is_deleted(stopping: Stopping, moment: str) -> None:
 @pytest.fixture(scope="module")
 def topic(stopping: Stopping) -> Topic:
     """A topic whose swap fails several times before it goes through."""
-    return stopping.live.topic("delayed", transactions=False, **{"cleanup.policy": "compact,delete", "retention.ms": "-1"})
+    return stopping.live.topic(
+        "delayed", transactions=False, **{"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+    )
 
 
 def test_the_log_start_moves_meanwhile(stopping: Stopping, topic: Topic) -> None:
@@ -151,7 +153,7 @@ def test_the_log_start_moves_meanwhile(stopping: Stopping, topic: Topic) -> None
     manifest = topic.stage(output_bytes=6_000)
     before = topic.listing()
     admin = AdminClient({"bootstrap.servers": topic.broker.bootstrap}, logger=SILENT)
-    with stopping.at("opened", topic, topic.request(manifest, log_start=0)) as swap:
+    with stopping.at("opened", topic.request(manifest, log_start=0)) as swap:
         assert unfinished(topic)
         admin.delete_records([TopicPartition(topic.name, 0, 2)])[TopicPartition(topic.name, 0)].result(30)
     assert swap.code == "log_start"
@@ -163,12 +165,14 @@ def test_the_log_start_moves_meanwhile(stopping: Stopping, topic: Topic) -> None
 
 @pytest.mark.parametrize("kind", ["log", "index", "timeindex"])
 def test_the_broker_fails_inside_of_its_swap(stopping: Stopping, topic: Topic, kind: str) -> None:
-    """A-24, LT-6: an I/O error between its renames. The log directory stays online, the old segments serve, nothing is
-    left that a restart could take for a swap."""
+    """A-24, LT-6: an I/O error between its renames.
+
+    The log directory stays online, the old segments serve, nothing is left that a restart could take for a swap.
+    """
     manifest = topic.stage(output_bytes=6_000)
     before = topic.listing()
     first = manifest.groups[0].base
-    with stopping.at("locked", topic, topic.request(manifest)) as swap:
+    with stopping.at("locked", topic.request(manifest)) as swap:
         (topic.directory / f"{first:020d}.{kind}.cleaned").unlink()
     assert (swap.code, swap.answer["done"]) == ("io_error", [])  # type: ignore[index]
     assert unfinished(topic) == []
@@ -182,7 +186,7 @@ def test_the_cleaner_does_not_let_go(stopping: Stopping, topic: Topic) -> None:
     """A-16: busy after some seconds; the pause that comes too late is ended at once."""
     manifest = topic.stage(output_bytes=6_000)
     with stopping.live.asking() as agent:
-        with stopping.at("pausing", topic, topic.request(manifest)) as swap:
+        with stopping.at("pausing", topic.request(manifest)) as swap:
             wait_until("an answer", lambda: swap.answer != "none", seconds=15)
             assert swap.code == "busy"
         wait_until(
@@ -193,13 +197,15 @@ def test_the_cleaner_does_not_let_go(stopping: Stopping, topic: Topic) -> None:
 
 
 def test_one_at_a_time_and_a_client_that_went(stopping: Stopping, topic: Topic) -> None:
-    """A-25, section 5: a second request for the partition is busy; a swap whose client has gone goes on, and its answer
-    is there for who repeats the request."""
+    """A-25, section 5: a second request for the partition is busy.
+
+    And a swap whose client has gone goes on; its answer is there for who repeats the request.
+    """
     manifest = topic.stage(output_bytes=6_000)
     request = topic.request(manifest)
     with stopping.live.asking() as other:
-        with stopping.at("opened", topic, request) as swap:
-            with pytest.raises(Refused) as refused:
+        with stopping.at("opened", request) as swap:
+            with pytest.raises(RefusedError) as refused:
                 other.ask("swap", **request)
             assert refused.value.code == "busy"
         assert isinstance(swap.answer, dict)
@@ -221,7 +227,7 @@ def test_killed(stopping: Stopping, moment: str, expected: str) -> None:
     topic = stopping.live.topic(f"killed-at-{moment}", transactions=False)
     manifest = topic.stage(output_bytes=60_000)
     assert len(manifest.groups) == 1
-    with stopping.at(moment, topic, topic.request(manifest)) as swap:
+    with stopping.at(moment, topic.request(manifest)) as swap:
         topic.broker.kill()
     assert str(swap.answer).startswith("lost")
     topic.broker.start()

@@ -10,7 +10,7 @@ import pytest
 
 from cleanerd.format.names import file_name
 from tests.agent import damage
-from tests.agent.asking import Refused
+from tests.agent.asking import RefusedError
 from tests.agent.live import file_facts
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ BY_CODE = {
     "bad_timeindex": damage.TIMEINDEX,
     "bad_txnindex": damage.TXNINDEX,
 }
-CASES = [pytest.param(code, harm, id=f"{code}-{name}") for code, table in BY_CODE.items() for name, harm in table.items()]
+CASES = [
+    pytest.param(code, harm, id=f"{code}-{name}") for code, table in BY_CODE.items() for name, harm in table.items()
+]
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def group(topic: Topic, manifest: Manifest) -> ManifestGroup:
 def refused(topic: Topic, agent: Asking, request: dict[str, Any]) -> str:
     """The code of the refusal, which changed nothing at all."""
     before = topic.listing()
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedError) as caught:
         agent.ask("swap", **request)
     assert caught.value.answer["done"] == []
     assert caught.value.answer["error"]
@@ -316,7 +318,7 @@ def test_paused_by_somebody(topic: Topic, manifest: Manifest, agent: Asking, liv
         assert other.ask("pause", topic=topic.name, partition=0) == {"paused": True}
         assert agent.ask("info")["pauses"] == [f"{topic.name}-0"]
         before = topic.listing()
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedError) as caught:
             agent.ask("swap", **topic.request(manifest))
         assert (caught.value.code, topic.listing()) == ("busy", before)
     while agent.ask("info")["pauses"]:

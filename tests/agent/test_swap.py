@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from tests.agent.asking import Refused
+from tests.agent.asking import RefusedError
 from tests.agent.live import JAR
 from tests.brokers.node import wait_until
 from tests.brokers.traffic import SILENT
@@ -70,8 +70,10 @@ def test_log_says_what_lies_on_the_disk(topic: Topic, agent: Asking) -> None:
 
 
 def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
-    """A-13..A-22: all groups go in, merged ones too; readers see every key's winner at every moment; the same again is
-    answered from memory (A-25), other content under its name is not."""
+    """A-13..A-22: all groups go in, merged ones too; readers see every key's winner at every moment.
+
+    The same again is answered from memory (A-25), other content under its name is not.
+    """
     manifest = topic.stage(output_bytes=6_000)
     assert len(manifest.groups) > 1
     assert any(len(group.sources) > 1 for group in manifest.groups)
@@ -113,10 +115,10 @@ def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
     assert agent.ask("info")["pauses"] == []
 
     assert agent.ask("swap", **request) == {**result, "repeated": True}
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         agent.ask("swap", **{**request, "checkpoint": None})
     assert refused.value.code == "bad_plan"
-    with pytest.raises(Refused) as refused:  # a second plan for what is gone
+    with pytest.raises(RefusedError) as refused:  # a second plan for what is gone
         agent.ask("swap", **topic.request(replace(manifest, plan="20260101t000000-00000000")))
     assert refused.value.code in {"source_changed", "source_gone"}
 
@@ -151,7 +153,7 @@ def test_a_group_at_a_time(live: Live, agent: Asking) -> None:
     for group in manifest.groups:
         request = topic.request(manifest, (group,))
         if outputs:
-            with pytest.raises(Refused) as refused:  # as if nothing had been swapped
+            with pytest.raises(RefusedError) as refused:  # as if nothing had been swapped
                 agent.ask("swap", **request)
             assert refused.value.code == "evidence_changed"
         request["witnesses"] = [
@@ -176,7 +178,7 @@ def test_the_log_start_moves(live: Live, agent: Asking) -> None:
     before = topic.listing()
     target = TopicPartition(topic.name, 0, 5)
     admin.delete_records([target])[TopicPartition(topic.name, 0)].result(30)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RefusedError) as refused:
         agent.ask("swap", **request)
     assert refused.value.code == "log_start"
     assert topic.listing() == before
@@ -189,8 +191,10 @@ def test_the_log_start_moves(live: Live, agent: Asking) -> None:
 
 
 def test_after_a_restart_the_memory_is_on_the_disk(live: Live) -> None:
-    """A-25, K-5: killed after a swap, the broker comes up with the new segments, and the agent with a new socket over
-    the one that was left; the broker minds neither."""
+    """A-25, K-5: killed after a swap, the broker comes up with the new segments.
+
+    The agent comes with a new socket over the one that was left; the broker minds neither.
+    """
     topic = live.topic("killed")
     manifest = topic.stage(output_bytes=60_000)
     with live.asking() as agent:
@@ -201,7 +205,7 @@ def test_after_a_restart_the_memory_is_on_the_disk(live: Live) -> None:
     with live.asking() as agent:
         log = agent.ask("log", topic=topic.name, partition=0)
         assert {(o["base"], o["size"], o["ino"]) for o in outputs} <= {(b, s, i) for b, s, _, i in log["segments"]}
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RefusedError) as refused:
             agent.ask("swap", **topic.request(manifest))
         assert refused.value.code in {"source_changed", "source_gone"}
     assert topic.read() == topic.latest
