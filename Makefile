@@ -10,6 +10,9 @@ KAFKA_LIBS ?= .cache/kafka
 export KAFKA_LIBS
 KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/dev/null) Cargo.toml Cargo.lock $(wildcard kernel/*/Cargo.toml) kernel/Cargo.toml
 
+# What a broker's JVM loads, and what the wheel ships (pyproject.toml).
+AGENT := cleanerd/agent/cleanerd-agent.jar
+
 .PHONY: help setup demo test test-all mutants check bench fuzz format clean
 
 help: ## this list
@@ -17,7 +20,7 @@ help: ## this list
 
 # ---- set-up -----------------------------------------------------------------------------------------------------------
 
-setup: $(VENV)/.kernel .cache/kafka/.fetched ## everything from a clean clone: tools, .venv, kernel, Kafka's jars; idempotent
+setup: $(VENV)/.kernel $(AGENT) .cache/kafka/.fetched ## everything from a clean clone: tools, .venv, kernel, Kafka's jars; idempotent
 
 .cache/.tools: tools/install-tools.sh
 	@mkdir -p .cache
@@ -32,6 +35,9 @@ $(VENV)/.packages: constraints.txt pyproject.toml .cache/.tools
 $(VENV)/.kernel: $(VENV)/.packages $(KERNEL_SOURCES)
 	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release --locked
 	@touch $@
+
+$(AGENT): agent/build.sh $(shell find agent/src agent/stub -name '*.java') .cache/.tools
+	bash agent/build.sh $@
 
 .cache/kafka/.fetched: .cache/.tools tests/kafka/pom.xml tests/kafka/fetch.sh $(wildcard tests/kafka/java*/*.java)
 	bash tests/kafka/fetch.sh
@@ -72,7 +78,7 @@ check: setup ## linters, types, layers, shell scripts
 	$(BIN)/lint-imports --no-cache
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
-	$(BIN)/shellcheck .ci/run tools/*.sh tests/kafka/*.sh
+	$(BIN)/shellcheck .ci/run agent/*.sh tools/*.sh tests/kafka/*.sh
 
 format: setup ## put everything into the one format
 	$(BIN)/ruff check --fix .
@@ -80,4 +86,4 @@ format: setup ## put everything into the one format
 	cargo fmt --all
 
 clean: ## remove what the targets made, .venv and caches included
-	rm -rf $(VENV) .cache target dist cleanerd/_kernel*.so
+	rm -rf $(VENV) .cache target dist cleanerd/_kernel*.so cleanerd/agent

@@ -8,7 +8,9 @@
     │   ├── OutOfRangeError         the command line asks for what this log cannot give
     │   ├── LogDirBusyError         somebody (a broker) has the log directory or a segment open
     │   ├── UnsupportedLogError     data that this version does not know how to clean
-    │   └── StalePlanError          the log changed under the plan
+    │   ├── StalePlanError          the log changed under the plan
+    │   ├── AgentUnavailableError   nobody in a broker to talk to, or it can not do what is asked for
+    │   └── AgentRefusalError       the agent in the broker looked at a request and said no
     └── CorruptionError           5: bytes that do not mean what the format says
 
 Every error says what happened, where, and what to do: ``message`` is the what, ``where`` the file (and
@@ -60,6 +62,25 @@ class UnsupportedLogError(RefusedError):
 
 class StalePlanError(RefusedError):
     """The log is no longer what the plan was made for; nothing of the plan may be applied."""
+
+
+class AgentUnavailableError(RefusedError):
+    """There is no agent that answers, it makes no sense, or it can not work with this broker: live is not possible."""
+
+
+class AgentRefusalError(RefusedError):
+    """The agent said no to ``operation``.
+
+    ``code`` is its word for why, ``done`` are bases of groups that were swapped all the same.
+    """
+
+    def __init__(
+        self, message: str, *, operation: str, code: str, done: tuple[int, ...] = (), where: str | None = None
+    ) -> None:
+        super().__init__(message, where=where)
+        self.operation = operation
+        self.code = code
+        self.done = done
 
 
 class CorruptionError(CleanerdError):

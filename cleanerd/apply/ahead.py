@@ -20,10 +20,10 @@ from cleanerd.apply.files import Owner, PartitionFiles
 from cleanerd.apply.late import stage_purged_keys
 from cleanerd.apply.offline import blank_result, counted, make_plan, manifest_of, unchanged_facts
 from cleanerd.apply.session import disk_reserve_bytes
-from cleanerd.apply.swap import finish_plan
+from cleanerd.apply.swap import drop_plans
 from cleanerd.apply.validate import refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
-from cleanerd.cleaner.manifest import PLAN_ID, READY, STAGING, FileFact, staging_path, write_manifest
+from cleanerd.cleaner.manifest import READY, FileFact, staging_path, write_manifest
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, survey
@@ -146,7 +146,8 @@ def _stage_all(
         )
     if not cleaning.groups():
         return replace(counted(blank, found, cleaning), outcome="unchanged")
-    _drop_older(files)
+    # At most one ready plan. The claim is ours and nothing is half swapped, so nobody needs what is there.
+    drop_plans(files)
     reserve_bytes = disk_reserve_bytes(means, found.config, plan.path)
     with Staging(plan, cleaning.pool.reader.directory, reserve_bytes=reserve_bytes) as staging:
         try:
@@ -166,13 +167,6 @@ def _stage_all(
             staging.discard()
             raise
     return result
-
-
-def _drop_older(files: PartitionFiles) -> None:
-    """At most one ready plan. The claim is ours and nothing is half swapped, so nobody needs what is there."""
-    for name in sorted(files.names(STAGING)):
-        if PLAN_ID.fullmatch(name) is not None:
-            finish_plan(files, name)
 
 
 def _owner(files: PartitionFiles) -> Owner:

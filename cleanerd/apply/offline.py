@@ -80,7 +80,7 @@ def clean_partition(
         return CleaningResult(name, where, "quarantined", str(error), error=error)
     except (CleanerdError, OSError) as caught:
         told = caught if isinstance(caught, CleanerdError) else _refused_by_system(caught, where)
-        remember_quarantine(locked, name, str(told))
+        remember_quarantine(locked.store, locked.log_dir, name, str(told))
         return CleaningResult(name, where, "quarantined", str(told), error=told)
 
 
@@ -257,6 +257,7 @@ def counted(blank: CleaningResult, found: Survey, cleaning: Cleaning) -> Cleanin
         segments_before=len(found.log.segments) - 1,
         segments_after=len(found.log.segments) - 1 - totals.sources + totals.groups,
         segments_rewritten=totals.sources,
+        groups=totals.groups,
         tombstones_waiting=sum(segment.waiting for segment in decision.segments),
         malformed_versions=decision.oddities.malformed_versions,
         without_version=decision.oddities.without_version,

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.format.names import TopicPartition
+    from cleanerd.log.clean_point import StateStore
+    from cleanerd.log.log_dir import LogDir
 
 
 def remember(locked: LockedDir, found: Survey, plan: CleaningPlan, after: PartitionLog, result: CleaningResult) -> None:
@@ -34,6 +36,16 @@ def remember_clean(
 
     Kafka's checkpoint is about Kafka's rules: it stays what it is when others were used (U-10).
     """
+    save_clean_point(locked.store, locked.log_dir, after, offset, fingerprint, result)
+    if fingerprint == KAFKAS_FINGERPRINT:
+        with locked.checkpoint_lock:
+            write_cleaner_checkpoint(locked.log_dir.path, after.name, offset)
+
+
+def save_clean_point(
+    store: StateStore, log_dir: LogDir, after: PartitionLog, offset: int, fingerprint: str, result: CleaningResult
+) -> None:
+    """Our own record of it (U-10); Kafka's checkpoint is not touched."""
     last = next(segment for segment in reversed(after.segments) if segment.base < offset)
     point = CleanPoint(
         offset=offset,
@@ -42,16 +54,13 @@ def remember_clean(
         last_segment=LastSegment.of(last),
     )
     state = PartitionState(point, None, {**result.to_json(), "finished_ms": time.time_ns() // 1_000_000})
-    locked.store.save(locked.log_dir, after, state)
-    if fingerprint == KAFKAS_FINGERPRINT:
-        with locked.checkpoint_lock:
-            write_cleaner_checkpoint(locked.log_dir.path, after.name, offset)
+    store.save(log_dir, after, state)
 
 
-def remember_quarantine(locked: LockedDir, name: TopicPartition, reason: str) -> None:
+def remember_quarantine(store: StateStore, log_dir: LogDir, name: TopicPartition, reason: str) -> None:
     """Why the partition could not be cleaned; its clean point stays what it was."""
     try:
-        log = read_partition(locked.log_dir, name)
+        log = read_partition(log_dir, name)
     except CleanerdError:
         return
-    locked.store.save(locked.log_dir, log, quarantined(reason, locked.store.load(locked.log_dir, log)))
+    store.save(log_dir, log, quarantined(reason, store.load(log_dir, log)))

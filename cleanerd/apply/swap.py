@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cleanerd.apply.files import HERE
-from cleanerd.cleaner.manifest import MANIFEST, READY, RESTORE, STAGING, FileKind, staged_name, staging_path
+from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, RESTORE, STAGING, FileKind, staged_name, staging_path
 from cleanerd.errors import StalePlanError
 from cleanerd.format.names import (
     CLEANED_SUFFIX,
@@ -155,6 +155,22 @@ def finish_plan(files: PartitionFiles, plan_id: str) -> None:
         remove_tree(files, directory)
         files.fsync_directory(STAGING)
     remove_staging_if_empty(files)
+
+
+def drop_plans(files: PartitionFiles, *, keep_ready: bool = False) -> None:
+    """Remove every plan of ours that lies staged. For whoever has the claim, when nothing is half swapped.
+
+    ``keep_ready``: but for those that ``cleanerd stage`` made, which wait for ``cleanerd apply``.
+
+    Raises:
+        CleanerdError: the system refused a step; call again.
+    """
+    for name in sorted(files.names(STAGING)):
+        if PLAN_ID.fullmatch(name) is None:
+            continue
+        if keep_ready and files.stat(f"{staging_path(name)}/{READY}") is not None:
+            continue
+        finish_plan(files, name)
 
 
 def force_rebuild_if_torn(files: PartitionFiles, segment: SwapFiles, names: frozenset[str]) -> None:

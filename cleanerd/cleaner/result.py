@@ -33,7 +33,8 @@ class CleaningResult:
     """One partition after ``clean``.
 
     Bytes and segments are those of the whole log below the active segment, before and after. ``error`` is set when the
-    partition failed or was quarantined; ``segments_rewritten`` counts the sources that were replaced.
+    partition failed or was quarantined; ``segments_rewritten`` counts the sources that were replaced, ``groups`` what
+    they became.
     ``tombstones_waiting`` are past their horizon and stay (U-1, U-4). ``malformed_versions``, ``without_version``
     (R280-6; the former included) and ``nulls_without_flag`` (R87-3) are counts of the dirty part: each record counts in
     one cleaning.
@@ -53,6 +54,7 @@ class CleaningResult:
     segments_before: int = 0
     segments_after: int = 0
     segments_rewritten: int = 0
+    groups: int = 0
     dropped: Dropped = field(default_factory=Dropped)
     tombstones_waiting: int = 0
     malformed_versions: int = 0
@@ -82,6 +84,7 @@ class CleaningResult:
             "segments_before": self.segments_before,
             "segments_after": self.segments_after,
             "segments_rewritten": self.segments_rewritten,
+            "groups": self.groups,
             "dropped": {
                 "superseded": self.dropped.superseded,
                 "tombstone": self.dropped.tombstone,

@@ -73,7 +73,11 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
         CorruptionError, CleanerdError: it cannot be read.
         OutOfRangeError: ``--first-dirty`` or ``--up-to`` lie outside of what is possible.
     """
-    log = read_partition(log_dir, name)
+    return survey_log(log_dir, read_partition(log_dir, name), config, store, wishes)
+
+
+def survey_log(log_dir: LogDir, log: PartitionLog, config: TopicConfig, store: StateStore, wishes: Wishes) -> Survey:
+    """As :func:`survey`, of a log that was listed already."""
     with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:
         may_be_torn = wishes.unclean and not log_dir.clean_shutdown
         log_end = log_end_offset(log, reader, may_be_torn=may_be_torn)
@@ -92,7 +96,7 @@ def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: St
             max_lag_ms=config.max_compaction_lag_ms,
             may_be_torn=may_be_torn,
         )
-    end = _end_offset(name, bounds, wishes)
+    end = _end_offset(log.name, bounds, wishes)
     return Survey(
         log=log,
         config=config,

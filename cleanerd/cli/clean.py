@@ -24,15 +24,14 @@ from cleanerd.cli.plan import preview
 from cleanerd.cli.scope import (
     Target,
     broker_facts,
-    cleaning_options,
     compacted_partitions,
     parse_partitions,
     require_found,
     tell_links,
     tell_of_server_properties,
     tell_warnings,
-    wishes_from,
 )
+from cleanerd.cli.wishes import cleaning_options, wishes_from
 from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
@@ -67,21 +66,31 @@ _COLUMNS = (
 )
 @cleaning_options
 @click.option("--dry-run", is_flag=True, help="Decide, say what would happen, write nothing: plan --exact.")
+@click.option("--live", is_flag=True, help="Beside a running broker, whose agent swaps the segments (cleanerd agent).")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def clean(
-    common: Common, log_dirs: tuple[Path, ...], *, dry_run: bool, kept: Path | None, yes: bool, **options: Any
+    common: Common,
+    log_dirs: tuple[Path, ...],
+    *,
+    dry_run: bool,
+    kept: Path | None,
+    live: bool,
+    yes: bool,
+    **options: Any,
 ) -> int:
     """Clean the compacted partitions of a stopped broker's log directories.
 
     The broker must be down: cleanerd takes the directory's lock, as a broker would. Every partition is read, cleaned
     into new segments beside the old ones, verified, and swapped in group by group; a crash at any moment leaves old
-    or new.
+    or new. With --live the broker runs and swaps each group itself.
     """
     settings = common.load_settings()
     wanted = parse_partitions(options.pop("partitions"))
     wishes = wishes_from(options)
     if dry_run:
         return preview(common, settings, log_dirs, wanted, wishes, exact=True, kept=kept)
+    if live and (kept is not None or wishes.unclean):
+        raise click.UsageError("--live goes with neither --keep-replaced nor --unclean: the broker has the files")
     if kept is not None:
         require_keepable(kept, log_dirs)
         Trash(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
@@ -89,7 +98,12 @@ def clean(
     question = f"Clean {', '.join(str(path) for path in log_dirs)}?"
     if not common.output.confirm(question, yes=yes):
         raise click.Abort
-    results, failures = _clean_all(common.output, settings, log_dirs, wanted, wishes, kept)
+    if live:
+        from cleanerd.cli.clean_live import clean_all_live  # noqa: PLC0415 - which builds on this module
+
+        results, failures = clean_all_live(common.output, settings, log_dirs, wanted, wishes)
+    else:
+        results, failures = _clean_all(common.output, settings, log_dirs, wanted, wishes, kept)
     # What could not be looked into is not known to have nothing.
     if results or not failures or common.output.as_json:
         tell(common.output, results)

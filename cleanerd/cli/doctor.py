@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleanerd.cli.doctor_agent import check_mode
 from cleanerd.cli.doctor_host import (
     Process,
     check_file_system,
@@ -62,7 +63,9 @@ def _check_log_dir(
     logs = read_partitions(findings, log_dir)
     running = check_broker(findings, log_dir, logs, settings)
     check_owner(findings, path, logs, Process.current())
-    facts = check_metadata(findings, settings, log_dir, [other for other in paths if other != path])
+    others = [other for other in paths if other != path]
+    check_mode(findings, log_dir, others, settings.daemon.cleanerd_agent_socket)
+    facts = check_metadata(findings, settings, log_dir, others)
     if facts is not None:
         check_space(findings, facts, log_dir, logs)
     check_leftovers(findings, logs, running=running)

@@ -64,7 +64,7 @@ def check_broker(findings: Findings, log_dir: LogDir, logs: Sequence[PartitionLo
             "lock",
             "is held (or may not be asked for): a broker runs on this directory",
             path / LOCK_FILE,
-            "stop the broker before cleanerd clean; cleanerd plan and explain work beside it",
+            "stop the broker before cleanerd clean without --live; cleanerd plan and explain work beside it",
         )
         return True
     findings.ok("lock", "is free", path / LOCK_FILE)

@@ -12,7 +12,8 @@ from cleanerd.apply.lock import is_held
 from cleanerd.cleaner.survey import Survey, survey
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes
-from cleanerd.cli.scope import broker_facts, compacted_partitions, parse_partitions, require_found, wishes_from
+from cleanerd.cli.scope import broker_facts, compacted_partitions, parse_partitions, require_found
+from cleanerd.cli.wishes import wishes_from
 from cleanerd.errors import CorruptionError
 from cleanerd.log.clean_point import PartitionState, StateStore
 from cleanerd.log.log_dir import read_log_dir

@@ -38,6 +38,7 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "audit": ("cleanerd.cli.audit:audit", "Where a key still occurs, byte position by byte position."),
     "delegate": ("cleanerd.cli.delegate:delegate", "Keep the broker's own cleaner away from a topic."),
     "hand-back": ("cleanerd.cli.delegate:hand_back", "Give a topic back to the broker's own cleaner."),
+    "agent": ("cleanerd.cli.agent:agent", "The agent that lets a running broker swap segments in."),
     "doctor": ("cleanerd.cli.doctor:doctor", "Check this host; each finding with its fix."),
     "config": ("cleanerd.cli.config:config", "Show, check or generate settings."),
     "demo": ("cleanerd.cli.demo:demo", "A real broker, real traffic, cleanerd at work."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,27 +10,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleanerd.apply.keep import require_keepable
-from cleanerd.apply.lock import is_held
+from cleanerd.apply.live_broker import LiveBroker
+from cleanerd.apply.mode import LOOK, ModeChoice, choose_mode
 from cleanerd.apply.offline import make_plan
 from cleanerd.apply.session import disk_reserve_bytes
 from cleanerd.cleaner.cleaner import Cleaning
-from cleanerd.cleaner.survey import Survey, survey
 from cleanerd.cleaner.switch import compare
 from cleanerd.cli.options import Common, common_options, parse_strategy
+from cleanerd.cli.plan_look import DiskLook, LiveLook, Look
 from cleanerd.cli.plan_report import Row, Saving, Switched, tell
 from cleanerd.cli.scope import (
     BrokerFacts,
     Target,
     broker_facts,
-    cleaning_options,
-    compacted_partitions,
     parse_partitions,
     require_found,
     tell_links,
     tell_of_server_properties,
     tell_warnings,
-    wishes_from,
 )
+from cleanerd.cli.wishes import cleaning_options, wishes_from
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
@@ -39,10 +39,10 @@ from cleanerd.log.read import SegmentReader
 from cleanerd.log.topic_config import INTERNAL_TOPICS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from cleanerd.cleaner.decide import SegmentDecision
-    from cleanerd.cleaner.survey import Wishes
+    from cleanerd.cleaner.survey import Survey, Wishes
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
     from cleanerd.settings import Settings
@@ -115,23 +115,22 @@ def preview(
     tell_of_server_properties(common.output, settings)
     store = StateStore(settings.daemon.cleanerd_state_dir)
     rows: list[Row] = []
+    modes: dict[Path, ModeChoice] = {}
     for log_dir in log_dirs:
-        facts = broker_facts(settings, log_dir, [other for other in paths if other != log_dir.path])
-        facts.tell_what_is_missing(common.output, log_dir.path)
-        seen = wishes
+        others = [other for other in paths if other != log_dir.path]
+        facts = broker_facts(settings, log_dir, others)
         tell_links(common.output, log_dir)
-        if is_held(log_dir.path):
-            common.output.note(f"{log_dir.path}: a broker runs on it; these are the figures of its last checkpoints")
-            seen = replace(wishes, unclean=True)
-        targets = compacted_partitions(facts, log_dir, wanted)
-        tell_warnings(common.output, targets)
-        rows += [
-            _row(common.output, facts, log_dir, target, store, seen, exact=exact, switch_to=switch_to)
-            for target in targets
-        ]
+        modes[log_dir.path] = choice = choose_mode(log_dir, others, settings.daemon.cleanerd_agent_socket)
+        with _looking(common.output, facts, log_dir, choice, store, wishes) as look:
+            targets = look.targets(wanted)
+            tell_warnings(common.output, targets)
+            rows += [
+                _row(common.output, facts, log_dir, target, look, wishes, exact=exact, switch_to=switch_to)
+                for target in targets
+            ]
     for warning in store.warnings:
         common.output.warning(warning)
-    tell(common.output, rows, exact=exact)
+    tell(common.output, rows, modes, exact=exact)
     errors = [row.error for row in rows if row.error is not None]
     if errors:
         return 6 if len(errors) < len(rows) else next(c for c in (3, 4, 5, 1) if c in {e.exit_code for e in errors})
@@ -139,19 +138,44 @@ def preview(
     return WORK_TO_DO if tell_by_exit and has_work else 0
 
 
+@contextlib.contextmanager
+def _looking(
+    output: Output,
+    facts: BrokerFacts,
+    log_dir: LogDir,
+    choice: ModeChoice,
+    store: StateStore,
+    wishes: Wishes,
+) -> Iterator[Look]:
+    """By what the broker says where its agent tells, else by what lies on the disk."""
+    if choice.mode == "live" and choice.socket is not None:
+        output.note(f"{log_dir.path}: {choice.reason}; these are its own figures")
+        with LiveBroker(choice.socket, LOOK) as broker:
+            yield LiveLook(broker, facts, log_dir, store, wishes)
+        return
+    facts.tell_what_is_missing(output, log_dir.path)
+    if choice.mode == "on-start":
+        output.note(
+            f"{log_dir.path}: a broker runs on it; these are the figures of its last checkpoints, and cleaning is for "
+            f"its next start (cleanerd stage): {choice.reason}"
+        )
+        wishes = replace(wishes, unclean=True)
+    yield DiskLook(facts, log_dir, store, wishes)
+
+
 def _row(
     output: Output,
     facts: BrokerFacts,
     log_dir: LogDir,
     target: Target,
-    store: StateStore,
+    look: Look,
     wishes: Wishes,
     *,
     exact: bool,
     switch_to: tuple[str, str] | None,
 ) -> Row:
     try:
-        found = survey(log_dir, target.name, target.require_config(), store, wishes)
+        found = look.survey(target)
         formats = _formats(found)
         saving = _saving(output, facts, log_dir, found, wishes) if exact and found.to_clean else None
         switched = None if switch_to is None else _switched(output, facts, log_dir, found, wishes, switch_to)

@@ -9,8 +9,10 @@ from cleanerd.cli.output import Column, human_bytes, human_count
 from cleanerd.log.strategy_config import fingerprint, in_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
+    from cleanerd.apply.mode import ModeChoice
     from cleanerd.cleaner.oddities import Oddities
     from cleanerd.cleaner.survey import Survey
     from cleanerd.cli.output import Output
@@ -62,10 +64,11 @@ class Row:
     error: CleanerdError | None
 
 
-def tell(output: Output, rows: Sequence[Row], *, exact: bool) -> None:
-    """Print the plan."""
+def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], *, exact: bool) -> None:
+    """Print the plan; ``modes``: how each log directory can be cleaned now."""
     if output.as_json:
-        output.json({"partitions": [_json(row) for row in rows]})
+        told = [{"log_dir": str(path), "mode": each.mode, "reason": each.reason} for path, each in modes.items()]
+        output.json({"partitions": [_json(row) for row in rows], "log_dirs": told})
         return
     if not rows:
         output.line("No compacted partition found.")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cleanerd.apply.session import Means
-from cleanerd.cleaner.survey import Wishes
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, RefusedError
 from cleanerd.format.meta import read_meta_properties, read_partition_metadata
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir, uuid_to_base64
@@ -21,22 +18,28 @@ from cleanerd.log.log_dir import META_PROPERTIES
 from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.log.topic_config import (
     NEVER_CLEANED,
+    RUNNING_ORIGIN,
     TopicConfig,
     require_known_policy,
     resolve_producer_id_expiration_ms,
     resolve_topic_config,
 )
+from cleanerd.log.topic_keys import INTERNAL_SEGMENT_BYTES, TOPIC_KEYS
 from cleanerd.policy import legacy
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
     from typing import Any
 
     from cleanerd.cli.output import Output
     from cleanerd.log.log_dir import LogDir
     from cleanerd.settings import Settings
+
+METADATA_AGE_MS = 5 * 60 * 1000
+"""U-23: younger metadata may be uncommitted while a broker runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,28 @@ class BrokerFacts:
     saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
-    def topic_config(self, topic: str) -> TopicConfig:
+    def topic_config(
+        self, topic: str, *, effective: Mapping[str, str] | None = None, segment_bytes: int = 0
+    ) -> TopicConfig:
         """The effective configuration of ``topic`` (U-24).
+
+        ``effective``: what a running broker says that it goes by, instead of what its files say (U-23), with
+        ``segment_bytes``, its segment size, which a key that it does not show can have changed.
 
         Raises:
             ConfigError: a value that Kafka would not take.
         """
+        if effective is not None:
+            known = {key: value for key, value in effective.items() if key in TOPIC_KEYS}
+            return resolve_topic_config(
+                topic,
+                overrides=self.settings.topic_overrides(topic),
+                topic_configs={**known, INTERNAL_SEGMENT_BYTES: str(segment_bytes)},
+                topic_origin=RUNNING_ORIGIN,
+                settings_defaults=self.settings.broker_defaults(),
+                strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
+                saved=self.saved.get(topic),
+            )
         return resolve_topic_config(
             topic,
             overrides=self.settings.topic_overrides(topic),
@@ -348,55 +367,3 @@ def require_found(wanted: Sequence[TopicPartition], log_dirs: Sequence[LogDir]) 
             raise ConfigError(
                 "no such partition", where=str(name), hint="in " + ", ".join(str(log_dir.path) for log_dir in log_dirs)
             )
-
-
-def wishes_from(options: Mapping[str, Any]) -> Wishes:
-    """The cleaning options of a command line.
-
-    Raises:
-        click.UsageError: two of them contradict.
-    """
-    if options["from_start"] and options["first_dirty"] is not None:
-        raise click.UsageError("--first-dirty and --from-start exclude each other")
-    now_ms = options["now_ms"]
-    return Wishes(
-        now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
-        force=options["force"],
-        first_dirty_offset=options["first_dirty"],
-        from_start=options["from_start"],
-        up_to_offset=options["up_to"],
-        unclean=options["unclean"],
-    )
-
-
-def cleaning_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--partition --force --first-dirty --from-start --now-ms --up-to --unclean --keep-replaced`` (cli.md)."""
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
-
-
-_OPTIONS = (
-    click.option(
-        "--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable."
-    ),
-    click.option("--force", is_flag=True, help="Whatever min.cleanable.dirty.ratio says."),
-    click.option("--first-dirty", type=click.IntRange(min=0), metavar="OFFSET", help="Instead of the checkpoint's."),
-    click.option("--from-start", is_flag=True, help="The whole log counts as dirty."),
-    click.option(
-        "--now-ms", type=click.IntRange(min=0), metavar="MS", help="The time for every horizon. Default: the clock."
-    ),
-    click.option(
-        "--up-to", type=click.IntRange(min=0), metavar="OFFSET", help="Clean less far; never above the bound."
-    ),
-    click.option(
-        "--unclean", is_flag=True, help="The broker was not stopped cleanly: clean what lies below the recovery point."
-    ),
-    click.option(
-        "--keep-replaced",
-        "kept",
-        metavar="DIR",
-        type=click.Path(path_type=Path),
-        help="Keep what is replaced in DIR (same file system, outside of every log directory) for cleanerd undo.",
-    ),
-)

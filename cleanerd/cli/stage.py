@@ -17,14 +17,14 @@ from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cli.clean import Bars, collected, tell, total_exit_code
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.scope import (
+    METADATA_AGE_MS,
     broker_facts,
-    cleaning_options,
     compacted_partitions,
     parse_partitions,
     require_found,
     tell_warnings,
-    wishes_from,
 )
+from cleanerd.cli.wishes import cleaning_options, wishes_from
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.log.settled import highest_segments, lower_of
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 SETTLE_SECONDS = 10.0
 """S-03: two intervals of ``replica.high.watermark.checkpoint.interval.ms``."""
-METADATA_AGE_MS = 5 * 60 * 1000
-"""U-23: younger metadata may be uncommitted while a broker runs."""
 
 
 @click.command("stage")

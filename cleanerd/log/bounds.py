@@ -49,8 +49,9 @@ def read_bounds(
 ) -> Bounds:
     """Put the limits of S-01 together.
 
-    The last stable offset is worked out from the producer state at the high watermark (S-04): a transaction counts as
-    open when its marker does not lie below it. ``may_be_torn``: no clean shutdown, or a broker is writing.
+    The last stable offset is the running broker's; without one it is worked out from the producer state at the high
+    watermark (S-04): a transaction counts as open when its marker does not lie below it. ``may_be_torn``: no clean
+    shutdown, or a broker is writing.
 
     Raises:
         CorruptionError: a time index or a first batch that has to be read is damaged.
@@ -63,8 +64,10 @@ def read_bounds(
         "the high watermark": log.high_watermark,
         "the recovery point": log.recovery_point,
     }
-    torn_from = log.recovery_point if may_be_torn else None
-    open_offset = read_producers(log, reader, below=log.high_watermark, torn_from=torn_from).first_open_offset()
+    open_offset = log.last_stable_offset
+    if open_offset is None:
+        torn_from = log.recovery_point if may_be_torn else None
+        open_offset = read_producers(log, reader, below=log.high_watermark, torn_from=torn_from).first_open_offset()
     if open_offset is not None:
         limits["an open transaction"] = open_offset
     dirty = [sealed[row] for row in segment_range(bases[:-1], first_dirty_offset, log.active.base)]

@@ -39,6 +39,7 @@ class PartitionLog:
     """One partition at one moment. ``segments`` ascend by base offset; the last is the active one (F-5).
 
     ``unfinished`` names ``.swap`` and ``.cleaned`` files: somebody's replacement that was cut short (S-21).
+    ``last_stable_offset`` is a running broker's; None: to be worked out from the log (S-04).
     """
 
     name: TopicPartition
@@ -52,6 +53,7 @@ class PartitionLog:
     recovery_point: int
     high_watermark: int
     cleaner_offset: int | None
+    last_stable_offset: int | None = None
 
     @property
     def active(self) -> Segment:

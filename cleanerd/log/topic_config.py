@@ -39,6 +39,7 @@ NEVER_CLEANED: Final = frozenset({"__cluster_metadata"})
 
 DEFAULT_ORIGIN: Final = "Kafka default"
 TOPIC_ORIGIN: Final = "topic configuration"
+RUNNING_ORIGIN: Final = "the running broker"
 BROKER_ORIGIN: Final = "broker configuration"
 CLUSTER_ORIGIN: Final = "cluster-wide default"
 PROPERTIES_ORIGIN: Final = "server.properties"
@@ -133,6 +134,7 @@ def resolve_topic_config(
     strategy_exclude: tuple[str, ...] = DEFAULT_EXCLUDE,
     saved: Mapping[str, str] | None = None,
     assume_delegated: bool = False,
+    topic_origin: str = TOPIC_ORIGIN,
 ) -> TopicConfig:
     """The effective configuration of ``topic``.
 
@@ -148,6 +150,7 @@ def resolve_topic_config(
         strategy_exclude: globs of topics that a broker-level default strategy does not reach (U-5).
         saved: the effective values of the keys that ``cleanerd delegate`` changed, from before; None when it did not.
         assume_delegated: ``cleanerd.delegation=assumed``.
+        topic_origin: who says ``topic_configs``.
 
     Raises:
         ConfigError: a value that Kafka would not take, lags that cross, an unknown strategy or tombstone mode (R280-2),
@@ -161,7 +164,9 @@ def resolve_topic_config(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for key in TOPIC_RULES:
-        values[key], origins[key] = _resolve_key(topic, key, overrides, topic_configs or {}, layers, excluded=excluded)
+        values[key], origins[key] = _resolve_key(
+            topic, key, overrides, topic_configs or {}, topic_origin, layers, excluded=excluded
+        )
     warnings = strategy_config.settle(topic, values, origins)
     why_needed = _why_delegation(values)
     verdict = Delegation("not needed")
@@ -242,6 +247,7 @@ def _resolve_key(
     key: str,
     overrides: Mapping[str, tuple[str, str]],
     topic_configs: Mapping[str, str],
+    topic_origin: str,
     layers: _Layers,
     *,
     excluded: bool,
@@ -257,8 +263,8 @@ def _resolve_key(
         # 4.x: the topic's internal key wins over both segment.bytes and the broker; it has no synonym and no minimum.
         own = Synonym(INTERNAL_SEGMENT_BYTES, Number(1, INT_MAX))
     if own.name in topic_configs:
-        origin = TOPIC_ORIGIN if own.name == key else f"{TOPIC_ORIGIN} {own.name}"
-        return _read(own, topic_configs[own.name], TOPIC_ORIGIN, topic), origin
+        origin = topic_origin if own.name == key else f"{topic_origin} {own.name}"
+        return _read(own, topic_configs[own.name], topic_origin, topic), origin
     default = layers.first(rule.synonyms)
     if default is None:
         return rule.default, DEFAULT_ORIGIN

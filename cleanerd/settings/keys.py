@@ -208,6 +208,12 @@ class DaemonSettings(_Keys):
         "and v1 is rewritten as v2, as that broker's cleaner does; before, it keeps its format. auto: as the cluster "
         "metadata says, 4.0 or later where there is none.",
     )
+    cleanerd_agent_socket: PathValue | None = Field(
+        None,
+        description="The socket of cleanerd's agent in the running broker. Default: .cleanerd-agent.sock in one of the "
+        "log directories, where the agent puts it.",
+        examples=["/run/kafka/cleanerd-agent.sock"],
+    )
     cleanerd_lease_probe: Annotated[Literal["auto", "required"], Kind("one of: auto, required")] = Field(
         "auto",
         description="Before a swap the kernel is asked whether any process has a segment open. required: do not go on "

@@ -51,7 +51,7 @@ def test_a_healthy_host(root: Path, shell: Shell) -> None:
     assert checks == {
         "settings", "state directory", "open files", "log directory", "checkpoints", "file system", "partition", "lock",
         "lease probe", "clean shutdown", "owner", "KRaft metadata", "server.properties", "compacted partitions",
-        "free space", "leftovers", "quarantine",
+        "free space", "leftovers", "quarantine", "mode",
     }  # fmt: skip
     assert tree(root, without=()) == before, "not even a lock file"
 

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# The agent's jar: build.sh [OUTPUT [OVERLAY]]   (default: cleanerd/agent/cleanerd-agent.jar)
+#
+# OVERLAY is a directory with sources that take the place of those of the same name: tests build their agents that way.
+# The build id is a hash of all sources; it stands in the manifest and in the class that answers `info`.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+output=${1:-$here/../cleanerd/agent/cleanerd-agent.jar}
+overlay=${2:-}
+
+for tool in javac jar; do
+  command -v "$tool" >/dev/null || { echo "build.sh: $tool is missing: install the Debian package openjdk-17-jdk-headless" >&2; exit 1; }
+done
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cp -R "$here/src" "$here/stub" "$work/"
+[ -z "$overlay" ] || cp -R "$overlay/." "$work/src/"
+id=$(cd "$work" && find src stub -name '*.java' | LC_ALL=C sort | xargs cat | sha256sum | cut -c1-16)
+printf 'package cleanerd.agent;\n\n/** Made by build.sh. */\nfinal class Build {\n    static final String ID = "%s";\n\n    private Build() {}\n}\n' \
+  "$id" >"$work/src/cleanerd/agent/Build.java"
+
+compile() { # release, sources, classes
+  find "$2" -name '*.java' -print0 |
+    xargs -0 javac -J-Xmx256m -proc:none -Xlint:all,-options -Werror --release "$1" -encoding UTF-8 -d "$3"
+}
+compile 8 "$work/stub" "$work/classes"
+compile 17 "$work/src" "$work/classes/implementation"
+
+cat >"$work/manifest" <<MANIFEST
+Premain-Class: cleanerd.agent.stub.Agent
+Agent-Class: cleanerd.agent.stub.Agent
+Cleanerd-Agent-Build: $id
+MANIFEST
+jar --create --file "$work/agent.jar" --manifest "$work/manifest" --date 2024-01-01T00:00:00Z -C "$work/classes" .
+mkdir -p "$(dirname "$output")"
+cp "$work/agent.jar" "$output.new"
+mv "$output.new" "$output"

@@ -1,0 +1,83 @@
+package cleanerd.agent;
+
+import java.lang.reflect.Method;
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.List;
+
+/** What the agent says in the broker's log, through the broker's SLF4J; so many lines a minute at most. */
+final class AgentLog {
+    static final int MOST_CHARACTERS = 500;
+
+    private static final int KEPT = 20;
+    private static final int LINES_A_MINUTE = 120;
+
+    private final Deque<String> errors = new ArrayDeque<>();
+    private Object logger;
+    private Method info;
+    private Method warn;
+    private long minute;
+    private int lines;
+
+    /** Looks for the logger; without one stderr is used. */
+    void use(Broker broker) {
+        try {
+            Class<?> factory = broker.members.named("org.slf4j.LoggerFactory");
+            Class<?> type = broker.members.named("org.slf4j.Logger");
+            info = type.getMethod("info", String.class);
+            warn = type.getMethod("warn", String.class);
+            logger = factory.getMethod("getLogger", String.class).invoke(null, "cleanerd.agent");
+        } catch (ReflectiveOperationException | RuntimeException | LinkageError e) {
+            logger = null;
+        }
+    }
+
+    void info(String text) {
+        say(info, text);
+    }
+
+    void warn(String text) {
+        remember(text);
+        say(warn, text);
+    }
+
+    /** The last warnings, oldest first. */
+    synchronized List<String> errors() {
+        return List.copyOf(errors);
+    }
+
+    private synchronized void remember(String text) {
+        errors.addLast(Fields.shortened(text, MOST_CHARACTERS));
+        if (errors.size() > KEPT) {
+            errors.removeFirst();
+        }
+    }
+
+    private synchronized void say(Method level, String text) {
+        long now = System.nanoTime() / 60_000_000_000L;
+        if (now != minute) {
+            int dropped = lines - LINES_A_MINUTE;
+            minute = now;
+            lines = 0;
+            if (dropped > 0) {
+                write(warn, dropped + " more lines were not logged");
+            }
+        }
+        if (++lines <= LINES_A_MINUTE) {
+            write(level, text);
+        }
+    }
+
+    private void write(Method level, String text) {
+        String line = "cleanerd agent: " + Fields.shortened(text, MOST_CHARACTERS).replaceAll("\\p{Cntrl}", "?");
+        try {
+            if (logger != null) {
+                level.invoke(logger, line);
+                return;
+            }
+        } catch (ReflectiveOperationException | RuntimeException e) {
+            logger = null;
+        }
+        System.err.println(line);
+    }
+}

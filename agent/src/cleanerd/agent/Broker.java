@@ -1,0 +1,133 @@
+package cleanerd.agent;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.Set;
+
+/** The broker that this JVM is: its LogManagers, and what of them the agent can use. */
+final class Broker {
+    /** Releases that the whole test suite of cleanerd has been run against, or whose members were compared. */
+    private static final Set<String> KNOWN = Set.of("3.9", "4.0", "4.1", "4.2", "4.3");
+
+    final Members members;
+    final Values values;
+    final String version;
+    private final List<Object> managers;
+    private final boolean allowUnknownVersion;
+
+    Broker(List<Object> managers, boolean allowUnknownVersion) {
+        this.managers = managers;
+        this.allowUnknownVersion = allowUnknownVersion;
+        this.members = new Members(managers.get(0).getClass());
+        this.values = new Values(members);
+        this.version = members.version();
+    }
+
+    boolean versionKnown() {
+        return version != null && version.matches("[0-9]+\\.[0-9]+\\.[0-9]+")
+                && KNOWN.contains(version.substring(0, version.lastIndexOf('.')));
+    }
+
+    /** Whether swaps are possible at all: every member is there, and the release is no stranger. */
+    boolean capable() {
+        return members.missing.isEmpty() && (versionKnown() || allowUnknownVersion);
+    }
+
+    List<Path> liveLogDirs() throws IOException {
+        List<Path> result = new ArrayList<>();
+        if (members.liveLogDirs != null) {
+            for (Object manager : managers) {
+                for (Object dir : values.list(Reflect.call(members.liveLogDirs, manager))) {
+                    result.add(((File) dir).toPath().toAbsolutePath());
+                }
+            }
+        }
+        return result;
+    }
+
+    boolean hasCleaner() throws IOException {
+        for (Object manager : managers) {
+            if (members.cleaner != null && Reflect.call(members.cleaner, manager) != null) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    /** From meta.properties of the first log directory; null when it does not say. */
+    Long nodeId() throws IOException {
+        for (Path dir : liveLogDirs()) {
+            Properties properties = new Properties();
+            try (var reader = Files.newBufferedReader(dir.resolve("meta.properties"))) {
+                properties.load(reader);
+                String id = properties.getProperty("node.id", properties.getProperty("broker.id"));
+                return id == null ? null : Long.valueOf(id.trim());
+            } catch (IOException | NumberFormatException e) {
+                continue;
+            }
+        }
+        return null;
+    }
+
+    /** The log of a partition; not_ready or no_log when there is none. */
+    BrokerLog log(String topic, int partition) throws IOException, Refusal {
+        List<BrokerLog> found = new ArrayList<>();
+        for (Object manager : managers) {
+            Object name = partitionName(topic, partition);
+            Object log = values.orNull(Reflect.call(members.getLog, manager, name, false));
+            if (log != null) {
+                found.add(new BrokerLog(this, manager, name, log));
+            }
+        }
+        if (found.isEmpty()) {
+            throw new Refusal("no_log", "the broker has no log of " + topic + "-" + partition + ", or has not loaded it");
+        }
+        return found.get(0);
+    }
+
+    List<BrokerLog> logs() throws IOException {
+        List<BrokerLog> result = new ArrayList<>();
+        for (Object manager : managers) {
+            for (Object log : values.list(Reflect.call(members.allLogs, manager))) {
+                Object name = Reflect.call(members.partition, log);
+                if (!(Boolean) Reflect.call(members.isFuture, log)) {
+                    result.add(new BrokerLog(this, manager, name, log));
+                }
+            }
+        }
+        return result;
+    }
+
+    String topicOf(Object name) throws IOException {
+        return (String) Reflect.call(members.topicOf, name);
+    }
+
+    int partitionOf(Object name) throws IOException {
+        return (Integer) Reflect.call(members.partitionOf, name);
+    }
+
+    private Object partitionName(String topic, int partition) {
+        try {
+            return members.topicPartition.newInstance(topic, partition);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    /** {@code info}, as far as it is about the broker. */
+    void describe(Map<String, Object> answer) throws IOException {
+        answer.put("capable", capable());
+        answer.put("missing", members.missing);
+        answer.put("version", version);
+        answer.put("version_known", versionKnown());
+        answer.put("node_id", nodeId());
+        answer.put("log_dirs", liveLogDirs());
+        answer.put("cleaner", hasCleaner());
+    }
+}

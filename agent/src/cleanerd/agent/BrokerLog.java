@@ -1,0 +1,201 @@
+package cleanerd.agent;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalLong;
+import java.util.TreeMap;
+
+/** One partition's log inside the broker: the {@code UnifiedLog} object and the LogManager it belongs to. */
+final class BrokerLog {
+    final Broker broker;
+    final Object manager;
+    final Object name;
+    final Object log;
+    private final Members members;
+
+    BrokerLog(Broker broker, Object manager, Object name, Object log) {
+        this.broker = broker;
+        this.manager = manager;
+        this.name = name;
+        this.log = log;
+        this.members = broker.members;
+    }
+
+    @Override
+    public String toString() {
+        return name.toString();
+    }
+
+    String topic() throws IOException {
+        return broker.topicOf(name);
+    }
+
+    int partition() throws IOException {
+        return broker.partitionOf(name);
+    }
+
+    /** The monitor that guards the log's segments. Never call the cleaner manager while holding it (A-19a). */
+    Object monitor() {
+        return Reflect.get(members.lock, log);
+    }
+
+    Path dir() throws IOException {
+        return ((File) Reflect.call(members.dir, log)).toPath().toAbsolutePath();
+    }
+
+    String topicId() throws IOException {
+        Object id = broker.values.orNull(Reflect.call(members.topicId, log));
+        return id == null ? null : id.toString();
+    }
+
+    long highWatermark() throws IOException {
+        return (Long) Reflect.call(members.highWatermark, log);
+    }
+
+    long lastStableOffset() throws IOException {
+        return (Long) Reflect.call(members.lastStable, log);
+    }
+
+    long logEndOffset() throws IOException {
+        return (Long) Reflect.call(members.logEnd, log);
+    }
+
+    long logStartOffset() throws IOException {
+        return (Long) Reflect.call(members.logStart, log);
+    }
+
+    long recoveryPoint() throws IOException {
+        return (Long) Reflect.call(members.recoveryPoint, log);
+    }
+
+    boolean remote() throws IOException {
+        return (Boolean) Reflect.call(members.remote, log);
+    }
+
+    /** Whether a log directory move is copying this partition. */
+    boolean hasFuture() throws IOException {
+        return broker.values.orNull(Reflect.call(members.getLog, manager, name, true)) != null;
+    }
+
+    /** Whether this is still the log of its partition: it may have been deleted, moved or made again. */
+    boolean isCurrent() throws IOException {
+        return broker.values.orNull(Reflect.call(members.getLog, manager, name, false)) == log;
+    }
+
+    boolean compacted() throws IOException {
+        return (Boolean) Reflect.get(members.compact, config());
+    }
+
+    Object config() throws IOException {
+        return Reflect.call(members.config, log);
+    }
+
+    /** The effective settings of the log as text, by name. */
+    Map<String, String> settings() throws IOException {
+        Map<String, String> result = new TreeMap<>();
+        for (Map.Entry<?, ?> entry : ((Map<?, ?>) Reflect.call(members.settings, config())).entrySet()) {
+            Object value = entry.getValue();
+            if (value instanceof List<?> elements) {
+                value = String.join(",", elements.stream().map(String::valueOf).toList());
+            }
+            if (value != null) {
+                result.put(entry.getKey().toString(), value.toString());
+            }
+        }
+        return result;
+    }
+
+    /** What rolls a segment; {@code segment.bytes} does not say it when an internal setting goes first. */
+    long segmentBytes() throws IOException {
+        Object config = config();
+        return ((Number) (members.segmentSize == null
+                ? Reflect.get(members.segmentSizeField, config)
+                : Reflect.call(members.segmentSize, config))).longValue();
+    }
+
+    int indexIntervalBytes() throws IOException {
+        Object value = ((Map<?, ?>) Reflect.call(members.settings, config())).get("index.interval.bytes");
+        return value instanceof Number number ? number.intValue() : 4096;
+    }
+
+    /** Last data offset (or null) and epoch of each active producer. */
+    Map<String, List<Object>> producers() throws IOException {
+        Map<String, List<Object>> result = new TreeMap<>();
+        for (Map.Entry<Object, Object> entry : broker.values.map(Reflect.call(members.lastRecords, log)).entrySet()) {
+            OptionalLong offset = (OptionalLong) Reflect.get(members.lastDataOffset, entry.getValue());
+            Object epoch = Reflect.get(members.producerEpoch, entry.getValue());
+            result.put(entry.getKey().toString(),
+                    java.util.Arrays.asList(offset.isPresent() ? offset.getAsLong() : null, epoch));
+        }
+        return result;
+    }
+
+    /** The segments, ascending; the last is the active one. */
+    List<BrokerSegment> segments() throws IOException {
+        return broker.values.list(Reflect.call(members.segments, log)).stream()
+                .map(segment -> new BrokerSegment(members, segment))
+                .toList();
+    }
+
+    /** Open files that lie in the directory with the suffix {@code .cleaned}, as the broker's own cleaner does. */
+    BrokerSegment openCleaned(long base) throws IOException {
+        return new BrokerSegment(members, Reflect.call(members.open, null, dir().toFile(), base, config(),
+                members.systemTime, true, 0, false, ".cleaned"));
+    }
+
+    /** The broker's own swap. To be called with the monitor held. */
+    void replace(BrokerSegment output, List<BrokerSegment> sources) throws IOException {
+        Class<?> list = members.replaceSegments.getParameterTypes()[0];
+        Reflect.call(members.replaceSegments, log,
+                broker.values.listFor(list, List.of(output.segment)),
+                broker.values.listFor(list, sources.stream().map(source -> source.segment).toList()));
+    }
+
+    /** none, in_progress, aborted, paused, unknown; no_cleaner when the broker runs without one. */
+    String cleaningState() throws IOException {
+        Object cleanerManager = cleanerManager();
+        if (cleanerManager == null) {
+            return "no_cleaner";
+        }
+        Object state = broker.values.orNull(Reflect.call(members.cleaningState, cleanerManager, name));
+        if (state == null) {
+            return "none";
+        }
+        String text = state.getClass().getName() + state;
+        return text.contains("InProgress") ? "in_progress"
+                : text.contains("Aborted") ? "aborted"
+                : text.contains("Paused") ? "paused" : "unknown";
+    }
+
+    /** The broker's clean point of this partition, or null. */
+    Long checkpoint() throws IOException {
+        Object cleanerManager = cleanerManager();
+        if (cleanerManager == null) {
+            return null;
+        }
+        return (Long) broker.values.map(Reflect.call(members.allCheckpoints, cleanerManager)).get(name);
+    }
+
+    void writeCheckpoint(long offset) throws IOException {
+        Class<?> option = members.updateCheckpoints.getParameterTypes()[1];
+        Reflect.call(members.updateCheckpoints, cleanerManager(), dir().getParent().toFile(),
+                broker.values.pairOption(option, name, offset), broker.values.emptyOption(option));
+    }
+
+    /** Waits until the cleaner lets go of the partition; without a limit. */
+    void pauseCleaning() throws IOException {
+        Reflect.call(members.pause, manager, name);
+    }
+
+    void resumeCleaning() throws IOException {
+        Reflect.call(members.resume, manager, name);
+    }
+
+    private Object cleanerManager() throws IOException {
+        Object cleaner = Reflect.call(members.cleaner, manager);
+        return cleaner == null ? null : Reflect.call(members.cleanerManager, cleaner);
+    }
+}

@@ -1,0 +1,47 @@
+package cleanerd.agent;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.file.Path;
+
+/** One segment object of the broker. */
+final class BrokerSegment {
+    final Object segment;
+    private final Members members;
+
+    BrokerSegment(Members members, Object segment) {
+        this.members = members;
+        this.segment = segment;
+    }
+
+    long base() throws IOException {
+        return (Long) Reflect.call(members.base, segment);
+    }
+
+    int size() throws IOException {
+        return (Integer) Reflect.call(members.size, segment);
+    }
+
+    Path file() throws IOException {
+        return ((File) Reflect.call(members.fileOfRecords, Reflect.call(members.records, segment))).toPath();
+    }
+
+    /** Brings all its files to the disk and maps both indexes, so that nothing opens them by a name later. */
+    void flush() throws IOException {
+        Reflect.call(members.flush, segment);
+    }
+
+    void setLastModified(long timeMs) throws IOException {
+        Reflect.call(members.setLastModified, segment, timeMs);
+    }
+
+    void deleteIfExists() throws IOException {
+        Reflect.call(members.deleteIfExists, segment);
+    }
+
+    /** What identifies its content now. */
+    SegmentFacts facts() throws IOException {
+        FileFacts file = FileFacts.of(file());
+        return new SegmentFacts(base(), size(), file.inode(), file.modifiedMs());
+    }
+}

@@ -1,0 +1,71 @@
+package cleanerd.agent;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.LinkOption;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+
+/** The {@code .cleaned} and {@code .swap} files of one base offset, the only names that the agent makes. */
+final class CleanedFiles {
+    private static final String CLEANED = ".cleaned";
+    private static final String SWAP = ".swap";
+
+    private final Path directory;
+    private final long base;
+
+    CleanedFiles(Path directory, long base) {
+        this.directory = directory;
+        this.base = base;
+    }
+
+    /** renames the staged files, the log last, so that a crash leaves what the broker's loader throws away. */
+    void moveIn(Staging staging) throws IOException, Refusal {
+        for (String kind : Group.KINDS) {
+            // Never deleted: it could be the file of a live segment whose renames stopped half-way.
+            if (Files.exists(path(kind, SWAP), LinkOption.NOFOLLOW_LINKS)) {
+                throw new Refusal("busy", path(kind, SWAP) + " is left of a swap that failed; a restart of the broker "
+                        + "resolves it");
+            }
+        }
+        removeCleaned();
+        for (String kind : Group.KINDS) {
+            Path staged = staging.paths().get(kind);
+            if (staged != null) {
+                Files.move(staged, path(kind, CLEANED), StandardCopyOption.ATOMIC_MOVE);
+                if (!FileFacts.of(path(kind, CLEANED)).equals(staging.facts().get(kind))) {
+                    throw new Refusal(Staging.codeOf(kind), staged + " was changed while it was checked");
+                }
+            }
+        }
+    }
+
+    /**
+     * After a failure inside the broker's swap, when the log still has the sources. As long as a {@code .cleaned} file is
+     * there, a restart throws all of this away, so one is made if there is none; and the {@code .swap} files go first.
+     */
+    void removeSwap() throws IOException {
+        boolean covered = false;
+        boolean any = false;
+        for (String kind : Group.KINDS) {
+            covered |= Files.exists(path(kind, CLEANED), LinkOption.NOFOLLOW_LINKS);
+            any |= Files.exists(path(kind, SWAP), LinkOption.NOFOLLOW_LINKS);
+        }
+        if (any && !covered) {
+            Files.createFile(path("timeindex", CLEANED));
+        }
+        for (String kind : Group.KINDS) {
+            Files.deleteIfExists(path(kind, SWAP));
+        }
+    }
+
+    void removeCleaned() throws IOException {
+        for (String kind : Group.KINDS) {
+            Files.deleteIfExists(path(kind, CLEANED));
+        }
+    }
+
+    private Path path(String kind, String suffix) {
+        return directory.resolve(Group.brokerName(base, kind) + suffix);
+    }
+}

@@ -1,0 +1,132 @@
+package cleanerd.agent;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/** The members of a request's object, each taken once with its type; what is left over in the end is refused. */
+final class Fields {
+    private final Map<?, ?> members;
+    private final String code;
+    private final String where;
+    private final Set<String> taken = new HashSet<>();
+
+    Fields(Object value, String code, String where) throws Refusal {
+        if (!(value instanceof Map<?, ?> map)) {
+            throw new Refusal(code, where + ": an object expected");
+        }
+        this.members = map;
+        this.code = code;
+        this.where = where;
+    }
+
+    String text(String name) throws Refusal {
+        String value = textOrNull(name);
+        if (value == null) {
+            throw wrong(name, "a string expected");
+        }
+        return value;
+    }
+
+    String textOrNull(String name) throws Refusal {
+        Object value = take(name);
+        if (value != null && !(value instanceof String)) {
+            throw wrong(name, "a string expected");
+        }
+        return (String) value;
+    }
+
+    long number(String name, long most) throws Refusal {
+        Long value = numberOrNull(name, most);
+        if (value == null) {
+            throw wrong(name, "a number expected");
+        }
+        return value;
+    }
+
+    /** A number from 0 to {@code most}, or null. */
+    Long numberOrNull(String name, long most) throws Refusal {
+        Object value = take(name);
+        if (value == null) {
+            return null;
+        }
+        if (!(value instanceof Long number) || number < 0 || number > most) {
+            throw wrong(name, "a number from 0 to " + most + " expected");
+        }
+        return number;
+    }
+
+    boolean flag(String name, boolean absent) throws Refusal {
+        Object value = take(name);
+        if (value != null && !(value instanceof Boolean)) {
+            throw wrong(name, "true or false expected");
+        }
+        return value == null ? absent : (Boolean) value;
+    }
+
+    Fields object(String name) throws Refusal {
+        return new Fields(take(name), code, where + "." + name);
+    }
+
+    /** Objects in an array that is not empty. */
+    List<Fields> objects(String name) throws Refusal {
+        if (!(take(name) instanceof List<?> elements) || elements.isEmpty()) {
+            throw wrong(name, "an array with at least one element expected");
+        }
+        List<Fields> result = new ArrayList<>(elements.size());
+        for (Object element : elements) {
+            result.add(new Fields(element, code, where + "." + name + "[" + result.size() + "]"));
+        }
+        return result;
+    }
+
+    /** The member {@code id}: null, a number or a short string. */
+    Object id() throws Refusal {
+        Object value = take("id");
+        boolean shortText = value instanceof String text && text.length() <= 200;
+        if (value != null && !(value instanceof Long) && !shortText) {
+            throw wrong("id", "a number or a short string expected");
+        }
+        return value;
+    }
+
+    /** All members but one, as they came. */
+    Map<String, Object> allBut(String name) {
+        Map<String, Object> result = new LinkedHashMap<>();
+        members.forEach((key, value) -> {
+            if (!key.equals(name)) {
+                result.put((String) key, value);
+            }
+        });
+        return result;
+    }
+
+    void end() throws Refusal {
+        for (Object name : members.keySet()) {
+            if (!taken.contains(name)) {
+                throw new Refusal(code, where + ": nobody knows '" + shortened((String) name) + "'");
+            }
+        }
+    }
+
+    private Object take(String name) {
+        taken.add(name);
+        return members.get(name);
+    }
+
+    private Refusal wrong(String name, String what) {
+        return new Refusal(code, where + "." + name + ": " + what);
+    }
+
+    /** A name out of a request, as it may be told. */
+    static String shortened(String text) {
+        return shortened(text, 100);
+    }
+
+    static String shortened(String text, int most) {
+        return text.length() <= most ? text : text.substring(0, most) + "...";
+    }
+}

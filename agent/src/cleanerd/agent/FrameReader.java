@@ -1,0 +1,94 @@
+package cleanerd.agent;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.LinkOption;
+import java.nio.file.Path;
+import java.nio.file.StandardOpenOption;
+
+/** Walks the headers of a {@code .log} file through a small buffer; the records of large batches are not read. */
+final class FrameReader implements Closeable {
+    private static final int BUFFER_BYTES = 64 * 1024;
+    private static final int SIZE_BYTES = 12; // offset and size, in front of every batch of any version
+
+    private final FileChannel channel;
+    private final long end;
+    private final ByteBuffer buffer = ByteBuffer.allocate(BUFFER_BYTES);
+    private long bufferStart;
+    private long position;
+    private long previousLast;
+
+    /** {@code from}: no offset of the file is below it. */
+    FrameReader(Path path, long from) throws IOException {
+        channel = FileChannel.open(path, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS);
+        end = channel.size();
+        previousLast = from - 1;
+        buffer.limit(0);
+    }
+
+    /** The next batch, null at the end of the file; {@code code} when what comes is none. */
+    Frame next(String code) throws IOException, Refusal {
+        if (position == end) {
+            return null;
+        }
+        int available = fill();
+        int at = (int) (position - bufferStart);
+        if (available < Frame.LEGACY_BYTES) {
+            throw wrong(code, "it is cut off");
+        }
+        long bytes = SIZE_BYTES + (long) buffer.getInt(at + 8);
+        int magic = buffer.get(at + 16);
+        if (magic < 0 || magic > 2) {
+            throw wrong(code, "the magic is " + magic);
+        }
+        int least = magic == 2 ? Frame.HEADER_BYTES : Frame.LEGACY_BYTES;
+        if (bytes < least || bytes > end - position) {
+            throw wrong(code, "its size is " + bytes + ", and " + (end - position) + " bytes are left");
+        }
+        if (available < least) {
+            throw wrong(code, "it is cut off");
+        }
+        Frame frame = magic == 2 ? modern(at, bytes) : legacy(at, bytes);
+        position += bytes;
+        previousLast = frame.last();
+        return frame;
+    }
+
+    private Frame modern(int at, long bytes) {
+        long base = buffer.getLong(at);
+        return new Frame(position, bytes, base, base + buffer.getInt(at + 23), buffer.getInt(at + 12), 2,
+                buffer.getInt(at + 17), buffer.getShort(at + 21), buffer.getLong(at + 35), buffer.getLong(at + 43),
+                buffer.getShort(at + 51), buffer.getInt(at + 57));
+    }
+
+    /** Neither its first offset nor its largest timestamp is needed: a staged file holds v2 only (U-18). */
+    private Frame legacy(int at, long bytes) {
+        return new Frame(position, bytes, previousLast + 1, buffer.getLong(at), -1, buffer.get(at + 16), 0, 0, -1, -1,
+                -1, 0);
+    }
+
+    /** Makes sure that the header at {@code position} is in the buffer; how much of it there is. */
+    private int fill() throws IOException {
+        long left = bufferStart + buffer.limit() - position;
+        long wanted = Math.min(Frame.HEADER_BYTES, end - position);
+        if (position < bufferStart || left < wanted) {
+            buffer.clear();
+            bufferStart = position;
+            while (buffer.position() < wanted && channel.read(buffer, bufferStart + buffer.position()) > 0) { }
+            buffer.flip();
+            left = buffer.limit();
+        }
+        return (int) Math.min(left, wanted);
+    }
+
+    private Refusal wrong(String code, String what) {
+        return new Refusal(code, "no batch at position " + position + ": " + what);
+    }
+
+    @Override
+    public void close() throws IOException {
+        channel.close();
+    }
+}

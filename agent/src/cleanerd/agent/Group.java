@@ -1,0 +1,72 @@
+package cleanerd.agent;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.regex.Pattern;
+
+/**
+ * A group of a swap request: neighbouring segments and the staged files of the one that takes their place.
+ *
+ * @param end base offset of the segment that follows the last source
+ * @param files by kind: log, index, timeindex and perhaps txnindex
+ */
+record Group(long base, long end, List<SegmentFacts> sources, Map<String, StagedFile> files) {
+    /** Kinds of file in the order in which they get their {@code .cleaned} names: the log comes last. */
+    static final List<String> KINDS = List.of("timeindex", "index", "txnindex", "log");
+
+    private static final Pattern NAME = Pattern.compile("(?!\\.)[A-Za-z0-9_.-]{1,200}");
+
+    /** A file name in the plan's staging directory, its size and CRC-32C. */
+    record StagedFile(String name, long size, int crc) { }
+
+    static Group of(Fields fields) throws Refusal {
+        long base = fields.number("base", Long.MAX_VALUE);
+        long end = fields.number("end", Long.MAX_VALUE);
+        List<SegmentFacts> sources = new ArrayList<>();
+        for (Fields source : fields.objects("sources")) {
+            sources.add(SegmentFacts.of(source));
+        }
+        Map<String, StagedFile> files = files(fields.object("files"), fields.object("sizes"), fields.object("crc32c"));
+        fields.end();
+        if (sources.get(0).base() != base) {
+            throw new Refusal("bad_plan", "group " + base + " does not begin with its first source");
+        }
+        long previous = -1;
+        for (SegmentFacts source : sources) {
+            if (source.base() <= previous || source.base() >= end) {
+                throw new Refusal("bad_plan", "the sources of group " + base + " do not ascend below its end");
+            }
+            previous = source.base();
+        }
+        return new Group(base, end, List.copyOf(sources), files);
+    }
+
+    private static Map<String, StagedFile> files(Fields names, Fields sizes, Fields crcs) throws Refusal {
+        Map<String, StagedFile> result = new LinkedHashMap<>();
+        Set<String> seen = new HashSet<>();
+        for (String kind : KINDS) {
+            String name = kind.equals("txnindex") ? names.textOrNull(kind) : names.text(kind);
+            if (name == null) {
+                continue;
+            }
+            if (!NAME.matcher(name).matches() || !seen.add(name)) {
+                throw new Refusal("bad_path", "'" + Fields.shortened(name) + "' is no name of a staged file, or one twice");
+            }
+            result.put(kind, new StagedFile(name, sizes.number(kind, Integer.MAX_VALUE),
+                    (int) crcs.number(kind, 0xFFFF_FFFFL)));
+        }
+        names.end();
+        sizes.end();
+        crcs.end();
+        return result;
+    }
+
+    /** The name of one of the broker's own files of this group. */
+    static String brokerName(long base, String kind) {
+        return String.format("%020d.%s", base, kind);
+    }
+}

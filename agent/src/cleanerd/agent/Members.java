@@ -1,0 +1,243 @@
+package cleanerd.agent;
+
+import java.io.File;
+import java.io.IOException;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.List;
+
+/**
+ * The members of Kafka that the agent uses, all looked up once (A-11). One that is missing makes the agent incapable: it
+ * says which, and touches nothing. Where releases differ, the signature found here says which way a call goes.
+ */
+final class Members {
+    private static final String STORAGE = "org.apache.kafka.storage.internals.log.";
+
+    /** What was not found, in words; empty: capable. */
+    final List<String> missing = new ArrayList<>();
+
+    private final ClassLoader loader;
+
+    final Constructor<?> topicPartition;
+    final Method topicOf;
+    final Method partitionOf;
+    final Object systemTime;
+
+    final Method liveLogDirs;
+    final Method allLogs;
+    final Method getLog;
+    final Method pause;
+    final Method resume;
+    final Method cleaner;
+    final Method cleanerManager;
+    final Method cleaningState;
+    final Method updateCheckpoints;
+    final Method allCheckpoints;
+
+    final Class<?> log;
+    final Field lock;
+    final Method dir;
+    final Method topicId;
+    final Method partition;
+    final Method config;
+    final Method isFuture;
+    final Method remote;
+    final Method highWatermark;
+    final Method lastStable;
+    final Method logEnd;
+    final Method logStart;
+    final Method recoveryPoint;
+    final Method segments;
+    final Method replaceSegments;
+    final Method lastRecords;
+    final Field lastDataOffset;
+    final Field producerEpoch;
+
+    final Field compact;
+    final Method settings;
+    final Method segmentSize;
+    final Field segmentSizeField;
+
+    final Method open;
+    final Method base;
+    final Method size;
+    final Method flush;
+    final Method setLastModified;
+    final Method deleteIfExists;
+    final Method records;
+    final Method fileOfRecords;
+
+    /** {@code logManager} is the class of the broker's LogManager; its loader finds all the others. */
+    Members(Class<?> logManager) {
+        loader = logManager.getClassLoader();
+        Class<?> partitionClass = type("org.apache.kafka.common.TopicPartition");
+        topicPartition = constructor(partitionClass, String.class, int.class);
+        topicOf = method(partitionClass, "topic");
+        partitionOf = method(partitionClass, "partition");
+        Class<?> time = type("org.apache.kafka.common.utils.Time");
+        Field system = field(time, "SYSTEM");
+        systemTime = system == null ? null : Reflect.get(system, null);
+
+        liveLogDirs = method(logManager, "liveLogDirs");
+        allLogs = method(logManager, "allLogs");
+        getLog = method(logManager, "getLog", partitionClass, boolean.class);
+        pause = method(logManager, "abortAndPauseCleaning", partitionClass);
+        resume = method(logManager, "resumeCleaning", partitionClass);
+        cleaner = method(logManager, "cleaner");
+        cleanerManager = method(resultOf(cleaner), "cleanerManager");
+        Class<?> managerClass = resultOf(cleanerManager);
+        cleaningState = method(managerClass, "cleaningState", partitionClass);
+        updateCheckpoints = threeArguments(managerClass, "updateCheckpoints");
+        allCheckpoints = method(managerClass, "allCleanerCheckpoints");
+
+        log = firstType("kafka.log.UnifiedLog", STORAGE + "UnifiedLog");
+        lock = field(log, "lock");
+        dir = method(log, "dir");
+        topicId = method(log, "topicId");
+        partition = method(log, "topicPartition");
+        config = method(log, "config");
+        isFuture = method(log, "isFuture");
+        remote = method(log, "remoteLogEnabled");
+        highWatermark = method(log, "highWatermark");
+        lastStable = method(log, "lastStableOffset");
+        logEnd = method(log, "logEndOffset");
+        logStart = method(log, "logStartOffset");
+        recoveryPoint = method(log, "recoveryPoint");
+        segments = method(log, "logSegments");
+        replaceSegments = replaceSegments();
+        lastRecords = method(log, "lastRecordsOfActiveProducers");
+        Class<?> lastRecord = type(STORAGE + "LastRecord");
+        lastDataOffset = field(lastRecord, "lastDataOffset");
+        producerEpoch = field(lastRecord, "producerEpoch");
+
+        Class<?> logConfig = type(STORAGE + "LogConfig");
+        compact = field(logConfig, "compact");
+        settings = method(logConfig, "values");
+        segmentSize = optional(logConfig, "segmentSize");
+        segmentSizeField = segmentSize == null ? field(logConfig, "segmentSize") : null;
+
+        Class<?> segment = type(STORAGE + "LogSegment");
+        open = method(segment, "open", File.class, long.class, logConfig, time, boolean.class, int.class, boolean.class,
+                String.class);
+        base = method(segment, "baseOffset");
+        size = method(segment, "size");
+        flush = method(segment, "flush");
+        setLastModified = method(segment, "setLastModified", long.class);
+        deleteIfExists = method(segment, "deleteIfExists");
+        records = method(segment, "log");
+        fileOfRecords = method(resultOf(records), "file");
+    }
+
+    /** A class of the broker that is used by name only. */
+    Class<?> named(String name) throws ClassNotFoundException {
+        return Class.forName(name, true, loader);
+    }
+
+    /** The release, as the broker tells it to its clients; null when it does not. */
+    String version() {
+        try {
+            Class<?> info = named("org.apache.kafka.common.utils.AppInfoParser");
+            return (String) Reflect.call(Reflect.method(info, "getVersion"), null);
+        } catch (ReflectiveOperationException | IOException | RuntimeException e) {
+            return null;
+        }
+    }
+
+    private Method replaceSegments() {
+        for (String list : List.of("java.util.List", "scala.collection.Seq")) {
+            try {
+                Class<?> type = named(list);
+                return Reflect.method(log, "replaceSegments", type, type);
+            } catch (ReflectiveOperationException | RuntimeException e) {
+                continue;
+            }
+        }
+        missing.add("replaceSegments of the log");
+        return null;
+    }
+
+    private Method threeArguments(Class<?> owner, String name) {
+        if (owner != null) {
+            for (Method method : owner.getDeclaredMethods()) {
+                Class<?>[] parameters = method.getParameterTypes();
+                if (method.getName().equals(name) && parameters.length == 3 && parameters[0] == File.class
+                        && parameters[1] == parameters[2] && Values.isOption(parameters[1])) {
+                    method.setAccessible(true);
+                    return method;
+                }
+            }
+        }
+        missing.add(name + " of the cleaner manager");
+        return null;
+    }
+
+    private Class<?> firstType(String... names) {
+        for (String name : names) {
+            try {
+                return named(name);
+            } catch (ClassNotFoundException | LinkageError e) {
+                continue;
+            }
+        }
+        missing.add("class " + String.join(" or ", names));
+        return null;
+    }
+
+    private Class<?> type(String name) {
+        return firstType(name);
+    }
+
+    private Method optional(Class<?> owner, String name) {
+        try {
+            return owner == null ? null : Reflect.method(owner, name);
+        } catch (NoSuchMethodException e) {
+            return null;
+        }
+    }
+
+    private Method method(Class<?> owner, String name, Class<?>... parameters) {
+        for (Class<?> parameter : parameters) {
+            if (parameter == null) {
+                owner = null;
+            }
+        }
+        if (owner == null) {
+            missing.add("the owner or a parameter of " + name);
+            return null;
+        }
+        try {
+            return Reflect.method(owner, name, parameters);
+        } catch (NoSuchMethodException | RuntimeException | LinkageError e) {
+            missing.add(owner.getName() + "." + name);
+            return null;
+        }
+    }
+
+    private Field field(Class<?> owner, String name) {
+        if (owner == null) {
+            missing.add("the owner of " + name);
+            return null;
+        }
+        try {
+            return Reflect.field(owner, name);
+        } catch (NoSuchFieldException | RuntimeException | LinkageError e) {
+            missing.add(owner.getName() + "." + name);
+            return null;
+        }
+    }
+
+    private Constructor<?> constructor(Class<?> owner, Class<?>... parameters) {
+        try {
+            return owner == null ? null : owner.getConstructor(parameters);
+        } catch (NoSuchMethodException e) {
+            missing.add("the constructor of " + owner.getName());
+            return null;
+        }
+    }
+
+    private static Class<?> resultOf(Method method) {
+        return method == null ? null : method.getReturnType();
+    }
+}

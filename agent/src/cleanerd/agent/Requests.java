@@ -1,0 +1,245 @@
+package cleanerd.agent;
+
+import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.nio.charset.StandardCharsets;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.ArrayList;
+import java.util.HexFormat;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.ReentrantLock;
+
+/** What the agent does when it is asked (live-agent.md section 4). */
+final class Requests {
+    static final int PROTOCOL = 1;
+
+    private final Broker broker;
+    private final AgentLog journal;
+    private final Map<String, Object> identity;
+    private final Pauses pauses;
+    private final Results results = new Results();
+    private final Set<String> busy = ConcurrentHashMap.newKeySet();
+    private final Map<String, ReentrantLock> logDirs = new ConcurrentHashMap<>();
+    private final AtomicInteger swaps = new AtomicInteger();
+    private volatile boolean stopped;
+
+    /** {@code identity}: what {@code info} tells about the agent itself. */
+    Requests(Broker broker, AgentLog journal, Map<String, Object> identity) {
+        this.broker = broker;
+        this.journal = journal;
+        this.identity = identity;
+        this.pauses = new Pauses(journal);
+    }
+
+    /** The answer to one line, never null. Whatever goes wrong is an answer. */
+    Map<String, Object> answer(String line, Session session) {
+        Object id = null;
+        Outcome outcome = new Outcome();
+        try {
+            Fields fields = new Fields(Json.read(line), "bad_request", "request");
+            id = fields.id();
+            Long version = fields.numberOrNull("v", Integer.MAX_VALUE);
+            String op = fields.text("op");
+            if (version == null || version != PROTOCOL) {
+                throw new Refusal("unsupported", "this agent speaks version " + PROTOCOL);
+            }
+            Map<String, Object> answer = new LinkedHashMap<>();
+            answer.put("id", id);
+            answer.put("ok", true);
+            answer.put("result", result(op, fields, session, outcome));
+            return answer;
+        } catch (Refusal e) {
+            return refused(id, e.code(), e.getMessage(), outcome);
+        } catch (IOException e) {
+            journal.warn("I/O error: " + e);
+            return refused(id, "io_error", e.toString(), outcome);
+        } catch (RuntimeException e) {
+            journal.warn("a request failed: " + e);
+            return refused(id, "internal", e.toString(), outcome);
+        } catch (Throwable e) { // no memory, a class that does not fit: no swaps any more
+            stopped = true;
+            journal.warn("no more swaps: " + e);
+            return refused(id, "internal", e.toString(), outcome);
+        }
+    }
+
+    static Map<String, Object> refused(Object id, String code, String text, Outcome outcome) {
+        Map<String, Object> answer = new LinkedHashMap<>();
+        answer.put("id", id);
+        answer.put("ok", false);
+        answer.put("code", code);
+        answer.put("error", text == null ? code : Fields.shortened(text, AgentLog.MOST_CHARACTERS));
+        answer.put("done", outcome == null ? List.of() : outcome.done);
+        if (outcome != null && !outcome.done.isEmpty()) {
+            answer.put("outputs", outcome.outputs);
+        }
+        return answer;
+    }
+
+    private Object result(String op, Fields fields, Session session, Outcome outcome) throws IOException, Refusal {
+        if (op.equals("info")) {
+            fields.end();
+            return info();
+        }
+        if (!broker.capable()) {
+            throw new Refusal("incapable", "this broker, " + broker.version + ", is not one that the agent knows: "
+                    + String.join(", ", broker.members.missing));
+        }
+        return switch (op) {
+            case "logs" -> logs(fields);
+            case "log" -> log(fields);
+            case "swap" -> swap(fields, outcome);
+            case "checkpoint" -> checkpoint(fields);
+            case "pause" -> pause(fields, session);
+            case "resume" -> resume(fields, session);
+            default -> throw new Refusal("unsupported", "there is no '" + Fields.shortened(op) + "'");
+        };
+    }
+
+    private Map<String, Object> info() throws IOException {
+        Map<String, Object> answer = new LinkedHashMap<>(identity);
+        answer.put("protocol", PROTOCOL);
+        answer.put("ready", !broker.liveLogDirs().isEmpty());
+        broker.describe(answer);
+        answer.put("java", System.getProperty("java.version"));
+        answer.put("pid", ProcessHandle.current().pid());
+        answer.put("uptime_ms", ManagementFactory.getRuntimeMXBean().getUptime());
+        answer.put("pauses", pauses.held());
+        answer.put("failed_resumes", pauses.failed());
+        answer.put("swaps", swaps.get());
+        answer.put("accepting_swaps", broker.capable() && !stopped);
+        answer.put("errors", journal.errors());
+        return answer;
+    }
+
+    private Map<String, Object> logs(Fields fields) throws IOException, Refusal {
+        String prefix = fields.textOrNull("prefix");
+        fields.end();
+        List<Object> logs = new ArrayList<>();
+        for (BrokerLog log : broker.logs()) {
+            if (prefix == null || log.topic().startsWith(prefix)) {
+                Map<String, Object> row = new LinkedHashMap<>();
+                row.put("topic", log.topic());
+                row.put("partition", log.partition());
+                row.put("topic_id", log.topicId());
+                row.put("dir", log.dir());
+                row.put("policy", log.settings().get("cleanup.policy"));
+                logs.add(row);
+            }
+        }
+        return Map.of("logs", logs);
+    }
+
+    private Map<String, Object> log(Fields fields) throws IOException, Refusal {
+        BrokerLog log = partition(fields);
+        fields.end();
+        return LogAnswer.of(log);
+    }
+
+    private Map<String, Object> swap(Fields fields, Outcome outcome) throws IOException, Refusal {
+        if (stopped) {
+            throw new Refusal("stopped", "the agent had an error that it cannot judge; it swaps no more");
+        }
+        SwapRequest request = SwapRequest.of(fields, digest(fields.allBut("id")));
+        String name = request.topic() + "-" + request.partition();
+        enter(name);
+        try {
+            Map<String, Object> before = results.of(request);
+            if (before != null) {
+                Map<String, Object> repeated = new LinkedHashMap<>(before);
+                repeated.put("repeated", true);
+                return repeated;
+            }
+            BrokerLog log = broker.log(request.topic(), request.partition());
+            try {
+                new Swap(log, request, outcome, lockOf(log)).run(pauses);
+            } finally {
+                swaps.addAndGet(outcome.done.size());
+                if (outcome.done.size() == request.groups().size()) {
+                    results.keep(request, outcome.toJson());
+                }
+            }
+            journal.info("swapped " + outcome.done.size() + " group(s) of " + name + " for plan " + request.plan());
+            return outcome.toJson();
+        } catch (Refusal e) {
+            journal.warn("no swap of " + name + " for plan " + request.plan() + ": " + e.code() + ": " + e.getMessage());
+            throw e;
+        } finally {
+            busy.remove(name);
+        }
+    }
+
+    private Map<String, Object> checkpoint(Fields fields) throws IOException, Refusal {
+        BrokerLog log = partition(fields);
+        String topicId = fields.textOrNull("topic_id");
+        String dir = fields.text("dir");
+        long offset = fields.number("offset", Long.MAX_VALUE);
+        fields.end();
+        if (!log.dir().toString().equals(dir)) {
+            throw new Refusal("log_changed", log + " lies in " + log.dir());
+        }
+        if (log.topicId() == null ? topicId != null : !log.topicId().equals(topicId)) {
+            throw new Refusal("topic_id", "the id of " + log.topic() + " is " + log.topicId());
+        }
+        enter(log.toString());
+        try {
+            Pauses.Pause pause = pauses.take(log);
+            try {
+                Checkpoint.write(log, offset);
+            } finally {
+                pause.close();
+            }
+        } finally {
+            busy.remove(log.toString());
+        }
+        return Map.of("offset", offset);
+    }
+
+    private Map<String, Object> pause(Fields fields, Session session) throws IOException, Refusal {
+        BrokerLog log = partition(fields);
+        fields.end();
+        enter(log.toString());
+        try {
+            session.keep(log.toString(), pauses.take(log));
+        } finally {
+            busy.remove(log.toString());
+        }
+        return Map.of("paused", true);
+    }
+
+    private Map<String, Object> resume(Fields fields, Session session) throws IOException, Refusal {
+        BrokerLog log = partition(fields);
+        fields.end();
+        session.release(log.toString());
+        return Map.of("paused", false);
+    }
+
+    private BrokerLog partition(Fields fields) throws IOException, Refusal {
+        return broker.log(fields.text("topic"), (int) fields.number("partition", Integer.MAX_VALUE));
+    }
+
+    private void enter(String name) throws Refusal {
+        if (!busy.add(name)) {
+            throw new Refusal("busy", "another request for " + name + " is at work");
+        }
+    }
+
+    private ReentrantLock lockOf(BrokerLog log) throws IOException {
+        return logDirs.computeIfAbsent(log.dir().getParent().toString(), dir -> new ReentrantLock());
+    }
+
+    private static String digest(Object content) {
+        try {
+            MessageDigest digest = MessageDigest.getInstance("SHA-256");
+            return HexFormat.of().formatHex(digest.digest(Json.write(content).getBytes(StandardCharsets.US_ASCII)));
+        } catch (NoSuchAlgorithmException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+}

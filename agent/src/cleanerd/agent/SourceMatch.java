@@ -1,0 +1,75 @@
+package cleanerd.agent;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.util.Iterator;
+import java.util.List;
+
+/**
+ * Every staged batch must be one of the sources', whole or thinned out (A-23.3): a file of another partition or plan is
+ * not. And the last one of the sources must be there (S-09, A-23.4).
+ */
+final class SourceMatch implements Closeable {
+    private static final String CODE = "source_changed";
+
+    private final Iterator<Path> files;
+    private final Iterator<SegmentFacts> sources;
+    private FrameReader reader;
+    private Frame source;
+
+    SourceMatch(List<Path> files, Group group) {
+        this.files = files.iterator();
+        this.sources = group.sources().iterator();
+    }
+
+    void accept(Frame staged) throws IOException, Refusal {
+        do {
+            source = nextSource();
+        } while (source != null && source.last() < staged.last());
+        // Of a batch of v0 or v1 that was turned into v2 only what is left has a say in where it ends.
+        boolean ends = source != null && (source.magic() < 2 || source.last() == staged.last());
+        if (!ends || staged.base() < source.base() || !staged.sameKindAs(source)) {
+            throw new Refusal("foreign_batch", "the batch " + staged.base() + " to " + staged.last() + " at position "
+                    + staged.position() + " is none of the sources'");
+        }
+    }
+
+    void end() throws IOException, Refusal {
+        Frame missing = nextSource();
+        if (missing != null) {
+            while (missing != null) {
+                source = missing;
+                missing = nextSource();
+            }
+            throw new Refusal("last_batch", "the last batch of the sources, to " + source.last() + ", is missing");
+        }
+    }
+
+    private Frame nextSource() throws IOException, Refusal {
+        while (true) {
+            Frame next = reader == null ? null : reader.next(CODE);
+            if (next != null) {
+                return next;
+            }
+            close();
+            if (!files.hasNext()) {
+                return null;
+            }
+            try {
+                reader = new FrameReader(files.next(), sources.next().base());
+            } catch (NoSuchFileException e) {
+                throw new Refusal("source_gone", e.getFile() + " is gone");
+            }
+        }
+    }
+
+    @Override
+    public void close() throws IOException {
+        if (reader != null) {
+            reader.close();
+            reader = null;
+        }
+    }
+}

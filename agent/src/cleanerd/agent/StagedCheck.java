@@ -1,0 +1,67 @@
+package cleanerd.agent;
+
+import java.io.IOException;
+import java.nio.file.Path;
+import java.util.List;
+
+/**
+ * Everything that is checked in staged files before the broker sees them: it would accept anything (A-23). A file passes
+ * only if it can be what a cleaning of these sources makes.
+ */
+final class StagedCheck {
+    private StagedCheck() {}
+
+    /** Refuses with the code of the first rule that is broken. {@code sources} are the files of the group's sources. */
+    static void check(Group group, Staging staging, List<Path> sources, int indexIntervalBytes)
+            throws IOException, Refusal {
+        Path log = staging.paths().get("log");
+        long batches;
+        try (FrameReader frames = new FrameReader(log, group.base());
+                Checksum sum = new Checksum(log);
+                SourceMatch match = new SourceMatch(sources, group);
+                IndexCheck index = new IndexCheck(staging.paths().get("index"), group, indexIntervalBytes);
+                TimeIndexCheck times = new TimeIndexCheck(staging.paths().get("timeindex"), group)) {
+            LogCheck rules = new LogCheck(group);
+            for (Frame frame; (frame = frames.next("bad_log")) != null; ) {
+                rules.accept(frame);
+                if (sum.ofBatch(frame) != frame.crc()) {
+                    throw new Refusal("bad_log", "wrong CRC of the batch at position " + frame.position());
+                }
+                match.accept(frame);
+                index.accept(frame);
+                times.accept(frame);
+            }
+            rules.end();
+            checkSum("log", group, sum.ofFile());
+            match.end();
+            index.end(rules.last());
+            times.end(rules.last());
+            batches = rules.batches();
+        }
+        checkSize(group, batches);
+        for (String kind : group.files().keySet()) {
+            if (!kind.equals("log")) {
+                checkSum(kind, group, Checksum.of(staging.paths().get(kind)));
+            }
+        }
+        TxnIndexCheck.check(group, log, staging.paths().get("txnindex"), sources);
+    }
+
+    /** Horizons and recompression make batches grow a little, never more (U-22). */
+    private static void checkSize(Group group, long batches) throws Refusal {
+        long most = 16 * batches;
+        for (SegmentFacts source : group.sources()) {
+            most += source.size() + source.size() / 20;
+        }
+        long size = group.files().get("log").size();
+        if (size > most) {
+            throw new Refusal("bad_log", size + " bytes are more than a cleaning of the sources can give");
+        }
+    }
+
+    private static void checkSum(String kind, Group group, int found) throws Refusal {
+        if (found != group.files().get(kind).crc()) {
+            throw new Refusal(Staging.codeOf(kind), "the ." + kind + " file is not the one that was staged: wrong CRC");
+        }
+    }
+}

@@ -1,0 +1,74 @@
+package cleanerd.agent;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.util.LinkedHashMap;
+import java.util.Map;
+
+/**
+ * The staged files of one group, found under {@code <partition>/.kstage/<plan id>/} and nowhere else (A-23.1, U-21).
+ *
+ * @param paths by kind
+ * @param facts by kind, as they were when the checks began
+ */
+record Staging(Map<String, Path> paths, Map<String, FileFacts> facts) {
+    private static final String FOLDER = ".kstage";
+
+    static Staging of(Path partitionDir, String plan, Group group) throws IOException, Refusal {
+        int owner = FileFacts.of(partitionDir).uid();
+        Path folder = partitionDir.resolve(FOLDER);
+        checkFolder(folder);
+        Path directory = folder.resolve(plan);
+        checkFolder(directory);
+        Map<String, Path> paths = new LinkedHashMap<>();
+        Map<String, FileFacts> facts = new LinkedHashMap<>();
+        for (Map.Entry<String, Group.StagedFile> entry : group.files().entrySet()) {
+            Path path = directory.resolve(entry.getValue().name());
+            if (!directory.equals(path.getParent())) {
+                throw new Refusal("bad_path", "'" + entry.getValue().name() + "' does not lie in " + directory);
+            }
+            FileFacts found = factsOf(path);
+            checkFile(path, found, owner);
+            if (found.size() != entry.getValue().size()) {
+                throw new Refusal(codeOf(entry.getKey()), path + " has " + found.size() + " bytes, "
+                        + entry.getValue().size() + " are announced");
+            }
+            paths.put(entry.getKey(), path);
+            facts.put(entry.getKey(), found);
+        }
+        return new Staging(paths, facts);
+    }
+
+    /** The code of the protocol for damage in a kind of file. */
+    static String codeOf(String kind) {
+        return "bad_" + kind;
+    }
+
+    private static void checkFolder(Path folder) throws IOException, Refusal {
+        if (!factsOf(folder).directory()) {
+            throw new Refusal("bad_path", folder + " is no directory");
+        }
+    }
+
+    private static FileFacts factsOf(Path path) throws IOException, Refusal {
+        try {
+            return FileFacts.of(path);
+        } catch (NoSuchFileException e) {
+            throw new Refusal("no_staged_file", path + " is missing");
+        }
+    }
+
+    private static void checkFile(Path path, FileFacts facts, int owner) throws Refusal {
+        if (!facts.regular() || facts.links() != 1) {
+            throw new Refusal("bad_path", path + " is no regular file with a single name");
+        }
+        if (facts.uid() != owner) {
+            throw new Refusal("bad_owner", path + " belongs to uid " + facts.uid() + ", the partition to " + owner);
+        }
+        if (!Files.isReadable(path) || !Files.isWritable(path)) {
+            throw new Refusal("bad_owner", path + " cannot be read and written by the broker");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+package cleanerd.agent;
+
+import java.io.Closeable;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.HashMap;
+
+/**
+ * The transaction index (A-23.7, U-22): its entries are entries of the sources, unchanged and in their order; and an
+ * entry that is left out has no batch left in the staged log, or a consumer would take aborted data for committed.
+ * All its refusals are {@code bad_txnindex}.
+ */
+final class TxnIndexCheck {
+    private static final int ENTRY_BYTES = 34;
+    private static final int MOST_AT_ONCE = 65_536; // entries in memory; then one more walk over the headers
+
+    private final Group group;
+    private final Path log;
+    private final Map<Long, TreeMap<Long, Long>> leftOut = new HashMap<>();
+    private int held;
+
+    private TxnIndexCheck(Group group, Path log) {
+        this.group = group;
+        this.log = log;
+    }
+
+    /** {@code index} is the staged one, null when there is none; {@code sources} the {@code .log} files of the sources. */
+    static void check(Group group, Path log, Path index, List<Path> sources) throws IOException, Refusal {
+        TxnIndexCheck check = new TxnIndexCheck(group, log);
+        if (index == null) {
+            check.walk(null, sources);
+            return;
+        }
+        try (EntryReader staged = new EntryReader(index, ENTRY_BYTES)) {
+            require(staged.size() % ENTRY_BYTES == 0, "its size is no multiple of " + ENTRY_BYTES);
+            require(staged.size() > 0, "it is empty; there would be none");
+            check.walk(staged, sources);
+        }
+    }
+
+    private void walk(EntryReader staged, List<Path> sources) throws IOException, Refusal {
+        try (SourceEntries entries = new SourceEntries(sources)) {
+            long previous = -1;
+            while (staged != null && staged.next()) {
+                long last = staged.longAt(18);
+                require(staged.shortAt(0) == 0, "the version is " + staged.shortAt(0));
+                require(last > previous && last >= group.base() && last < group.end(),
+                        "the entry up to " + last + " is out of order, or not of this group");
+                previous = last;
+                ByteBuffer wanted = staged.copy();
+                while (true) {
+                    require(entries.next(), "the entry up to " + last + " is none of the sources'");
+                    if (entries.copy().equals(wanted)) {
+                        break;
+                    }
+                    leaveOut(entries);
+                }
+            }
+            while (entries.next()) {
+                leaveOut(entries);
+            }
+        }
+        checkLeftOut();
+    }
+
+    private void leaveOut(SourceEntries entries) throws IOException, Refusal {
+        long first = entries.longAt(10);
+        long last = entries.longAt(18);
+        leftOut.computeIfAbsent(entries.longAt(2), producer -> new TreeMap<>()).merge(first, last, Math::max);
+        if (++held >= MOST_AT_ONCE) {
+            checkLeftOut();
+        }
+    }
+
+    private void checkLeftOut() throws IOException, Refusal {
+        if (leftOut.isEmpty()) {
+            return;
+        }
+        try (FrameReader frames = new FrameReader(log, group.base())) {
+            for (Frame frame; (frame = frames.next("bad_log")) != null; ) {
+                TreeMap<Long, Long> ranges = leftOut.get(frame.producerId());
+                if (ranges != null && frame.transactional() && !frame.control()) {
+                    Map.Entry<Long, Long> range = ranges.floorEntry(frame.base());
+                    require(range == null || frame.last() > range.getValue(), "the batch " + frame.base() + " to "
+                            + frame.last() + " is aborted data, and its entry is missing");
+                }
+            }
+        }
+        leftOut.clear();
+        held = 0;
+    }
+
+    private static void require(boolean holds, String what) throws Refusal {
+        if (!holds) {
+            throw new Refusal("bad_txnindex", what);
+        }
+    }
+
+    /** The entries of all sources, one after the other. */
+    private static final class SourceEntries implements Closeable {
+        private final Iterator<Path> files;
+        private EntryReader reader;
+
+        SourceEntries(List<Path> sources) {
+            List<Path> indexes = new ArrayList<>();
+            for (Path source : sources) {
+                String name = source.getFileName().toString();
+                Path index = source.resolveSibling(name.replaceFirst("\\.log$", ".txnindex"));
+                if (Files.exists(index)) {
+                    indexes.add(index);
+                }
+            }
+            files = indexes.iterator();
+        }
+
+        boolean next() throws IOException, Refusal {
+            while (reader == null || !reader.next()) {
+                close();
+                if (!files.hasNext()) {
+                    return false;
+                }
+                try {
+                    reader = new EntryReader(files.next(), ENTRY_BYTES);
+                } catch (NoSuchFileException e) {
+                    throw new Refusal("source_gone", e.getFile() + " is gone");
+                }
+            }
+            return true;
+        }
+
+        ByteBuffer copy() {
+            return reader.copy();
+        }
+
+        long longAt(int offset) {
+            return reader.longAt(offset);
+        }
+
+        @Override
+        public void close() throws IOException {
+            if (reader != null) {
+                reader.close();
+                reader = null;
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+package cleanerd.agent;
+
+import java.io.IOException;
+import java.lang.reflect.Method;
+import java.util.AbstractMap;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+
+/** Options, lists and maps that are Scala's in one release and Java's in the next, treated alike. */
+final class Values {
+    private static final String OPTION = "scala.Option";
+
+    private final Members members;
+
+    Values(Members members) {
+        this.members = members;
+    }
+
+    static boolean isOption(Class<?> type) {
+        return type == Optional.class || type.getName().equals(OPTION);
+    }
+
+    /** What an option holds, null when it is empty. */
+    Object orNull(Object option) throws IOException {
+        if (option instanceof Optional<?> found) {
+            return found.orElse(null);
+        }
+        return option == null || flag(option, "isEmpty") ? null : call(option, "get");
+    }
+
+    List<Object> list(Object collection) throws IOException {
+        if (collection instanceof Iterable<?> elements) {
+            List<Object> result = new ArrayList<>();
+            elements.forEach(result::add);
+            return result;
+        }
+        List<Object> result = new ArrayList<>();
+        Object iterator = callAs("scala.collection.IterableOnce", collection, "iterator");
+        while ((Boolean) callAs("scala.collection.Iterator", iterator, "hasNext")) {
+            result.add(callAs("scala.collection.Iterator", iterator, "next"));
+        }
+        return result;
+    }
+
+    Map<Object, Object> map(Object map) throws IOException {
+        if (map instanceof Map<?, ?> entries) {
+            return new LinkedHashMap<>(entries);
+        }
+        Map<Object, Object> result = new LinkedHashMap<>();
+        for (Object pair : list(map)) {
+            result.put(call(pair, "_1"), call(pair, "_2"));
+        }
+        return result;
+    }
+
+    /** {@code elements} as the list type that {@code parameter} asks for. */
+    Object listFor(Class<?> parameter, List<?> elements) throws IOException {
+        if (parameter == List.class) {
+            return elements;
+        }
+        return callStatic("scala.jdk.javaapi.CollectionConverters", "asScala", List.class, elements);
+    }
+
+    /** An option of the type that {@code parameter} asks for: a pair as its own Java or Scala type. */
+    Object pairOption(Class<?> parameter, Object left, Object right) throws IOException {
+        if (parameter == Optional.class) {
+            return Optional.of(new AbstractMap.SimpleImmutableEntry<>(left, right));
+        }
+        try {
+            Object pair = members.named("scala.Tuple2").getConstructor(Object.class, Object.class)
+                    .newInstance(left, right);
+            return callStatic(OPTION, "apply", Object.class, pair);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    Object emptyOption(Class<?> parameter) throws IOException {
+        if (parameter == Optional.class) {
+            return Optional.empty();
+        }
+        try {
+            return Reflect.call(Reflect.method(members.named(OPTION), "empty"), null);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    private static boolean flag(Object target, String name) throws IOException {
+        return (Boolean) call(target, name);
+    }
+
+    private static Object call(Object target, String name) throws IOException {
+        try {
+            return Reflect.call(Reflect.method(target.getClass(), name), target);
+        } catch (NoSuchMethodException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    /** By way of the interface, because Scala's own collections are classes without a name that anybody may call. */
+    private Object callAs(String type, Object target, String name) throws IOException {
+        try {
+            return Reflect.call(Reflect.method(members.named(type), name), target);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+
+    private Object callStatic(String type, String name, Class<?> parameter, Object argument) throws IOException {
+        try {
+            Method method = Reflect.method(members.named(type), name, parameter);
+            return Reflect.call(method, null, argument);
+        } catch (ReflectiveOperationException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+}

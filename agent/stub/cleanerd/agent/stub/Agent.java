@@ -1,0 +1,74 @@
+package cleanerd.agent.stub;
+
+import java.io.File;
+import java.lang.instrument.Instrumentation;
+import java.util.jar.Attributes;
+import java.util.jar.JarFile;
+
+/**
+ * What the JVM calls. It knows nothing of Kafka: it loads the implementation from the jar with a class loader of its own
+ * (A-03) and gets out of the way. Compiled for Java 8, so that an older JVM says so instead of not starting (A-01).
+ *
+ * <p>Arguments: {@code key=value}, comma separated. {@code jar} is the jar that the implementation comes from, the one of
+ * this class when left out. Attached again with the same build, it does nothing (A-02); with another build, the new
+ * implementation takes over from the old one.
+ */
+public final class Agent {
+    private static final String BUILD = "Cleanerd-Agent-Build";
+    private static AutoCloseable running;
+    private static String runningBuild;
+
+    private Agent() {}
+
+    public static void premain(String arguments, Instrumentation instrumentation) {
+        start(arguments, instrumentation, "premain");
+    }
+
+    public static void agentmain(String arguments, Instrumentation instrumentation) {
+        start(arguments, instrumentation, "agentmain");
+    }
+
+    /** Never throws: an exception in premain would keep the broker from starting. */
+    private static synchronized void start(String arguments, Instrumentation instrumentation, String loadedBy) {
+        try {
+            String jar = jarOf(arguments);
+            String build = buildOf(jar);
+            if (running != null && build.equals(runningBuild)) {
+                return;
+            }
+            Class<?> entry = new ImplementationLoader(jar).loadClass("cleanerd.agent.Entry");
+            if (running != null) {
+                running.close();
+                running = null;
+            }
+            running = (AutoCloseable) entry.getMethod("start", String.class, Instrumentation.class, String.class)
+                    .invoke(null, arguments == null ? "" : arguments, instrumentation, loadedBy);
+            runningBuild = build;
+        } catch (Throwable e) { // whatever it is, the broker comes first
+            System.err.println("cleanerd agent: not started: " + e
+                    + (e.getCause() == null ? "" : ": " + e.getCause()) + " (Java 17 or newer is needed)");
+        }
+    }
+
+    private static String jarOf(String arguments) throws Exception {
+        if (arguments != null) {
+            for (String argument : arguments.split(",")) {
+                if (argument.startsWith("jar=")) {
+                    return argument.substring("jar=".length());
+                }
+            }
+        }
+        return new File(Agent.class.getProtectionDomain().getCodeSource().getLocation().toURI()).getPath();
+    }
+
+    private static String buildOf(String jar) throws Exception {
+        try (JarFile file = new JarFile(jar)) {
+            Attributes attributes = file.getManifest().getMainAttributes();
+            String build = attributes.getValue(BUILD);
+            if (build == null) {
+                throw new IllegalArgumentException(jar + " is no jar of the cleanerd agent");
+            }
+            return build;
+        }
+    }
+}

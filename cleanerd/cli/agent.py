@@ -1,0 +1,162 @@
+"""``cleanerd agent``: the jar, loading it into a running broker, and what it says."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleanerd.apply.agent_attach import Jvm, attach, log_dirs_of, look_at
+from cleanerd.apply.agent_jar import build_of_jar, jar_path
+from cleanerd.apply.live_broker import LiveBroker, find_socket
+from cleanerd.apply.mode import LOOK
+from cleanerd.cli.clean_live import warn_of_another_build
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.output import Column
+from cleanerd.errors import AgentUnavailableError, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.apply.agent_facts import AgentInfo
+
+FOUND_SECONDS = 10.0
+"""The agent listens a few hundredths after it was loaded; a broker that is starting takes longer."""
+
+
+@click.group("agent")
+def agent() -> None:
+    """Let a running broker swap cleaned segments in: the agent in its JVM.
+
+    Start the broker with KAFKA_OPTS="-javaagent:$(cleanerd agent path)", or load it into a running one with cleanerd
+    agent attach; then cleanerd clean --live LOG_DIR works beside it.
+    """
+
+
+@agent.command("path")
+@common_options
+def path(common: Common) -> None:
+    """Print where the agent's jar is."""
+    found = jar_path()
+    if common.output.as_json:
+        common.output.json({"path": str(found), "build": build_of_jar()})
+    else:
+        common.output.line(str(found))
+
+
+@agent.command("attach")
+@common_options
+@click.option("--pid", type=click.IntRange(min=2), required=True, metavar="N", help="The broker's process.")
+@click.option("--jar", metavar="PATH", help="The jar by the path that the broker sees. Default: that of agent path.")
+@click.option(
+    "--socket", "wanted", metavar="PATH", help="Where the agent listens. Default: in the first log directory."
+)
+def attach_command(common: Common, *, pid: int, jar: str | None, wanted: str | None) -> int:
+    """Load the agent into a running broker; it lasts until the broker stops.
+
+    Run it as the broker's user or as root. An agent of another build that is loaded already gives way.
+    """
+    settings = common.load_settings()
+    place = str(jar_path()) if jar is None else jar
+    options = f"jar={place}" + (f",socket={wanted}" if wanted else "")
+    if "," in place or (wanted and "," in wanted):
+        raise click.UsageError("an agent's option cannot hold a comma: choose other paths")
+    jvm = look_at(pid)
+    started = time.monotonic()
+    attach(jvm, place, options)
+    seconds = time.monotonic() - started
+    configured = jvm.root / wanted.lstrip("/") if wanted else settings.daemon.cleanerd_agent_socket
+    socket, info = _wait_for(jvm, configured)
+    warn_of_another_build(common.output, info)
+    common.output.note(f"loaded in {1000 * seconds:.0f} ms; after a restart of the broker it is gone")
+    _tell(common, socket, info)
+    return 0 if info.capable or not info.ready else AgentUnavailableError.exit_code
+
+
+@agent.command("info")
+@common_options
+@click.option(
+    "--pid", type=click.IntRange(min=2), metavar="N", help="The broker's process, instead of log directories."
+)
+@click.argument("log_dirs", nargs=-1, metavar="[LOG_DIR...]", type=click.Path(path_type=Path))
+def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None) -> int:
+    """Ask the agent who it is, which Kafka it found, and whether it can swap segments there."""
+    settings = common.load_settings()
+    directories: Sequence[Path] = log_dirs if pid is None else log_dirs_of(look_at(pid))
+    socket = find_socket(settings.daemon.cleanerd_agent_socket, directories)
+    if socket is None:
+        if not directories:
+            raise ConfigError(
+                "nothing says where the agent's socket is",
+                where="cleanerd agent info",
+                hint="give the broker's log directories, --pid, or --set cleanerd.agent.socket=PATH",
+            )
+        raise AgentUnavailableError(
+            "no agent's socket is in: " + ", ".join(str(directory) for directory in directories),
+            hint="start the broker with the agent, or run cleanerd agent attach",
+        )
+    with LiveBroker(socket, LOOK) as broker:
+        info = broker.info()
+    warn_of_another_build(common.output, info)
+    _tell(common, socket, info)
+    return 0 if info.capable else AgentUnavailableError.exit_code
+
+
+def _wait_for(jvm: Jvm, configured: Path | None) -> tuple[Path, AgentInfo]:
+    """Whatever attaching said, only an answer proves that this agent listens (A-02).
+
+    Raises:
+        AgentUnavailableError: it does not.
+    """
+    deadline = time.monotonic() + FOUND_SECONDS
+    while True:
+        socket = find_socket(configured, log_dirs_of(jvm))
+        try:
+            if socket is not None:
+                with LiveBroker(socket, LOOK) as broker:
+                    return socket, broker.info()
+        except AgentUnavailableError:
+            if time.monotonic() > deadline:
+                raise
+        if time.monotonic() > deadline:
+            raise AgentUnavailableError(
+                "was loaded and does not listen anywhere that could be found",
+                where=f"process {jvm.pid}",
+                hint="see the broker's log; --socket names a place",
+            )
+        time.sleep(0.1)
+
+
+def _tell(common: Common, socket: Path, info: AgentInfo) -> None:
+    if common.output.as_json:
+        ours = build_of_jar()
+        common.output.json(
+            {**asdict(info), "found_at": str(socket), "same_build": ours == info.build if ours else None}
+        )
+        return
+    facts = {
+        "socket": os.fspath(socket),
+        "broker": f"Kafka {info.version}, Java {info.java}, process {info.pid}, node {info.node_id}",
+        "agent": f"build {info.build}, protocol {info.protocol}, loaded by {info.loaded}",
+        "can swap": _capability(info),
+        "log directories": ", ".join(info.log_dirs),
+        "swaps so far": str(info.swaps),
+        "holds the cleaner of": ", ".join(info.pauses) or "nothing",
+    }
+    if info.failed_resumes:
+        facts["COULD NOT LET GO OF"] = ", ".join(info.failed_resumes)
+    common.output.table([Column(""), Column("")], [[name, value] for name, value in facts.items()])
+    for error in info.errors[-5:]:
+        common.output.warning(f"the agent reported: {error}")
+
+
+def _capability(info: AgentInfo) -> str:
+    if not info.ready:
+        return "not yet: the broker is starting"
+    if not info.capable:
+        return f"no, it lacks: {', '.join(info.missing) or 'this release is not known to work'}"
+    return "yes" if info.accepting_swaps else "no more, after an error: restart the broker"

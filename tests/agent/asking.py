@@ -1,0 +1,74 @@
+"""A client of the agent's socket that sends anything."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+ANSWER_SECONDS = 60
+SOCKET = ".cleanerd-agent.sock"
+
+
+class RefusedError(Exception):
+    """The agent answered ``ok: false``."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__(f"{answer['code']}: {answer['error']}")
+        self.code: str = answer["code"]
+        self.answer = answer
+
+
+class Asking:
+    """One connection."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(ANSWER_SECONDS)
+        self._socket.connect(str(path))
+        self._lines = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._lines.close()
+        self._socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes as they are."""
+        self._socket.sendall(data)
+
+    def answer(self) -> dict[str, Any] | None:
+        """The next answer; None when the agent hung up."""
+        try:
+            line = self._lines.readline()
+        except ConnectionResetError:
+            return None
+        found: dict[str, Any] | None = json.loads(line) if line else None
+        return found
+
+    def ask(self, op: str, **members: object) -> dict[str, Any]:
+        """Ask and return the result.
+
+        Raises:
+            RefusedError: the agent refused.
+        """
+        self.send(json.dumps({"v": 1, "id": "t", "op": op, **members}).encode() + b"\n")
+        answer = self.answer()
+        assert answer is not None, f"the agent hung up instead of answering {op}"
+        assert answer["id"] == "t"
+        if not answer["ok"]:
+            raise RefusedError(answer)
+        result: dict[str, Any] = answer["result"]
+        return result

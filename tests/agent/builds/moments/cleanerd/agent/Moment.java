@@ -1,0 +1,27 @@
+package cleanerd.agent;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+
+/** A swap stops where a test wants it: while {@code NAME.stop} lies in the directory of the system property. */
+final class Moment {
+    private static final Path PLACE = Path.of(System.getProperty("cleanerd.test.moments"));
+    private static final int MOST_STEPS = 6000;
+
+    private Moment() {}
+
+    static void reached(String name) {
+        Path stop = PLACE.resolve(name + ".stop");
+        try {
+            if (Files.exists(stop)) {
+                Files.createFile(PLACE.resolve(name + ".reached"));
+            }
+            for (int step = 0; Files.exists(stop) && step < MOST_STEPS; step++) {
+                Thread.sleep(10);
+            }
+        } catch (IOException | InterruptedException e) {
+            throw new IllegalStateException(e);
+        }
+    }
+}

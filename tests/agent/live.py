@@ -1,0 +1,247 @@
+"""A broker with the agent in it, and topics on it that cleanerd has staged a cleaning of."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+import cleanerd
+from cleanerd._kernel import crc32c
+from cleanerd.apply.ahead import stage_partition
+from cleanerd.cleaner.manifest import KINDS, Manifest, ManifestGroup, read_manifest
+from cleanerd.cleaner.plan import new_plan_id
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.format.names import file_name, parse_topic_partition_dir, uuid_to_base64
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from tests.agent.asking import SOCKET, Asking
+from tests.brokers.ledger import Partition
+from tests.brokers.readers import read_with_librdkafka
+from tests.brokers.traffic import SILENT
+from tests.cleaner.driver import Silent, config, means
+
+if TYPE_CHECKING:
+    from cleanerd.demo.broker import Broker
+
+JAR: Final = Path(cleanerd.__file__).parent / "agent" / "cleanerd-agent.jar"
+SEGMENT_BYTES: Final = 20_000
+WAIT_SECONDS: Final = 40
+KEYS: Final = 30
+
+PROPERTIES: Final = {
+    # A broker that was killed is let in again when its session is over.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "log.segment.delete.delay.ms": "1000",  # of whole directories too
+    # What cleanerd reads on the disk is as fresh as a test wants it.
+    "replica.high.watermark.checkpoint.interval.ms": "200",
+    "log.flush.offset.checkpoint.interval.ms": "200",
+    "log.flush.start.offset.checkpoint.interval.ms": "200",
+}
+
+
+def file_facts(data: bytes) -> tuple[int, int]:
+    """Size and CRC-32C."""
+    return len(data), crc32c(np.frombuffer(data, np.uint8))
+
+
+@dataclass(slots=True)
+class Topic:
+    """A compacted topic of one partition; ``latest`` is what a reader of committed records must find in the end."""
+
+    broker: Broker
+    name: str
+    latest: dict[bytes, bytes] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        """Where the partition lies."""
+        (found,) = (path for log_dir in self.broker.log_dirs if (path := log_dir / f"{self.name}-0").is_dir())
+        return found
+
+    @property
+    def log_dir(self) -> Path:
+        """Which of the broker's log directories that is in."""
+        return self.directory.parent
+
+    def fill(self, *, transactions: bool) -> None:
+        """Some hundred superseded records of an idempotent producer, and transactions of which every third is aborted.
+
+        The last transactions are aborted, so that each producer's last batch stays and is aborted data.
+        """
+        chance = random.Random(self.name)
+        plain = self._producer(**{"enable.idempotence": True, "compression.type": "lz4"})
+        writers = [self._producer(**{"transactional.id": f"{self.name}-{i}"}) for i in range(2 if transactions else 0)]
+        for writer in writers:
+            writer.init_transactions(30)
+        for turn in range(12):
+            self._write(plain, chance, 40)
+            if not writers:
+                continue
+            writer = writers[turn % 2]
+            writer.begin_transaction()
+            aborts = turn % 3 == 2
+            self._write(writer, chance, 8, counts=not aborts)
+            if aborts:
+                writer.abort_transaction(30)
+            else:
+                writer.commit_transaction(30)
+        for writer in (*writers, *writers):
+            writer.begin_transaction()
+            self._write(writer, chance, 4, counts=False)
+            writer.abort_transaction(30)
+        for number in range(100):  # they roll the last full segment, and their keys are written once only
+            key = f"tail-{number}".encode()
+            self.latest[key] = chance.randbytes(200)
+            plain.produce(self.name, key=key, value=self.latest[key], partition=0)
+            plain.flush(30)
+
+    def _producer(self, **settings: object) -> Producer:
+        return Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 0, **settings}, logger=SILENT)
+
+    def _write(self, producer: Producer, chance: random.Random, count: int, *, counts: bool = True) -> None:
+        for _ in range(count // 4):
+            for _ in range(4):
+                key, value = b"key-%d" % chance.randrange(KEYS), chance.randbytes(200)
+                if chance.randrange(8) == 0:
+                    key = b"only-" + chance.randbytes(4).hex().encode()  # something of every segment stays
+                if counts:
+                    self.latest[key] = value
+                producer.produce(self.name, key=key, value=value, partition=0)
+            assert producer.flush(30) == 0
+
+    def wait_until_settled(self) -> None:
+        """Until everything that was written is below the checkpoints on the disk, but for the active segment."""
+        name = parse_topic_partition_dir(f"{self.name}-0")
+        with Asking(self.broker.log_dirs[0] / SOCKET) as agent:
+            deadline = time.monotonic() + WAIT_SECONDS
+            while True:
+                log = agent.ask("log", topic=self.name, partition=0)
+                on_disk = read_log_dir(self.log_dir)
+                marked = on_disk.high_watermarks.get(name, 0) == log["leo"] == log["hw"] == log["lso"]
+                if marked and on_disk.recovery_points.get(name, 0) >= log["segments"][-1][0] > 0:
+                    return
+                assert time.monotonic() < deadline, (log, on_disk)
+                time.sleep(0.1)
+
+    def stage(self, **settings: object) -> Manifest:
+        """A cleaning of all there is, staged by cleanerd itself beside the running broker."""
+        self.wait_until_settled()
+        name = parse_topic_partition_dir(f"{self.name}-0")
+        rules = config(self.name, segment_bytes=settings.pop("output_bytes", SEGMENT_BYTES), index_interval_bytes=512)
+        store = StateStore(self.broker.work_dir / "state")
+        wishes = Wishes(now_ms=time.time_ns() // 1_000_000, force=True, unclean=True)
+        result = stage_partition(read_log_dir(self.log_dir), store, means(), name, rules, wishes, Silent())
+        assert result.outcome == "staged", result
+        (plan,) = (self.directory / ".kstage").iterdir()
+        descriptor = os.open(plan, os.O_RDONLY)
+        try:
+            manifest = read_manifest(descriptor)
+        finally:
+            os.close(descriptor)
+        assert manifest is not None
+        return manifest
+
+    def staged_files(self, manifest: Manifest, group: ManifestGroup) -> dict[str, bytes]:
+        """The bytes of a group's staged files by kind."""
+        folder = self.directory / ".kstage" / manifest.plan
+        return {kind: (folder / file_name(group.base, f".{kind}")).read_bytes() for kind in group.kinds()}
+
+    def copy_staged(self, group: ManifestGroup, files: dict[str, bytes]) -> str:
+        """Put files into the staging directory of a plan of their own; returns its id."""
+        plan = new_plan_id()
+        folder = self.directory / ".kstage" / plan
+        folder.mkdir()
+        for kind, data in files.items():
+            (folder / file_name(group.base, f".{kind}")).write_bytes(data)
+        return plan
+
+    def request(
+        self, manifest: Manifest, groups: tuple[ManifestGroup, ...] | None = None, **changes: Any
+    ) -> dict[str, Any]:
+        """The members of a swap request for ``groups`` (default: all) of what is staged."""
+        witnesses = {
+            w.base: {"base": w.base, "size": w.size, "ino": w.inode, "mtime_ms": w.mtime_ns // 10**6}
+            for w in manifest.witnesses
+        }
+        assert manifest.topic_id is not None
+        return {
+            "plan": manifest.plan,
+            "topic": self.name,
+            "partition": 0,
+            "topic_id": uuid_to_base64(manifest.topic_id),
+            "dir": str(self.directory),
+            "log_start": None,
+            "witnesses": list(witnesses.values()),
+            "groups": [
+                {
+                    "base": group.base,
+                    "end": group.end,
+                    "sources": [dict(witnesses[base]) for base in group.sources],
+                    "files": {kind: file_name(group.base, f".{kind}") for kind in KINDS if kind in group.files},
+                    "sizes": {kind: fact.bytes for kind, fact in group.files.items()},
+                    "crc32c": {kind: fact.crc32c for kind, fact in group.files.items()},
+                }
+                for group in (manifest.groups if groups is None else groups)
+            ],
+            "checkpoint": None,
+        } | changes
+
+    def listing(self) -> dict[str, tuple[int, int, int]]:
+        """Everything of the segments: inode, size, modification time."""
+        return {
+            entry.name: ((stat := entry.stat()).st_ino, stat.st_size, stat.st_mtime_ns)
+            for entry in self.directory.iterdir()
+            if entry.name[:20].isdigit() and not entry.name.endswith(".snapshot")
+        }
+
+    def read(self, isolation: str = "read_committed") -> dict[bytes, bytes]:
+        """Every key's last value, from the beginning; offsets ascend and nothing fails."""
+        name = Partition(self.name, 0)
+        found = read_with_librdkafka(self.broker.bootstrap, [name], isolation=isolation)
+        assert found.errors == ()
+        records = found.partitions[name].records
+        offsets = [record.offset for record in records]
+        assert offsets == sorted(set(offsets))
+        return {record.key or b"": record.value or b"" for record in records}
+
+
+@dataclass(slots=True)
+class Live:
+    """A running broker with the agent of ``jar``."""
+
+    broker: Broker
+
+    @property
+    def socket(self) -> Path:
+        """Where its agent listens by default (U-31)."""
+        return self.broker.log_dirs[0] / SOCKET
+
+    def asking(self) -> Asking:
+        """A connection to the agent."""
+        return Asking(self.socket)
+
+    def topic(self, name: str, *, transactions: bool = True, **settings: str) -> Topic:
+        """A new compacted topic with small segments, filled."""
+        size = "segment.bytes" if self.broker.version.startswith(("3.", "4.0.")) else "internal.segment.bytes"
+        values = {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "1",
+            "file.delete.delay.ms": "1000",
+            "index.interval.bytes": "512",
+            "segment.index.bytes": "65536",
+            size: str(SEGMENT_BYTES),
+        }
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap}, logger=SILENT)
+        admin.create_topics([NewTopic(name, 1, 1, config=values | settings)])[name].result(30)
+        topic = Topic(self.broker, name)
+        topic.fill(transactions=transactions)
+        return topic

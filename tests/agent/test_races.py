@@ -1,0 +1,242 @@
+"""What becomes of a swap when something else happens first: stopped at named moments, in a build made for that."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from cleanerd.demo.broker import Broker
+from tests.agent.asking import RefusedError
+from tests.agent.live import JAR, PROPERTIES, Live
+from tests.brokers.node import wait_until
+from tests.brokers.traffic import SILENT
+from tests.kafka.judge import fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from cleanerd.cleaner.manifest import Manifest
+    from tests.agent.live import Topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE.parents[1] / "agent" / "build.sh"
+
+
+def build(work_dir: Path, overlay: str) -> Path:
+    """The agent with the classes of ``builds/OVERLAY`` in the place of its own."""
+    jar = work_dir / f"{overlay}.jar"
+    subprocess.run([BUILD, jar, HERE / "builds" / overlay], check=True, timeout=120)
+    return jar
+
+
+@dataclass(slots=True)
+class Stopping:
+    """A broker whose swaps can be stopped; ``place`` is where the agent looks whether to."""
+
+    live: Live
+    place: Path
+
+    def at(self, moment: str, request: dict[str, Any]) -> Stopped:
+        """A swap that stops at ``moment`` for as long as the block is entered."""
+        return Stopped(self, moment, request)
+
+
+class Stopped:
+    """A swap request under way; ``answer`` is what came of it, once the block was left."""
+
+    def __init__(self, stopping: Stopping, moment: str, request: dict[str, Any]) -> None:
+        self._stop = stopping.place / f"{moment}.stop"
+        self._reached = stopping.place / f"{moment}.reached"
+        self._live = stopping.live
+        self._request = request
+        self._thread = threading.Thread(target=self._ask)
+        self.answer: dict[str, Any] | str = "none"
+
+    def _ask(self) -> None:
+        try:
+            with self._live.asking() as agent:
+                self.answer = agent.ask("swap", **self._request)
+        except RefusedError as refused:
+            self.answer = refused.answer
+        except (AssertionError, OSError) as lost:
+            self.answer = f"lost: {lost}"
+
+    def __enter__(self) -> Self:
+        self._stop.touch()
+        self._thread.start()
+        try:
+            wait_until("the moment", lambda: self._reached.exists() or not self._thread.is_alive())
+            assert self._reached.exists(), self.answer
+        except BaseException:
+            self._stop.unlink()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reached.unlink()
+        self._stop.unlink()
+        self._thread.join()
+
+    @property
+    def code(self) -> str:
+        """The code of the refusal."""
+        assert isinstance(self.answer, dict), self.answer
+        code: str = self.answer["code"]
+        return code
+
+
+@pytest.fixture(scope="module", params=["4.3", "3.9"])
+def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
+    """A broker of each release with the build that stops."""
+    jars = fetch(request.param)
+    work_dir = Path(tempfile.mkdtemp(prefix=f"races-{request.param}-"))
+    place = work_dir / "moments"
+    place.mkdir()
+    arguments = [f"-Dcleanerd.test.moments={place}", f"-javaagent:{build(work_dir, 'moments')}"]
+    broker = Broker(jars.libs, work_dir / "broker", version=jars.version, properties=PROPERTIES, jvm_args=arguments)
+    try:
+        broker.start()
+        yield Stopping(Live(broker), place)
+    finally:
+        broker.kill()
+        shutil.rmtree(work_dir)
+
+
+def test_the_shipped_jar_stops_nowhere() -> None:
+    """A-31: nothing that a test needs is in it."""
+    assert b"cleanerd.test" not in JAR.read_bytes()
+
+
+def unfinished(topic: Topic) -> list[str]:
+    """Names that a swap must not leave behind."""
+    return [path.name for path in topic.directory.iterdir() if path.suffix in {".cleaned", ".swap"}]
+
+
+@pytest.mark.parametrize("moment", ["validated", "opened"])
+def test_the_topic_is_deleted(stopping: Stopping, moment: str) -> None:
+    """Section 8: the swap is refused, the directory goes, staging and all."""
+    topic = stopping.live.topic(f"deleted-at-{moment}", transactions=False)
+    request = topic.request(topic.stage(output_bytes=6_000))
+    directory = topic.directory
+    admin = AdminClient({"bootstrap.servers": topic.broker.bootstrap}, logger=SILENT)
+    with stopping.at(moment, request) as swap:
+        admin.delete_topics([topic.name])[topic.name].result(30)
+        wait_until("it is renamed", lambda: not directory.exists())
+    assert swap.code in {"log_changed", "io_error", "source_gone"}
+    wait_until("it is gone", lambda: not list(directory.parent.glob(f"{directory.name}*")), seconds=90)
+
+
+@pytest.fixture(scope="module")
+def topic(stopping: Stopping) -> Topic:
+    """A topic whose swap fails several times before it goes through."""
+    return stopping.live.topic(
+        "delayed", transactions=False, **{"cleanup.policy": "compact,delete", "retention.ms": "-1"}
+    )
+
+
+def test_the_log_start_moves_meanwhile(stopping: Stopping, topic: Topic) -> None:
+    """U-2, A-24: seen under the monitor; everything is taken back, and the cleaner is free again."""
+    manifest = topic.stage(output_bytes=6_000)
+    before = topic.listing()
+    admin = AdminClient({"bootstrap.servers": topic.broker.bootstrap}, logger=SILENT)
+    with stopping.at("opened", topic.request(manifest, log_start=0)) as swap:
+        assert unfinished(topic)
+        admin.delete_records([TopicPartition(topic.name, 0, 2)])[TopicPartition(topic.name, 0)].result(30)
+    assert swap.code == "log_start"
+    assert topic.listing() == before
+    with stopping.live.asking() as agent:
+        assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] == "none"
+        assert agent.ask("info")["failed_resumes"] == []
+
+
+@pytest.mark.parametrize("kind", ["log", "index", "timeindex"])
+def test_the_broker_fails_inside_of_its_swap(stopping: Stopping, topic: Topic, kind: str) -> None:
+    """A-24, LT-6: an I/O error between its renames.
+
+    The log directory stays online, the old segments serve, nothing is left that a restart could take for a swap.
+    """
+    manifest = topic.stage(output_bytes=6_000)
+    before = topic.listing()
+    first = manifest.groups[0].base
+    with stopping.at("locked", topic.request(manifest)) as swap:
+        (topic.directory / f"{first:020d}.{kind}.cleaned").unlink()
+    assert (swap.code, swap.answer["done"]) == ("io_error", [])  # type: ignore[index]
+    assert unfinished(topic) == []
+    assert topic.listing() == before
+    with stopping.live.asking() as agent:
+        info = agent.ask("info")
+        assert (info["log_dirs"], info["pauses"]) == ([str(topic.log_dir)], [])
+
+
+def test_the_cleaner_does_not_let_go(stopping: Stopping, topic: Topic) -> None:
+    """A-16: busy after some seconds; the pause that comes too late is ended at once."""
+    manifest = topic.stage(output_bytes=6_000)
+    with stopping.live.asking() as agent:
+        with stopping.at("pausing", topic.request(manifest)) as swap:
+            wait_until("an answer", lambda: swap.answer != "none", seconds=15)
+            assert swap.code == "busy"
+        wait_until(
+            "it is free", lambda: agent.ask("log", topic=topic.name, partition=0)["cleaning"] == "none", seconds=10
+        )
+        info = agent.ask("info")
+        assert (info["pauses"], info["failed_resumes"]) == ([], [])
+
+
+def test_one_at_a_time_and_a_client_that_went(stopping: Stopping, topic: Topic) -> None:
+    """A-25, section 5: a second request for the partition is busy.
+
+    And a swap whose client has gone goes on; its answer is there for who repeats the request.
+    """
+    manifest = topic.stage(output_bytes=6_000)
+    request = topic.request(manifest)
+    with stopping.live.asking() as other:
+        with stopping.at("opened", request) as swap:
+            with pytest.raises(RefusedError) as refused:
+                other.ask("swap", **request)
+            assert refused.value.code == "busy"
+        assert isinstance(swap.answer, dict)
+        assert other.ask("swap", **request) == {**swap.answer, "repeated": True}
+
+
+def outcome(topic: Topic, manifest: Manifest) -> str:
+    """Whether all of the groups are new, or none of them."""
+    found = topic.listing()
+    sizes = {base: found[f"{base:020d}.log"][1] for base in (group.base for group in manifest.groups)}
+    new = [sizes[group.base] == group.files["log"].bytes for group in manifest.groups]
+    assert unfinished(topic) == []
+    return "new" if all(new) else "mixed" if any(new) else "old"
+
+
+@pytest.mark.parametrize(("moment", "expected"), [("opened", "old"), ("locked", "old"), ("swapped", "new")])
+def test_killed(stopping: Stopping, moment: str, expected: str) -> None:
+    """K-2, K-3, K-5: old or new, never between; nothing is left behind after the next start."""
+    topic = stopping.live.topic(f"killed-at-{moment}", transactions=False)
+    manifest = topic.stage(output_bytes=60_000)
+    assert len(manifest.groups) == 1
+    with stopping.at(moment, topic.request(manifest)) as swap:
+        topic.broker.kill()
+    assert str(swap.answer).startswith("lost")
+    topic.broker.start()
+    assert outcome(topic, manifest) == expected
+    assert topic.read() == topic.latest
+
+
+def test_nothing_of_it_was_an_error(stopping: Stopping) -> None:
+    """U-27: the broker's log since the last kill."""
+    text = stopping.live.broker.log_text()
+    assert "Kafka Server started" in text
+    assert [line for line in text.splitlines() if " ERROR " in line and "Reconfiguration" not in line] == []

@@ -1,0 +1,337 @@
+"""What the agent must not let in: the broker itself would take any of it (live-agent.md section 6)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.format.names import file_name
+from tests.agent import damage
+from tests.agent.asking import RefusedError
+from tests.agent.live import file_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cleanerd.cleaner.manifest import Manifest, ManifestGroup
+    from tests.agent.asking import Asking
+    from tests.agent.live import Live, Topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+BY_CODE = {
+    "bad_log": damage.LOG,
+    "foreign_batch": damage.FOREIGN,
+    "last_batch": {"last batch missing": damage.without_last_batch},
+    "bad_index": damage.INDEX,
+    "bad_timeindex": damage.TIMEINDEX,
+    "bad_txnindex": damage.TXNINDEX,
+}
+CASES = [
+    pytest.param(code, harm, id=f"{code}-{name}") for code, table in BY_CODE.items() for name, harm in table.items()
+]
+
+
+@pytest.fixture(scope="module")
+def topic(live: Live) -> Topic:
+    """A topic that nothing is done to but what the last test does."""
+    return live.topic("damaged")
+
+
+@pytest.fixture(scope="module")
+def manifest(topic: Topic) -> Manifest:
+    """One plan with more than one group."""
+    found = topic.stage(output_bytes=12_000)
+    assert len(found.groups) > 1
+    return found
+
+
+@pytest.fixture(scope="module")
+def group(topic: Topic, manifest: Manifest) -> ManifestGroup:
+    """A group with enough in each of its files, and with aborted data that stays."""
+    wanted = [g for g in manifest.groups if "txnindex" in g.files]
+    files = topic.staged_files(manifest, wanted[-1])
+    assert len(files["txnindex"]) >= 2 * 34
+    assert len(files["index"]) >= 2 * 8
+    assert len(files["timeindex"]) >= 2 * 12
+    return wanted[-1]
+
+
+def refused(topic: Topic, agent: Asking, request: dict[str, Any]) -> str:
+    """The code of the refusal, which changed nothing at all."""
+    before = topic.listing()
+    with pytest.raises(RefusedError) as caught:
+        agent.ask("swap", **request)
+    assert caught.value.answer["done"] == []
+    assert caught.value.answer["error"]
+    assert topic.listing() == before
+    assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] == "none"
+    return caught.value.code
+
+
+def changed(topic: Topic, manifest: Manifest, group: ManifestGroup, files: dict[str, bytes]) -> dict[str, Any]:
+    """A request for files of a plan of their own, with their own sizes and checksums."""
+    request = topic.request(manifest, (group,), plan=topic.copy_staged(group, files))
+    (entry,) = request["groups"]
+    facts = {kind: file_facts(data) for kind, data in files.items()}
+    entry["files"] = {kind: name for kind, name in entry["files"].items() if kind in files}
+    entry["sizes"] = {kind: size for kind, (size, _) in facts.items()}
+    entry["crc32c"] = {kind: crc for kind, (_, crc) in facts.items()}
+    return request
+
+
+@pytest.mark.parametrize(("code", "harm"), CASES)
+def test_damage_is_named(
+    topic: Topic, manifest: Manifest, group: ManifestGroup, agent: Asking, code: str, harm: damage.Damage
+) -> None:
+    """A-23: whole files by size and checksum, wrong in what they say. Each is refused by the rule that it breaks."""
+    files = harm(group, topic.staged_files(manifest, group))
+    assert files != topic.staged_files(manifest, group)
+    request = changed(topic, manifest, group, files)
+    assert refused(topic, agent, request) == code
+    shutil.rmtree(topic.directory / ".kstage" / request["plan"])
+
+
+def test_the_stages_own_files_are_no_damage(
+    topic: Topic, manifest: Manifest, group: ManifestGroup, agent: Asking
+) -> None:
+    """The cases above differ from what passes in nothing but the damage: here only the order of checks refuses."""
+    request = changed(topic, manifest, group, topic.staged_files(manifest, group))
+    request["witnesses"][0]["size"] += 1
+    assert refused(topic, agent, request) in {"evidence_changed", "bad_plan", "source_changed"}
+    shutil.rmtree(topic.directory / ".kstage" / request["plan"])
+
+
+@pytest.mark.parametrize("kind", ["log", "index", "timeindex", "txnindex"])
+@pytest.mark.parametrize("fact", ["sizes", "crc32c"])
+def test_size_and_checksum_of_the_request(
+    topic: Topic, manifest: Manifest, group: ManifestGroup, agent: Asking, kind: str, fact: str
+) -> None:
+    """A-23.1: what lies there must be what was staged, byte for byte."""
+    request = topic.request(manifest, (group,))
+    request["groups"][0][fact][kind] += 1
+    assert refused(topic, agent, request) == f"bad_{kind}"
+
+
+def place(topic: Topic, request: dict[str, Any], kind: str) -> str:
+    return str(topic.directory / ".kstage" / request["plan"] / request["groups"][0]["files"][kind])
+
+
+def link_to_itself(topic: Topic, request: dict[str, Any]) -> None:
+    path = place(topic, request, "index")
+    os.rename(path, path + ".real")
+    os.symlink(path + ".real", path)
+
+
+def second_name(topic: Topic, request: dict[str, Any]) -> None:
+    os.link(place(topic, request, "log"), place(topic, request, "log") + ".second")
+
+
+def directory_instead(topic: Topic, request: dict[str, Any]) -> None:
+    os.unlink(place(topic, request, "timeindex"))
+    os.mkdir(place(topic, request, "timeindex"))
+
+
+def another_owner(topic: Topic, request: dict[str, Any]) -> None:
+    os.chown(place(topic, request, "log"), 12345, -1)
+
+
+def missing(topic: Topic, request: dict[str, Any]) -> None:
+    os.unlink(place(topic, request, "index"))
+
+
+def linked_folder(topic: Topic, request: dict[str, Any]) -> None:
+    folder = topic.directory / ".kstage" / request["plan"]
+    folder.rename(topic.directory / ".kstage" / "elsewhere")
+    folder.symlink_to(topic.directory / ".kstage" / "elsewhere")
+
+
+def renamed_in_request(name: str) -> Callable[[Topic, dict[str, Any]], None]:
+    def change(_topic: Topic, request: dict[str, Any]) -> None:
+        request["groups"][0]["files"]["log"] = name
+
+    return change
+
+
+def one_file_for_two(_topic: Topic, request: dict[str, Any]) -> None:
+    request["groups"][0]["files"]["log"] = request["groups"][0]["files"]["index"]
+
+
+PLACES = {
+    "symbolic link": ("bad_path", link_to_itself),
+    "hard link": ("bad_path", second_name),
+    "directory": ("bad_path", directory_instead),
+    "linked folder": ("bad_path", linked_folder),
+    "missing": ("no_staged_file", missing),
+    "upwards": ("bad_path", renamed_in_request("../00000000000000000000.log")),
+    "absolute": ("bad_path", renamed_in_request("/etc/passwd")),
+    "hidden": ("bad_path", renamed_in_request(".log")),
+    "no name": ("bad_path", renamed_in_request("")),
+    "zero byte": ("bad_path", renamed_in_request("a\0b")),
+    "one for two": ("bad_path", one_file_for_two),
+    "no such name": ("no_staged_file", renamed_in_request("nothing.log")),
+}
+
+
+@pytest.mark.parametrize(("code", "change"), PLACES.values(), ids=PLACES.keys())
+def test_only_plain_files_of_the_plan(
+    topic: Topic,
+    manifest: Manifest,
+    group: ManifestGroup,
+    agent: Asking,
+    code: str,
+    change: Callable[[Topic, dict[str, Any]], None],
+) -> None:
+    """A-23.1, A-30, U-21: by names that lead nowhere else."""
+    request = changed(topic, manifest, group, topic.staged_files(manifest, group))
+    change(topic, request)
+    assert refused(topic, agent, request) == code
+    for leftover in (request["plan"], "elsewhere"):
+        path = topic.directory / ".kstage" / leftover
+        path.unlink() if path.is_symlink() else shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_files_of_somebody_else(topic: Topic, manifest: Manifest, group: ManifestGroup, agent: Asking) -> None:
+    """A-23.1: the broker would not be able to delete them."""
+    request = changed(topic, manifest, group, topic.staged_files(manifest, group))
+    another_owner(topic, request)
+    assert refused(topic, agent, request) == "bad_owner"
+    shutil.rmtree(topic.directory / ".kstage" / request["plan"])
+
+
+def in_group(member: str, value: object) -> Callable[[dict[str, Any]], None]:
+    return lambda request: request["groups"][0].__setitem__(member, value)
+
+
+def in_source(member: str, change: int) -> Callable[[dict[str, Any]], None]:
+    """The same lie about the first source in both places."""
+
+    def lie(request: dict[str, Any]) -> None:
+        (base,) = {request["groups"][0]["sources"][0]["base"]}
+        for row in (*request["witnesses"], request["groups"][0]["sources"][0]):
+            if row["base"] == base:
+                row[member] += change
+
+    return lie
+
+
+def skip_a_witness(request: dict[str, Any]) -> None:
+    bases = {source["base"] for group in request["groups"] for source in group["sources"]}
+    position = next(i for i, row in enumerate(request["witnesses"]) if i and row["base"] not in bases)
+    del request["witnesses"][position]
+
+
+def evidence(member: str) -> Callable[[dict[str, Any]], None]:
+    """A segment that is no source of the group has changed."""
+
+    def lie(request: dict[str, Any]) -> None:
+        bases = {source["base"] for source in request["groups"][0]["sources"]}
+        row = next(row for row in request["witnesses"] if row["base"] not in bases)
+        row[member] += 1
+
+    return lie
+
+
+def a_witness_between(request: dict[str, Any]) -> None:
+    request["witnesses"].insert(1, {**request["witnesses"][0], "base": request["witnesses"][0]["base"] + 1})
+
+
+PLANS: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
+    "source size": ("source_changed", in_source("size", 1)),
+    "source inode": ("source_changed", in_source("ino", 1)),
+    "source time": ("source_changed", in_source("mtime_ms", 1)),
+    "evidence size": ("evidence_changed", evidence("size")),
+    "evidence inode": ("evidence_changed", evidence("ino")),
+    "evidence time": ("evidence_changed", evidence("mtime_ms")),
+    "a segment vanished": ("evidence_changed", a_witness_between),
+    "a segment appeared": ("evidence_changed", skip_a_witness),
+    "base": ("bad_plan", in_group("base", 7)),
+    "end": ("not_below_bound", in_group("end", 10**9)),
+    "topic id": ("topic_id", lambda request: request.__setitem__("topic_id", "AAAAAAAAAAAAAAAAAAAAAA")),
+    "no topic id": ("topic_id", lambda request: request.__setitem__("topic_id", None)),
+    "directory": ("log_changed", lambda request: request.__setitem__("dir", "/etc")),
+    "partition": ("no_log", lambda request: request.__setitem__("partition", 1)),
+    "topic": ("no_log", lambda request: request.__setitem__("topic", "nobody")),
+    "plan id": ("bad_plan", lambda request: request.__setitem__("plan", "../../x")),
+    "log start": ("log_start", lambda request: request.__setitem__("log_start", 1)),
+    "unknown member": ("bad_request", lambda request: request.__setitem__("force", True)),
+    "no groups": ("bad_request", lambda request: request.__setitem__("groups", [])),
+    "no sources": ("bad_request", in_group("sources", [])),
+    "no index": ("bad_request", lambda request: request["groups"][0]["files"].pop("index") and None),
+    "checkpoint": ("bad_plan", lambda request: request.__setitem__("checkpoint", 10**9)),
+    "negative": ("bad_request", in_group("base", -1)),
+    "text for a number": ("bad_request", in_group("end", "7")),
+}
+
+
+@pytest.mark.parametrize(("code", "change"), PLANS.values(), ids=PLANS.keys())
+def test_plans_that_do_not_fit(
+    topic: Topic,
+    manifest: Manifest,
+    group: ManifestGroup,
+    agent: Asking,
+    code: str,
+    change: Callable[[dict[str, Any]], None],
+) -> None:
+    """A-13, A-14, U-2, U-3: a source, any evidence, the topic or the place is another one."""
+    request = topic.request(manifest, (group,))
+    change(request)
+    assert refused(topic, agent, request) == code
+
+
+def test_sources_are_neighbours(topic: Topic, manifest: Manifest, agent: Asking) -> None:
+    """A-14: what lies between two sources would stay where it is, below its new neighbour's end."""
+    group = next(group for group in manifest.groups if len(group.sources) > 2)
+    request = topic.request(manifest, (group,))
+    del request["groups"][0]["sources"][1]
+    assert refused(topic, agent, request) == "bad_plan"
+
+
+def test_groups_must_ascend(topic: Topic, manifest: Manifest, agent: Asking) -> None:
+    """S-30: the other order could bring a deleted key back."""
+    request = topic.request(manifest)
+    request["groups"].reverse()
+    assert refused(topic, agent, request) == "bad_plan"
+
+
+def test_the_active_segment_stays(topic: Topic, manifest: Manifest, agent: Asking) -> None:
+    """S-06: what is written to is never swapped, nor evidence."""
+    active = agent.ask("log", topic=topic.name, partition=0)["segments"][-1]
+    request = topic.request(manifest)
+    last = dict(zip(("base", "size", "mtime_ms", "ino"), active, strict=True))
+    listed = agent.ask("log", topic=topic.name, partition=0)["segments"]
+    request["witnesses"] = [
+        {"base": base, "size": size, "mtime_ms": time, "ino": inode} for base, size, time, inode in listed
+    ]
+    assert refused(topic, agent, request) == "not_sealed"
+    request["groups"] = [{**request["groups"][-1], "base": last["base"], "end": last["base"] + 1000, "sources": [last]}]
+    assert refused(topic, agent, request) in {"not_sealed", "not_below_bound"}
+
+
+def test_paused_by_somebody(topic: Topic, manifest: Manifest, agent: Asking, live: Live) -> None:
+    """A-16, A-26: busy while another connection holds a pause, and no more when that hangs up."""
+    with live.asking() as other:
+        assert other.ask("pause", topic=topic.name, partition=0) == {"paused": True}
+        assert agent.ask("info")["pauses"] == [f"{topic.name}-0"]
+        before = topic.listing()
+        with pytest.raises(RefusedError) as caught:
+            agent.ask("swap", **topic.request(manifest))
+        assert (caught.value.code, topic.listing()) == ("busy", before)
+    while agent.ask("info")["pauses"]:
+        pass
+    assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] == "none"
+
+
+def test_what_is_sound_goes_in(topic: Topic, manifest: Manifest, agent: Asking) -> None:
+    """After all of this the plan is as good as it was; leftovers of the broker's own cleaner are in nobody's way."""
+    first = manifest.groups[0].base
+    for kind in ("log", "txnindex"):
+        (topic.directory / (file_name(first, f".{kind}") + ".cleaned")).write_bytes(b"left over")
+    result = agent.ask("swap", **topic.request(manifest))
+    assert result["done"] == [group.base for group in manifest.groups]
+    assert not list(topic.directory.glob("*.cleaned"))
+    assert topic.read() == topic.latest

@@ -1,0 +1,223 @@
+"""Groups that cleanerd staged, swapped by a running broker."""
+
+from __future__ import annotations
+
+import os
+import threading
+import zipfile
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from tests.agent.asking import RefusedError
+from tests.agent.live import JAR
+from tests.brokers.node import wait_until
+from tests.brokers.traffic import SILENT
+from tests.support.log_dirs import read_segments
+
+if TYPE_CHECKING:
+    from tests.agent.asking import Asking
+    from tests.agent.live import Live, Topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+
+@pytest.fixture(scope="module")
+def topic(live: Live) -> Topic:
+    """A topic that is swapped once."""
+    return live.topic("swapped")
+
+
+def test_info(live: Live, agent: Asking) -> None:
+    """A-03, A-06, A-11: the build is the jar's, the LogManager was found, nothing is missing on this release."""
+    with zipfile.ZipFile(JAR) as jar:
+        manifest = jar.read("META-INF/MANIFEST.MF").decode()
+    info = agent.ask("info")
+    assert f"Cleanerd-Agent-Build: {info['build']}" in manifest
+    assert (info["capable"], info["missing"], info["version"]) == (True, [], live.broker.version)
+    assert (info["loaded"], info["found_via"], info["pid"]) == ("premain", "metrics", live.broker.pid)
+    assert info["log_dirs"] == [str(path) for path in live.broker.log_dirs]
+    assert info["socket"] == str(live.socket)
+    assert (info["node_id"], info["cleaner"], info["pauses"], info["failed_resumes"]) == (1, True, [], [])
+    status = os.stat(live.socket)
+    assert status.st_mode & 0o777 == 0o600
+
+
+def test_log_says_what_lies_on_the_disk(topic: Topic, agent: Asking) -> None:
+    """Section 4: bounds, segments with size, time and inode, effective settings and producers."""
+    topic.wait_until_settled()
+    log = agent.ask("log", topic=topic.name, partition=0)
+    files = sorted(topic.directory.glob("*.log"))
+    stats = [path.stat() for path in files]
+    assert log["segments"] == [
+        [int(path.stem), stat.st_size, stat.st_mtime_ns // 10**6, stat.st_ino]
+        for path, stat in zip(files, stats, strict=True)
+    ]
+    assert log["dir"] == str(topic.directory)
+    assert (log["log_start"], log["cleaning"], log["checkpoint"]) == (0, "none", None)
+    assert log["settings"]["cleanup.policy"] == "compact"
+    assert log["settings"]["index.interval.bytes"] == "512"
+    assert log["segment_size"] == 20_000
+    assert len(log["producers"]) == 3
+    assert (log["future"], log["remote"], log["deleted"]) == (False, False, False)
+    rows = agent.ask("logs", prefix="swapped")["logs"]
+    assert rows == [
+        {"topic": "swapped", "partition": 0, "topic_id": log["topic_id"], "dir": log["dir"], "policy": "compact"}
+    ]
+
+
+def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
+    """A-13..A-22: all groups go in, merged ones too; readers see every key's winner at every moment.
+
+    The same again is answered from memory (A-25), other content under its name is not.
+    """
+    manifest = topic.stage(output_bytes=6_000)
+    assert len(manifest.groups) > 1
+    assert any(len(group.sources) > 1 for group in manifest.groups)
+    request = topic.request(manifest, checkpoint=manifest.bound)
+    reads: list[dict[bytes, bytes]] = []
+    stop = threading.Event()
+
+    def read_all() -> None:
+        while not stop.is_set():
+            reads.append(topic.read())
+
+    reader = threading.Thread(target=read_all)
+    reader.start()
+    try:
+        wait_until("a first read", lambda: bool(reads))
+        before = len(reads)
+        result = agent.ask("swap", **request)
+        wait_until("two more reads", lambda: len(reads) > before + 1)
+    finally:
+        stop.set()
+        reader.join()
+    assert all(read == topic.latest for read in reads)
+
+    bases = [group.base for group in manifest.groups]
+    assert result["done"] == bases
+    assert result["warnings"] == []
+    assert result["checkpoint"] is True
+    assert max(result["held_us"]) < 2_000_000
+    found = read_segments(topic.directory)
+    for group, output in zip(manifest.groups, result["outputs"], strict=True):
+        stat = (topic.directory / f"{group.base:020d}.log").stat()
+        assert (output["size"], output["ino"]) == (group.files["log"].bytes, stat.st_ino)
+        assert stat.st_mtime_ns // 10**6 == output["mtime_ms"]
+        assert not {*group.sources[1:]} & {*found}
+    assert topic.read() == topic.latest
+    assert topic.read("read_uncommitted") == topic.latest
+    log = agent.ask("log", topic=topic.name, partition=0)
+    assert (log["cleaning"], log["checkpoint"]) == ("none", manifest.bound)
+    assert agent.ask("info")["pauses"] == []
+
+    assert agent.ask("swap", **request) == {**result, "repeated": True}
+    with pytest.raises(RefusedError) as refused:
+        agent.ask("swap", **{**request, "checkpoint": None})
+    assert refused.value.code == "bad_plan"
+    with pytest.raises(RefusedError) as refused:  # a second plan for what is gone
+        agent.ask("swap", **topic.request(replace(manifest, plan="20260101t000000-00000000")))
+    assert refused.value.code in {"source_changed", "source_gone"}
+
+    wait_until("the old files are gone", lambda: not list(topic.directory.glob("*.deleted")), seconds=20)
+    deleted = [os.readlink(f"/proc/{live.broker.pid}/fd/{name}") for name in os.listdir(f"/proc/{live.broker.pid}/fd")]
+    assert not [name for name in deleted if "swapped-0" in name and "(deleted)" in name]
+
+
+def test_offsets_for_times_after_the_swap(live: Live, topic: Topic) -> None:
+    """A-23.6: the time index that went in answers as the records do."""
+    records = [
+        record
+        for batches in read_segments(topic.directory).values()
+        for batch in batches
+        if not batch.header.is_control
+        for record in batch.records
+    ]
+    admin = AdminClient({"bootstrap.servers": live.broker.bootstrap}, logger=SILENT)
+    for record in records[:: len(records) // 7]:
+        asked = {TopicPartition(topic.name, 0): OffsetSpec.for_timestamp(record.timestamp)}
+        (future,) = admin.list_offsets(asked).values()
+        assert future.result(30).timestamp >= record.timestamp
+
+
+def test_a_group_at_a_time(live: Live, agent: Asking) -> None:
+    """U-3, U-16: requests of one plan, each with the outputs of the ones before among its evidence."""
+    topic = live.topic("stepwise")
+    manifest = topic.stage(output_bytes=6_000)
+    assert len(manifest.groups) > 2
+    outputs: dict[int, dict[str, int]] = {}
+    swapped: set[int] = set()
+    for group in manifest.groups:
+        request = topic.request(manifest, (group,))
+        if outputs:
+            with pytest.raises(RefusedError) as refused:  # as if nothing had been swapped
+                agent.ask("swap", **request)
+            assert refused.value.code == "evidence_changed"
+        request["witnesses"] = [
+            outputs.get(witness["base"], witness) for witness in request["witnesses"] if witness["base"] not in swapped
+        ]
+        (outputs[group.base],) = agent.ask("swap", **request)["outputs"]
+        swapped |= {*group.sources[1:]}
+    log = agent.ask("log", topic=topic.name, partition=0)
+    assert agent.ask(
+        "checkpoint", topic=topic.name, partition=0, topic_id=log["topic_id"], dir=log["dir"], offset=manifest.bound
+    ) == {"offset": manifest.bound}
+    assert agent.ask("log", topic=topic.name, partition=0)["checkpoint"] == manifest.bound
+    assert topic.read() == topic.latest
+
+
+def test_the_log_start_moves(live: Live, agent: Asking) -> None:
+    """U-2: a plan that rests on the log start is refused when it has moved, and one that does not is not."""
+    topic = live.topic("moved", **{"cleanup.policy": "compact,delete", "retention.ms": "-1"})
+    manifest = topic.stage(output_bytes=6_000)
+    admin = AdminClient({"bootstrap.servers": live.broker.bootstrap}, logger=SILENT)
+    request = topic.request(manifest, manifest.groups[1:2], log_start=0)
+    before = topic.listing()
+    target = TopicPartition(topic.name, 0, 5)
+    admin.delete_records([target])[TopicPartition(topic.name, 0)].result(30)
+    with pytest.raises(RefusedError) as refused:
+        agent.ask("swap", **request)
+    assert refused.value.code == "log_start"
+    assert topic.listing() == before
+    assert agent.ask("swap", **{**request, "log_start": 5})["done"] == [manifest.groups[1].base]
+    first = topic.request(manifest, manifest.groups[:1])  # the log start lies inside of it now
+    sources = {source["base"] for source in first["groups"][0]["sources"]}
+    first["witnesses"] = [witness for witness in first["witnesses"] if witness["base"] in sources]
+    assert agent.ask("swap", **first)["done"] == [0]
+    assert agent.ask("log", topic=topic.name, partition=0)["log_start"] == 5
+
+
+def test_after_a_restart_the_memory_is_on_the_disk(live: Live) -> None:
+    """A-25, K-5: killed after a swap, the broker comes up with the new segments.
+
+    The agent comes with a new socket over the one that was left; the broker minds neither.
+    """
+    topic = live.topic("killed")
+    manifest = topic.stage(output_bytes=60_000)
+    with live.asking() as agent:
+        outputs = agent.ask("swap", **topic.request(manifest))["outputs"]
+    live.broker.kill()
+    assert live.socket.is_socket()
+    live.broker.start()
+    with live.asking() as agent:
+        log = agent.ask("log", topic=topic.name, partition=0)
+        assert {(o["base"], o["size"], o["ino"]) for o in outputs} <= {(b, s, i) for b, s, _, i in log["segments"]}
+        with pytest.raises(RefusedError) as refused:
+            agent.ask("swap", **topic.request(manifest))
+        assert refused.value.code in {"source_changed", "source_gone"}
+    assert topic.read() == topic.latest
+
+
+def test_a_clean_stop_takes_the_socket_along(live: Live) -> None:
+    """U-31, U-27: no socket is left, and nothing of it all was an error to the broker."""
+    text = live.broker.log_text()
+    live.broker.stop()
+    assert not live.socket.exists()
+    live.broker.start()
+    for log in (text, live.broker.log_text()):
+        assert "cleanerd agent: build" in log
+        errors = [line for line in log.splitlines() if " ERROR " in line and "Reconfiguration failed" not in line]
+        assert errors == []

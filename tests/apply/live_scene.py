@@ -1,0 +1,91 @@
+"""What the tests of the live path share: a log directory, a stand-in for the agent, and a round beside it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cleanerd.apply.live import LiveDir, clean_live
+from cleanerd.apply.live_broker import LiveBroker, Patience
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from tests.apply.offline_scene import TOPIC, force, two_groups
+from tests.cleaner.driver import NAME, Silent, means
+from tests.support.fake_agent import FakeAgent
+from tests.support.log_dirs import Partition, make_log_dir, read_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.apply.session import Means
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.survey import Wishes
+    from cleanerd.log.topic_config import TopicConfig
+
+QUICK = Patience(
+    tries=4,
+    first_wait_seconds=0.01,
+    longest_wait_seconds=0.02,
+    lost_seconds=0.3,
+    deletion_seconds=0.3,
+    connect_seconds=1.0,
+    answer_seconds=1.0,
+    swap_seconds=1.0,
+)
+
+
+@contextmanager
+def running(root: Path, partition: Partition | None = None) -> Iterator[FakeAgent]:
+    """A log directory whose lock is held, as by a broker, with an agent beside it."""
+    make_log_dir(root, {NAME: partition or two_groups()})
+    (root / ".kafka_cleanshutdown").unlink(missing_ok=True)
+    with held(root), FakeAgent(root, root / ".cleanerd-agent.sock") as agent:
+        yield agent
+
+
+@contextmanager
+def held(root: Path) -> Iterator[None]:
+    """``.lock`` is somebody else's, for everybody in this process too."""
+    descriptor = os.open(root / ".lock", os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def clean_beside(
+    agent: FakeAgent,
+    wishes: Wishes | None = None,
+    topic: TopicConfig = TOPIC,
+    *,
+    patience: Patience = QUICK,
+    with_means: Means | None = None,
+) -> CleaningResult:
+    """One round."""
+    root = agent.log_dir
+    log_dir = read_log_dir(root)
+    with LiveBroker(agent.socket_path, patience) as broker:
+        live = LiveDir(
+            log_dir, StateStore(root.parent / "state"), with_means or means(), broker, lambda _topic, _facts: topic
+        )
+        return clean_live(live, log_dir.partitions[0], wishes or force(), Silent())
+
+
+def content(root: Path) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of every record of the partition."""
+    batches = (batch for found in read_segments(root / NAME).values() for batch in found)
+    return [(record.offset, record.key, record.value) for batch in batches for record in batch.records]
+
+
+def leftovers(root: Path) -> list[str]:
+    """Names that should not be there."""
+    return sorted(
+        path.name
+        for path in (root / NAME).rglob("*")
+        if path.name.endswith((".kstage", ".swap", ".cleaned", ".tmp", "manifest.json"))
+    )

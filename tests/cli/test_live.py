@@ -1,0 +1,234 @@
+"""``clean --live``, ``agent``, and the mode in ``plan`` and ``doctor``, with a stand-in for the broker's agent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.apply.agent_client import SOCKET
+from cleanerd.apply.agent_jar import build_of_jar, jar_path
+from tests.apply.live_scene import content, leftovers, running
+from tests.apply.offline_scene import NOW
+from tests.cleaner.driver import NAME
+from tests.cli.clean_log_dirs import Shell
+from tests.support.fake_agent import refuse, wait
+from tests.support.log_dirs import Partition, make_log_dir, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.fake_agent import FakeAgent
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(tmp_path, capsys, monkeypatch)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[FakeAgent]:
+    with running(tmp_path / "logs") as agent:
+        agent.settings = {"min.cleanable.dirty.ratio": "0.0"}
+        yield agent
+
+
+def live(shell: Shell, *arguments: object) -> tuple[str, ...]:
+    return ("clean", "--live", "--yes", "--json", "--quiet", "--now-ms", NOW, *arguments)  # type: ignore[return-value]
+
+
+def test_clean(shell: Shell, agent: FakeAgent) -> None:
+    """The JSON of ``clean``; configuration by what the broker goes by; no question whether the topic is compacted."""
+    answer = shell(*live(shell, agent.log_dir))
+    assert (answer.code, answer.err) == (0, "") if build_of_jar() is None else answer.code == 0
+    (entry,) = answer.json["partitions"]
+    assert (entry["outcome"], entry["dropped"]["superseded"], entry["groups"]) == ("cleaned", 3, 2)
+    assert entry["seconds"].keys() == {"index", "decide", "rewrite", "apply", "held"}
+    assert agent.checkpoints == {NAME: 8}
+    assert not leftovers(agent.log_dir)
+
+
+def test_the_ratio_is_the_brokers(shell: Shell, agent: FakeAgent) -> None:
+    """U-23, C-09."""
+    agent.settings = {"min.cleanable.dirty.ratio": "1.0"}
+    answer = shell(*live(shell, agent.log_dir))
+    (entry,) = answer.json["partitions"]
+    assert (answer.code, entry["outcome"]) == (0, "skipped")
+    assert "is not above min.cleanable.dirty.ratio 1" in entry["reason"]
+
+
+def test_busy(shell: Shell, agent: FakeAgent) -> None:
+    """cli.md: 4, the partition is busy; nothing of the log is touched."""
+    before = tree(agent.log_dir / NAME)
+    agent.fail("swap", *[refuse("busy")] * 100)
+    answer = shell(*live(shell, agent.log_dir))
+    (entry,) = answer.json["partitions"]
+    assert (answer.code, entry["outcome"]) == (4, "skipped")
+    assert "busy" in entry["reason"]
+    assert tree(agent.log_dir / NAME) == before
+
+
+def test_not_compacted_by_the_broker(shell: Shell, agent: FakeAgent) -> None:
+    """What the broker deletes is not cleaned, asked for or not."""
+    agent.settings = {"cleanup.policy": "delete"}
+    assert shell(*live(shell, agent.log_dir)).json == {"schema": 1, "partitions": []}
+    answer = shell(*live(shell, agent.log_dir, "--partition", NAME))
+    assert answer.code == 4
+    assert "cleanup.policy is 'delete'" in answer.json["partitions"][0]["reason"]
+
+
+@pytest.mark.parametrize("option", [("--unclean",), ("--keep-replaced", "/tmp")])  # noqa: S108
+def test_options_that_need_the_files(shell: Shell, agent: FakeAgent, option: tuple[str, ...]) -> None:
+    assert shell(*live(shell, agent.log_dir, *option)).code == 2
+
+
+def test_without_an_agent(shell: Shell, tmp_path: Path) -> None:
+    """Refused with the way out; a stopped broker's directory is for ``clean`` without ``--live``."""
+    with running(tmp_path / "logs") as agent:
+        agent.stop()
+        answer = shell(*live(shell, agent.log_dir))
+        assert answer.code == 4
+        assert "cannot be cleaned live" in answer.err
+        assert "cleanerd stage works without an agent" in answer.err
+        agent.socket_path.unlink()
+        assert "without cleanerd's agent" in shell(*live(shell, agent.log_dir)).err
+    answer = shell(*live(shell, tmp_path / "logs"))
+    assert answer.code == 4
+    assert "clean it without --live" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("info", "reason"),
+    [
+        ({"protocol": 2}, "protocol 2"),
+        ({"ready": False, "capable": False}, "not finished its start"),
+        ({"capable": False, "missing": ["UnifiedLog.replaceSegments"]}, "UnifiedLog.replaceSegments"),
+        ({"accepting_swaps": False}, "takes no more swaps"),
+        ({"log_dirs": ["/nowhere"], "node_id": 77}, "another broker's"),
+    ],
+)
+def test_modes(shell: Shell, agent: FakeAgent, info: dict[str, object], reason: str) -> None:
+    """Live only with an agent that can; ``plan`` and ``doctor`` say which mode it is, and why."""
+    said = shell("plan", agent.log_dir, "--json").json["log_dirs"]
+    assert [(entry["mode"], entry["log_dir"]) for entry in said] == [("live", str(agent.log_dir))]
+    found = [f for f in shell("doctor", agent.log_dir, "--json").json["findings"] if f["check"] == "mode"]
+    assert [(f["level"], f["what"].split(":")[0]) for f in found] == [("ok", "live")]
+    agent.info = info
+    (entry,) = shell("plan", agent.log_dir, "--json").json["log_dirs"]
+    assert entry["mode"] == "on-start"
+    assert reason in entry["reason"]
+    (finding,) = [f for f in shell("doctor", agent.log_dir, "--json").json["findings"] if f["check"] == "mode"]
+    assert finding["level"] == "note"
+    assert reason in finding["what"]
+    assert "cleanerd stage" in finding["fix"]
+    assert shell(*live(shell, agent.log_dir)).code == 4
+
+
+def test_the_offline_mode(shell: Shell, tmp_path: Path) -> None:
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: b""})})
+    (entry,) = shell("plan", path, "--json").json["log_dirs"]
+    assert (entry["mode"], entry["reason"]) == ("offline", "no broker runs on it")
+
+
+def test_plan_by_the_brokers_figures(shell: Shell, agent: FakeAgent) -> None:
+    """As ``clean --live`` would see it: its offsets, its settings; nothing is written."""
+    agent.facts = {"lso": 5}
+    before = tree(agent.log_dir)
+    (entry,) = shell("plan", agent.log_dir, "--json", "--exact").json["partitions"]
+    assert (entry["action"], entry["end_offset"], entry["limited_by"]) == ("clean", 5, "an open transaction")
+    assert entry["origins"]["min.cleanable.dirty.ratio"] == "the running broker"
+    assert tree(agent.log_dir) == before
+
+
+def test_a_stuck_pause_is_a_problem(shell: Shell, agent: FakeAgent) -> None:
+    """A-22: the broker's own cleaner and retention stay off for these partitions until it restarts."""
+    agent.info = {"failed_resumes": ["orders-0"], "errors": ["IOException: no"]}
+    answer = shell("doctor", agent.log_dir, "--json")
+    assert answer.code == 4
+    levels = {f["level"] for f in answer.json["findings"] if f["check"] == "agent"}
+    assert levels >= {"problem", "warning"}
+
+
+def test_info(shell: Shell, agent: FakeAgent) -> None:
+    """By log directory or by setting; without an agent 4, without any idea where to look 3."""
+    answer = shell("agent", "info", agent.log_dir, "--json")
+    assert (answer.code, answer.json["version"], answer.json["found_at"]) == (0, "4.3.1", str(agent.socket_path))
+    assert "Kafka 4.3.1" in shell("agent", "info", agent.log_dir).out
+    named = shell("agent", "info", "--json", "--set", f"cleanerd.agent.socket={agent.socket_path}")
+    assert named.json["pid"] == 1
+    assert shell("agent", "info").code == 3
+    agent.info = {"capable": False, "missing": ["a", "b"]}
+    answer = shell("agent", "info", agent.log_dir)
+    assert answer.code == 4
+    assert "it lacks: a, b" in answer.out
+    agent.stop()
+    assert shell("agent", "info", agent.log_dir).code == 4
+
+
+def test_another_build_is_told(shell: Shell, agent: FakeAgent) -> None:
+    """LT-12, A-03: an old copy on the broker's class path wins silently; not here."""
+    if build_of_jar() is None:
+        pytest.fail("the jar is missing: make setup")
+    answer = shell("agent", "info", agent.log_dir, "--json")
+    assert answer.json["same_build"] is False
+    assert f"is build {agent.do_info({})['build']}, this cleanerd brings {build_of_jar()}" in answer.err
+    agent.info = {"build": build_of_jar()}
+    answer = shell("agent", "info", agent.log_dir, "--json")
+    assert (answer.json["same_build"], answer.err) == (True, "")
+
+
+def test_path(shell: Shell) -> None:
+    answer = shell("agent", "path")
+    assert (answer.code, answer.out.strip()) == (0, str(jar_path()))
+    assert shell("agent", "path", "--json").json["build"] == build_of_jar()
+
+
+@pytest.mark.parametrize(("pid", "reason"), [(os.getpid(), "is no HotSpot JVM"), (2**22 + 1, "does not exist")])
+def test_attach_is_for_brokers(shell: Shell, pid: int, reason: str) -> None:
+    """A-05: SIGQUIT ends whoever is no JVM; this test process would be gone."""
+    answer = shell("agent", "attach", "--pid", pid)
+    assert answer.code == 4
+    assert reason in answer.err
+
+
+def test_a_socket_far_down(shell: Shell, tmp_path: Path) -> None:
+    """U-31: in a log directory whose path is longer than a socket's address may be."""
+    root = tmp_path / ("long-" * 20) / "logs"
+    root.parent.mkdir()
+    with running(tmp_path / "logs") as agent:
+        place = agent.log_dir.rename(root)
+        assert len(str(place / SOCKET)) > 110
+        agent.log_dir = place
+        assert shell("agent", "info", place, "--json").json["version"] == "4.3.1"
+        assert shell(*live(shell, place)).code == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_between_stage_and_swap(tmp_path: Path, agent: FakeAgent, shell: Shell, number: int) -> None:
+    """The swap finishes or never was; the next round goes on from there and removes what lies about."""
+    agent.fail("swap", wait(1.0))
+    settings = [f"cleanerd.state.dir={tmp_path / 'state'}", "cleanerd.disk.reserve=0"]
+    command = [sys.executable, "-m", "cleanerd", *map(str, live(shell, agent.log_dir))]
+    process = subprocess.Popen(
+        [*command, *(word for setting in settings for word in ("--set", setting))], stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 30
+    while not agent.asked("swap"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(number)
+    code = process.wait(30)
+    assert code == (-signal.SIGKILL if number == signal.SIGKILL else 128 + signal.SIGTERM)
+    if number == signal.SIGTERM:
+        assert not leftovers(agent.log_dir), "stopped in order: the swap under way is waited for"
+    time.sleep(1.1)
+    assert shell(*live(shell, agent.log_dir)).code == 0
+    values = [value for _, _, value in content(agent.log_dir)]
+    assert values == [b"1", b"x" * 3000, b"2", b"3"]
+    assert not leftovers(agent.log_dir)

@@ -1,0 +1,64 @@
+"""What brokers acknowledged to the writers of a live test, and what may and must be read of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """A partition, as clients name it."""
+
+    topic: str
+    partition: int
+
+
+class Written(NamedTuple):
+    """A record that was acknowledged."""
+
+    key: bytes
+    value: bytes | None
+    timestamp_ms: int
+
+
+@dataclass
+class Ledger:
+    """Shared by writers and readers; every method takes the lock."""
+
+    records: dict[Place, dict[int, Written]] = field(default_factory=lambda: defaultdict(dict))
+    aborted: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
+    newest: dict[Place, dict[bytes, int]] = field(default_factory=lambda: defaultdict(dict))
+    problems: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, place: Place, offset: int, record: Written, *, aborted: bool = False) -> None:
+        """It was acknowledged, in a transaction together with its end."""
+        with self._lock:
+            self.records[place][offset] = record
+            if aborted:
+                self.aborted[place].add(offset)
+            elif self.newest[place].get(record.key, -1) < offset:
+                self.newest[place][record.key] = offset
+
+    def expected(self, place: Place) -> dict[bytes, int]:
+        """By key the newest committed offset so far: it, or a later one, must be readable from now on (D-08)."""
+        with self._lock:
+            return dict(self.newest[place])
+
+    def at(self, place: Place, offset: int) -> Written | None:
+        """What was acknowledged there."""
+        with self._lock:
+            return self.records[place].get(offset)
+
+    def complain(self, problem: str) -> None:
+        """Something that must not happen happened."""
+        with self._lock:
+            self.problems.append(problem)
+
+    @property
+    def count(self) -> int:
+        """Acknowledged records."""
+        with self._lock:
+            return sum(map(len, self.records.values()))

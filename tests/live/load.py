@@ -1,0 +1,287 @@
+"""Writers and readers that go on while a broker's logs are cleaned."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from tests.brokers.node import wait_until
+from tests.live.ledger import Ledger, Place, Written
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from cleanerd.demo.broker import Broker
+
+KEYS: Final = 40
+ABORTED_SHARE: Final = 0.3
+_CONNECTIONS: Final = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
+# What who asks for times hears while leadership moves; librdkafka does not ask again by itself.
+_LEADERSHIP: Final = frozenset({
+    KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.LEADER_NOT_AVAILABLE, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError._TIMED_OUT,
+    *_CONNECTIONS,
+})  # fmt: skip
+_VALUE_BYTES: Final = 60
+_READ_SECONDS: Final = 60
+_PAUSE_SECONDS: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """A topic and how it is written."""
+
+    topic: str
+    kind: str
+    codec: str
+
+    def properties(self) -> dict[str, Any]:
+        """Of its producer."""
+        own: dict[str, Any] = {
+            "plain": {"acks": "all"},
+            "idempotent": {"enable.idempotence": True},
+            "transactional": {"transactional.id": f"id-{self.topic}"},
+        }[self.kind]
+        return {"compression.type": self.codec, "linger.ms": 5, "batch.size": 3000, **own}
+
+
+WRITINGS: Final = (
+    Writing("plain-none", "plain", "none"),
+    Writing("plain-gzip", "plain", "gzip"),
+    Writing("idempotent-lz4", "idempotent", "lz4"),
+    Writing("idempotent-snappy", "idempotent", "snappy"),
+    Writing("transactional-zstd", "transactional", "zstd"),
+)
+
+
+def create_topics(
+    broker: Broker, topics: Sequence[str], *, partitions: int = 1, segment_bytes: int = 20_000, **more: str
+) -> None:
+    """Compacted topics that only cleanerd cleans (their dirty ratio is 1), with small segments."""
+    key = "segment.bytes" if broker.version.startswith("3.") else "internal.segment.bytes"
+    config = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "1",
+        "file.delete.delay.ms": "500",
+        "index.interval.bytes": "512",
+        "segment.index.bytes": "65536",
+        key: str(segment_bytes),
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in admin.create_topics([NewTopic(t, partitions, 1, config=config) for t in topics]).values():
+        future.result()
+    # The answer comes before the broker has made the directories.
+    names = [f"{topic}-{number}" for topic in topics for number in range(partitions)]
+    wait_until("the partitions are there", lambda: all(any((d / n).is_dir() for d in broker.log_dirs) for n in names))
+
+
+@dataclass
+class Load:
+    """Threads that write and read until the block ends; a block that ends well flushes and stops in order."""
+
+    broker: Broker
+    writings: Sequence[Writing] = WRITINGS
+    partitions: int = 1
+    brokers_come_and_go: bool = False
+    ledger: Ledger = field(default_factory=Ledger)
+    full_reads: int = 0
+    times_asked: int = 0
+    committed_seen: dict[Place, set[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self.places = [Place(w.topic, p) for w in self.writings for p in range(self.partitions)]
+
+    def __enter__(self) -> Self:
+        jobs: list[Callable[[], None]] = [lambda w=writing: self._write(w) for writing in self.writings]  # type: ignore[misc]
+        jobs += [lambda: self._read("read_committed"), lambda: self._read("read_uncommitted"), self._ask_times]
+        for job in jobs:
+            thread = threading.Thread(target=self._guarded, args=(job,), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(_READ_SECONDS)
+            assert not thread.is_alive()
+
+    def _guarded(self, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001 - it must be seen in the test, not in a thread
+            self.ledger.complain(f"{type(error).__name__}: {error}")
+
+    def _on_error(self, error: KafkaError) -> None:
+        if self.brokers_come_and_go and error.code() in _CONNECTIONS:
+            return
+        self.ledger.complain(f"client error: {error}")
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def _write(self, writing: Writing) -> None:
+        producer = Producer({
+            "bootstrap.servers": self.broker.bootstrap, "error_cb": self._on_error, **writing.properties()
+        })  # fmt: skip
+        transactional = writing.kind == "transactional"
+        if transactional:
+            producer.init_transactions(30)
+        dice = random.Random(writing.topic)
+        number = 0
+        while not self._stop.is_set():
+            if not transactional:
+                for _ in range(10):
+                    self._send(producer, writing, dice, number, self.ledger.add)
+                    number += 1
+                producer.poll(0)
+                time.sleep(_PAUSE_SECONDS * 10)
+                continue
+            producer.begin_transaction()
+            batch: list[tuple[Place, int, Written]] = []
+            for _ in range(10):
+                self._send(producer, writing, dice, number, lambda *record, batch=batch: batch.append(record))
+                number += 1
+            producer.flush(30)
+            aborted = dice.random() < ABORTED_SHARE
+            (producer.abort_transaction if aborted else producer.commit_transaction)(30)
+            for place, offset, record in batch:
+                self.ledger.add(place, offset, record, aborted=aborted)
+            time.sleep(_PAUSE_SECONDS * 10)
+        assert producer.flush(30) == 0
+
+    def _send(
+        self,
+        producer: Producer,
+        writing: Writing,
+        dice: random.Random,
+        number: int,
+        acknowledged: Callable[[Place, int, Written], None],
+    ) -> None:
+        place = Place(writing.topic, dice.randrange(self.partitions))
+        key, value = b"k%d" % dice.randrange(KEYS), b"%d:" % number + os.urandom(_VALUE_BYTES).hex().encode()
+
+        def delivered(error: KafkaError | None, message: Any) -> None:
+            if error is not None:
+                self.ledger.complain(f"not delivered: {error}")
+                return
+            acknowledged(place, message.offset(), Written(key, value, message.timestamp()[1]))
+
+        producer.produce(place.topic, key=key, value=value, partition=place.partition, on_delivery=delivered)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self, isolation: str) -> None:
+        while not self._stop.is_set():
+            if not any(self.ledger.expected(place) for place in self.places):
+                time.sleep(0.1)
+                continue
+            self.read_all(isolation)
+            self.full_reads += 1
+
+    def read_all(self, isolation: str) -> dict[Place, dict[int, tuple[bytes, bytes | None]]]:
+        """Everything from the beginning, at least up to what is acknowledged now; every winner must turn up."""
+        consumer = Consumer({
+            "bootstrap.servers": self.broker.bootstrap, "group.id": "reader", "enable.auto.commit": False,
+            "isolation.level": isolation, "error_cb": self._on_error, "fetch.wait.max.ms": 50,
+        })  # fmt: skip
+        try:
+            return self._read_until_found(consumer, isolation)
+        finally:
+            consumer.close()
+
+    def _read_until_found(
+        self, consumer: Consumer, isolation: str
+    ) -> dict[Place, dict[int, tuple[bytes, bytes | None]]]:
+        missing = {(p, key): offset for p in self.places for key, offset in self.ledger.expected(p).items()}
+        consumer.assign([TopicPartition(place.topic, place.partition, 0) for place in self.places])
+        found: dict[Place, dict[int, tuple[bytes, bytes | None]]] = {place: {} for place in self.places}
+        last = dict.fromkeys(self.places, -1)
+        deadline = time.monotonic() + _READ_SECONDS
+        while missing:
+            for message in consumer.consume(500, 1.0):
+                if message.error() is not None:
+                    self.ledger.complain(f"{isolation}: {message.error()}")
+                    continue
+                place, offset = Place(message.topic() or "", message.partition() or 0), message.offset() or 0
+                self._check_read(place, offset, message.key(), message.value(), isolation, last)
+                found[place][offset] = (message.key() or b"", message.value())
+                wanted = missing.get((place, message.key() or b""))
+                if wanted is not None and wanted <= offset:
+                    del missing[place, message.key() or b""]
+            if time.monotonic() > deadline:
+                self.ledger.complain(f"{isolation}: never seen: {sorted(missing.items())[:5]} of {len(missing)}")
+                break
+        return found
+
+    def _check_read(
+        self,
+        place: Place,
+        offset: int,
+        key: bytes | None,
+        value: bytes | None,
+        isolation: str,
+        last: dict[Place, int],
+    ) -> None:
+        if offset <= last[place]:
+            self.ledger.complain(f"{isolation}: {place}: {offset} after {last[place]}")
+        last[place] = offset
+        known = self.ledger.at(place, offset)
+        if known is not None and (known.key, known.value) != (key, value):
+            self.ledger.complain(f"{isolation}: {place} at {offset}: another record than was acknowledged")
+        if isolation == "read_committed":
+            self.committed_seen.setdefault(place, set()).add(offset)
+
+    def _ask_times(self) -> None:
+        consumer = Consumer({
+            "bootstrap.servers": self.broker.bootstrap, "group.id": "times", "error_cb": self._on_error
+        })  # fmt: skip
+        dice = random.Random("times")
+        while not self._stop.is_set():
+            time.sleep(0.1)
+            place = dice.choice(self.places)
+            offsets = list(self.ledger.expected(place).values())
+            if not offsets:
+                continue
+            written = self.ledger.at(place, dice.choice(offsets))
+            assert written is not None
+            asked_ms = written.timestamp_ms
+            try:
+                (answer,) = consumer.offsets_for_times([TopicPartition(place.topic, place.partition, asked_ms)], 20)
+            except KafkaException as error:
+                if not (self.brokers_come_and_go and error.args[0].code() in _LEADERSHIP):
+                    self.ledger.complain(f"offsets_for_times: {error}")
+                continue
+            self.times_asked += 1
+            known = self.ledger.at(place, answer.offset)
+            if answer.error is not None or (known is not None and known.timestamp_ms < asked_ms):
+                self.ledger.complain(f"offsets_for_times: {place} at {asked_ms}: {answer}")
+        consumer.close()
+
+    # -- at the end ---------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """After the block: nothing went wrong on the way, and by the end every key has the value it should have."""
+        assert not self.ledger.problems, self.ledger.problems[:10]
+        for isolation in ("read_committed", "read_uncommitted"):
+            found = self.read_all(isolation)
+            for place in self.places:
+                for key, offset in self.ledger.expected(place).items():
+                    written = self.ledger.at(place, offset)
+                    assert written is not None
+                    assert found[place].get(offset) == (key, written.value), (isolation, place, key, offset)
+        for place, seen in self.committed_seen.items():
+            assert not seen & self.ledger.aborted[place], place
+        assert not self.ledger.problems, self.ledger.problems[:10]

@@ -1,0 +1,116 @@
+"""Rounds of ``cleanerd clean --live`` in this process, with a note of every swap that was asked for."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.apply.agent_jar import jar_path
+from cleanerd.apply.live_broker import LiveBroker
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.cli import clean_live
+from cleanerd.cli.output import Output
+from cleanerd.errors import AgentRefusalError
+from cleanerd.settings import load_settings
+from tests.support.log_dirs import batches_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from cleanerd.apply.agent_facts import SwapDone
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.demo.broker import Broker
+    from cleanerd.format.names import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """One group that the agent swapped."""
+
+    partition: str
+    base: int
+    sources: int
+    records_before: int
+    records_after: int
+    held_us: int
+
+    @property
+    def is_merge(self) -> bool:
+        """Several segments became one."""
+        return self.sources > 1
+
+
+@dataclass
+class Rounds:
+    """Cleans the log directories of ``broker`` again and again."""
+
+    broker: Broker
+    state_dir: Path
+    assignments: tuple[str, ...] = ()
+    swaps: list[Swap] = field(default_factory=list)
+    results: list[CleaningResult] = field(default_factory=list)
+    before_swap: Callable[[dict[str, Any]], None] = lambda _request: None
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def dropping(self) -> list[Swap]:
+        """Those of which records went. The others gave markers their delete horizon (C-48), or joined segments."""
+        return [swap for swap in self.swaps if swap.records_after < swap.records_before]
+
+    def note_swaps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """From now on ``swaps`` fills up, ``refused`` gets the agent's codes, and ``before_swap`` is called."""
+        rounds = self
+
+        class Noting(LiveBroker):
+            def swap(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
+                rounds.before_swap(request)
+                (group,) = request["groups"]
+                directory = Path(request["dir"])
+                sources = [directory / f"{source['base']:020d}.log" for source in group["sources"]]
+                before = sum(map(count, sources))
+                after = count(directory / ".kstage" / request["plan"] / group["files"]["log"])
+                try:
+                    done = super().swap(request, staged_bytes)
+                except AgentRefusalError as refusal:
+                    rounds.refused.append(refusal.code)
+                    raise
+                rounds.swaps.append(
+                    Swap(directory.name, group["base"], len(sources), before, after, max(done.held_us, default=0))
+                )
+                return done
+
+        monkeypatch.setattr(clean_live, "LiveBroker", Noting)
+
+    def clean(self, *names: TopicPartition, **wishes: Any) -> list[CleaningResult]:
+        """One round over all directories, or over some partitions."""
+        settings = load_settings(
+            [],
+            [
+                f"cleanerd.state.dir={self.state_dir}",
+                "cleanerd.disk.reserve=0",
+                f"cleanerd.broker.properties={self.broker.properties_file}",
+                *self.assignments,
+            ],
+        )
+        wished = Wishes(now_ms=time.time_ns() // 1_000_000, force=True, **wishes)
+        output = Output(as_json=True, quiet=True)
+        results, failures = clean_live.clean_all_live(output, settings, self.broker.log_dirs, names, wished)
+        assert failures == []
+        self.results += results
+        return results
+
+
+def count(path: Path) -> int:
+    """Records in a segment, control records included; 0 when somebody took it away."""
+    if not path.exists():
+        return 0
+    return sum(len(batch.records) for batch in batches_of(path.read_bytes()))
+
+
+def with_agent(*options: str) -> tuple[str, ...]:
+    """The JVM argument that loads the agent at the broker's start."""
+    return (f"-javaagent:{jar_path()}" + (f"={','.join(options)}" if options else ""),)

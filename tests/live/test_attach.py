@@ -1,0 +1,76 @@
+"""``cleanerd agent attach`` on real brokers, and a day in the life of a broker that gets its agent that way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.apply.agent_jar import build_of_jar
+from tests.brokers.node import wait_until
+from tests.cli.clean_log_dirs import Shell
+from tests.live.load import WRITINGS, Load, create_topics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(tmp_path, capsys, monkeypatch)
+
+
+@pytest.mark.parametrize("release", ["43", "39"])
+def test_attach_clean_restart(request: pytest.FixtureRequest, shell: Shell, release: str) -> None:
+    """I-2, LT-1: loaded without a restart, twice if you like; gone after one, which every verb notices."""
+    start: StartBroker = request.getfixturevalue(f"broker_{release}")
+    broker = start(log_dirs=2)
+    create_topics(broker, [WRITINGS[0].topic])
+    clean = ("clean", "--live", "--yes", "--force", "--json", "--quiet", *broker.log_dirs)
+    assert shell(*clean).code == 4
+    load = Load(broker, WRITINGS[:1])
+    with load:
+        answers = [shell("agent", "attach", "--pid", broker.pid, "--json") for _ in range(2)]
+        assert [answer.code for answer in answers] == [0, 0], answers[0].err
+        assert all(answer.json["build"] == build_of_jar() for answer in answers)
+        assert answers[0].json["capable"] is True
+        assert answers[0].json["pid"] == broker.pid
+        assert answers[0].json["version"] == broker.version
+        info = shell("agent", "info", "--pid", broker.pid, "--json").json
+        assert info["loaded"] == "agentmain"
+        wait_until("there is something to clean", lambda: load.ledger.count > 1000)
+        answer = shell(*clean)
+        assert answer.code == 0, answer.err
+        assert answer.json["partitions"][0]["outcome"] == "cleaned"
+    load.check()
+    assert "SIGQUIT" not in broker.log_text()
+    assert "Full thread dump" not in broker.log_text(), "A-05"
+    assert not list(broker.work_dir.glob(".attach_pid*"))
+    broker.stop()
+    broker.start()
+    answer = shell(*clean)
+    assert answer.code == 4
+    assert "without cleanerd's agent" in answer.err
+    assert "cleanerd agent attach" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("flag", "code", "reason"),
+    [
+        ("-XX:+DisableAttachMechanism", 4, "does not open its socket"),
+        ("-XX:-EnableDynamicAgentLoading", 1, "did not load the agent"),
+    ],
+)
+def test_a_jvm_that_refuses(broker_43: StartBroker, shell: Shell, flag: str, code: int, reason: str) -> None:
+    """Live-agent.md 1.1: told, and the broker lives on."""
+    broker = broker_43(jvm_args=(flag,))
+    answer = shell("agent", "attach", "--pid", broker.pid)
+    assert answer.code == code, answer.err
+    assert reason in answer.err
+    assert "-javaagent" in answer.err
+    assert broker.running
+    assert not list(broker.work_dir.glob(".attach_pid*"))

@@ -1,0 +1,94 @@
+"""Swaps under load: writers of all kinds, readers from the beginning in a loop, and nobody notices (issue 6)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.brokers.node import cleanerd, complaints, wait_until
+from tests.live.load import WRITINGS, Load, create_topics
+from tests.live.rounds import Rounds, with_agent
+
+if TYPE_CHECKING:
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
+    """A broker with the agent in it and a topic of each kind."""
+    start: StartBroker = request.getfixturevalue(f"broker_{request.param}")
+    rounds = Rounds(start(log_dirs=2, jvm_args=with_agent()), tmp_path / "state")
+    rounds.note_swaps(monkeypatch)
+    return rounds
+
+
+def swap_under_load(rounds: Rounds, *, swaps: int, partitions: int, seconds: float) -> Load:
+    """Clean round after round while clients go on; what was seen is checked."""
+    broker = rounds.broker
+    create_topics(broker, [writing.topic for writing in WRITINGS], partitions=partitions)
+    load = Load(broker, partitions=partitions)
+    deadline = time.monotonic() + seconds
+    with load:
+        while len(rounds.dropping) < swaps or load.full_reads < 2 or load.times_asked < 10:
+            assert time.monotonic() < deadline, (len(rounds.dropping), load.full_reads, load.ledger.problems)
+            assert not load.ledger.problems
+            rounds.clean()
+            time.sleep(0.5)
+    load.check()
+    assert {result.outcome for result in rounds.results} <= {"cleaned", "unchanged", "skipped"}
+    refused = [result for result in rounds.results if result.error is not None]
+    assert len(refused) <= len(rounds.results) / 10, [result.reason for result in refused]
+    return load
+
+
+def check_swaps(rounds: Rounds, load: Load) -> None:
+    """A sixth of them at least joined segments; every kind of writer was there (U-26)."""
+    swaps = rounds.dropping
+    others = [swap for swap in rounds.swaps if swap not in swaps and not swap.is_merge]
+    assert all(swap.partition.startswith("transactional") for swap in others), others
+    assert 6 * sum(swap.is_merge for swap in swaps) >= len(swaps)
+    assert {swap.partition.rpartition("-")[0] for swap in swaps} == {writing.topic for writing in WRITINGS}
+    assert sum(result.dropped.aborted for result in rounds.results) > 0
+    assert any(load.ledger.aborted.values())
+    assert max(swap.held_us for swap in rounds.swaps) < 2_000_000
+
+
+def check_broker(rounds: Rounds) -> None:
+    """Disk and descriptors are given back (LT-10); the broker logged no error (U-27)."""
+    broker = rounds.broker
+    topics = {writing.topic for writing in WRITINGS}
+    directories = [path for log_dir in broker.log_dirs for topic in topics for path in log_dir.glob(f"{topic}-*")]
+    wait_until("replaced segments are deleted", lambda: not [n for d in directories for n in d.glob("*.deleted")])
+    held = [str(path.readlink()) for path in Path(f"/proc/{broker.pid}/fd").iterdir() if path.is_symlink()]
+    mapped = Path(f"/proc/{broker.pid}/maps").read_text()
+    assert not [name for name in held if "(deleted)" in name and any(topic in name for topic in topics)]
+    assert not [line for line in mapped.splitlines() if "(deleted)" in line and any(t in line for t in topics)]
+    assert not [name for directory in directories for name in directory.glob(".kstage*")]
+    assert not [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
+    broker.stop()
+    assert not [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
+    verified = cleanerd("verify", broker.log_dirs, rounds.state_dir)
+    assert verified.exit_code == 0, (verified.document, verified.stderr)
+
+
+@pytest.mark.parametrize("rounds", ["43", "39"], indirect=True)
+def test_thirty_swaps(rounds: Rounds) -> None:
+    """LT-2, LT-10, D-08."""
+    load = swap_under_load(rounds, swaps=30, partitions=1, seconds=150)
+    check_swaps(rounds, load)
+    check_broker(rounds)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("rounds", ["43", "39"], indirect=True)
+def test_three_hundred_swaps(rounds: Rounds) -> None:
+    """Issue 6: 30 compacted partitions."""
+    load = swap_under_load(rounds, swaps=300, partitions=6, seconds=900)
+    check_swaps(rounds, load)
+    check_broker(rounds)

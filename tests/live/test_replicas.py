@@ -1,0 +1,123 @@
+"""Two brokers, two replicas, cleaned at different times while leadership moves and a broker is killed (LT-9)."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from cleanerd.demo.broker import Broker, free_port
+from tests.brokers.node import complaints, wait_until
+from tests.live.load import Load, Writing
+from tests.live.rounds import Rounds, with_agent
+from tests.support.log_dirs import read_checkpoint, read_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+WRITINGS = (Writing("replicated", "idempotent", "lz4"), Writing("transactional", "transactional", "zstd"))
+PARTITIONS = 2
+CONFIG = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "1",
+    "file.delete.delay.ms": "500",
+    "internal.segment.bytes": "20000",
+    "index.interval.bytes": "512",
+    "segment.index.bytes": "65536",
+}
+
+
+@pytest.fixture
+def nodes(broker_43: StartBroker, tmp_path: Path) -> Iterator[tuple[Broker, Broker]]:
+    """The controller with a broker, and a second broker that comes and goes."""
+    first = broker_43(jvm_args=with_agent())
+    port = free_port()
+    own = {
+        "process.roles": "broker",
+        "node.id": "2",
+        "controller.quorum.voters": first.properties()["controller.quorum.voters"],
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+    }
+    second = Broker(
+        broker_43.jars.libs,
+        tmp_path / "second",
+        version=first.version,
+        port=port,
+        properties=own,
+        jvm_args=with_agent(),
+    )
+    try:
+        second.start()
+        yield first, second
+    finally:
+        second.kill()
+
+
+def in_sync(broker: Broker) -> bool:
+    """Whether every replica is."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    topics = admin.list_topics(timeout=20).topics
+    return all(
+        len(partition.isrs) == 2 for writing in WRITINGS for partition in topics[writing.topic].partitions.values()
+    )
+
+
+def prefer(broker: Broker) -> None:
+    """Leadership back to where it was meant to be."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    places = [TopicPartition(writing.topic, number) for writing in WRITINGS for number in range(PARTITIONS)]
+    admin.elect_leaders(ElectionType.PREFERRED, places).result(30)
+
+
+def rows(broker: Broker, name: str, above: int = 0) -> dict[int, tuple[bytes | None, bytes | None]]:
+    """Records of a replica by offset."""
+    batches = (batch for found in read_segments(broker.log_dirs[0] / name).values() for batch in found)
+    return {r.offset: (r.key, r.value) for batch in batches for r in batch.records if r.offset >= above}
+
+
+def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path) -> None:
+    """U-4: no tombstone expires here; above what both have cleaned they are the same, below no key's winner differs."""
+    first, second = nodes
+    admin = AdminClient({"bootstrap.servers": first.bootstrap})
+    assignment = [[2, 1], [1, 2]]
+    topics = [NewTopic(w.topic, PARTITIONS, replica_assignment=assignment, config=CONFIG) for w in WRITINGS]
+    for future in admin.create_topics(topics).values():
+        future.result()
+    both = [Rounds(node, tmp_path / f"state{number}") for number, node in enumerate(nodes)]
+    load = Load(first, WRITINGS, partitions=PARTITIONS, brokers_come_and_go=True)
+    wait_until("both replicas are there", lambda: in_sync(first))
+    with load:
+        for _ in range(2):
+            deadline = time.monotonic() + 5
+            while time.monotonic() < deadline:
+                for rounds in both:
+                    rounds.clean()
+                    time.sleep(0.7)
+            second.kill()
+            both[0].clean()
+            second.start()
+            wait_until("it has caught up", lambda: in_sync(first), 60)
+            prefer(first)
+    wait_until("both are in sync", lambda: in_sync(first), 60)
+    for rounds in both:
+        rounds.clean()
+        assert sum(result.groups for result in rounds.results) >= 4, [r.reason for r in rounds.results]
+        assert {result.outcome for result in rounds.results} <= {"cleaned", "unchanged", "skipped"}
+    load.check()
+    for name in (f"{writing.topic}-{number}" for writing in WRITINGS for number in range(PARTITIONS)):
+        clean_to = [read_checkpoint(node.log_dirs[0] / "cleaner-offset-checkpoint")[name] for node in nodes]
+        one, two = (rows(node, name, max(clean_to)) for node in nodes)
+        assert one, "U-26"
+        assert one == two, name
+        whole = [rows(node, name) for node in nodes]
+        assert all(whole[0][offset] == whole[1][offset] for offset in whole[0].keys() & whole[1].keys())
+    for node in nodes:
+        assert not [kind for kind in complaints(node.log_text()) if kind.startswith("ERROR")]

@@ -1,0 +1,93 @@
+"""Mistakes beside a running broker: what is asked of its agent, and what an answer means (``apply/live*.py``)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+LIVE = "cleanerd/apply/live.py"
+SWAP = "cleanerd/apply/live_swap.py"
+LOG = "cleanerd/apply/live_log.py"
+TESTS = "tests/apply/test_live.py"
+
+BESIDE_BROKERS = (
+    Mutant(
+        "witnesses-of-the-sources-only",
+        "U-3",
+        SWAP,
+        "self._evidence[base].to_json() for base in sorted(self._evidence)]",
+        "self._evidence[base].to_json() for base in staged.sources]",
+        (f"{TESTS}::test_every_request_has_witnesses_of_everything",),
+    ),
+    Mutant(
+        "outputs-are-no-evidence",
+        "U-3",
+        SWAP,
+        "        self._evidence[staged.base] = output\n",
+        "",
+        (f"{TESTS}::test_every_request_has_witnesses_of_everything",),
+    ),
+    Mutant(
+        "log-start-not-sent",
+        "U-2",
+        SWAP,
+        "plan.log_start_offset if plan.rules.versioned else None",
+        "None",
+        (f"{TESTS}::test_the_log_start_is_compared_under_a_versioned_strategy",),
+    ),
+    Mutant(
+        "a-lost-answer-is-a-refusal",
+        "A-25",
+        SWAP,
+        "if doubtful and self._is_swapped(staged, output):",
+        "if self._is_swapped(staged, output) and False:",
+        (f"{TESTS}::test_a_lost_answer",),
+    ),
+    Mutant(
+        "believes-an-answer",
+        "A-25",
+        SWAP,
+        "if doubtful and not self._is_swapped(staged, output):\n            raise",
+        "if False:\n            raise",
+        (f"{TESTS}::test_an_answer_that_lies",),
+    ),
+    Mutant(
+        "replaced-twice-at-once",
+        "D-04",
+        LIVE,
+        "            swapper.wait_for_deletions(found.config.file_delete_delay_ms)\n",
+        "",
+        (f"{TESTS}::test_replaced_a_moment_ago",),
+    ),
+    Mutant(
+        "old-formats-live",
+        "U-18",
+        LIVE,
+        "    if legacy:\n",
+        "    if False:\n",
+        (f"{TESTS}::test_old_message_formats_are_refused",),
+    ),
+    Mutant(
+        "producers-of-the-broker-forgotten",
+        "R192-1",
+        LIVE,
+        "            plan = replace(plan, last_records=_with_brokers(plan.last_records, facts))\n",
+        "",
+        (f"{TESTS}::test_an_active_producers_last_batch",),
+    ),
+    Mutant(
+        "last-stable-offset-of-the-disk",
+        "U-23",
+        LOG,
+        "        last_stable_offset=facts.lso,\n",
+        "",
+        (f"{TESTS}::test_the_brokers_offsets_count",),
+    ),
+    Mutant(
+        "segments-not-compared",
+        "D-06",
+        LOG,
+        "listed != facts.segments[:-1] or ",
+        "",
+        (f"{TESTS}::test_segments_that_the_broker_does_not_have",),
+    ),
+)

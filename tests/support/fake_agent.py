@@ -1,0 +1,307 @@
+"""A stand-in for the agent in a broker's JVM: its socket and its protocol, over the files of a directory (U-29).
+
+It does with renames what a broker does with its own methods, so that what is asked of it can be seen; and it can be
+told to misbehave. Real brokers are asked by ``tests/brokers/``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from cleanerd.format.names import uuid_to_base64
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import TracebackType
+
+    from cleanerd.format.names import TopicPartition
+
+Fault = "Callable[[FakeAgent, dict[str, Any]], bytes | None | dict[str, Any]]"
+
+
+class Refusal(Exception):  # noqa: N818 - what the agent does, not what went wrong here
+    """The agent says no."""
+
+    def __init__(self, code: str, *, done: tuple[int, ...] = ()) -> None:
+        super().__init__(code)
+        self.code = code
+        self.done = done
+
+
+class HangUp(Exception):  # noqa: N818
+    """The connection ends without an answer."""
+
+
+@dataclass
+class FakeAgent:
+    """Serves ``log_dir`` on ``socket_path``. Use it as a context manager.
+
+    ``faults``: by operation a queue of functions; the first is taken for the next request of that operation. It gets
+    the agent and the request, and may return raw bytes to send, return None to go on as usual, or raise
+    :class:`Refusal` or :class:`HangUp`.
+    """
+
+    log_dir: Path
+    socket_path: Path
+    info: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    faults: dict[str, list[Callable[[FakeAgent, dict[str, Any]], bytes | None]]] = field(default_factory=dict)
+    requests: list[dict[str, Any]] = field(default_factory=list)
+    checkpoints: dict[str, int] = field(default_factory=dict)
+    keeps_deleted: bool = False
+
+    def __post_init__(self) -> None:
+        self._done: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+        self._listener: socket.socket | None = None
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Listen."""
+        self.socket_path.unlink(missing_ok=True)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(str(self.socket_path))
+        listener.listen(8)
+        self._listener = listener
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Be gone, as a broker that was killed is: the socket's name stays."""
+        if self._listener is not None:
+            with contextlib.suppress(OSError):
+                self._listener.shutdown(socket.SHUT_RDWR)
+            self._listener.close()
+            self._listener = None
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def forget(self) -> None:
+        """As after a start of the broker: what was swapped is not remembered."""
+        self._done.clear()
+
+    def asked(self, operation: str) -> list[dict[str, Any]]:
+        """The requests of one kind so far."""
+        return [request for request in self.requests if request["op"] == operation]
+
+    def fail(self, operation: str, *faults: Callable[[FakeAgent, dict[str, Any]], bytes | None]) -> None:
+        """Misbehave at the next requests."""
+        self.faults.setdefault(operation, []).extend(faults)
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            self._connections.add(connection)
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError, HangUp), connection.makefile("rb") as lines:
+            for line in lines:
+                connection.sendall(self._answer(json.loads(line)))
+        self._connections.discard(connection)
+
+    def _answer(self, request: dict[str, Any]) -> bytes:
+        self.requests.append(request)
+        answer: dict[str, Any] = {"id": request["id"]}
+        try:
+            with self._lock:
+                queue = self.faults.get(request["op"], [])
+                raw = queue.pop(0)(self, request) if queue else None
+                if raw is not None:
+                    return raw
+                answer |= {"ok": True, "result": getattr(self, f"do_{request['op']}")(request)}
+        except Refusal as refusal:
+            answer |= {"ok": False, "code": refusal.code, "error": "as told", "done": list(refusal.done)}
+        return json.dumps(answer).encode() + b"\n"
+
+    # -- operations ---------------------------------------------------------------------------------------------------
+
+    def do_info(self, _request: dict[str, Any]) -> dict[str, Any]:
+        """A broker that is fine, but for ``info``."""
+        meta = read_log_dir(self.log_dir).meta
+        return {
+            "protocol": 1,
+            "build": "0123456789abcdef",
+            "loaded": "premain",
+            "found_via": "metrics",
+            "ready": True,
+            "capable": True,
+            "missing": [],
+            "version": "4.3.1",
+            "version_known": True,
+            "java": "17.0.15",
+            "pid": 1,
+            "node_id": meta.node_id,
+            "log_dirs": [str(self.log_dir)],
+            "socket": str(self.socket_path),
+            "cleaner": True,
+            "pauses": [],
+            "swaps": 0,
+            "accepting_swaps": True,
+            "errors": [],
+            **self.info,
+        }
+
+    def do_logs(self, _request: dict[str, Any]) -> dict[str, Any]:
+        """All partitions, compacted."""
+        names = read_log_dir(self.log_dir).partitions
+        return {
+            "logs": [
+                {
+                    "topic": name.topic,
+                    "partition": name.partition,
+                    "topic_id": None,
+                    "dir": str(self.log_dir / str(name)),
+                    "policy": self.settings.get("cleanup.policy", "compact"),
+                }
+                for name in names
+            ]
+        }
+
+    def do_log(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the checkpoint files say, but for ``facts``."""
+        log_dir = read_log_dir(self.log_dir)
+        name = next((each for each in log_dir.partitions if _is(each, request)), None)
+        if name is None:
+            raise Refusal("no_log")
+        log = read_partition(log_dir, name)
+        return {
+            "dir": str(log.path),
+            "topic_id": None if log.topic_id is None else uuid_to_base64(log.topic_id),
+            "hw": log.high_watermark,
+            "lso": log.high_watermark,
+            "leo": log.high_watermark,
+            "log_start": log.log_start_offset,
+            "recovery_point": log.recovery_point,
+            "segments": [self._held(log.path, segment.base) for segment in log.segments],
+            "settings": {"cleanup.policy": "compact", "file.delete.delay.ms": "1000", **self.settings},
+            "segment_size": 3000,
+            "producers": {},
+            "cleaning": "none",
+            "checkpoint": self.checkpoints.get(str(name), log.cleaner_offset),
+            "future": False,
+            "remote": False,
+            "deleted": False,
+            **self.facts,
+        }
+
+    def do_swap(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Check the witnesses, then rename."""
+        identity = request["plan"], tuple(group["base"] for group in request["groups"])
+        if identity in self._done:
+            return {**self._done[identity], "repeated": True}
+        outputs = []
+        for group in request["groups"]:
+            self._check(request, group)
+            outputs.append(self._swap(request, group))
+        self._done[identity] = {"done": list(identity[1]), "outputs": outputs, "held_us": [5], "warnings": []}
+        return self._done[identity]
+
+    def do_checkpoint(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Remember it."""
+        self.checkpoints[f"{request['topic']}-{request['partition']}"] = request["offset"]
+        return {"offset": request["offset"]}
+
+    def _check(self, request: dict[str, Any], group: dict[str, Any]) -> None:
+        path = self.log_dir / f"{request['topic']}-{request['partition']}"
+        facts = self.do_log(request)
+        held = {segment[0]: segment for segment in facts["segments"]}
+        if request["topic_id"] != facts["topic_id"]:
+            raise Refusal("topic_id")
+        if request["log_start"] not in {None, facts["log_start"]}:
+            raise Refusal("log_start")
+        for code, segments in (("source_changed", group["sources"]), ("evidence_changed", request["witnesses"])):
+            for witness in segments:
+                if held.get(witness["base"]) != [witness[key] for key in ("base", "size", "mtime_ms", "ino")]:
+                    raise Refusal(code)
+        for name in group["files"].values():
+            if not (path / ".kstage" / request["plan"] / name).is_file():
+                raise Refusal("no_staged_file")
+
+    def _swap(self, request: dict[str, Any], group: dict[str, Any]) -> dict[str, Any]:
+        path = self.log_dir / f"{request['topic']}-{request['partition']}"
+        for source in group["sources"]:
+            for kind in ("log", "index", "timeindex", "txnindex"):
+                old = path / f"{source['base']:020d}.{kind}"
+                if old.exists() and self.keeps_deleted:
+                    old.rename(f"{old}.deleted")
+                old.unlink(missing_ok=True)
+        for name in group["files"].values():
+            (path / ".kstage" / request["plan"] / name).rename(path / name)
+        base, size, mtime_ms, inode = self._held(path, group["base"])
+        return {"base": base, "size": size, "ino": inode, "mtime_ms": mtime_ms}
+
+    def _held(self, path: Path, base: int) -> list[int]:
+        status = (path / f"{base:020d}.log").stat()
+        return [base, status.st_size, status.st_mtime_ns // 1_000_000, status.st_ino]
+
+
+def _is(name: TopicPartition, request: dict[str, Any]) -> bool:
+    return (name.topic, name.partition) == (request["topic"], request["partition"])
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+def refuse(code: str, *, done: tuple[int, ...] = ()) -> Callable[[FakeAgent, dict[str, Any]], bytes | None]:
+    """Say no."""
+
+    def fault(_agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+        raise Refusal(code, done=done)
+
+    return fault
+
+
+def hang_up(_agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+    """Do nothing and end the connection."""
+    raise HangUp
+
+
+def do_and_hang_up(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
+    """Carry it out; the answer is lost."""
+    getattr(agent, f"do_{request['op']}")(request)
+    raise HangUp
+
+
+def do_and_forget(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
+    """Carry it out; the answer is lost, and the broker starts anew and remembers nothing."""
+    getattr(agent, f"do_{request['op']}")(request)
+    agent.forget()
+    raise HangUp
+
+
+def say(data: bytes) -> Callable[[FakeAgent, dict[str, Any]], bytes | None]:
+    """Send just these bytes."""
+    return lambda _agent, _request: data
+
+
+def wait(seconds: float) -> Callable[[FakeAgent, dict[str, Any]], bytes | None]:
+    """Be slow, then go on as usual."""
+
+    def fault(_agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+        time.sleep(seconds)
+        return None
+
+    return fault
