@@ -5,5 +5,6 @@ import tomllib
 from pathlib import Path
 
 project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-requirements = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+extras = project["optional-dependencies"]
+requirements = [*project["dependencies"], *extras["dev"], *extras["spark"]]
 sys.stdout.write("\n".join(requirements) + "\n")

@@ -1,0 +1,1 @@
+"""The daemon: one asyncio process that watches log directories and cleans what is worth it."""

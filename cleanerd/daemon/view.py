@@ -1,0 +1,168 @@
+"""What the daemon knows, as one frozen value: metrics, HTTP, the status page and ``top`` show this and nothing else.
+
+The service makes a new :class:`DaemonView` when something changed and puts it in the place of the old one. Who shows it
+never waits for a disk, a lock or a clean: a scrape reads a value that is there.
+
+Times are milliseconds since the epoch, sizes bytes, ratios 0 to 1; None where nobody knows (yet).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PartitionMode = Literal["live", "on-start", "offline", "observe"]
+PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "quarantined", "excluded"]
+"""``idle``: not worth it now, see ``reason``; ``excluded``: settings leave it to Kafka (U-11, include/exclude)."""
+
+RunPhase = Literal["survey", "index", "decide", "rewrite", "swap"]
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineView:
+    """A partition that is left alone after an error: since when, why, and when it is tried again."""
+
+    reason: str
+    since_ms: int
+    failures: int
+    retry_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CleanView:
+    """One clean that ended: ``result`` is the entry of ``clean --json`` (cli.md)."""
+
+    topic: str
+    partition: int
+    started_ms: int
+    ended_ms: int
+    trigger: Literal["ratio", "overdue", "purge", "asked"]
+    result: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunningView:
+    """A clean that runs now. ``done_bytes`` of ``total_bytes`` in this phase."""
+
+    topic: str
+    partition: int
+    log_dir: str
+    started_ms: int
+    trigger: Literal["ratio", "overdue", "purge", "asked"]
+    phase: RunPhase
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One compacted partition.
+
+    ``reason`` says why it is not cleaned now, or why it is. ``dirty_bytes`` lie between the first dirty offset and the
+    bound, ``size_bytes`` is the whole log. ``reclaimable_bytes``: what a clean would save, exact in observe mode
+    (``reclaimable_exact``), else an estimate. ``overdue_at_ms``: when max.compaction.lag.ms makes it due.
+    ``next_purge_ms``: when tombstones or markers of its clean part may go although nothing new was written.
+    ``delegated``: whether Kafka's own cleaner is kept away (U-8); None where that is not needed.
+    """
+
+    topic: str
+    partition: int
+    log_dir: str
+    phase: PartitionPhase
+    mode: PartitionMode
+    reason: str
+    strategy: str
+    fingerprint: str
+    clean_offset: int | None
+    bound_offset: int | None
+    size_bytes: int
+    dirty_bytes: int
+    dirty_ratio: float
+    reclaimable_bytes: int | None
+    reclaimable_exact: bool
+    overdue_at_ms: int | None
+    next_purge_ms: int | None
+    delegated: bool | None
+    fingerprint_changed: bool
+    quarantine: QuarantineView | None
+    last_clean: CleanView | None
+
+    @property
+    def name(self) -> str:
+        """As Kafka writes it: ``orders-0``."""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirView:
+    """A log directory. ``agent`` is what the broker's agent says of itself, None without one."""
+
+    path: str
+    online: bool
+    mode: PartitionMode
+    mode_reason: str
+    total_bytes: int
+    free_bytes: int
+    reserve_bytes: int
+    agent: Mapping[str, Any] | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counters since the daemon began; they only grow. ``outcomes``, ``dropped``: by the words of ``clean --json``."""
+
+    cleans: Mapping[str, int] = field(default_factory=dict)
+    dropped_records: Mapping[str, int] = field(default_factory=dict)
+    read_records: int = 0
+    kept_records: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    swaps: int = 0
+    refused_swaps: int = 0
+    malformed_versions: int = 0
+    dead_workers: int = 0
+    worker_restarts: int = 0
+    throttled_seconds: float = 0.0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonView:
+    """Everything at one moment. ``ready``: every log directory was looked at once since the start or the reload.
+
+    ``map_utilization``: the fullest any clean's offset map was in its last round; ``last_round_ms``: when the scheduler
+    last looked at everything.
+    """
+
+    version: str
+    started_ms: int
+    made_ms: int
+    ready: bool
+    healthy: bool
+    unhealthy_reason: str
+    mode: Literal["auto", "live", "on-start", "observe"]
+    paused: bool
+    threads: int
+    window_open: bool
+    last_round_ms: int | None
+    map_utilization: float
+    settings_generation: int
+    log_dirs: tuple[LogDirView, ...] = ()
+    partitions: tuple[PartitionView, ...] = ()
+    running: tuple[RunningView, ...] = ()
+    history: tuple[CleanView, ...] = ()
+    warnings: tuple[str, ...] = ()
+    totals: Totals = field(default_factory=Totals)
+
+    def to_json(self) -> dict[str, Any]:
+        """The body of ``/status`` (formats.md section 3, schema 1)."""
+        document = {"schema": 1, **asdict(self)}
+        document["swaps_total"] = self.totals.swaps
+        document["partitions"] = [{**asdict(each), "state": each.phase} for each in self.partitions]
+        return document
