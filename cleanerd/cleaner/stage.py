@@ -118,7 +118,7 @@ class Staging:
             for kind, content in indexes:
                 if content is None:
                     continue
-                self._put(file_name(base, f".{kind}"), content)
+                self._write(file_name(base, f".{kind}"), content)
                 files[kind] = FileFact(len(content), crc32c(np.frombuffer(content, np.uint8)))
             for kind in files:
                 self._dress(file_name(base, f".{kind}"), model, mtime_ns)
@@ -148,15 +148,19 @@ class Staging:
             )
 
     def _put(self, name: str, content: bytes) -> None:
+        self._write(name, content, flush=True)
+
+    def _write(self, name: str, content: bytes, *, flush: bool = False) -> None:
         descriptor = self._create(name)
         try:
             write_all(descriptor, memoryview(content))
-            os.fsync(descriptor)
+            if flush:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def _dress(self, name: str, model: Segment, mtime_ns: int) -> None:
-        """Owner and mode of the sources, modification time of the last one; the data is on disk already."""
+        """Owner and mode of the sources, modification time of the last one; then all of it is on the disk."""
         descriptor = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self.directory)
         try:
             stat = os.fstat(descriptor)
