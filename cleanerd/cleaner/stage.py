@@ -30,16 +30,17 @@ PLAN = "plan.json"
 class Staging:
     """One plan's staging directory, made through the partition directory's descriptor (S-23).
 
-    ``reserve_bytes`` stay free on the file system: staging stops before it would take them (S-25).
+    ``reserve_bytes`` stay free on the file system: staging stops before it would take them (S-25). ``behind``: see
+    :class:`WriteBuffer`.
     """
 
-    def __init__(self, plan: CleaningPlan, partition: int, *, reserve_bytes: int) -> None:
+    def __init__(self, plan: CleaningPlan, partition: int, *, reserve_bytes: int, behind: bool = False) -> None:
         self._plan = plan
         self._partition = partition
         self._reserve_bytes = reserve_bytes
         self.path = f"{plan.path}/{STAGING}/{plan.plan_id}"
         self.directory = -1
-        self._buffer = WriteBuffer()
+        self._buffer = WriteBuffer(behind=behind)
 
     def __enter__(self) -> Self:
         try:
@@ -67,6 +68,7 @@ class Staging:
         self._close()
 
     def _close(self) -> None:
+        self._buffer.close()
         if self.directory >= 0:
             os.close(self.directory)
             self.directory = -1
