@@ -22,19 +22,19 @@ from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count, human_ms
 from cleanerd.cli.plan import preview
 from cleanerd.cli.scope import (
-    Target,
-    broker_facts,
-    compacted_partitions,
     parse_partitions,
     require_found,
     tell_links,
     tell_of_server_properties,
     tell_warnings,
+    tell_what_is_missing,
 )
 from cleanerd.cli.wishes import cleaning_options, wishes_from
 from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
+from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.scope.targets import Target, compacted_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -169,7 +169,7 @@ def _clean_dir(
         log_dir = read_log_dir(path)
         tell_links(output, log_dir)
         facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
-        facts.tell_what_is_missing(output, path)
+        tell_what_is_missing(output, facts, path)
         locked = LockedDir(log_dir, lock, store, facts.means(), keep_replaced=kept)
         targets = compacted_partitions(facts, log_dir, wanted)
         tell_warnings(output, targets)
@@ -233,6 +233,9 @@ class _Stop:
         if self.wanted:
             raise Stopped
 
+    def wrote(self, done_bytes: int) -> None:
+        """Nothing is shown."""
+
 
 class Bars:
     """A progress bar for each phase of a cleaning."""
@@ -257,6 +260,9 @@ class Bars:
     def advance(self, done_bytes: int) -> None:
         """So many bytes more."""
         self._advance(done_bytes)
+
+    def wrote(self, done_bytes: int) -> None:
+        """The bar is about what was read."""
 
 
 @contextlib.contextmanager

@@ -58,12 +58,28 @@ class CleanPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """Of a quarantine: since when, after how many failures in a row, and when the daemon tries again."""
+
+    since_ms: int
+    failures: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What is remembered of a partition between runs. ``quarantine`` is the reason why it was not cleaned, or None."""
+    """What is remembered of a partition between runs. ``quarantine`` is the reason why it was not cleaned, or None.
+
+    ``next_purge_ms`` is when tombstones or markers of the clean part reach their delete horizon, None when none waits
+    for one - if ``purge_known``, else nobody has looked.
+    """
 
     clean_point: CleanPoint | None
     quarantine: str | None
     last_result: dict[str, Any] | None
+    retry: Retry | None = None
+    next_purge_ms: int | None = None
+    purge_known: bool = False
 
 
 class StateStore:
@@ -162,6 +178,10 @@ def _from_json(document: dict[str, Any]) -> PartitionState:
         ),
         quarantine=document["quarantine"],
         last_result=document["last_result"],
+        # What releases before the daemon did not write.
+        retry=None if (retry := document.get("retry")) is None else Retry(**{k: int(v) for k, v in retry.items()}),
+        next_purge_ms=None if (purge := document.get("next_purge_ms")) is None else int(purge),
+        purge_known=bool(document.get("purge_known", False)),
     )
 
 
