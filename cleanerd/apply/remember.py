@@ -58,7 +58,7 @@ def save_clean_point(
         quarantine=None,
         last_result={**result.to_json(), "finished_ms": time.time_ns() // 1_000_000},
         next_purge_ms=result.next_purge_ms,
-        purge_known=True,
+        purge_as_of=offset,
     )
     store.save(log_dir, after, state)
 

@@ -71,7 +71,7 @@ class PartitionState:
     """What is remembered of a partition between runs. ``quarantine`` is the reason why it was not cleaned, or None.
 
     ``next_purge_ms`` is when tombstones or markers of the clean part reach their delete horizon, None when none waits
-    for one - if ``purge_known``, else nobody has looked.
+    for one. ``purge_as_of``: of the part below this offset it is known; None: nobody has looked.
     """
 
     clean_point: CleanPoint | None
@@ -79,7 +79,7 @@ class PartitionState:
     last_result: dict[str, Any] | None
     retry: Retry | None = None
     next_purge_ms: int | None = None
-    purge_known: bool = False
+    purge_as_of: int | None = None
 
 
 class StateStore:
@@ -181,7 +181,7 @@ def _from_json(document: dict[str, Any]) -> PartitionState:
         # What releases before the daemon did not write.
         retry=None if (retry := document.get("retry")) is None else Retry(**{k: int(v) for k, v in retry.items()}),
         next_purge_ms=None if (purge := document.get("next_purge_ms")) is None else int(purge),
-        purge_known=bool(document.get("purge_known", False)),
+        purge_as_of=None if (offset := document.get("purge_as_of")) is None else int(offset),
     )
 
 
