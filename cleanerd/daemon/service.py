@@ -329,6 +329,7 @@ class Service:
             del self.running[key]
             self.tallies.add(done, self.fleet.finished(done))
             log_done(done)
+        self.publisher.publish()
         if self._stopping is not None and not self._stopping.done():
             if key in self.fleet.partitions:
                 await self.look_again(tracked)

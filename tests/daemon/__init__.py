@@ -1,1 +1,1 @@
-"""The daemon."""
+"""Tests of cleanerd.daemon."""

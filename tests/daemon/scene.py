@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -76,14 +77,20 @@ def serve(settings: Sequence[str], story: Callable[[Service], Awaitable[None]]) 
 async def until(what: str, holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     """Wait until it does."""
     deadline = time.monotonic() + seconds
-    while not holds():
+    while True:
+        with contextlib.suppress(LookupError):  # it is not known yet
+            if holds():
+                return
         assert time.monotonic() < deadline, what
         await asyncio.sleep(0.02)
 
 
 def partition(view: DaemonView, name: str = "orders-0") -> PartitionView:
     """One of them."""
-    return next(each for each in view.partitions if each.name == name)
+    (found,) = [each for each in view.partitions if each.name == name] or [None]
+    if found is None:
+        raise LookupError(name)
+    return found
 
 
 def outcomes(view: DaemonView) -> list[str]:
