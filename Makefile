@@ -79,6 +79,7 @@ check: setup ## linters, types, layers, shell scripts
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 	$(BIN)/shellcheck .ci/run agent/*.sh tools/*.sh tests/kafka/*.sh
+	$(BIN)/python -m pytest -q tests/packaging -m "not long"
 
 format: setup ## put everything into the one format
 	$(BIN)/ruff check --fix .
