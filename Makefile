@@ -13,7 +13,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/de
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).
 AGENT := cleanerd/agent/cleanerd-agent.jar
 
-.PHONY: help setup demo test test-all mutants check bench fuzz format clean
+.PHONY: help setup demo test test-all mutants check bench fuzz format clean wheel
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -68,6 +68,12 @@ fuzz: ## hostile bytes for the kernel's decoder, one minute (nightly toolchain, 
 	cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
 	cd kernel && cargo +nightly fuzz run decode -- -max_total_time=60 -max_len=4096
 
+# ---- what is shipped --------------------------------------------------------------------------------------------------
+
+wheel: $(VENV)/.packages $(AGENT) ## dist/: a wheel with kernel, agent and what operators need, and a source distribution
+	$(BIN)/python tools/wheel.py dist
+	$(BIN)/python -m maturin sdist --out dist
+
 # ---- checks -----------------------------------------------------------------------------------------------------------
 
 check: setup ## linters, types, layers, shell scripts
@@ -79,7 +85,7 @@ check: setup ## linters, types, layers, shell scripts
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 	$(BIN)/shellcheck .ci/run agent/*.sh tools/*.sh tests/kafka/*.sh
-	$(BIN)/python -m pytest -q tests/packaging -m "not long"
+	$(BIN)/python -m pytest -q tests/packaging/test_systemd.py
 
 format: setup ## put everything into the one format
 	$(BIN)/ruff check --fix .
