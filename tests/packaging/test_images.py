@@ -167,7 +167,7 @@ def test_compose_shares_what_broker_and_side_car_must_share() -> None:
     services = _compose()["services"]
     kafka, cleanerd = services["kafka"], services["cleanerd"]
     log_dir = kafka["environment"]["KAFKA_LOG_DIRS"]
-    assert cleanerd["environment"]["CLEANERD_LOG_DIRS"] == log_dir
+    assert cleanerd["environment"]["CLEANERD_CLEANERD_LOG_DIRS"] == log_dir
     assert f"kafka-data:{log_dir}" in set(kafka["volumes"]) & set(cleanerd["volumes"])
     jar = kafka["environment"]["KAFKA_OPTS"].removeprefix("-javaagent:")
     assert jar == services["agent"]["entrypoint"][-1] + "cleanerd-agent.jar"

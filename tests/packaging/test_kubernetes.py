@@ -94,7 +94,7 @@ def test_side_car_and_broker_share_the_log_directory() -> None:
         for name, container in containers.items()
     }
     log_dir = variables["kafka"]["KAFKA_LOG_DIRS"]
-    assert variables["cleanerd"]["CLEANERD_LOG_DIRS"] == log_dir
+    assert variables["cleanerd"]["CLEANERD_CLEANERD_LOG_DIRS"] == log_dir
     assert log_dir in containers["apply"]["command"][-1]
     jar = variables["kafka"]["KAFKA_OPTS"].removeprefix("-javaagent:")
     assert jar == containers["agent"]["command"][-1] + "cleanerd-agent.jar"
