@@ -45,7 +45,7 @@ $(AGENT): agent/build.sh $(shell find agent/src agent/stub -name '*.java') .cach
 
 # ---- the main job -----------------------------------------------------------------------------------------------------
 
-demo: setup ## a real broker with real traffic, cleaned: what went, what stayed, how long it took
+demo: setup ## real brokers, real traffic: the daemon under load, then the offline path; what went, what stayed
 	$(BIN)/cleanerd demo
 
 # ---- tests ------------------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ test: setup ## what a developer runs before every commit
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest -m "not long and not bench"
 
-test-all: setup ## and the long ones: crash matrix, long differential runs, more than a thousand random histories
+test-all: setup ## and the long ones: crash matrix, long differential runs, more than a thousand random histories, the wheel
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest -m "not bench"
 

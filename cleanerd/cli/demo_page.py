@@ -39,10 +39,14 @@ class Page:
             self._output.table(columns, rows)
             sys.stdout.flush()
 
+    def row(self, cells: Sequence[str], width: int) -> None:
+        """A line of a table that grows while one watches: columns of one width, to the right."""
+        self.line("".join(cell.rjust(width) for cell in cells))
+
     def say(self, text: str) -> None:
         """Lines of a step."""
         for line in text.split("\n"):
-            self.line(f"   {line}")
+            self.line(f"   {line}" if line else "")
 
     def line(self, text: str = "") -> None:
         """One line as it is."""
