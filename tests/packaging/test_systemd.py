@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, keys, make
 from tests.packaging.sandbox import settings_of
+from tools.wheel import FILES
 
 REPOSITORY = Path(__file__).parents[2]
 SYSTEMD = REPOSITORY / "systemd"
@@ -188,3 +189,15 @@ def test_cleaning_needs_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
     assert keys(logs / "orders-0") == CLEANED
     # The unit's UMask is not that of the segments.
     assert stat.S_IMODE(segment.stat().st_mode) == 0o640
+
+
+def test_the_page_about_installing_knows_every_file() -> None:
+    """docs/install.md names what is shipped, and the unit names where the wheel puts that page."""
+    page = (REPOSITORY / "docs" / "install.md").read_text()
+    for file in SYSTEMD.rglob("*"):
+        if file.is_file():
+            relative = str(file.relative_to(SYSTEMD))
+            assert relative in page, relative
+    assert f"/opt/cleanerd/{FILES['docs/install.md']}" in settings_of(UNIT)["Documentation"][0]
+    for named in re.findall(r"`(config/[\w./-]+)`", page):
+        assert (REPOSITORY / named).exists(), named
