@@ -3,6 +3,7 @@
 ::
 
     CleanerdError                 exit code 1: anything else (no space, unreadable file)
+    ├── NoSpaceError                 (1) the disk, or what is kept free of it, has no room for the next segment
     ├── ConfigError               3: a setting, or a file that holds settings, is wrong
     ├── RefusedError              4: cleanerd will not touch this now
     │   ├── OutOfRangeError         the command line asks for what this log cannot give
@@ -19,6 +20,8 @@ byte position), ``hint`` the way out. ``str(error)`` is the one line an operator
 
 from __future__ import annotations
 
+import errno
+
 
 class CleanerdError(Exception):
     """Root of the tree. ``exit_code`` is the process exit code when this is the worst that happened."""
@@ -34,6 +37,10 @@ class CleanerdError(Exception):
     def __str__(self) -> str:
         line = f"{self.where}: {self.message}" if self.where else self.message
         return f"{line} ({self.hint})" if self.hint else line
+
+
+class NoSpaceError(CleanerdError):
+    """No room on the disk, or only what is kept free; nothing is wrong with the log."""
 
 
 class ConfigError(CleanerdError):
@@ -98,3 +105,9 @@ class CorruptionError(CleanerdError):
             place = f"{place} at byte {self.position}"
         line = f"{place}: {self.message}"
         return f"{line} ({self.hint})" if self.hint else line
+
+
+def unwritable(what: str, where: str, error: OSError) -> CleanerdError:
+    """What the system refused to write, as an error of ours: a full disk is not the log's fault."""
+    kind = NoSpaceError if error.errno in {errno.ENOSPC, errno.EDQUOT} else CleanerdError
+    return kind(f"{what}: {error.strerror}", where=where)

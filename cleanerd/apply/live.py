@@ -33,6 +33,7 @@ from cleanerd.errors import (
     AgentUnavailableError,
     CleanerdError,
     ConfigError,
+    NoSpaceError,
     RefusedError,
     StalePlanError,
     UnsupportedLogError,
@@ -91,6 +92,8 @@ def _is_ordinary(error: CleanerdError) -> bool:
     """Whether nothing is wrong with the log or with what was staged for it."""
     if isinstance(error, AgentRefusalError):
         return error.code in LATER | PLAN_AGAIN | NOT_HERE
+    if isinstance(error, NoSpaceError):
+        return True
     return isinstance(error, RefusedError | ConfigError) and not isinstance(error, UnsupportedLogError)
 
 

@@ -271,6 +271,10 @@ def counted(blank: CleaningResult, found: Survey, cleaning: Cleaning) -> Cleanin
             marker=sum(segment.markers for segment in decision.segments),
         ),
         shards=decision.shards,
+        map_utilization=decision.map_utilization,
+        next_purge_ms=decision.next_purge_ms,
+        bytes_read=totals.bytes_read,
+        bytes_written=totals.bytes_written,
         seconds={
             "index": decision.index_seconds,
             "decide": decision.decide_seconds,

@@ -53,7 +53,13 @@ def save_clean_point(
         fingerprint=fingerprint,
         last_segment=LastSegment.of(last),
     )
-    state = PartitionState(point, None, {**result.to_json(), "finished_ms": time.time_ns() // 1_000_000})
+    state = PartitionState(
+        clean_point=point,
+        quarantine=None,
+        last_result={**result.to_json(), "finished_ms": time.time_ns() // 1_000_000},
+        next_purge_ms=result.next_purge_ms,
+        purge_as_of=offset,
+    )
     store.save(log_dir, after, state)
 
 

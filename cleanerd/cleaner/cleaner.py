@@ -29,6 +29,9 @@ from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, Group, group, split
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.log_file import LogFile
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.stage import Staging
@@ -47,6 +50,9 @@ class Progress(Protocol):
 
     def advance(self, done_bytes: int) -> None:
         """So many bytes more were read."""
+
+    def wrote(self, done_bytes: int) -> None:
+        """So many bytes more were staged."""
 
 
 @dataclass(slots=True)
@@ -195,7 +201,7 @@ class Cleaning:
     def _write(self, staging: Staging, members: Sequence[SegmentDecision]) -> WrittenSegment:
         expected_bytes = sum(member.outcome.output_bytes for member in members)
         with staging.log_file(members[0].source.base, expected_bytes) as output:
-            return rewrite_group(self.plan, self.pool, members, output, self.progress.advance)
+            return rewrite_group(self.plan, self.pool, members, _Told(output, self.progress), self.progress.advance)
 
     def _count(self, written: WrittenSegment, members: Sequence[SegmentDecision], seconds: float) -> None:
         self.totals.groups += 1
@@ -204,3 +210,18 @@ class Cleaning:
         self.totals.bytes_written += written.log_bytes
         self.totals.oversized += written.oversized
         self.totals.rewrite_seconds += seconds
+
+
+class _Told:
+    """A staged file whose growth is told."""
+
+    def __init__(self, output: LogFile, progress: Progress) -> None:
+        self._output = output
+        self._progress = progress
+
+    def lead(self) -> NDArray[np.uint8] | None:
+        return self._output.lead()
+
+    def write(self, block: NDArray[np.uint8], lead_bytes: int = 0) -> None:
+        self._output.write(block, lead_bytes)
+        self._progress.wrote(len(block) - lead_bytes)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD
+from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON
 from cleanerd.cleaner.head import Head, newest
 from cleanerd.cleaner.index import Decoder, DirtyIndex
 from cleanerd.cleaner.map_size import with_map
@@ -24,6 +24,7 @@ from cleanerd.policy.retain import (
     end_of_group,
     retain,
 )
+from cleanerd.policy.tombstone import new_horizon_ms
 from cleanerd.policy.transaction import OpenTransactions
 
 if TYPE_CHECKING:
@@ -79,7 +80,9 @@ class Decision:
     """The KeepBitmaps of a plan: one entry per source, in order, and into how many shards the keys were cut.
 
     ``index_seconds`` and ``decide_seconds`` are what the two phases took, all shards together. ``purge_note`` says why
-    no tombstone could be shown to be free to go, if that is so.
+    no tombstone could be shown to be free to go, if that is so. ``next_purge_ms``: when the next tombstones or
+    markers of what stays reach their delete horizon, None when none waits. ``map_utilization``: entries by room of the
+    fullest shard's map, 0 to 1.
     """
 
     segments: tuple[SegmentDecision, ...]
@@ -89,6 +92,8 @@ class Decision:
     decide_seconds: float
     oddities: Oddities
     purge_note: str
+    next_purge_ms: int | None
+    map_utilization: float
 
 
 def decide(plan: CleaningPlan, decoder: Decoder) -> Decision:
@@ -112,6 +117,7 @@ class _Evidence:
     winners: tuple[NDArray[np.uint64] | None, ...]
     oddities: Oddities
     map_entries: int
+    map_utilization: float
     index_seconds: float
 
 
@@ -119,12 +125,14 @@ def _gather(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards:
     index = DirtyIndex(plan)
     head = Head(plan)
     entries = 0
+    fullest = 0
     index_seconds = 0.0
     for shard in range(shards):
         started = time.monotonic()
         index.build(decoder, offset_map, shard, shards)
         index_seconds += time.monotonic() - started
         entries += len(offset_map)
+        fullest = max(fullest, len(offset_map))
         head.walk(decoder, offset_map, index.evidence, shard, shards)
         index.take_winners(offset_map, shard)
     winners = tuple(index.winners(row) for row in range(len(index.evidence)))
@@ -133,6 +141,7 @@ def _gather(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards:
         (*[None] * len(head.evidence), *winners),
         index.oddities,
         entries,
+        fullest / max(1, offset_map.capacity),
         index_seconds,
     )
 
@@ -156,7 +165,20 @@ def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, shards: int,
         time.monotonic() - started - found.index_seconds,
         found.oddities,
         note,
+        _next_purge_ms(plan, found.segments, decided),
+        found.map_utilization,
     )
+
+
+def _next_purge_ms(
+    plan: CleaningPlan, segments: tuple[SegmentEvidence, ...], decided: list[SegmentDecision]
+) -> int | None:
+    """The earliest horizon ahead: of those that are there, and of those that this cleaning sets (C-48)."""
+    horizons = [evidence.next_horizon_ms for evidence in segments]
+    if any((decision.actions & ACTION_SET_HORIZON).any() for decision in decided):
+        begun = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
+        horizons.append(begun if begun > plan.now_ms else None)
+    return min((horizon for horizon in horizons if horizon is not None), default=None)
 
 
 def _record_evidence(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> RecordEvidence:

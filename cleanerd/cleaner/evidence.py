@@ -25,7 +25,7 @@ from cleanerd.policy.retain import (
     BATCH_HAS_HORIZON,
     BATCH_PROTECTED,
 )
-from cleanerd.policy.tombstone import expired, has_horizon, tombstones
+from cleanerd.policy.tombstone import expired, has_horizon, next_horizon_ms, tombstones
 from cleanerd.policy.transaction import (
     ABORT,
     ABORTED_DATA,
@@ -88,7 +88,7 @@ class SegmentEvidence:
     that is not provably clean. Of the records in the clean part
     ``superseded`` says which have a key that the map holds, ``won`` which of these won it all the same.
     ``last_batch_offsets`` are the record offsets of the last batch if that is v0 or v1: rewritten it ends with the last
-    record that stays (F-3.2, F-3.3).
+    record that stays (F-3.2, F-3.3). ``next_horizon_ms``: the earliest delete horizon still to come.
     """
 
     def __init__(self, plan: CleaningPlan, source: Source) -> None:
@@ -115,6 +115,7 @@ class SegmentEvidence:
         self.last_batch: BatchWitness | None = None
         self.legacy_batches = 0
         self.last_batch_offsets: NDArray[np.int64] | None = None
+        self.next_horizon_ms: int | None = None
         self.min_timestamp_ms = -1
         self.max_timestamp_ms = -1
 
@@ -198,8 +199,12 @@ class SegmentEvidence:
     def _batch_flags(self, batches: _kernel.Batches) -> NDArray[np.uint8]:
         attributes = batches.attributes
         flags = np.zeros(len(batches), dtype=np.uint8)
-        flags[has_horizon(attributes)] |= BATCH_HAS_HORIZON
+        set_before = has_horizon(attributes)
+        flags[set_before] |= BATCH_HAS_HORIZON
         flags[expired(attributes, batches.base_timestamp, self._plan.now_ms)] |= BATCH_EXPIRED
+        if set_before.any():
+            horizons = (self.next_horizon_ms, next_horizon_ms(attributes, batches.base_timestamp, self._plan.now_ms))
+            self.next_horizon_ms = min((horizon for horizon in horizons if horizon is not None), default=None)
         flags[self._plan.last_records.protect(batches)] |= BATCH_PROTECTED
         if (batches.magic < 2).any():
             flags |= legacy.batch_flags(

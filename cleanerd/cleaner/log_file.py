@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import unwritable
 from cleanerd.log.read import DIRECT_ALIGNMENT, set_direct
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class LogFile:
         try:
             os.fsync(self._descriptor)
         except OSError as error:
-            raise CleanerdError(f"cannot be flushed to disk: {error.strerror}", where=self._where) from error
+            raise unwritable("cannot be flushed to disk", self._where, error) from error
 
     def close(self) -> None:
         """Close the descriptor."""
@@ -122,7 +122,7 @@ class LogFile:
                     continue
                 done += self._write(memory[done:end])
         except OSError as error:
-            raise CleanerdError(f"cannot be written: {error.strerror}", where=self._where) from error
+            raise unwritable("cannot be written", self._where, error) from error
 
     def _write(self, data: memoryview) -> int:
         try:

@@ -37,7 +37,8 @@ class CleaningResult:
     they became.
     ``tombstones_waiting`` are past their horizon and stay (U-1, U-4). ``malformed_versions``, ``without_version``
     (R280-6; the former included) and ``nulls_without_flag`` (R87-3) are counts of the dirty part: each record counts in
-    one cleaning.
+    one cleaning. ``map_utilization``: entries by room of the offset map. ``next_purge_ms``: when the next tombstones or
+    markers of what stays reach their delete horizon. ``bytes_read`` and ``bytes_written`` are those of the rewrite.
     """
 
     name: TopicPartition
@@ -62,6 +63,10 @@ class CleaningResult:
     nulls_without_flag: int = 0
     far_future_timestamps: int = 0
     shards: int = 0
+    map_utilization: float = 0.0
+    next_purge_ms: int | None = None
+    bytes_read: int = 0
+    bytes_written: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     error: CleanerdError | None = None
@@ -98,6 +103,10 @@ class CleaningResult:
             "nulls_without_flag": self.nulls_without_flag,
             "far_future_timestamps": self.far_future_timestamps,
             "shards": self.shards,
+            "map_utilization": round(self.map_utilization, 6),
+            "next_purge_ms": self.next_purge_ms,
+            "bytes_read": self.bytes_read,
+            "bytes_written": self.bytes_written,
             "seconds": {name: round(value, 6) for name, value in self.seconds.items()},
             "notes": list(self.notes),
         }

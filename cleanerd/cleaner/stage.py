@@ -12,7 +12,7 @@ import numpy as np
 from cleanerd._kernel import crc32c
 from cleanerd.cleaner.log_file import LogFile, WriteBuffer
 from cleanerd.cleaner.manifest import STAGING, FileFact, FileKind, StagedGroup
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import NoSpaceError, unwritable
 from cleanerd.format.names import file_name
 from cleanerd.log.segment import Segment
 
@@ -179,7 +179,7 @@ class Staging:
         status = os.fstatvfs(self.directory)
         free_bytes = status.f_bavail * status.f_frsize
         if free_bytes - bytes_needed < self._reserve_bytes:
-            raise CleanerdError(
+            raise NoSpaceError(
                 f"not enough free space: {free_bytes} bytes are free, the next segment takes about {bytes_needed} and "
                 f"{self._reserve_bytes} are kept free",
                 where=self.path,
@@ -191,7 +191,7 @@ class Staging:
         try:
             yield
         except OSError as error:
-            raise CleanerdError(f"{what}: {error.strerror}", where=self.path) from error
+            raise unwritable(what, self.path, error) from error
 
 
 def write_all(descriptor: int, data: memoryview) -> None:

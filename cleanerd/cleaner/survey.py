@@ -5,7 +5,7 @@ Reads only; cheap (listings, small files, the end of the active segment).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.verdict import Verdict, verdict
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user asked for on the command line; the same for every partition (cli.md)."""
+    """What the user asked for on the command line; the same for every partition (cli.md).
+
+    ``purge``: the clean part is worth a round although nothing new was written, because tombstones or markers in it are
+    past their delete horizon.
+    """
 
     now_ms: int
     force: bool = False
@@ -33,6 +37,7 @@ class Wishes:
     from_start: bool = False
     up_to_offset: int | None = None
     unclean: bool = False
+    purge: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +111,15 @@ def survey_log(log_dir: LogDir, log: PartitionLog, config: TopicConfig, store: S
         proven_offset=proven,
         moves_clean_point=first <= proven,
         verdict=verdict(
-            log, log_dir, config, bounds, end, now_ms=wishes.now_ms, force=wishes.force, unclean=wishes.unclean
+            log,
+            log_dir,
+            config,
+            bounds,
+            end,
+            now_ms=wishes.now_ms,
+            force=wishes.force,
+            unclean=wishes.unclean,
+            purge=wishes.purge,
         ),
         notes=tuple(notes),
     )
@@ -166,8 +179,4 @@ def _end_offset(name: TopicPartition, bounds: Bounds, wishes: Wishes) -> int:
 
 def quarantined(reason: str, before: PartitionState | None) -> PartitionState:
     """The state of a partition that could not be cleaned; its clean point stays what it was."""
-    return PartitionState(
-        clean_point=None if before is None else before.clean_point,
-        quarantine=reason,
-        last_result=None if before is None else before.last_result,
-    )
+    return PartitionState(None, reason, None) if before is None else replace(before, quarantine=reason)

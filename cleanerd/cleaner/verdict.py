@@ -40,14 +40,15 @@ def verdict(
     now_ms: int,
     force: bool,
     unclean: bool,
+    purge: bool = False,
 ) -> Verdict | None:
     """The first rule against cleaning this partition, in the order of the checks; None when it is to be cleaned."""
     return (
         _of_leftovers(log)
         or of_delegation(config)
         or _of_directory(log_dir, config, unclean=unclean)
-        or _of_bounds(bounds, end_offset, config, now_ms)
-        or (None if force else _of_ratio(bounds, config))
+        or (None if purge and end_offset > log.segments[0].base else _of_bounds(bounds, end_offset, config, now_ms))
+        or (None if force or purge else _of_ratio(bounds, config))
     )
 
 

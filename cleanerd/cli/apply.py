@@ -14,19 +14,20 @@ from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.survey import Wishes
 from cleanerd.cli.clean import LOCK_WAIT_SECONDS, collected, tell, total_exit_code
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.scope import broker_facts, parse_partitions
+from cleanerd.cli.scope import parse_partitions
 from cleanerd.errors import CleanerdError, StalePlanError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd.scope.broker_facts import broker_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cli.output import Output
-    from cleanerd.cli.scope import BrokerFacts
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.scope.broker_facts import BrokerFacts
     from cleanerd.settings import Settings
 
 

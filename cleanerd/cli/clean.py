@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -22,19 +21,20 @@ from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count, human_ms
 from cleanerd.cli.plan import preview
 from cleanerd.cli.scope import (
-    Target,
-    broker_facts,
-    compacted_partitions,
     parse_partitions,
     require_found,
     tell_links,
     tell_of_server_properties,
     tell_warnings,
+    tell_what_is_missing,
 )
 from cleanerd.cli.wishes import cleaning_options, wishes_from
-from cleanerd.errors import CleanerdError, ConfigError
+from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
+from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.scope.log_dirs import require_outside
+from cleanerd.scope.targets import Target, compacted_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -94,7 +94,7 @@ def clean(
     if kept is not None:
         require_keepable(kept, log_dirs)
         Trash(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
-    _require_outside(settings.daemon.cleanerd_state_dir, log_dirs)
+    require_outside(settings.daemon.cleanerd_state_dir, log_dirs)
     question = f"Clean {', '.join(str(path) for path in log_dirs)}?"
     if not common.output.confirm(question, yes=yes):
         raise click.Abort
@@ -108,22 +108,6 @@ def clean(
     if results or not failures or common.output.as_json:
         tell(common.output, results)
     return total_exit_code(results, failures)
-
-
-def _require_outside(state_dir: Path, log_dirs: Sequence[Path]) -> None:
-    """A broker does not start on a log directory that holds a directory which is no partition's.
-
-    Raises:
-        ConfigError: the state directory lies in one of ``log_dirs``.
-    """
-    place = Path(os.path.realpath(state_dir))
-    for path in log_dirs:
-        if place.is_relative_to(os.path.realpath(path)):
-            raise ConfigError(
-                f"lies in the log directory {path}, where only the broker makes directories",
-                where=f"cleanerd.state.dir={state_dir}",
-                hint="name a directory of cleanerd's own",
-            )
 
 
 def _clean_all(
@@ -169,7 +153,7 @@ def _clean_dir(
         log_dir = read_log_dir(path)
         tell_links(output, log_dir)
         facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
-        facts.tell_what_is_missing(output, path)
+        tell_what_is_missing(output, facts, path)
         locked = LockedDir(log_dir, lock, store, facts.means(), keep_replaced=kept)
         targets = compacted_partitions(facts, log_dir, wanted)
         tell_warnings(output, targets)
@@ -233,6 +217,9 @@ class _Stop:
         if self.wanted:
             raise Stopped
 
+    def wrote(self, done_bytes: int) -> None:
+        """Nothing is shown."""
+
 
 class Bars:
     """A progress bar for each phase of a cleaning."""
@@ -257,6 +244,9 @@ class Bars:
     def advance(self, done_bytes: int) -> None:
         """So many bytes more."""
         self._advance(done_bytes)
+
+    def wrote(self, done_bytes: int) -> None:
+        """The bar is about what was read."""
 
 
 @contextlib.contextmanager

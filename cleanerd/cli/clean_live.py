@@ -11,11 +11,12 @@ from cleanerd.apply.live import LiveDir, clean_live
 from cleanerd.apply.live_broker import LiveBroker
 from cleanerd.apply.mode import choose_mode
 from cleanerd.cli.clean import Bars, collected
-from cleanerd.cli.plan_look import live_names
-from cleanerd.cli.scope import METADATA_AGE_MS, broker_facts, require_found, tell_links
+from cleanerd.cli.scope import require_found, tell_links
 from cleanerd.errors import RefusedError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
+from cleanerd.scope.broker_facts import METADATA_AGE_MS, broker_facts
+from cleanerd.scope.targets import live_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

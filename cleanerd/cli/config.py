@@ -12,7 +12,7 @@ from cleanerd.cli.output import Column
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.log.topic_config import resolve_topic_config
 from cleanerd.settings.generate import generate as generate_file
-from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS, kafka_text, kind_of
+from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS, kind_of
 from cleanerd.settings.load import read_settings
 
 if TYPE_CHECKING:
@@ -45,11 +45,11 @@ def show(common: Common, topic: str | None) -> None:
     if common.output.as_json:
         common.output.json({
             "settings": [
-                {"key": key, "value": _json_value(settings.value(key)), "origin": origin}
+                {"key": key, "value": _json_value(DAEMON_KEYS[key], settings.value(key)), "origin": origin}
                 for key, origin in settings.origins.items()
             ],
             "topics": [
-                {"topic": table.name, "key": key, "value": _json_value(value), "origin": origin}
+                {"topic": table.name, "key": key, "value": _json_value(TOPIC_KEYS[key], value), "origin": origin}
                 for table in settings.tables
                 for key, (value, origin) in table.values.items()
             ],
@@ -162,6 +162,6 @@ def _text(field: FieldInfo, value: object) -> str:
     return "" if value is None and not kind.writes_none else str(kind.write(value))
 
 
-def _json_value(value: object) -> object:
+def _json_value(field: FieldInfo, value: object) -> object:
     """Numbers and truths as they are, in Kafka's units; everything else as Kafka's text."""
-    return value if value is None or isinstance(value, (bool, int, float)) else kafka_text(value)
+    return value if value is None or isinstance(value, (bool, int, float)) else kind_of(field).write(value)

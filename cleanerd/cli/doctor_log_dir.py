@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.apply.lease import LeaseResult, probe_lease
 from cleanerd.apply.lock import LOCK_FILE, is_held, neighbour_owner
-from cleanerd.cli.scope import BrokerFacts, broker_facts
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import (
     CLEAN_SHUTDOWN,
@@ -19,6 +18,7 @@ from cleanerd.log.log_dir import (
     LogDir,
     read_log_dir,
 )
+from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

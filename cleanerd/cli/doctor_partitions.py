@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.apply.session import disk_reserve_bytes
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cli.output import human_bytes
-from cleanerd.cli.scope import compacted_partitions
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import DELETED_SUFFIX, parse_topic_partition_dir
 from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.scope.targets import compacted_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cleanerd.cli.findings import Findings
-    from cleanerd.cli.scope import BrokerFacts, Target
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.scope.targets import Target
 
 _IN_PASSING: Final = ("-future", "-delete", "-stray")
 # Directories of the broker that are no partitions.

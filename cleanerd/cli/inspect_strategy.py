@@ -13,7 +13,6 @@ from cleanerd._kernel import FLAG_BAD_VERSION, FLAG_HAS_KEY, decode_chunk
 from cleanerd.cleaner.oddities import FAR_FUTURE_MS
 from cleanerd.cli.inspect_report import Shown, Table, number, text_of, words
 from cleanerd.cli.inspect_segment import zero_tail
-from cleanerd.cli.scope import broker_facts
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.batch import CONTROL
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name, parse_file_name, parse_topic_partition_dir
@@ -25,6 +24,7 @@ from cleanerd.log.segment import Segment
 from cleanerd.log.strategy_config import in_words
 from cleanerd.log.topic_config import NEVER_CLEANED, resolve_topic_config
 from cleanerd.policy.strategy import STRATEGIES
+from cleanerd.scope.broker_facts import broker_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from cleanerd._kernel import Chunk
     from cleanerd.cli.inspect_report import Selection
-    from cleanerd.cli.scope import BrokerFacts
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.scope.broker_facts import BrokerFacts
     from cleanerd.settings import Settings
 
 _GLANCE_BYTES: Final = 4096

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 VERBS: Final[Mapping[str, tuple[str, str]]] = {
+    "run": ("cleanerd.cli.run:run_daemon", "The daemon, in the foreground: watches log directories and cleans them."),
     "plan": ("cleanerd.cli.plan:plan", "What cleaning would do, partition by partition, and why not."),
     "clean": ("cleanerd.cli.clean:clean", "Clean the partitions of a stopped broker's log directories."),
     "stage": ("cleanerd.cli.stage:stage", "Prepare a cleaning beside a running broker, for apply."),
@@ -40,6 +41,13 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "inspect": ("cleanerd.cli.inspect:inspect", "Decode any file that a broker keeps."),
     "verify": ("cleanerd.cli.verify:verify", "Prove that segments, partitions, log directories are consistent."),
     "audit": ("cleanerd.cli.audit:audit", "Where a key still occurs, byte position by byte position."),
+    "status": ("cleanerd.cli.status:status", "What the running daemon knows, once."),
+    "top": ("cleanerd.cli.top:top", "What the running daemon does, live."),
+    "trigger": ("cleanerd.cli.control:trigger", "Have the running daemon clean a partition now."),
+    "pause": ("cleanerd.cli.control:pause", "Keep the running daemon from cleaning."),
+    "resume": ("cleanerd.cli.control:resume", "End a pause."),
+    "retry": ("cleanerd.cli.control:retry", "End a partition's quarantine."),
+    "reload": ("cleanerd.cli.control:reload", "Have the running daemon read its settings again."),
     "delegate": ("cleanerd.cli.delegate:delegate", "Keep the broker's own cleaner away from a topic."),
     "hand-back": ("cleanerd.cli.delegate:hand_back", "Give a topic back to the broker's own cleaner."),
     "agent": ("cleanerd.cli.agent:agent", "The agent that lets a running broker swap segments in."),

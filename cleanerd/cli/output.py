@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import textwrap
+import time
 import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 from cleanerd.errors import RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rich.console import RenderableType
 
 JSON_SCHEMA: Final = 1
 """``"schema"`` of every ``--json`` object: fields may be added, none removed."""
@@ -100,6 +103,16 @@ class Output:
         with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(printable(what), total=total)
             yield lambda steps: bar.advance(task, steps)
+
+    def live(self, frames: Iterable[RenderableType], *, seconds: float) -> None:
+        """Show one frame after the other in the same place, each for ``seconds``, until they end. For terminals."""
+        from rich.console import Console  # noqa: PLC0415 - 60 ms that plain output need not pay
+        from rich.live import Live  # noqa: PLC0415
+
+        with Live(console=Console(), screen=True, auto_refresh=False) as screen:
+            for frame in frames:
+                screen.update(frame, refresh=True)
+                time.sleep(seconds)
 
     def confirm(self, question: str, *, yes: bool) -> bool:
         """Ask before something that cannot be taken back; ``yes`` is the verb's ``--yes``.

@@ -20,14 +20,12 @@ from cleanerd.cli.options import Common, common_options, parse_strategy
 from cleanerd.cli.plan_look import DiskLook, LiveLook, Look
 from cleanerd.cli.plan_report import Row, Saving, Switched, tell
 from cleanerd.cli.scope import (
-    BrokerFacts,
-    Target,
-    broker_facts,
     parse_partitions,
     require_found,
     tell_links,
     tell_of_server_properties,
     tell_warnings,
+    tell_what_is_missing,
 )
 from cleanerd.cli.wishes import cleaning_options, wishes_from
 from cleanerd.errors import CleanerdError, CorruptionError
@@ -37,6 +35,7 @@ from cleanerd.log.message_format import Formats, glance
 from cleanerd.log.pool import ReaderPool
 from cleanerd.log.read import SegmentReader
 from cleanerd.log.topic_config import INTERNAL_TOPICS
+from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import Survey, Wishes
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
+    from cleanerd.scope.targets import Target
     from cleanerd.settings import Settings
 
 WORK_TO_DO = 10
@@ -153,7 +153,7 @@ def _looking(
         with LiveBroker(choice.socket, LOOK) as broker:
             yield LiveLook(broker, facts, log_dir, store, wishes)
         return
-    facts.tell_what_is_missing(output, log_dir.path)
+    tell_what_is_missing(output, facts, log_dir.path)
     if choice.mode == "on-start":
         output.note(
             f"{log_dir.path}: a broker runs on it; these are the figures of its last checkpoints, and cleaning is for "
@@ -270,3 +270,6 @@ class _Quiet:
     def advance(self, done_bytes: int) -> None:
         """So many bytes more."""
         self._advance(done_bytes)
+
+    def wrote(self, done_bytes: int) -> None:
+        """Nothing is written."""

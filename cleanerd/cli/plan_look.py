@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from cleanerd.apply.live_log import read_live
 from cleanerd.cleaner.survey import Survey, Wishes, survey, survey_log
-from cleanerd.cli.scope import BrokerFacts, Target, compacted_partitions
 from cleanerd.errors import CleanerdError
-from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED
+from cleanerd.scope.targets import Target, compacted_partitions, live_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.scope.broker_facts import BrokerFacts
 
 
 class Look(Protocol):
@@ -75,12 +75,3 @@ class LiveLook:
         except CleanerdError as error:
             return Target(name, None, error)
         return Target(name, config, None)
-
-
-def live_names(broker: LiveBroker, log_dir: LogDir, wanted: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """Those that are ``wanted``, or all that the broker compacts but for its internal topics (U-11)."""
-    if wanted:
-        return [name for name in log_dir.partitions if name in wanted]
-    passed_over = INTERNAL_TOPICS | NEVER_CLEANED
-    compacted = {log.name for log in broker.logs() if "compact" in log.policy and log.topic not in passed_over}
-    return [name for name in log_dir.partitions if name in compacted]

@@ -16,18 +16,13 @@ from cleanerd.apply.trash import Trash
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cli.clean import Bars, collected, tell, total_exit_code
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.scope import (
-    METADATA_AGE_MS,
-    broker_facts,
-    compacted_partitions,
-    parse_partitions,
-    require_found,
-    tell_warnings,
-)
+from cleanerd.cli.scope import parse_partitions, require_found, tell_warnings
 from cleanerd.cli.wishes import cleaning_options, wishes_from
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.log.settled import highest_segments, lower_of
+from cleanerd.scope.broker_facts import METADATA_AGE_MS, broker_facts
+from cleanerd.scope.targets import compacted_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,10 +15,11 @@ from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
 from cleanerd.cli.findings import FAILURE_ORDER
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes
-from cleanerd.cli.scope import broker_facts, parse_partitions
+from cleanerd.cli.scope import parse_partitions
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd.scope.broker_facts import broker_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

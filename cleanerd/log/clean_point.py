@@ -58,12 +58,28 @@ class CleanPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Retry:
+    """Of a quarantine: since when, after how many failures in a row, and when the daemon tries again."""
+
+    since_ms: int
+    failures: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionState:
-    """What is remembered of a partition between runs. ``quarantine`` is the reason why it was not cleaned, or None."""
+    """What is remembered of a partition between runs. ``quarantine`` is the reason why it was not cleaned, or None.
+
+    ``next_purge_ms`` is when tombstones or markers of the clean part reach their delete horizon, None when none waits
+    for one. ``purge_as_of``: of the part below this offset it is known; None: nobody has looked.
+    """
 
     clean_point: CleanPoint | None
     quarantine: str | None
     last_result: dict[str, Any] | None
+    retry: Retry | None = None
+    next_purge_ms: int | None = None
+    purge_as_of: int | None = None
 
 
 class StateStore:
@@ -162,6 +178,10 @@ def _from_json(document: dict[str, Any]) -> PartitionState:
         ),
         quarantine=document["quarantine"],
         last_result=document["last_result"],
+        # What releases before the daemon did not write.
+        retry=None if (retry := document.get("retry")) is None else Retry(**{k: int(v) for k, v in retry.items()}),
+        next_purge_ms=None if (purge := document.get("next_purge_ms")) is None else int(purge),
+        purge_as_of=None if (offset := document.get("purge_as_of")) is None else int(offset),
     )
 
 

@@ -64,3 +64,12 @@ def new_horizon_ms(now_ms: int, delete_retention_ms: int) -> int:
     """
     horizon_ms = now_ms + delete_retention_ms
     return horizon_ms if 0 <= horizon_ms <= LONG_MAX else -1
+
+
+def next_horizon_ms(attributes: NDArray[np.int16], base_timestamp: NDArray[np.int64], now_ms: int) -> int | None:
+    """When the next tombstones or markers of these [b] batches may go; None when nothing waits for a horizon.
+
+    Horizons that have passed say nothing: they stay in a batch after what they were for is gone (C-49).
+    """
+    ahead = base_timestamp[has_horizon(attributes) & (base_timestamp > now_ms)]
+    return int(ahead.min()) if len(ahead) else None

@@ -2,7 +2,8 @@
 
 Lines that begin with ``# `` are prose; those that begin with ``#"`` or ``#[`` are settings: take the ``#`` away to use
 one. With every one of them in use the broker-level part says nothing but the defaults, except where a key has none that
-could be written down (paths, say): there it shows an example.
+could be written down (paths, say): there it shows an example. One key is in use already: the daemon of who takes the
+file as it is observes, and changes nothing.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ Key by key the longest literal match wins: the topic's own name, then the glob w
 On the command line: --set topics.orders.v1.cleanup.policy=compact
 """
 
+_IN_USE: Final = frozenset({"cleanerd.mode"})
+"""What the file sets as it is: a first start should change nothing."""
+
 _TOPIC_EXAMPLES: Final = {
     "cleanup.policy": "compact",
     "compaction.strategy": "header",
@@ -64,7 +68,8 @@ def _lines() -> Iterator[str]:
     for key, field in DAEMON_KEYS.items():
         yield ""
         yield from _about(field)
-        yield f'#"{key}" = {_toml(_example(field))}'
+        mark = "" if key in _IN_USE else "#"
+        yield f'{mark}"{key}" = {_toml(_example(field))}'
     yield ""
     yield ""
     yield from _prose(_TOPICS_HEAD)

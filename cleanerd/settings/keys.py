@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal, Self, get_args
 
 from annotated_types import Ge, Le
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from cleanerd.log import strategy_config
 from cleanerd.log.config_values import INT_MAX, LONG_MAX
@@ -40,21 +40,14 @@ from cleanerd.settings.kinds import (
     write_policy,
     write_topics,
 )
+from cleanerd.settings.model import Keys, key_of
+from cleanerd.settings.service_keys import ServiceSettings
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 
-def key_of(field_name: str) -> str:
-    """The key of a model's field: the same words with dots."""
-    return field_name.replace("_", ".")
-
-
-class _Keys(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=key_of)
-
-
-class DaemonSettings(_Keys):
+class DaemonSettings(ServiceSettings):
     """Broker-level keys. Those of Kafka stand in where neither the topic nor the broker says anything (U-24)."""
 
     log_cleaner_dedupe_buffer_size: Size = Field(
@@ -227,7 +220,7 @@ class DaemonSettings(_Keys):
         return self
 
 
-class TopicSettings(_Keys):
+class TopicSettings(Keys):
     """Keys of ``[topics."name"]``: stronger than the topic's configuration in the cluster (U-24)."""
 
     cleanup_policy: CleanupPolicy | None = Field(

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BeforeValidator
 
 from cleanerd.log import strategy_config
-from cleanerd.log.config_values import Choice, HeaderName, Policy, Ratio
+from cleanerd.log.config_values import LONG_MAX, Choice, HeaderName, Policy, Ratio
+from cleanerd.policy.windows import WINDOWS_HINT, Windows, parse_windows
 from cleanerd.settings.units import SIZE_HINT, format_size, format_time, parse_size, parse_time, time_hint
 
 if TYPE_CHECKING:
@@ -116,6 +117,75 @@ _SERVERS_HINT: Final = "a list of host:port"
 _TOPIC_GLOB: Final = re.compile(r"[a-zA-Z0-9._*?!\[\]-]{1,249}", re.ASCII)
 _TOPICS_HINT: Final = "a list of topic names or globs"
 
+
+def _paths(text: str) -> tuple[Path, ...]:
+    words = [word.strip() for word in text.split(",")] if text.strip() else []
+    if not all(words) or "\0" in text:
+        raise ValueError(_PATHS_HINT)
+    return tuple(Path(os.path.expanduser(word)) for word in words)
+
+
+def _write_paths(value: tuple[Path, ...]) -> str:
+    return ",".join(map(str, value))
+
+
+_PATHS_HINT: Final = "a list of paths"
+
+
+def _rate(text: str) -> int | None:
+    """Bytes a second. Kafka's default is the largest double, its values may have a fraction."""
+    if text.strip() == "unlimited":
+        return None
+    try:
+        value = parse_size(text)
+    except ValueError:
+        if not _DOUBLE.fullmatch(text.strip()):
+            raise ValueError(_RATE_HINT) from None
+        number = float(text)
+        if number >= LONG_MAX:
+            return None
+        value = int(number)
+    if value < 1:
+        raise ValueError(_RATE_HINT)
+    return None if value == LONG_MAX else value
+
+
+def _write_rate(value: int | None) -> str:
+    return "unlimited" if value is None else format_size(value)
+
+
+_DOUBLE: Final = re.compile(r"[0-9]{1,20}(\.[0-9]{1,20})?([eE]\+?[0-9]{1,3})?", re.ASCII)
+_RATE_HINT: Final = f"unlimited, or {SIZE_HINT}, a second; at least 1"
+
+
+def _listen(text: str) -> tuple[str, int] | None:
+    if text.strip() == "off":
+        return None
+    if not _SERVER.fullmatch(text.strip()) or int(text.rpartition(":")[2]) > 65535:
+        raise ValueError(_LISTEN_HINT)
+    host, _, port = text.strip().rpartition(":")
+    return host, int(port)
+
+
+def _write_listen(value: tuple[str, int] | None) -> str:
+    return "off" if value is None else f"{value[0]}:{value[1]}"
+
+
+_LISTEN_HINT: Final = "off, or host:port"
+
+
+def _write_bool(value: bool) -> str:  # noqa: FBT001 - a writer of values takes the value
+    return "true" if value else "false"
+
+
+def _bool(text: str) -> bool:
+    if text.strip().lower() not in {"true", "false"}:
+        raise ValueError(_BOOL_HINT)
+    return text.strip().lower() == "true"
+
+
+_BOOL_HINT: Final = "true or false"
+
 _STRATEGY: Final = Choice(strategy_config.STRATEGIES, empty="offset")
 _ENCODING: Final = Choice(strategy_config.ENCODINGS, empty="long")
 _TOMBSTONE_MODE: Final = Choice(strategy_config.TOMBSTONE_MODES, empty="null")
@@ -138,6 +208,13 @@ Guard = Annotated[str, BeforeValidator(_GUARD.read), Kind(_GUARD.valid)]
 Header = Annotated[str, BeforeValidator(HeaderName().read), Kind(HeaderName().valid)]
 Topics = Annotated[tuple[str, ...], BeforeValidator(_topics), Kind(_TOPICS_HINT, write_topics)]
 Servers = Annotated[str, BeforeValidator(_servers), Kind(_SERVERS_HINT)]
+Paths = Annotated[tuple[Path, ...], BeforeValidator(_paths), Kind(_PATHS_HINT, _write_paths)]
+Rate = Annotated[int | None, BeforeValidator(_rate), Kind(_RATE_HINT, _write_rate, writes_none=True)]
+Listen = Annotated[
+    tuple[str, int] | None, BeforeValidator(_listen), Kind(_LISTEN_HINT, _write_listen, writes_none=True)
+]
+Flag = Annotated[bool, BeforeValidator(_bool), Kind(_BOOL_HINT, _write_bool)]
+WindowsValue = Annotated[Windows, BeforeValidator(parse_windows), Kind(WINDOWS_HINT, str)]
 PathValue = Annotated[Path, BeforeValidator(_path), Kind("a path")]
 Version = Annotated[
     tuple[int, int] | None, BeforeValidator(_version), Kind(_VERSION_HINT, _write_version, writes_none=True)

@@ -77,6 +77,9 @@ class Silent:
     def advance(self, done_bytes: int) -> None:
         """So many bytes more."""
 
+    def wrote(self, done_bytes: int) -> None:
+        """Nobody counts it."""
+
 
 def clean(
     path: Path,

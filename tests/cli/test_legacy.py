@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cli.scope import BrokerFacts
 from cleanerd.log.cluster_metadata import BrokerRegistration, ClusterMetadata
+from cleanerd.scope.broker_facts import BrokerFacts
 from cleanerd.settings.load import load_settings
 from tests.cli.clean_log_dirs import Shell
 from tests.support.log_dirs import Partition, make_log_dir

@@ -92,6 +92,9 @@ class Silent:
     def advance(self, done_bytes: int) -> None:
         """Say nothing."""
 
+    def wrote(self, done_bytes: int) -> None:
+        """Nobody counts it."""
+
 
 def play(judge: Judge, work: Path, history: History) -> list[Outcome]:
     """Play all turns of a history and assert after each that ours is as Kafka's."""

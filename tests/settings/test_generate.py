@@ -22,13 +22,17 @@ def test_the_shipped_file_is_the_generated_one() -> None:
     assert SHIPPED.read_text() == generate()
 
 
-def test_as_generated_it_sets_nothing(tmp_path: Path) -> None:
+def test_as_generated_it_sets_observe_mode_and_nothing_else(tmp_path: Path) -> None:
+    """Issue 7: observe is the default of the example file."""
     file = tmp_path / "cleanerd.toml"
     file.write_text(generate())
     settings = load_settings([file], environ={})
-    assert set(settings.origins.values()) == {"default"}
+    assert {key for key, origin in settings.origins.items() if origin != "default"} == {"cleanerd.mode"}
+    assert settings.daemon.cleanerd_mode == "observe"
     assert settings.tables == ()
-    assert all(line.startswith("#") or not line for line in generate().splitlines())
+    assert [line for line in generate().splitlines() if line and not line.startswith("#")] == [
+        '"cleanerd.mode" = "observe"'
+    ]
 
 
 def test_in_use_it_has_every_key_and_says_the_defaults(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ UNKNOWN = [
     ('[topics."a b"]\n"cleanup.policy" = "compact"\n', 2, "cannot be a topic"),
     ('"log.segment.bytes" = 1979-05-27\n', 1, "must be text, a number"),
     ('\n"log.segment.bytes" = "13"\n', 2, "log.segment.bytes is '13', must be a size"),
-    ('"cleanerd.http.listen" = "127.0.0.1:10280"\n', 1, "no such key"),
+    ('"cleanerd.spark.threshold.keys" = "5"\n', 1, "no such key"),
     ('"compaction.strategy.header" = "v"\n', 1, "unknown key compaction.strategy.header"),
 ]
 

@@ -1,0 +1,30 @@
+"""``cleanerd run``: the daemon, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import click
+import structlog
+import uvloop
+
+from cleanerd.cli.options import Common, common_options
+from cleanerd.daemon.service import Service
+
+__all__ = ["run_daemon", "structlog"]
+
+
+@click.command("run")
+@common_options
+def run_daemon(common: Common) -> int:
+    """Look after the log directories of cleanerd.log.dirs until SIGTERM or SIGINT comes.
+
+    SIGHUP (or cleanerd reload) reads the settings again. With cleanerd.mode=observe nothing is written to a log
+    directory. cleanerd status and cleanerd top show what it does.
+    """
+    service = Service(common.load_settings(), common.load_settings)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        number = runner.run(service.run())
+    common.output.note(f"stopped by {signal.Signals(number).name}")
+    return 128 + number

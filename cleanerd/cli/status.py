@@ -1,0 +1,95 @@
+"""``cleanerd status``: what the running daemon knows."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.output import Column, human_bytes, human_ms
+from cleanerd.daemon.control import ask, find_control_socket
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cleanerd.cli.output import Output
+
+PARTITION_COLUMNS = (
+    Column("partition"),
+    Column("state"),
+    Column("mode"),
+    Column("dirty", right=True),
+    Column("ratio", right=True),
+    Column("to reclaim", right=True),
+    Column("next purge", right=True),
+    Column("why"),
+)
+
+
+@click.command("status")
+@common_options
+@click.argument("partitions", nargs=-1, metavar="[TOPIC-N...]")
+def status(common: Common, partitions: tuple[str, ...]) -> int:
+    """Print what the daemon knows of its log directories and partitions. Exit code 1 when it says it is not well."""
+    view = ask(find_control_socket(common.load_settings()), "status")
+    if common.output.as_json:
+        common.output.json(view)
+    else:
+        _tell(common.output, view, partitions)
+    return 0 if view["healthy"] else 1
+
+
+def _tell(output: Output, view: Mapping[str, Any], wanted: Sequence[str]) -> None:
+    output.line(headline(view))
+    output.line()
+    output.table(
+        [Column("log directory"), Column("mode"), Column("free", right=True), Column("why")],
+        [
+            [d["path"], d["mode"] if d["online"] else "offline!", human_bytes(d["free_bytes"]), d["error"] or
+             d["mode_reason"]]
+            for d in view["log_dirs"]
+        ],
+    )  # fmt: skip
+    output.line()
+    rows = [p for p in view["partitions"] if not wanted or f"{p['topic']}-{p['partition']}" in wanted]
+    output.table(PARTITION_COLUMNS, [partition_row(p, view["made_ms"]) for p in rows])
+    for warning in view["warnings"]:
+        output.warning(warning)
+
+
+def headline(view: Mapping[str, Any]) -> str:
+    """One line about all of it."""
+    totals = view["totals"]
+    words = [
+        f"cleanerd {view['version']}, mode {view['mode']}",
+        "ready" if view["ready"] else "not ready",
+        f"up {human_ms(max(0, int(time.time() * 1000) - view['started_ms']))}",
+        f"{len(view['partitions'])} partitions",
+        f"{totals['cleans'].get('cleaned', 0)} cleaned",
+        f"{human_bytes(max(0, totals['bytes_before'] - totals['bytes_after']))} saved",
+    ]
+    if view["paused"]:
+        words.append("PAUSED")
+    if not view["window_open"]:
+        words.append("outside of cleanerd.windows")
+    if not view["healthy"]:
+        words.append(f"NOT WELL: {view['unhealthy_reason']}")
+    return ", ".join(words)
+
+
+def partition_row(partition: Mapping[str, Any], now_ms: int) -> list[str]:
+    """A partition as cells of ``PARTITION_COLUMNS``."""
+    reclaimable, purge = partition["reclaimable_bytes"], partition["next_purge_ms"]
+    exact = "" if partition["reclaimable_exact"] else "~"
+    return [
+        f"{partition['topic']}-{partition['partition']}",
+        partition["state"],
+        partition["mode"],
+        human_bytes(partition["dirty_bytes"]),
+        f"{partition['dirty_ratio']:.3f}",
+        "" if reclaimable is None else exact + human_bytes(reclaimable),
+        "" if purge is None else ("now" if purge <= now_ms else f"in {human_ms(purge - now_ms)}"),
+        partition["reason"],
+    ]

@@ -1,0 +1,86 @@
+"""``cleanerd top``: what the running daemon does, live, in a terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.output import human_bytes, human_ms, printable
+from cleanerd.cli.status import PARTITION_COLUMNS, headline, partition_row
+from cleanerd.daemon.control import ask, find_control_socket
+from cleanerd.errors import RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from rich.console import Group
+    from rich.table import Table
+
+ROWS = 30
+_ORDER = {"cleaning": 0, "queued": 1, "quarantined": 2, "paused": 3, "staged": 4, "idle": 5, "excluded": 6}
+
+
+@click.command("top")
+@common_options
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=1.0, help="Between two looks. Default: 1.")
+@click.option("--frames", type=click.IntRange(min=1), help="End after so many looks. Default: at Ctrl-C.")
+def top(common: Common, seconds: float, frames: int | None) -> None:
+    """Show running cleanings with their progress, and the partitions with most to do, until Ctrl-C."""
+    if common.output.as_json or not sys.stdout.isatty():
+        raise RefusedError("top needs a terminal", hint="cleanerd status --json")
+    socket = find_control_socket(common.load_settings())
+    common.output.live(_frames(socket, frames), seconds=seconds)
+
+
+def _frames(socket: Path, count: int | None) -> Iterator[Group]:
+    left = count
+    while left is None or left > 0:
+        yield frame(ask(socket, "status"))
+        left = None if left is None else left - 1
+
+
+def frame(view: Mapping[str, Any]) -> Group:
+    """One picture of a status."""
+    from rich.console import Group  # noqa: PLC0415 - 60 ms that other verbs need not pay
+    from rich.text import Text  # noqa: PLC0415
+
+    parts: list[Text | Table] = [Text(printable(headline(view)), style="bold"), Text(), _running(view)]
+    partitions = sorted(
+        view["partitions"], key=lambda each: (_ORDER[each["state"]], -each["dirty_bytes"], each["topic"])
+    )
+    table = _table([column.title for column in PARTITION_COLUMNS])
+    for each in partitions[:ROWS]:
+        table.add_row(*(Text(printable(cell)) for cell in partition_row(each, view["made_ms"])))
+    parts += [Text(), table]
+    if len(partitions) > ROWS:
+        parts.append(Text(f"and {len(partitions) - ROWS} more: cleanerd status"))
+    parts += [Text(f"warning: {printable(warning)}", style="yellow") for warning in view["warnings"][-3:]]
+    return Group(*parts)
+
+
+def _running(view: Mapping[str, Any]) -> Table:
+    from rich.text import Text  # noqa: PLC0415
+
+    table = _table(["cleaning", "because of", "phase", "done", "of", "for"])
+    for job in view["running"]:
+        done, total = job["done_bytes"], job["total_bytes"]
+        share = f"{100 * done // total} %" if total else ""
+        cells = [
+            f"{job['topic']}-{job['partition']}", job["trigger"], job["phase"], share, human_bytes(total),
+            human_ms(max(0, view["made_ms"] - job["started_ms"])),
+        ]  # fmt: skip
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table
+
+
+def _table(titles: list[str]) -> Table:
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False)
+    for title in titles:
+        table.add_column(title, no_wrap=title != "why", header_style="bold")
+    return table

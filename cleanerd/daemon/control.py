@@ -1,0 +1,181 @@
+"""The control socket: one JSON object a line, asked and answered (0600, the daemon's user and root only).
+
+``{"op": "pause", "partition": "orders-0"}`` -> ``{"ok": true, "result": {...}}`` or ``{"ok": false, "error": "...",
+"code": 4}``, where the code is the exit code of the verb that asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from cleanerd.settings import Settings
+
+SOCKET_NAME: Final = "control.sock"
+MAX_REQUEST_BYTES: Final = 65_536
+MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
+MAX_CLIENTS: Final = 32
+IDLE_SECONDS: Final = 300.0
+RUNTIME_DIRECTORY: Final = Path("/run/cleanerd")
+
+_log = structlog.get_logger()
+
+
+class ControlServer:
+    """Listens on ``path``. ``handlers`` by the name of the operation; a CleanerdError is an answer too."""
+
+    def __init__(
+        self, path: Path, handlers: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]]
+    ) -> None:
+        self.path = path
+        self._handlers = handlers
+        self._server: asyncio.AbstractServer | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Bind.
+
+        Raises:
+            RefusedError: another daemon answers there.
+            ConfigError: the place cannot be used.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+            await self._remove_stale()
+            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            # Restricted before anybody can connect: the mode of a socket file is that of the descriptor it is bound to.
+            os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)
+            before = os.umask(0o177)
+            try:
+                listener.bind(str(self.path))
+            finally:
+                os.umask(before)
+            self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=MAX_REQUEST_BYTES)
+        except (OSError, ValueError) as error:
+            told = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(
+                f"cannot be listened on: {told}", where=str(self.path), hint="see cleanerd.control.socket"
+            ) from error
+
+    async def stop(self) -> None:
+        """Hang up."""
+        if self._server is None:
+            return
+        self._server.close()
+        for client in list(self._clients):
+            client.cancel()
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        self._server = None
+
+    async def _remove_stale(self) -> None:
+        if not self.path.is_socket():
+            return
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_unix_connection(str(self.path))
+            writer.close()
+            raise RefusedError(
+                "another cleanerd answers there", where=str(self.path), hint="one daemon looks after a log directory"
+            )
+        self.path.unlink(missing_ok=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None or len(self._clients) >= MAX_CLIENTS or not _is_ours(writer):
+            writer.close()
+            return
+        self._clients.add(task)
+        try:
+            while line := await asyncio.wait_for(reader.readline(), IDLE_SECONDS):
+                answer = await self._answer(line)
+                writer.write(json.dumps(answer, default=str).encode() + b"\n")
+                # Who does not read is not waited for.
+                await asyncio.wait_for(writer.drain(), IDLE_SECONDS)
+        except (TimeoutError, OSError, ValueError, asyncio.CancelledError):
+            return
+        finally:
+            self._clients.discard(task)
+            writer.close()
+
+    async def _answer(self, line: bytes) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError):
+            return {"ok": False, "error": "not a JSON object", "code": 2}
+        operation = request.get("op") if isinstance(request, dict) else None
+        handler = self._handlers.get(operation) if isinstance(operation, str) else None
+        if handler is None:
+            return {"ok": False, "error": f"unknown operation {operation!r}", "code": 2}
+        try:
+            return {"ok": True, "result": await handler(request)}
+        except CleanerdError as error:
+            return {"ok": False, "error": str(error), "code": error.exit_code}
+        except Exception as error:  # noqa: BLE001 - a request must not end the daemon
+            _log.exception("a request failed", operation=operation)
+            return {"ok": False, "error": f"unexpected error: {type(error).__name__}: {error}", "code": 1}
+
+
+def _is_ours(writer: asyncio.StreamWriter) -> bool:
+    """The daemon's own user, or root (SO_PEERCRED)."""
+    peer = writer.get_extra_info("socket")
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[4:8], "little") in {0, os.geteuid()}
+
+
+def control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
+    """Where the daemon listens: as set, else in ``$RUNTIME_DIRECTORY``, else in the state directory."""
+    environment = os.environ if environ is None else environ
+    configured = settings.daemon.cleanerd_control_socket
+    if configured is not None:
+        return configured
+    runtime = environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    return (Path(runtime) if runtime else settings.daemon.cleanerd_state_dir) / SOCKET_NAME
+
+
+def find_control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
+    """Where a daemon is likely to listen, for who is not started by systemd: there, else below ``/run``."""
+    path = control_socket(settings, environ)
+    usual = RUNTIME_DIRECTORY / SOCKET_NAME
+    return usual if settings.daemon.cleanerd_control_socket is None and not path.exists() and usual.exists() else path
+
+
+def ask(path: Path, operation: str, *, timeout_seconds: float = 30.0, **values: Any) -> dict[str, Any]:
+    """Ask the daemon one thing.
+
+    Raises:
+        RefusedError: nobody answers, or it says no (then with the daemon's own words).
+    """
+    request = json.dumps({"op": operation, **values}).encode() + b"\n"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.settimeout(timeout_seconds)
+            line.connect(str(path))
+            line.sendall(request)
+            with line.makefile("rb") as answers:
+                data = answers.readline(MAX_ANSWER_BYTES)
+        answer = json.loads(data)
+    except (OSError, ValueError) as error:
+        told = getattr(error, "strerror", None) or "no answer that makes sense"
+        raise RefusedError(
+            f"the daemon does not answer: {told}",
+            where=str(path),
+            hint="is cleanerd run running, and as which user? see cleanerd.control.socket",
+        ) from error
+    if not answer.get("ok"):
+        refused = CleanerdError(str(answer.get("error")))
+        refused.exit_code = int(answer.get("code", 1))
+        raise refused
+    return dict(answer["result"])

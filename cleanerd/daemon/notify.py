@@ -1,0 +1,63 @@
+"""Tells systemd how the service is doing: datagrams to ``$NOTIFY_SOCKET``. Silent where there is none."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Notifier:
+    """The service manager's end of the line. Nothing here fails: whoever does not listen is not told."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        environment = os.environ if environ is None else environ
+        self._address = environment.get("NOTIFY_SOCKET", "")
+        self.watchdog_seconds = _watchdog_seconds(environment)
+
+    def ready(self, status: str) -> None:
+        """Started, or done with reloading."""
+        self._send(f"READY=1\nSTATUS={_line(status)}")
+
+    def status(self, text: str) -> None:
+        """One line for ``systemctl status``."""
+        self._send(f"STATUS={_line(text)}")
+
+    def reloading(self) -> None:
+        """Settings are being read; ``ready`` ends it."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+    def stopping(self) -> None:
+        """The end has begun."""
+        self._send("STOPPING=1")
+
+    def watchdog(self) -> None:
+        """Still alive."""
+        self._send("WATCHDOG=1")
+
+    def _send(self, message: str) -> None:
+        if not self._address.startswith(("/", "@")):
+            return
+        # A name that begins with @ is one in the abstract namespace.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK) as line:
+                line.sendto(message.encode(), address)
+        except OSError:
+            return
+
+
+def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
+    """How often to say so: half of what systemd waits for; None when it does not wait, or for another process."""
+    text, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
+    if not text.isdecimal() or int(text) == 0 or (pid and pid != str(os.getpid())):
+        return None
+    return int(text) / 2_000_000
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

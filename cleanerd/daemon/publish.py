@@ -1,0 +1,142 @@
+"""Makes the :class:`DaemonView`: the one value that metrics, HTTP, ``status`` and ``top`` show."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cleanerd.daemon.shown import log_dir_view, partition_view, running_view
+from cleanerd.daemon.view import DaemonView
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cleanerd.daemon.service import Service
+
+_log = structlog.get_logger()
+
+WARNINGS: Final = 50
+"""The newest ones are shown; all of them are logged."""
+
+STALE_SECONDS: Final = 30.0
+"""A view is made anew so often even when nothing happens: it says whether the daemon is well."""
+
+STUCK_SECONDS: Final = 120.0
+"""A round that takes longer than this, and four rounds' time, hangs: a disk does not answer."""
+
+
+class Publisher:
+    """Owns the view of one service."""
+
+    def __init__(self, service: Service, *, version: str, started_ms: int) -> None:
+        self._service = service
+        self._version = version
+        self._started_ms = started_ms
+        self._events: dict[str, None] = {}
+        self._of_settings: tuple[str, ...] = ()
+        self._round_ended_at = time.monotonic()
+        self._last_round_ms: int | None = None
+        self._map_utilization = 0.0
+        self.generation = 1
+        self.ready = False
+        self.view = self._make()
+        self._made_at = time.monotonic()
+
+    def publish(self) -> None:
+        """Put a new view in the place of the old one."""
+        for warning in self._service.store_warnings():
+            self.warn(warning)
+        self.view = self._make()
+        self._made_at = time.monotonic()
+
+    def is_stale(self) -> bool:
+        """Whether it says nothing about the last moments."""
+        return time.monotonic() - self._made_at > STALE_SECONDS
+
+    def round_ended(self, generation: int) -> None:
+        """Everything was looked at, by the settings of that generation."""
+        self._round_ended_at = time.monotonic()
+        self._last_round_ms = time.time_ns() // 1_000_000
+        self.ready = self.ready or generation == self.generation
+
+    def reloaded(self, warnings: list[str]) -> None:
+        """Other settings count from now on; ready again when everything was looked at by them."""
+        self.generation += 1
+        self.ready = False
+        self._of_settings = tuple(warnings)
+        for warning in warnings:
+            _log.warning("setting", reason=warning)
+        self.publish()
+
+    def warn(self, text: str) -> None:
+        """Something that an operator should know; the newest come last, each once."""
+        if text not in self._events:
+            _log.warning("warning", reason=text)
+        self._events.pop(text, None)
+        self._events[text] = None
+        while len(self._events) > WARNINGS:
+            self._events.pop(next(iter(self._events)))
+
+    def window_is_open(self) -> bool:
+        """Whether any cleaning may begin now, by local time."""
+        return self._service.settings.daemon.cleanerd_windows.is_open(datetime.now().astimezone())
+
+    def status_line(self) -> str:
+        """For ``systemctl status``."""
+        partitions = self._service.fleet.partitions.values()
+        bad = sum(tracked.quarantine is not None for tracked in partitions)
+        return (
+            f"{self._service.settings.daemon.cleanerd_mode}: {len(self._service.fleet.partitions)} partitions, "
+            f"{len(self._service.running)} being cleaned, {bad} quarantined"
+        )
+
+    def _make(self) -> DaemonView:
+        service = self._service
+        fleet, daemon = service.fleet, service.settings.daemon
+        partitions = sorted(fleet.partitions.values(), key=lambda tracked: (tracked.name, tracked.path))
+        reason = self._why_unhealthy()
+        return DaemonView(
+            version=self._version,
+            started_ms=self._started_ms,
+            made_ms=time.time_ns() // 1_000_000,
+            ready=self.ready,
+            healthy=not reason,
+            unhealthy_reason=reason,
+            mode=daemon.cleanerd_mode,
+            paused=fleet.paused,
+            threads=daemon.log_cleaner_threads,
+            window_open=self.window_is_open(),
+            last_round_ms=self._last_round_ms,
+            map_utilization=max(_utilizations(service), default=0.0),
+            settings_generation=self.generation,
+            log_dirs=tuple(log_dir_view(fleet, found) for found in fleet.dirs.values()),
+            partitions=tuple(partition_view(fleet, tracked) for tracked in partitions),
+            running=tuple(running_view(job) for job in service.running.values()),
+            history=service.tallies.history,
+            warnings=tuple(dict.fromkeys([*self._of_settings, *self._of_dirs(), *self._events])),
+            totals=service.tallies.totals(service.throttle, service.workers),
+        )
+
+    def _why_unhealthy(self) -> str:
+        silent = time.monotonic() - self._round_ended_at
+        backoff = self._service.settings.daemon.log_cleaner_backoff_ms / 1000
+        if silent > max(STUCK_SECONDS, 4 * backoff):
+            return f"for {silent:.0f} s the log directories could not be looked at to the end: a disk hangs?"
+        dirs = self._service.fleet.dirs.values()
+        if dirs and not any(found.online for found in dirs):
+            return f"no log directory can be read: {next(iter(dirs)).error}"
+        return ""
+
+    def _of_dirs(self) -> Iterable[str]:
+        for found in self._service.fleet.dirs.values():
+            if found.error:
+                yield f"{found.path}: {found.error}" if str(found.path) not in found.error else found.error
+            yield from found.warnings
+
+
+def _utilizations(service: Service) -> Iterable[float]:
+    cleans = (tracked.last_clean for tracked in service.fleet.partitions.values())
+    return (float(clean.result.get("map_utilization", 0.0)) for clean in cleans if clean is not None)

@@ -1,0 +1,455 @@
+"""``cleanerd run``: one asyncio process that looks, chooses, has workers clean, and says how it is going.
+
+::
+
+    rounds   every log.cleaner.backoff.ms, or when inotify says so: look at the log directories (one thread)
+             -> merge into the fleet -> choose -> hand jobs to the workers -> publish a new DaemonView
+    workers  clean, stage or work out what a cleaning would save; when one is done its partition is looked at again
+    signals  SIGTERM, SIGINT: stop between two chunks; SIGHUP: read the settings again
+
+Everything but the looking and the cleaning happens on the event loop, so nothing here needs a lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import structlog
+
+from cleanerd import __version__
+from cleanerd.daemon.control import ControlServer, control_socket
+from cleanerd.daemon.desk import Desk
+from cleanerd.daemon.fleet import Fleet, retry_of
+from cleanerd.daemon.jobs import Job, JobDone, run
+from cleanerd.daemon.looker import DirLooker, World
+from cleanerd.daemon.notify import Notifier
+from cleanerd.daemon.pauses import load_pauses
+from cleanerd.daemon.progress import JobProgress
+from cleanerd.daemon.publish import Publisher
+from cleanerd.daemon.schedule import Limits, choose, ordered
+from cleanerd.daemon.tallies import Tallies
+from cleanerd.daemon.throttle import Rates, Throttle
+from cleanerd.daemon.watch import Watcher
+from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
+from cleanerd.errors import CleanerdError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.scope.log_dirs import log_dirs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from pathlib import Path
+
+    from cleanerd.daemon.fleet import Key, Tracked
+    from cleanerd.daemon.jobs import Kind
+    from cleanerd.daemon.looker import DirLook
+    from cleanerd.daemon.schedule import Trigger
+    from cleanerd.daemon.view import DaemonView
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.settings import Settings
+
+STOP_SECONDS: Final = 45.0
+"""How long the end waits for workers; the log is whole whenever one is cut short."""
+
+DEBOUNCE_SECONDS: Final = 1.0
+"""A roll makes half a dozen files: one look is enough."""
+
+TICK_SECONDS: Final = 1.0
+LEAST_BACKOFF_SECONDS: Final = 0.1
+
+NEEDS_RESTART: Final = ("cleanerd.state.dir", "cleanerd.control.socket", "cleanerd.http.listen")
+
+_log = structlog.get_logger()
+
+
+class Shows(Protocol):
+    """Who shows the view to others: the HTTP server."""
+
+    async def start(self) -> None:
+        """Listen."""
+
+    async def stop(self) -> None:
+        """Hang up."""
+
+
+class ShowsFactory(Protocol):
+    """Makes one: ``cleanerd.daemon.http.HttpServer``."""
+
+    def __call__(
+        self, listen: str, view: Callable[[], DaemonView], explain: Callable[[str], Awaitable[dict[str, Any]]]
+    ) -> Shows:
+        """One that will listen on ``listen`` (host:port)."""
+
+
+class Service:
+    """The daemon. ``reread`` reads the settings again; ``http`` makes the server for ``cleanerd.http.listen``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        reread: Callable[[], Settings],
+        *,
+        http: ShowsFactory | None = None,
+        notifier: Notifier | None = None,
+    ) -> None:
+        daemon = settings.daemon
+        self.settings = settings
+        self._reread = reread
+        self._log_dirs = log_dirs_of(settings)
+        self._store = StateStore(daemon.cleanerd_state_dir)
+        self.throttle = Throttle(_rates(settings))
+        self.workers = WorkerPool(daemon.log_cleaner_threads, "cleanerd-worker")
+        self._looks = WorkerPool(1, "cleanerd-look")
+        self._lookers = {path: DirLooker(path) for path in self._log_dirs}
+        self.fleet = Fleet(*_fleet_settings(settings))
+        self.fleet.paused, self.fleet.paused_names, told = load_pauses(daemon.cleanerd_state_dir)
+        self.tallies = Tallies()
+        self.running: dict[Key, Job] = {}
+        self.publisher = Publisher(self, version=__version__, started_ms=_now_ms())
+        if told:
+            self.publisher.warn(told)
+        self._notifier = notifier or Notifier()
+        self._watcher = Watcher(self._noticed)
+        self._noticed_names: dict[Path, set[TopicPartition] | None] = {}
+        self._wake = asyncio.Event()
+        self._stopping: asyncio.Future[int] | None = None
+        self._jobs: set[asyncio.Task[None]] = set()
+        desk = Desk(self)
+        self.explain = desk.explain
+        self._control = ControlServer(control_socket(settings), desk.handlers())
+        self._http: Shows | None = None
+        if http is not None and daemon.cleanerd_http_listen is not None:
+            host, port = daemon.cleanerd_http_listen
+            self._http = http(f"{host}:{port}", self.view, self.explain)
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def view(self) -> DaemonView:
+        """What is known now; costs nothing."""
+        return self.publisher.view
+
+    async def run(self) -> int:
+        """Until a signal comes; returns its number.
+
+        Raises:
+            CleanerdError: it cannot begin.
+        """
+        loop = asyncio.get_running_loop()
+        self._stopping = loop.create_future()
+        await self._control.start()
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            if self._http is not None:
+                await self._http.start()
+            for each in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(each, self.stop, each)
+            loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+            tasks = [asyncio.create_task(work) for work in (self._rounds(), self._ticks(), self._watch())]
+            _log.info("started", version=__version__, log_dirs=[str(path) for path in self._log_dirs],
+                      mode=self.settings.daemon.cleanerd_mode, control=str(self._control.path))  # fmt: skip
+            number = await self._until_stopped(tasks)
+        finally:
+            self._notifier.stopping()
+            await self._wind_up(tasks)
+        _log.info("stopped", signal=signal.Signals(number).name)
+        return number
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Begin the end."""
+        if self._stopping is not None and not self._stopping.done():
+            self._stopping.set_result(number)
+
+    async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> int:
+        if self._stopping is None:
+            raise AssertionError("not started")
+        waited: list[asyncio.Future[Any]] = [self._stopping, *tasks]
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                await task  # a bug in the daemon itself: it must not go on without a part
+        return await self._stopping
+
+    async def _wind_up(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        for job in self.running.values():
+            job.progress.stop()
+        if self._jobs:
+            _, left = await asyncio.wait(self._jobs, timeout=STOP_SECONDS)
+            if left:
+                _log.warning("not all cleanings ended in time; the log is whole", left=len(left))
+        self.workers.close()
+        self._looks.close()
+        await self._control.stop()
+        if self._http is not None:
+            await self._http.stop()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self) -> None:
+        await self._watcher.run()
+        if self._watcher.warning:
+            self.publisher.warn(self._watcher.warning)
+        await asyncio.Event().wait()
+
+    async def _ticks(self) -> None:
+        """Progress is shown every second, and systemd is told that somebody is alive."""
+        watchdog, told_at = self._notifier.watchdog_seconds, 0.0
+        while True:
+            await asyncio.sleep(min(TICK_SECONDS, watchdog or TICK_SECONDS))
+            if self.running or self.publisher.is_stale():
+                self.publisher.publish()
+            if watchdog is not None and time.monotonic() - told_at >= watchdog / 2:
+                told_at = time.monotonic()
+                self._notifier.watchdog()
+
+    # -- rounds -------------------------------------------------------------------------------------------------------
+
+    async def _rounds(self) -> None:
+        """Look at everything every so often, and at what changed as soon as it did."""
+        next_full = 0.0
+        first = True
+        while True:
+            self._wake.clear()
+            backoff = max(self.settings.daemon.log_cleaner_backoff_ms / 1000, LEAST_BACKOFF_SECONDS)
+            generation = self.publisher.generation
+            if time.monotonic() >= next_full or first or not self.publisher.ready:
+                self._noticed_names.clear()
+                await self._look(dict.fromkeys(self._log_dirs))
+                next_full = time.monotonic() + backoff
+                self.publisher.round_ended(generation)
+                if first:
+                    self._notifier.ready(self.publisher.status_line())
+                    first = False
+            elif self._noticed_names:
+                noticed, self._noticed_names = self._noticed_names, {}
+                await self._look(noticed)
+            self.schedule()
+            self.publisher.publish()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, next_full - time.monotonic()))
+                await asyncio.sleep(min(DEBOUNCE_SECONDS, backoff))
+
+    async def _look(self, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
+        world = World(self.settings, self._log_dirs, self._store)
+        lookers = self._lookers
+
+        def look() -> list[DirLook]:
+            return [lookers[path].look(world, names) for path, names in wanted.items() if path in lookers]
+
+        try:
+            found = await self._looks.submit(look)
+        except WorkerDiedError as error:
+            _log.exception("a look failed")
+            self.publisher.warn(f"a look at the log directories failed: {error}")
+            return
+        for each in found:
+            if each.path in self._lookers:
+                self.fleet.merge(each, _now_ms())
+        self._watcher.follow(self._log_dirs, [(t_path, t.name) for t in self.fleet.partitions.values()
+                                              for t_path in [self._path_of(t)] if t_path is not None])  # fmt: skip
+
+    def _path_of(self, tracked: Tracked) -> Path | None:
+        found = self.fleet.dirs.get(tracked.path)
+        return None if found is None else found.path
+
+    def _noticed(self, path: Path, name: TopicPartition | None) -> None:
+        names = self._noticed_names.get(path, set())
+        if name is None or names is None:
+            self._noticed_names[path] = None
+        else:
+            names.add(name)
+            self._noticed_names[path] = names
+        self._wake.set()
+
+    async def look_again(self, tracked: Tracked) -> None:
+        """At one partition, now."""
+        path = self._path_of(tracked)
+        if path is not None:
+            await self._look({path: {tracked.name}})
+
+    # -- work ---------------------------------------------------------------------------------------------------------
+
+    def schedule(self) -> None:
+        """Give free workers something to do."""
+        if self._stopping is not None and self._stopping.done():
+            return
+        candidates = self.fleet.candidates(_now_ms())
+        daemon = self.settings.daemon
+        limits = Limits(self.workers.size, daemon.cleanerd_threads_per_log_dir, self.publisher.window_is_open())
+        for candidate in choose(candidates, self.running.keys(), limits):
+            self._begin(self.fleet.partitions[candidate.log_dir, candidate.name], candidate.trigger)
+        for candidate in ordered(candidates):
+            tracked = self.fleet.partitions[candidate.log_dir, candidate.name]
+            if tracked.trigger is None and not tracked.queued:
+                tracked.queued = True
+                tracked.touch()
+        if not candidates and limits.window_open and len(self.running) < limits.threads:
+            unknown = next(self.fleet.unknown_horizons(_now_ms()), None)
+            if unknown is not None:
+                self._begin(unknown, "purge", kind="horizons")
+
+    def _begin(self, tracked: Tracked, trigger: Trigger, kind: Kind | None = None) -> None:
+        found, look, work = self.fleet.dirs[tracked.path], tracked.look, self.fleet.work_of(tracked)
+        if look is None or found.facts is None or work is None:
+            return
+        daemon = self.settings.daemon
+        job = Job(
+            name=tracked.name,
+            path=found.path,
+            kind=kind or work,
+            trigger=trigger,
+            look=look,
+            facts=found.facts,
+            socket=None if found.choice is None else found.choice.socket,
+            store=self._store,
+            progress=JobProgress(self.throttle, look.dirty_bytes),
+            started_ms=_now_ms(),
+            threads=daemon.log_cleaner_threads,
+            before=retry_of(tracked.quarantine),
+            backoff_ms=self.fleet.backoff_ms,
+        )
+        self.fleet.begun(tracked.key, trigger)
+        self.running[tracked.key] = job
+        task = asyncio.create_task(self._work(tracked, job))
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def _work(self, tracked: Tracked, job: Job) -> None:
+        key = tracked.key
+        try:
+            done = await self.workers.submit(lambda: run(job))
+        except WorkerDiedError as error:
+            _log.exception("a worker died", partition=str(job.name))
+            del self.running[key]
+            self.fleet.died(key, f"unexpected error: {error}", _now_ms())
+        else:
+            del self.running[key]
+            self.tallies.add(done, self.fleet.finished(done))
+            _tell(done)
+        if self._stopping is not None and not self._stopping.done():
+            if key in self.fleet.partitions:
+                await self.look_again(tracked)
+            self.schedule()
+            self.publisher.publish()
+
+    def interrupt(self, wanted: Callable[[Job], bool]) -> int:
+        """Stop running cleanings between two chunks; returns how many."""
+        jobs = [job for job in self.running.values() if wanted(job)]
+        for job in jobs:
+            job.progress.stop()
+        return len(jobs)
+
+    def wake(self) -> None:
+        """Look at everything now."""
+        for path in self._log_dirs:
+            self._noticed_names[path] = None
+        self._wake.set()
+
+    # -- settings -----------------------------------------------------------------------------------------------------
+
+    def _on_hangup(self) -> None:
+        with contextlib.suppress(CleanerdError):  # it is logged and shown
+            self.reload()
+
+    def reload(self) -> dict[str, Any]:
+        """Read the settings again: what is safe takes effect now, what is not is named.
+
+        Raises:
+            CleanerdError: they are wrong; the old ones stay.
+        """
+        self._notifier.reloading()
+        try:
+            settings = self._reread()
+            log_dirs = log_dirs_of(settings)
+        except CleanerdError as error:
+            _log.error("settings not reloaded", reason=str(error))
+            self.publisher.warn(f"settings not reloaded: {error}")
+            self._notifier.ready(self.publisher.status_line())
+            raise
+        before = self.settings
+        changed = [key for key in settings.origins if settings.value(key) != before.value(key)]
+        later = [key for key in changed if key in NEEDS_RESTART]
+        kept = {key.replace(".", "_"): before.value(key) for key in later}
+        self.settings = replace(settings, daemon=settings.daemon.model_copy(update=kept))
+        self._apply(log_dirs)
+        self.publisher.reloaded([f"{key} was changed: takes effect at the next start" for key in later])
+        _log.info("settings reloaded", changed=changed, next_start=later)
+        self._notifier.ready(self.publisher.status_line())
+        self.wake()
+        return {"changed": changed, "needs_restart": later, "generation": self.publisher.generation}
+
+    def _apply(self, log_dirs: tuple[Path, ...]) -> None:
+        daemon = self.settings.daemon
+        self.throttle.set_rates(_rates(self.settings))
+        self.workers.resize(daemon.log_cleaner_threads)
+        self.fleet.backoff_ms, self.fleet.plan_max_age_ms, self.fleet.reserve_bytes = _fleet_settings(self.settings)
+        if daemon.cleanerd_mode == "observe":
+            self.interrupt(lambda job: job.kind in {"live", "stage"})
+        self._log_dirs = log_dirs
+        for path in self._lookers.keys() - set(log_dirs):
+            del self._lookers[path]
+            self.fleet.forget_dir(str(path))
+            self.interrupt(lambda job, gone=path: job.path == gone)  # type: ignore[misc]
+        for path in log_dirs:
+            self._lookers.setdefault(path, DirLooker(path))
+
+    def looker_of(self, tracked: Tracked) -> tuple[DirLooker, World] | None:
+        """Who looks at its log directory, and by what."""
+        path = self._path_of(tracked)
+        if path not in self._lookers:
+            return None
+        return self._lookers[path], World(self.settings, self._log_dirs, self._store)
+
+    async def in_look_thread(self, work: Callable[[], Any]) -> Any:
+        """Have something read that belongs to the look thread."""
+        return await self._looks.submit(work)
+
+    def store_warnings(self) -> list[str]:
+        """What could not be used of the state directory since the last call."""
+        told, self._store.warnings = self._store.warnings, []
+        return told
+
+
+def _tell(done: JobDone) -> None:
+    job, result = done.job, done.result
+    partition = str(job.name)
+    if done.stopped:
+        _log.info("stopped in the middle", partition=partition)
+    elif done.failed:
+        _log.warning("quarantined", partition=partition, reason=done.failed,
+                     failures=0 if done.retry is None else done.retry.failures)  # fmt: skip
+    elif done.saving is not None:
+        _log.info("would be cleaned", partition=partition, trigger=job.trigger,
+                  bytes_before=done.saving.bytes_before, bytes_after=done.saving.bytes_after)  # fmt: skip
+    elif result is not None and result.outcome == "skipped":
+        _log.debug("not cleaned", partition=partition, reason=result.reason)
+    elif result is not None:
+        _log.info(result.outcome, partition=partition, trigger=job.trigger, bytes_before=result.bytes_before,
+                  bytes_after=result.bytes_after, dropped=result.dropped.total,
+                  seconds=round((done.ended_ms - job.started_ms) / 1000, 3))  # fmt: skip
+
+
+def _rates(settings: Settings) -> Rates:
+    daemon = settings.daemon
+    return Rates(
+        daemon.cleanerd_io_read_max_bytes_per_second,
+        daemon.cleanerd_io_write_max_bytes_per_second,
+        daemon.log_cleaner_io_max_bytes_per_second,
+    )
+
+
+def _fleet_settings(settings: Settings) -> tuple[tuple[int, int], int, int | None]:
+    daemon = settings.daemon
+    return (
+        (daemon.cleanerd_retry_backoff_ms, daemon.cleanerd_retry_backoff_max_ms),
+        daemon.cleanerd_plan_max_age_ms,
+        daemon.cleanerd_disk_reserve,
+    )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,78 @@
+"""What the daemon has done since it began: counters that only grow, and the cleanings that ended last."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.daemon.fleet import is_refused_swap
+from cleanerd.daemon.view import Totals
+
+if TYPE_CHECKING:
+    from cleanerd.daemon.jobs import JobDone
+    from cleanerd.daemon.throttle import Throttle
+    from cleanerd.daemon.view import CleanView
+    from cleanerd.daemon.workers import WorkerPool
+
+HISTORY: Final = 200
+"""Cleanings that are remembered."""
+
+
+class Tallies:
+    """Counts; nothing of it is lost by a reload."""
+
+    def __init__(self) -> None:
+        self._cleans: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self._seconds: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()
+        self._history: deque[CleanView] = deque(maxlen=HISTORY)
+
+    @property
+    def history(self) -> tuple[CleanView, ...]:
+        """The newest first."""
+        return tuple(reversed(self._history))
+
+    def add(self, done: JobDone, clean: CleanView | None) -> None:
+        """A worker is done."""
+        result = done.result
+        if clean is not None:
+            self._history.append(clean)
+        if result is None:
+            return
+        self._cleans[result.outcome] += 1
+        self._sums["refused_swaps"] += is_refused_swap(done)
+        if clean is None or done.failed:
+            return
+        dropped = result.to_json()["dropped"]
+        self._dropped.update({word: int(count) for word, count in dropped.items()})
+        self._seconds.update(result.seconds)
+        self._sums.update(
+            read_records=result.records_read,
+            kept_records=result.records_kept,
+            bytes_before=result.bytes_before,
+            bytes_after=result.bytes_after,
+            swaps=result.groups if done.job.kind == "live" else 0,
+            malformed_versions=result.malformed_versions,
+        )
+
+    def totals(self, throttle: Throttle, pool: WorkerPool) -> Totals:
+        """All of it at this moment."""
+        sums = self._sums
+        return Totals(
+            cleans=dict(self._cleans),
+            dropped_records=dict(self._dropped),
+            read_records=sums["read_records"],
+            kept_records=sums["kept_records"],
+            bytes_before=sums["bytes_before"],
+            bytes_after=sums["bytes_after"],
+            bytes_read=throttle.read_bytes,
+            bytes_written=throttle.written_bytes,
+            swaps=sums["swaps"],
+            refused_swaps=sums["refused_swaps"],
+            malformed_versions=sums["malformed_versions"],
+            dead_workers=pool.died,
+            worker_restarts=pool.restarted,
+            throttled_seconds=throttle.waited_seconds,
+            seconds=dict(self._seconds),
+        )

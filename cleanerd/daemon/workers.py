@@ -1,0 +1,123 @@
+"""Threads that clean. One that dies is replaced and counted, and what it worked on has failed; the daemon goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Job(Generic[T]):
+    """What to do, and where to say what came of it."""
+
+    work: Callable[[], T]
+    answer: asyncio.Future[T]
+
+
+class WorkerDiedError(Exception):
+    """A job ended its thread: a bug, or memory that ran out. ``__cause__`` is what it raised."""
+
+
+class WorkerPool:
+    """``size`` daemon threads; jobs are done in the order they come.
+
+    Not concurrent.futures: its threads are waited for when the interpreter ends, and one that hangs on a dead disk must
+    not keep the service from stopping.
+    """
+
+    def __init__(self, size: int, name: str) -> None:
+        self._name = name
+        self._jobs: queue.SimpleQueue[_Job[object] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads: dict[int, threading.Thread] = {}
+        self._next = 0
+        self._size = 0
+        self.died = 0
+        self.restarted = 0
+        self.resize(size)
+
+    @property
+    def size(self) -> int:
+        """How many threads there are to be."""
+        return self._size
+
+    @property
+    def alive(self) -> int:
+        """How many there are."""
+        with self._lock:
+            return len(self._threads)
+
+    def resize(self, size: int) -> None:
+        """More threads now, or fewer when they are done with what they do."""
+        with self._lock:
+            grow, self._size = size - self._size, size
+            for _ in range(grow):
+                self._start()
+        for _ in range(-grow):
+            self._jobs.put(None)
+
+    def submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Have ``work`` done by a thread; the future belongs to the running loop.
+
+        It gets the result, or :class:`WorkerDiedError` for whatever was raised: errors that are to be expected are
+        part of a result.
+        """
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._jobs.put(_Job(work, answer))  # type: ignore[arg-type]
+        return answer
+
+    def close(self) -> None:
+        """No more jobs; threads end when they are done."""
+        self.resize(0)
+
+    def _start(self) -> None:
+        number, self._next = self._next, self._next + 1
+        thread = threading.Thread(target=self._run, args=(number,), name=f"{self._name}-{number}", daemon=True)
+        self._threads[number] = thread
+        thread.start()
+
+    def _run(self, number: int) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                result = job.work()
+            except BaseException as error:  # noqa: BLE001 - whatever it was, it must be told, and this thread ends
+                died = WorkerDiedError(f"{type(error).__name__}: {error}")
+                died.__cause__ = error
+                self._replace(number)
+                _tell(job.answer, error=died)
+                return
+            _tell(job.answer, result=result)
+            del job, result
+        with self._lock:
+            self._threads.pop(number, None)
+
+    def _replace(self, number: int) -> None:
+        with self._lock:
+            self._threads.pop(number, None)
+            self.died += 1
+            if len(self._threads) < self._size:
+                self.restarted += 1
+                self._start()
+
+
+def _tell(answer: asyncio.Future[T], *, result: T | None = None, error: Exception | None = None) -> None:
+    def settle() -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)  # type: ignore[arg-type]
+
+    try:
+        answer.get_loop().call_soon_threadsafe(settle)
+    except RuntimeError:
+        return  # the loop is closed: nobody waits any more

@@ -1,0 +1,1 @@
+"""Which partitions there are, and by whose configuration: settings, metadata and delegations put together."""

@@ -1,0 +1,212 @@
+"""What is known of the broker that a log directory belongs to: its configuration, by what lies on the disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cleanerd.apply.session import Means
+from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from cleanerd.format.meta import read_meta_properties
+from cleanerd.format.names import uuid_to_base64
+from cleanerd.format.properties import read_properties
+from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.log.delegations import Delegations
+from cleanerd.log.log_dir import META_PROPERTIES
+from cleanerd.log.topic_config import (
+    RUNNING_ORIGIN,
+    TopicConfig,
+    resolve_producer_id_expiration_ms,
+    resolve_topic_config,
+)
+from cleanerd.log.topic_keys import INTERNAL_SEGMENT_BYTES, TOPIC_KEYS
+from cleanerd.policy import legacy
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.settings import Settings
+
+METADATA_AGE_MS = 5 * 60 * 1000
+"""U-23: younger metadata may be uncommitted while a broker runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerFacts:
+    """What is known of the broker that a log directory belongs to. ``metadata`` is None when no KRaft log was found.
+
+    ``saved``: by topic the values from before ``cleanerd delegate``. ``warnings``: what could not be used of the state.
+    """
+
+    metadata: ClusterMetadata | None
+    node_id: int | None
+    server_properties: Mapping[str, str] | None
+    settings: Settings
+    saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    def topic_config(
+        self, topic: str, *, effective: Mapping[str, str] | None = None, segment_bytes: int = 0
+    ) -> TopicConfig:
+        """The effective configuration of ``topic`` (U-24).
+
+        ``effective``: what a running broker says that it goes by, instead of what its files say (U-23), with
+        ``segment_bytes``, its segment size, which a key that it does not show can have changed.
+
+        Raises:
+            ConfigError: a value that Kafka would not take.
+        """
+        if effective is not None:
+            known = {key: value for key, value in effective.items() if key in TOPIC_KEYS}
+            return resolve_topic_config(
+                topic,
+                overrides=self.settings.topic_overrides(topic),
+                topic_configs={**known, INTERNAL_SEGMENT_BYTES: str(segment_bytes)},
+                topic_origin=RUNNING_ORIGIN,
+                settings_defaults=self.settings.broker_defaults(),
+                strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
+                saved=self.saved.get(topic),
+            )
+        return resolve_topic_config(
+            topic,
+            overrides=self.settings.topic_overrides(topic),
+            topic_configs=self._of_topic(topic),
+            settings_defaults=self.settings.broker_defaults(),
+            strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
+            saved=self.saved.get(topic),
+            assume_delegated=self.settings.daemon.cleanerd_delegation == "assumed",
+            **self._broker_layers(),
+        )
+
+    def require_same_topic(self, name: TopicPartition, topic_id: uuid.UUID | None) -> None:
+        """A directory that an older topic of the same name left is not that topic's (U-23: by id).
+
+        Raises:
+            RefusedError: the metadata knows the name with another id than ``topic_id``.
+        """
+        known = None if self.metadata is None else self.metadata.topics.get(name.topic)
+        if topic_id is not None and known is not None and topic_id != known:
+            raise RefusedError(
+                f"belongs to the topic {uuid_to_base64(topic_id)}, but {name.topic} is now {uuid_to_base64(known)}: "
+                "it was created again, or the metadata log is another cluster's",
+                where=str(name),
+                hint="start the broker once, it takes the directory away; or see cleanerd.metadata.log.dir",
+            )
+
+    def means(self) -> Means:
+        """What a cleaning may use.
+
+        Raises:
+            ConfigError: ``producer.id.expiration.ms`` has a value that Kafka would not take.
+        """
+        daemon = self.settings.daemon
+        expiration_ms, _ = resolve_producer_id_expiration_ms(
+            settings_defaults=self.settings.broker_defaults(), **self._broker_layers()
+        )
+        convert_legacy, profile_origin = self._profile()
+        return Means(
+            map_bytes=daemon.log_cleaner_dedupe_buffer_size,
+            map_load=daemon.log_cleaner_io_buffer_load_factor,
+            chunk_bytes=daemon.cleanerd_read_buffer_bytes,
+            max_unpacked_bytes=daemon.cleanerd_max_unpacked_bytes,
+            disk_reserve_bytes=daemon.cleanerd_disk_reserve,
+            producer_id_expiration_ms=expiration_ms,
+            lease_required=daemon.cleanerd_lease_probe == "required",
+            plan_max_age_ms=daemon.cleanerd_plan_max_age_ms,
+            convert_legacy=convert_legacy,
+            profile_origin=profile_origin,
+        )
+
+    def _profile(self) -> tuple[bool, str]:
+        """Whether batches of message format v0 and v1 become v2, and who says so (U-18)."""
+        metadata = self.metadata
+        registration = None if metadata is None or self.node_id is None else metadata.brokers.get(self.node_id)
+        return legacy.converts(
+            self.settings.daemon.cleanerd_broker_version,
+            None if registration is None else registration.features.get(legacy.METADATA_VERSION),
+            None if metadata is None else metadata.features,
+        )
+
+    def _of_topic(self, topic: str) -> Mapping[str, str] | None:
+        if self.metadata is None or topic not in self.metadata.topics:
+            return None
+        return self.metadata.topic_configs.get(topic, {})
+
+    def _broker_layers(self) -> dict[str, Any]:
+        metadata = self.metadata
+        own = metadata.broker_configs.get(self.node_id, {}) if metadata is not None and self.node_id is not None else {}
+        return {
+            "broker_configs": own,
+            "broker_defaults": metadata.broker_default_configs if metadata is not None else {},
+            "server_properties": self.server_properties,
+        }
+
+
+def broker_facts(
+    settings: Settings, log_dir: LogDir, others: Sequence[Path], *, only_before_ms: int | None = None
+) -> BrokerFacts:
+    """Find what is known of ``log_dir``'s broker; the metadata log may lie in any of its log directories (``others``).
+
+    Directories of other brokers among ``others`` are passed over. Where two of them hold a metadata log, one was left
+    behind when ``metadata.log.dir`` changed: the one that goes further counts.
+    ``only_before_ms`` leaves out metadata that is younger: beside a running broker it may be uncommitted (U-23).
+
+    Raises:
+        CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
+        ConfigError: server.properties is another node's.
+    """
+    configured = settings.daemon.cleanerd_metadata_log_dir
+    own = [log_dir.path, *(path for path in others if _is_of_broker(log_dir, path))]
+    candidates = [configured] if configured is not None else own
+    found = [path / "__cluster_metadata-0" for path in candidates if (path / "__cluster_metadata-0").is_dir()]
+    if configured is not None and not found:
+        raise ConfigError(
+            "holds no __cluster_metadata-0",
+            where=f"cleanerd.metadata.log.dir={configured}",
+            hint="give the broker's metadata.log.dir or, when it has none, the first of its log.dirs",
+        )
+    properties_path = settings.daemon.cleanerd_broker_properties
+    copies = [read_cluster_metadata(path, only_before_ms=only_before_ms) for path in found]
+    delegations = Delegations(settings.daemon.cleanerd_state_dir)
+    saved = {topic: entry.effective for topic, entry in delegations.of_cluster(log_dir.meta.cluster_id).items()}
+    return BrokerFacts(
+        metadata=max(copies, key=lambda copy: copy.as_of, default=None),
+        node_id=log_dir.meta.node_id,
+        server_properties=None if properties_path is None else _server_properties(properties_path, log_dir),
+        settings=settings,
+        saved=saved,
+        warnings=tuple(delegations.warnings),
+    )
+
+
+def _is_of_broker(log_dir: LogDir, path: Path) -> bool:
+    """Whether ``path`` is a log directory of the broker that ``log_dir`` belongs to."""
+    try:
+        meta = read_meta_properties((path / META_PROPERTIES).read_bytes(), str(path / META_PROPERTIES))
+    except (OSError, CleanerdError):
+        return False
+    return (meta.cluster_id, meta.node_id) == (log_dir.meta.cluster_id, log_dir.meta.node_id)
+
+
+def _server_properties(path: Path, log_dir: LogDir) -> Mapping[str, str]:
+    """A broker does not start on directories of another node id, so a file with one is not this broker's."""
+    try:
+        properties = read_properties(path.read_bytes(), str(path))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot be read: {error.strerror}", where=str(path), hint="see cleanerd.broker.properties"
+        ) from error
+    for key in ("node.id", "broker.id"):
+        text = properties.get(key, "").strip()
+        if text.isdecimal() and log_dir.meta.node_id not in {None, int(text)}:
+            raise ConfigError(
+                f"{key} is {text[:40]}, but {log_dir.path} belongs to node {log_dir.meta.node_id}",
+                where=str(path),
+                hint="see cleanerd.broker.properties",
+            )
+    return properties

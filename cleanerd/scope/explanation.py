@@ -1,0 +1,102 @@
+"""Why a partition is or is not cleaned now, with every number that the answer rests on: what ``explain`` says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.errors import CorruptionError
+from cleanerd.log.message_format import Formats, glance
+from cleanerd.log.read import SegmentReader
+from cleanerd.log.strategy_config import fingerprint
+
+if TYPE_CHECKING:
+    from cleanerd.cleaner.survey import Survey
+    from cleanerd.log.clean_point import PartitionState
+    from cleanerd.log.topic_config import TopicConfig
+
+GLANCE_BYTES: Final = 4096
+
+
+def formats_of(found: Survey) -> tuple[Formats | None, tuple[str, ...]]:
+    """What a glance tells (R192-4), and how tombstones without a horizon are timed if there may be any (R534-4)."""
+    try:
+        with SegmentReader.open(str(found.log.path), chunk_bytes=GLANCE_BYTES) as reader:
+            formats = glance(found.log, reader)
+    except CorruptionError as error:
+        return None, (str(error),)
+    if not formats.legacy_segments:
+        return formats, ()
+    told = (
+        f"{formats.legacy_segments} segments begin with message format v0 or v1, which has no delete horizon: how long "
+        "its tombstones stay is estimated from the modification times of the segments"
+    )
+    return formats, (told,)
+
+
+def explanation(
+    found: Survey, formats: Formats | None, state: PartitionState | None, *, running: bool
+) -> dict[str, Any]:
+    """The answer as one object: the entry of ``explain --json``. ``running``: a broker has the log directory."""
+    verdict = found.verdict
+    return {
+        "topic": found.log.name.topic,
+        "partition": found.log.name.partition,
+        "broker_running": running,
+        "cleaned_now": found.to_clean,
+        "rule": None if verdict is None else verdict.rule,
+        "reason": found.refusal,
+        "changes": None if verdict is None else verdict.changes,
+        "first_dirty_offset": found.bounds.first_dirty_offset,
+        "first_dirty_origin": found.first_dirty_origin,
+        "end_offset": found.end_offset,
+        "limits": dict(found.bounds.bound.limits),
+        "limited_by": found.bounds.bound.limited_by,
+        "clean_bytes": found.bounds.dirtiness.clean_bytes,
+        "cleanable_bytes": found.bounds.dirtiness.cleanable_bytes,
+        "dirty_ratio": found.bounds.dirtiness.ratio,
+        "overdue_ms": found.bounds.overdue_ms,
+        "overdue_at_ms": found.bounds.overdue_at_ms,
+        "quarantine": None if state is None else state.quarantine,
+        "notes": list(found.notes),
+        "warnings": list(found.config.warnings),
+        "delegation": found.config.delegation.state,
+        "fingerprint": fingerprint(found.config),
+        "cleaned_by_fingerprint": None if state is None or state.clean_point is None else state.clean_point.fingerprint,
+        "lowest_magic": None if formats is None else formats.lowest,
+        "highest_magic": None if formats is None else formats.highest,
+        "settings": {key: {"value": value, "origin": origin} for key, value, origin in settings_of(found)},
+    }
+
+
+def settings_of(found: Survey) -> list[tuple[str, object, str]]:
+    """The topic's settings that cleaning goes by: key, value, where it came from."""
+    config = found.config
+    values: dict[str, object] = {
+        "cleanup.policy": ",".join(sorted(config.cleanup_policy)),
+        **_strategy_settings(config),
+        "min.cleanable.dirty.ratio": config.min_cleanable_dirty_ratio,
+        "min.compaction.lag.ms": config.min_compaction_lag_ms,
+        "max.compaction.lag.ms": config.max_compaction_lag_ms,
+        "delete.retention.ms": config.delete_retention_ms,
+        "segment.bytes": config.segment_bytes,
+        "segment.ms": config.segment_ms,
+        "segment.index.bytes": config.segment_index_bytes,
+        "index.interval.bytes": config.index_interval_bytes,
+        "max.message.bytes": config.max_message_bytes,
+        "retention.ms": config.retention_ms,
+    }
+    return [(key, value, config.origins[key]) for key, value in values.items()]
+
+
+def _strategy_settings(config: TopicConfig) -> dict[str, object]:
+    """The strategy, and what of the rest of its settings says something."""
+    values: dict[str, object] = {"compaction.strategy": config.compaction_strategy}
+    if config.compaction_strategy == "header":
+        values["compaction.strategy.header"] = config.compaction_strategy_header
+        values["compaction.strategy.header.encoding"] = config.compaction_strategy_header_encoding
+    values["tombstone.mode"] = config.tombstone_mode
+    if config.tombstone_mode == "header":
+        values["tombstone.header"] = config.tombstone_header
+    if config.compaction_strategy != "offset":
+        values["tombstone.guard"] = config.tombstone_guard
+    return values

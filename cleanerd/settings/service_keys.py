@@ -1,0 +1,107 @@
+"""The keys of the daemon: what it looks after, when, how fast, and where it is to be found."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from cleanerd.log.config_values import INT_MAX, LONG_MAX
+from cleanerd.policy.windows import Windows
+from cleanerd.settings.kinds import (
+    Count,
+    Flag,
+    Kind,
+    Listen,
+    Milliseconds,
+    Paths,
+    PathValue,
+    Rate,
+    Topics,
+    WindowsValue,
+)
+from cleanerd.settings.model import Keys
+
+Mode = Annotated[Literal["auto", "live", "on-start", "observe"], Kind("one of: auto, live, on-start, observe")]
+
+
+class ServiceSettings(Keys):
+    """What only ``cleanerd run``, and who talks to it, goes by."""
+
+    cleanerd_mode: Mode = Field(
+        "auto",
+        description="What the daemon does. observe: works out exactly what a cleaning would save and writes nothing to "
+        "a log directory. live: cleans beside the running broker, whose agent swaps the segments. on-start: stages, "
+        "and cleanerd apply swaps before the next start of the broker. auto: live where the broker has the agent, else "
+        "on-start.",
+        examples=["observe"],
+    )
+    cleanerd_log_dirs: Paths = Field(
+        (),
+        description="The log directories that the daemon looks after. Default: log.dirs (or log.dir) of "
+        "cleanerd.broker.properties.",
+        examples=["/var/lib/kafka/data"],
+    )
+    cleanerd_topics_include: Topics = Field(
+        ("*",),
+        description="Topics that the daemon cleans, if they are compacted. Internal ones (__consumer_offsets, "
+        "__transaction_state, __share_group_state) only when their own names are in the list.",
+    )
+    cleanerd_topics_exclude: Topics = Field(
+        (),
+        description="Topics that the daemon leaves alone. Stronger than the list above. Default: none.",
+        examples=["tmp-*"],
+    )
+    cleanerd_windows: WindowsValue = Field(
+        Windows(),
+        description="When the daemon may begin a cleaning, in local time: days, hours, or both; several with "
+        "semicolons. What max.compaction.lag.ms makes overdue, and what is asked for, does not wait. Default: always.",
+        examples=["Mon-Fri 22:00-06:00; Sat,Sun"],
+    )
+    cleanerd_threads_per_log_dir: Count = Field(
+        1024,
+        ge=1,
+        le=1024,
+        description="How many partitions of one log directory the daemon cleans at once; log.cleaner.threads limits "
+        "all directories together.",
+    )
+    log_cleaner_backoff_ms: Milliseconds = Field(
+        15_000,
+        ge=0,
+        le=LONG_MAX,
+        description="How often the daemon looks at everything. What the file system tells it, it looks at at once.",
+    )
+    log_cleaner_io_max_bytes_per_second: Rate = Field(
+        None, description="Most that the daemon's cleanings read and write together."
+    )
+    cleanerd_io_read_max_bytes_per_second: Rate = Field(
+        None, description="Most that they read; what is in the page cache counts too."
+    )
+    cleanerd_io_write_max_bytes_per_second: Rate = Field(None, description="Most that they write.")
+    cleanerd_retry_backoff_ms: Milliseconds = Field(
+        60_000,
+        ge=1,
+        le=LONG_MAX,
+        description="After a failure a partition is left alone for so long, twice as long after each further one.",
+    )
+    cleanerd_retry_backoff_max_ms: Milliseconds = Field(
+        21_600_000, ge=1, le=LONG_MAX, description="The longest that it is left alone."
+    )
+    cleanerd_http_listen: Listen = Field(
+        ("127.0.0.1", 10280),
+        description="Where metrics, status and the status page are served, read only and without a password. off: "
+        "nowhere.",
+    )
+    cleanerd_metrics_kafka_names: Flag = Field(
+        True,
+        description="Whether the metrics include those of Kafka's own cleaner under the names that alerts know.",
+    )
+    cleanerd_metrics_partitions_max: Count = Field(
+        1000, ge=0, le=INT_MAX, description="Partitions that have time series of their own; others are in sums only."
+    )
+    cleanerd_control_socket: PathValue | None = Field(
+        None,
+        description="The socket of cleanerd status, top, trigger, pause, resume, retry and reload. Default: "
+        "control.sock in $RUNTIME_DIRECTORY (systemd), else in the state directory.",
+        examples=["/run/cleanerd/control.sock"],
+    )
