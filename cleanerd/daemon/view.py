@@ -8,11 +8,9 @@ Times are milliseconds since the epoch, sizes bytes, ratios 0 to 1; None where n
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final, Literal
 
 PartitionMode = Literal["live", "on-start", "offline", "observe"]
 PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "quarantined", "excluded"]
@@ -41,6 +39,21 @@ class CleanView:
     ended_ms: int
     trigger: Literal["ratio", "overdue", "purge", "asked"]
     result: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+        return {**self.summary(), "result": dict(self.result)}
+
+    def summary(self) -> dict[str, Any]:
+        """What a list of thousands of partitions has room for."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "started_ms": self.started_ms,
+            "ended_ms": self.ended_ms,
+            "trigger": self.trigger,
+            **{key: self.result.get(key) for key in ("outcome", "reason", "bytes_before", "bytes_after")},
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,19 @@ class PartitionView:
         """As Kafka writes it: ``orders-0``."""
         return f"{self.topic}-{self.partition}"
 
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``/status``: of the last clean only its summary."""
+        return {
+            **{name: getattr(self, name) for name in _PARTITION_FIELDS},
+            "state": self.phase,
+            "quarantine": None if self.quarantine is None else asdict(self.quarantine),
+            "last_clean": None if self.last_clean is None else self.last_clean.summary(),
+        }
+
+
+_PARTITION_FIELDS: Final = tuple(each.name for each in fields(PartitionView))
+"""Named once: a busy daemon writes thousands of entries a second."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogDirView:
@@ -109,6 +135,11 @@ class LogDirView:
     reserve_bytes: int
     agent: Mapping[str, Any] | None
     error: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``/status``."""
+        shallow = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {**shallow, "agent": None if self.agent is None else dict(self.agent)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +161,11 @@ class Totals:
     worker_restarts: int = 0
     throttled_seconds: float = 0.0
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of them, by name."""
+        shallow = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in shallow.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +198,18 @@ class DaemonView:
 
     def to_json(self) -> dict[str, Any]:
         """The body of ``/status`` (formats.md section 3, schema 1)."""
-        document = {"schema": 1, **asdict(self)}
-        document["swaps_total"] = self.totals.swaps
-        document["partitions"] = [{**asdict(each), "state": each.phase} for each in self.partitions]
-        return document
+        return {**self.to_json_without_partitions(), "partitions": [each.to_json() for each in self.partitions]}
+
+    def to_json_without_partitions(self) -> dict[str, Any]:
+        """The same without its largest part, for who has that part already."""
+        shallow = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "partitions"}
+        return {
+            "schema": 1,
+            **shallow,
+            "log_dirs": [each.to_json() for each in self.log_dirs],
+            "running": [asdict(each) for each in self.running],
+            "history": [each.to_json() for each in self.history],
+            "warnings": list(self.warnings),
+            "totals": self.totals.to_json(),
+            "swaps_total": self.totals.swaps,
+        }

@@ -1,0 +1,84 @@
+// Quarantine and log directories: few things, told in full.
+
+import { bar, card, command, facts, h, pill, redraw } from "./dom.js";
+import { bytes, count, percent, plural, time } from "./format.js";
+import { partitionLink, viewLink } from "./route.js";
+
+export function quarantineView(container) {
+  const list = h("div", { class: "cards wide" });
+  container.append(list);
+  return {
+    title: "Quarantine",
+    update(status) {
+      const held = status.partitions.filter((each) => each.quarantine)
+        .sort((a, b) => b.quarantine.since_ms - a.quarantine.since_ms);
+      redraw(list, held.map((each) => [each.topic, each.partition, each.log_dir, each.quarantine]), () => (
+        held.length ? held.map(quarantineCard) : h("div", { class: "empty" },
+          h("p", {}, h("b", {}, "Nothing in quarantine.")),
+          h("p", {}, "A partition comes here after an error that its bytes or its disk caused. It is left as it was, tried again later, and never holds up another one."))
+      ));
+    },
+  };
+}
+
+export function quarantineCard(partition) {
+  const name = `${partition.topic}-${partition.partition}`;
+  const held = partition.quarantine;
+  return h("article", { class: "card bad-edge" },
+    h("div", { class: "run-head" },
+      h("a", { href: partitionLink(partition.topic, partition.partition), "data-inside": true, "data-focus": name }, name), pill("quarantined")),
+    h("p", { class: "reason" }, held.reason),
+    facts([
+      ["Since", time(held.since_ms)],
+      ["Failures", count(held.failures)],
+      ["Tried again", held.retry_at_ms === null ? "only when asked" : time(held.retry_at_ms)],
+      ["Log directory", partition.log_dir],
+    ]),
+    h("p", {}, "Cause removed? ", command(`cleanerd retry ${name}`), " What is damaged: ", command(`cleanerd verify ${partition.log_dir}/${name}`)));
+}
+
+export function logDirsView(container) {
+  const list = h("div", { class: "cards wide" });
+  container.append(list);
+  return {
+    title: "Log directories",
+    update(status) {
+      const sums = new Map(status.log_dirs.map((each) => [each.path, { number: 0, dirty: 0, reclaim: 0 }]));
+      for (const each of status.partitions) {
+        const sum = sums.get(each.log_dir);
+        if (!sum) continue;
+        sum.number += 1;
+        sum.dirty += each.dirty_bytes;
+        sum.reclaim += each.reclaimable_bytes ?? 0;
+      }
+      redraw(list, [status.log_dirs, [...sums.values()]], () => (
+        status.log_dirs.length ? status.log_dirs.map((each) => logDirCard(each, sums.get(each.path)))
+          : h("div", { class: "empty" }, h("p", {}, "No log directory is configured."))
+      ));
+    },
+  };
+}
+
+function logDirCard(logDir, sum) {
+  const used = logDir.total_bytes - logDir.free_bytes;
+  const low = logDir.online && logDir.free_bytes < logDir.reserve_bytes;
+  const disk = bar(low ? "disk low" : "disk");
+  disk.set(logDir.total_bytes ? used / logDir.total_bytes : 0);
+  const mark = h("s");
+  mark.style.left = `${logDir.total_bytes ? (1 - logDir.reserve_bytes / logDir.total_bytes) * 100 : 100}%`;
+  disk.element.append(mark);
+  const state = !logDir.online ? pill("offline", "bad") : low ? pill("below the reserve", "bad") : pill(logDir.mode, logDir.mode === "live" ? "good" : "info");
+  return h("article", { class: `card ${!logDir.online || low ? "bad-edge" : ""}` },
+    h("div", { class: "run-head" }, h("span", { class: "mono" }, logDir.path), state),
+    logDir.error ? h("p", { class: "reason" }, logDir.error) : null,
+    disk.element,
+    facts([
+      ["Free", `${bytes(logDir.free_bytes)} of ${bytes(logDir.total_bytes)} (${percent(logDir.total_bytes ? logDir.free_bytes / logDir.total_bytes : 0)})`],
+      ["Kept free", bytes(logDir.reserve_bytes)],
+      ["Mode", `${logDir.mode}: ${logDir.mode_reason}`],
+      ["Partitions", h("a", { href: viewLink("", { q: logDir.path }), "data-inside": true, "data-focus": logDir.path }, plural(sum.number, "partition"))],
+      ["Dirty", bytes(sum.dirty)],
+      ["To reclaim", bytes(sum.reclaim)],
+      ...Object.entries(logDir.agent ?? {}).filter(([, value]) => typeof value !== "object").map(([name, value]) => [`Agent: ${name}`, String(value)]),
+    ]));
+}

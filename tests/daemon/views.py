@@ -1,0 +1,285 @@
+"""Views of a daemon that is not there: what a busy broker's would look like, or any other that a test asks for."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.daemon.view import (
+    CleanView,
+    DaemonView,
+    LogDirView,
+    PartitionView,
+    QuarantineView,
+    RunningView,
+    Totals,
+)
+from cleanerd.log.strategy_config import KAFKAS_FINGERPRINT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NOW_MS = 1_795_248_000_000
+GIB = 1 << 30
+HOUR_MS = 3_600_000
+HEADER_FINGERPRINT = "strategy=header;tombstone.mode=null;header=version;encoding=long"
+
+_TOPICS = (
+    "orders", "payments.v2", "customers", "inventory-snapshots", "carts", "sessions", "prices", "user-profiles",
+    "billing.ledger-changelog", "devices", "connect-offsets", "risk.scores", "catalog", "addresses", "ledger",
+)  # fmt: skip
+_REASONS = (
+    "dirty ratio {ratio:.3f} is not above min.cleanable.dirty.ratio 0.5",
+    "nothing to clean: dirty from offset {clean}, cleanable up to {clean} (set by the active segment)",
+    "nothing to clean: dirty from offset {clean}, cleanable up to {clean} (set by min.compaction.lag.ms)",
+)
+
+
+def partition(topic: str = "orders", number: int = 0, **changes: Any) -> PartitionView:
+    """A partition that is not worth a clean."""
+    plain = PartitionView(
+        topic=topic,
+        partition=number,
+        log_dir="/var/lib/kafka/data-1",
+        phase="idle",
+        mode="live",
+        reason="dirty ratio 0.250 is not above min.cleanable.dirty.ratio 0.5",
+        strategy="offset",
+        fingerprint=KAFKAS_FINGERPRINT,
+        clean_offset=7_500,
+        bound_offset=10_000,
+        size_bytes=400_000,
+        dirty_bytes=100_000,
+        dirty_ratio=0.25,
+        reclaimable_bytes=60_000,
+        reclaimable_exact=False,
+        overdue_at_ms=None,
+        next_purge_ms=None,
+        delegated=None,
+        fingerprint_changed=False,
+        quarantine=None,
+        last_clean=None,
+    )
+    return replace(plain, **changes)
+
+
+def log_dir(path: str = "/var/lib/kafka/data-1", **changes: Any) -> LogDirView:
+    """A log directory of a running broker with an agent, half full."""
+    plain = LogDirView(
+        path=path,
+        online=True,
+        mode="live",
+        mode_reason="the broker's agent answers",
+        total_bytes=2000 * GIB,
+        free_bytes=900 * GIB,
+        reserve_bytes=200 * GIB,
+        agent={"version": "0.1.0", "kafka": "4.3.1", "broker_id": 3},
+    )
+    return replace(plain, **changes)
+
+
+def clean(topic: str = "orders", number: int = 0, **changes: Any) -> CleanView:
+    """A clean that saved three quarters."""
+    result: dict[str, Any] = {
+        "topic": topic,
+        "partition": number,
+        "log_dir": "/var/lib/kafka/data-1",
+        "outcome": "cleaned",
+        "reason": "",
+        "strategy": "offset",
+        "first_dirty_offset": 5_000,
+        "end_offset": 7_500,
+        "records_read": 7_500,
+        "records_kept": 1_900,
+        "bytes_before": 4 * GIB,
+        "bytes_after": 1 * GIB,
+        "segments_before": 8,
+        "segments_after": 2,
+        "segments_rewritten": 8,
+        "groups": 2,
+        "dropped": {"superseded": 5_400, "tombstone": 200, "aborted": 0, "keyless": 0, "marker": 0},
+        "tombstones_waiting": 0,
+        "malformed_versions": 0,
+        "without_version": 0,
+        "nulls_without_flag": 0,
+        "far_future_timestamps": 0,
+        "shards": 1,
+        "seconds": {"index": 2.5, "decide": 1.25, "rewrite": 4.0, "apply": 0.5},
+        "notes": [],
+    }
+    result.update(changes.pop("result", {}))
+    plain = CleanView(topic, number, NOW_MS - 20_000, NOW_MS - 10_000, "ratio", result)
+    return replace(plain, **changes)
+
+
+def view(**changes: Any) -> DaemonView:
+    """A daemon that is well and has nothing to do."""
+    plain = DaemonView(
+        version="0.1.0",
+        started_ms=NOW_MS - 50 * HOUR_MS,
+        made_ms=NOW_MS,
+        ready=True,
+        healthy=True,
+        unhealthy_reason="",
+        mode="auto",
+        paused=False,
+        threads=2,
+        window_open=True,
+        last_round_ms=NOW_MS - 5_000,
+        map_utilization=0.0,
+        settings_generation=1,
+    )
+    return replace(plain, **changes)
+
+
+def busy(partitions: int = 60, *, seed: int = 7, now_ms: int = NOW_MS) -> DaemonView:
+    """A broker's day: ``partitions`` of all kinds in three log directories, two running cleans, a history."""
+    dice = random.Random(seed)
+    directories = tuple(f"/var/lib/kafka/data-{n}" for n in (1, 2, 3))
+    made = [_random_partition(n, partitions, directories, dice, now_ms) for n in range(partitions)]
+    history = tuple(_random_clean(made[dice.randrange(len(made))], dice, now_ms - n * 97_000) for n in range(80))
+    cleaned = [p for p in made if p.phase == "cleaning"]
+    running = tuple(_running(p, n, now_ms) for n, p in enumerate(cleaned))
+    return view(
+        made_ms=now_ms,
+        started_ms=now_ms - 50 * HOUR_MS,
+        last_round_ms=now_ms - 5_000,
+        map_utilization=0.62,
+        log_dirs=(
+            log_dir(directories[0]),
+            log_dir(directories[1], free_bytes=150 * GIB),
+            log_dir(
+                directories[2],
+                mode="on-start",
+                mode_reason="no agent answers: staged for the next start",
+                agent=None,
+                free_bytes=1400 * GIB,
+            ),
+        ),
+        partitions=tuple(made),
+        running=running,
+        history=history,
+        warnings=("payments.v2: compaction.strategy is header, and the topic is not delegated (U-8)",),
+        totals=_totals(history),
+    )
+
+
+def _running(partition: PartitionView, number: int, now_ms: int) -> RunningView:
+    return RunningView(
+        partition.topic,
+        partition.partition,
+        partition.log_dir,
+        started_ms=now_ms - 9_000 - 4_000 * number,
+        trigger="ratio" if number else "overdue",
+        phase="index" if number else "rewrite",
+        done_bytes=partition.dirty_bytes * 3 // 5,
+        total_bytes=partition.dirty_bytes,
+    )
+
+
+def _random_partition(
+    number: int, count: int, directories: tuple[str, ...], dice: random.Random, now_ms: int
+) -> PartitionView:
+    topic = _TOPICS[number % len(_TOPICS)] if count <= 200 else f"{_TOPICS[number % len(_TOPICS)]}.{number % 97:02d}"
+    header = topic.startswith(("payments", "inventory"))
+    clean_offset, ratio = dice.randrange(1_000_000_000), dice.betavariate(1.2, 3)
+    size = int(dice.lognormvariate(21, 2))
+    dirty = int(size * ratio)
+    phase = (
+        "cleaning" if number in (4, 11) else dice.choices(("idle", "queued", "staged", "excluded"), (90, 6, 2, 2))[0]
+    )
+    if number in (7, 21):
+        phase = "quarantined"
+    since = now_ms - dice.randrange(1, 60) * HOUR_MS
+    segment = f"{directories[number % 3]}/{topic}-{number // len(_TOPICS)}/00000000000000000000.log"
+    damage = f"{segment} at byte 8421376: the checksum of the batch is 5f2a11c8, its bytes give 0c44de01"
+    return PartitionView(
+        topic=topic,
+        partition=number // len(_TOPICS),
+        log_dir=directories[number % 3],
+        phase=phase,  # type: ignore[arg-type]
+        mode="on-start" if number % 3 == 2 else "live",
+        reason=_reason(phase, ratio, clean_offset, dice),
+        strategy="header" if header else "offset",
+        fingerprint=HEADER_FINGERPRINT if header else KAFKAS_FINGERPRINT,
+        clean_offset=clean_offset,
+        bound_offset=clean_offset + dirty // 190,
+        size_bytes=size,
+        dirty_bytes=dirty,
+        dirty_ratio=ratio,
+        reclaimable_bytes=int(dirty * dice.uniform(0.2, 0.95)),
+        reclaimable_exact=dice.random() < 0.2,
+        overdue_at_ms=now_ms + dice.randrange(-2, 40) * HOUR_MS if number % 5 == 0 else None,
+        next_purge_ms=now_ms + dice.randrange(1, 90) * HOUR_MS if number % 4 == 0 else None,
+        delegated=topic.startswith("inventory") if header else None,
+        fingerprint_changed=number == 15,
+        quarantine=QuarantineView(damage, since, 4, now_ms + 25 * 60_000) if phase == "quarantined" else None,
+        last_clean=None
+        if number % 2 == 0
+        else clean(topic, number // len(_TOPICS), ended_ms=since, started_ms=since - 8_000),
+    )
+
+
+def _reason(phase: str, ratio: float, clean_offset: int, dice: random.Random) -> str:
+    told = {
+        "queued": f"dirty ratio {ratio:.3f} is above min.cleanable.dirty.ratio 0.5: waits for a worker",
+        "cleaning": "overdue by max.compaction.lag.ms",
+        "staged": "staged: swapped in at the broker's next start",
+        "excluded": "cleanerd.topics.exclude matches it: left to Kafka's cleaner",
+        "quarantined": "left alone after an error",
+    }
+    return told.get(phase) or dice.choice(_REASONS).format(ratio=ratio, clean=f"{clean_offset:,}".replace(",", ""))
+
+
+def _random_clean(partition: PartitionView, dice: random.Random, ended_ms: int) -> CleanView:
+    before = max(1000, partition.size_bytes)
+    after = int(before * dice.uniform(0.08, 0.9))
+    outcome = dice.choices(("cleaned", "unchanged", "failed", "staged"), (86, 8, 3, 3))[0]
+    records = before // 200
+    kept = records * after // before
+    changed: dict[str, Any] = {
+        "outcome": outcome,
+        "bytes_before": before,
+        "bytes_after": before if outcome in ("failed", "unchanged") else after,
+        "records_read": records, "records_kept": kept, "strategy": partition.strategy, "log_dir": partition.log_dir,
+        "reason": "No space left on device" if outcome == "failed" else "",
+        "dropped": {"superseded": records - kept - 7, "tombstone": 5, "aborted": 2, "keyless": 0, "marker": 0},
+    }  # fmt: skip
+    return clean(
+        partition.topic, partition.partition, started_ms=ended_ms - dice.randrange(300, 90_000), ended_ms=ended_ms,
+        trigger=dice.choice(("ratio", "ratio", "overdue", "purge", "asked")), result=changed,
+    )  # fmt: skip
+
+
+def _totals(history: tuple[CleanView, ...]) -> Totals:
+    cleans: dict[str, int] = {}
+    for each in history:
+        cleans[each.result["outcome"]] = cleans.get(each.result["outcome"], 0) + 1
+    return Totals(
+        cleans=cleans,
+        dropped_records={"superseded": 48_211_904, "tombstone": 310_022, "aborted": 12, "keyless": 0, "marker": 4},
+        read_records=61_000_000,
+        kept_records=12_478_058,
+        bytes_before=sum(each.result["bytes_before"] for each in history),
+        bytes_after=sum(each.result["bytes_after"] for each in history),
+        bytes_read=sum(each.result["bytes_before"] for each in history) * 2,
+        bytes_written=sum(each.result["bytes_after"] for each in history),
+        swaps=131,
+        refused_swaps=3,
+        throttled_seconds=12.5,
+        seconds={"index": 201.5, "decide": 95.25, "rewrite": 340.0, "apply": 21.0},
+    )
+
+
+class Stage:
+    """Where a test puts the view that the server is to show."""
+
+    def __init__(self, shown: DaemonView) -> None:
+        self.shown = shown
+
+    def __call__(self) -> DaemonView:
+        return self.shown
+
+    def change(self, how: Callable[[DaemonView], DaemonView]) -> None:
+        self.shown = how(self.shown)
