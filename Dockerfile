@@ -42,7 +42,8 @@ USER 1000:1000
 WORKDIR /var/lib/cleanerd
 EXPOSE 10280
 STOPSIGNAL SIGTERM
+# Over the control socket, so wherever the page is served; exit code 1 when the daemon says that it is not well.
 HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:10280/healthz', timeout=8)"]
+    CMD ["cleanerd", "status", "--quiet", "--config", "/etc/cleanerd"]
 ENTRYPOINT ["cleanerd"]
 CMD ["run", "--config", "/etc/cleanerd"]

@@ -29,8 +29,8 @@ _RESULT_TITLES: Final = (
     "left",
     "written",
     "on disk",
-    "keys wrong before",
-    "now",
+    "wrong uncleaned",
+    "wrong cleaned",
 )
 
 
@@ -85,20 +85,9 @@ def _tell_sample(page: Page, sample: Sample) -> None:
 
 
 def _tell_result(page: Page, result: LiveResult) -> None:
-    page.say("Each key's value, as a plain consumer gets it, against what was acknowledged:")
+    page.say("A plain consumer's last value of each key against what was acknowledged. Wrong keys, and what is left:")
     page.table(
-        (
-            "topic",
-            "strategy",
-            "acknowledged",
-            "keys",
-            "out of order",
-            "left",
-            "written",
-            "on disk",
-            "wrong before",
-            "wrong now",
-        ),
+        _RESULT_TITLES,
         [
             [
                 topic.topic,

@@ -124,8 +124,9 @@ class LiveDemo:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for each in (*self._writers.values(), self._reader):
-            each.abandon()
+        for writer in self._writers.values():
+            writer.abandon()
+        self._reader.abandon()
         self._daemon.kill()
         self._broker.kill()
 
@@ -231,16 +232,27 @@ class LiveDemo:
         return [each for each in status["partitions"] if each["topic"] in self._writers]
 
     def _wait_until_clean(self) -> None:
-        """Until everything below the last segment of every partition, which holds one record, is clean."""
+        """Until every partition is clean up to its last record, which begins a segment and stays alone in it."""
         deadline = time.monotonic() + _CLEAN_SECONDS
-        while time.monotonic() < deadline:
-            partitions = self._partitions(self._daemon.status())
-            behind = [each for each in partitions if each["dirty_bytes"] or each["clean_offset"] is None]
-            if len(partitions) == PARTITIONS * len(RULES) and not behind:
+        ends = {
+            (topic, number): offset
+            for topic, writer in self._writers.items()
+            for number, offset in writer.model.last_offsets.items()
+        }
+        while True:
+            known = {(each["topic"], each["partition"]): each for each in self._partitions(self._daemon.status())}
+            behind = [
+                name
+                for name, end in ends.items()
+                if name not in known or known[name]["clean_offset"] is None or known[name]["clean_offset"] < end
+            ]
+            if not behind:
                 return
+            if time.monotonic() > deadline:
+                break
             time.sleep(_PAUSE_SECONDS)
-        names = ", ".join(f"{each['topic']}-{each['partition']} ({each['reason']})" for each in behind)
-        raise DaemonError(f"not everything was cleaned within {_CLEAN_SECONDS:.0f} s: {names}", where=self.url)
+        told = [f"{topic}-{number} ({known.get((topic, number), {}).get('reason')})" for topic, number in behind]
+        raise DaemonError(f"not cleaned within {_CLEAN_SECONDS:.0f} s: {', '.join(told)}", where=self.url)
 
     def _judged(self, writer: Writer) -> LiveTopic:
         found: dict[bytes, bytes | None] = {}

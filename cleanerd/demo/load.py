@@ -24,6 +24,7 @@ from cleanerd.errors import CleanerdError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cleanerd.client.delivery import Delivery
     from cleanerd.client.rules import TopicRules
 
 PARTITIONS: Final = 3
@@ -61,6 +62,7 @@ class Model:
     """What the broker acknowledged of a topic. A key lives in one partition, so its offsets can be compared."""
 
     keys: dict[bytes, Known] = field(default_factory=dict)
+    last_offsets: dict[int, int] = field(default_factory=dict)
     records: int = 0
     bytes_written: int = 0
     out_of_order: int = 0
@@ -68,9 +70,10 @@ class Model:
     slowest_ms: float = 0.0
     errors: list[str] = field(default_factory=list)
 
-    def take(self, update: Update, offset: int) -> None:
+    def take(self, update: Update, offset: int, partition: int = 0) -> None:
         """One acknowledged record. Reports of different producers come in any order."""
         self.records += 1
+        self.last_offsets[partition] = max(offset, self.last_offsets.get(partition, offset))
         self.deletes += update.value is None
         standing = (update.version is not None, update.version or 0, offset)
         known = self.keys.get(update.key)
@@ -188,13 +191,12 @@ class Writer(threading.Thread):
         handed_over = time.monotonic()
         model = self.model
 
-        def report(delivery: object) -> None:
+        def report(delivery: Delivery) -> None:
             model.slowest_ms = max(model.slowest_ms, 1000 * (time.monotonic() - handed_over))
-            error, offset = getattr(delivery, "error", None), getattr(delivery, "offset", None)
-            if error is not None or offset is None:
-                model.errors.append(str(error or "the offset is not known"))
+            if delivery.error is not None or delivery.offset is None:
+                model.errors.append(str(delivery.error or "the offset is not known"))
             else:
-                model.take(update, offset)
+                model.take(update, delivery.offset, delivery.partition)
 
         model.bytes_written += len(update.key) + len(update.value or b"")
         producer.produce(

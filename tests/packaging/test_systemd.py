@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
+import socket
 import stat
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from cleanerd.demo.broker import free_port
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, keys, make
 from tests.packaging.sandbox import settings_of
 from tools.wheel import FILES
@@ -201,3 +205,63 @@ def test_the_page_about_installing_knows_every_file() -> None:
     assert f"/opt/cleanerd/{FILES['docs/install.md']}" in settings_of(UNIT)["Documentation"][0]
     for named in re.findall(r"`(config/[\w./-]+)`", page):
         assert (REPOSITORY / named).exists(), named
+
+
+def test_the_daemon_needs_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
+    """READY and WATCHDOG to the service manager, the page, SIGHUP, SIGTERM: all under the unit's system calls."""
+    logs = make(tmp_path)
+    state, runtime = tmp_path / "state", tmp_path / "run"
+    runtime.mkdir()
+    port = free_port()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(30)
+        environment = {
+            **os.environ,
+            "NOTIFY_SOCKET": str(tmp_path / "notify"),
+            "WATCHDOG_USEC": "2000000",
+            "STATE_DIRECTORY": str(state),
+            "RUNTIME_DIRECTORY": str(runtime),
+            "CLEANERD_CLEANERD_LOG_DIRS": str(logs),
+            "CLEANERD_CLEANERD_MODE": "observe",
+            "CLEANERD_CLEANERD_HTTP_LISTEN": f"127.0.0.1:{port}",
+        }
+        daemon = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.packaging.sandbox",
+                str(UNIT),
+                sys.executable,
+                "-m",
+                "cleanerd",
+                "run",
+                *COMPACT,
+            ],
+            cwd=REPOSITORY,
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            _wait_for(manager, "READY=1")
+            _wait_for(manager, "WATCHDOG=1")
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
+                assert answer.status == 200
+            assert [path.name for path in runtime.iterdir()] == ["control.sock"]
+            daemon.send_signal(signal.SIGHUP)
+            _wait_for(manager, "RELOADING=1")
+            _wait_for(manager, "READY=1")
+        finally:
+            daemon.terminate()
+            _, said = daemon.communicate(timeout=30)
+        _wait_for(manager, "STOPPING=1")
+    assert daemon.returncode == 128 + signal.SIGTERM
+    assert str(daemon.returncode) in settings_of(UNIT)["SuccessExitStatus"][0].split()
+    assert "level=error" not in said
+    assert keys(logs / "orders-0") != CLEANED  # it observed
+
+
+def _wait_for(manager: socket.socket, message: str) -> None:
+    while message not in manager.recv(4096).decode().splitlines():
+        pass
