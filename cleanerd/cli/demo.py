@@ -90,10 +90,12 @@ def demo(
     with _work_dir(keep) as work_dir:
         page.line(f"Kafka {release.version} on 127.0.0.1, all files in {work_dir}")
         if only != "offline":
+            page.part("While the broker runs")
             with LiveDemo(release, work_dir / "live", seed=seed) as live:
                 result = tell_live(page, live, seconds=seconds, stay=stay)
             good, document["live"] = result.good, live_document(result)
         if only != "live":
+            page.part("While it is down, and compared with Kafka's own cleaner")
             with Demo(release, work_dir, records=records, seed=seed) as run:
                 offline_good, offline = Teller(page, run).tell()
             good, document = good and offline_good, {**document, **offline}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.cli.output import Column
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cleanerd.cli.output import Output
+
+
+_PART_WIDTH: Final = 104
 
 
 class Page:
@@ -31,6 +34,11 @@ class Page:
             self._output.note(f"{self._step_number}. {title}")
         with self._output.progress(title):
             yield
+
+    def part(self, title: str) -> None:
+        """A heading above several steps."""
+        self.line()
+        self.line(f"{title} {'-' * max(0, _PART_WIDTH - len(title) - 1)}")
 
     def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their titles; columns of numbers to the right."""
