@@ -16,7 +16,6 @@ import asyncio
 import contextlib
 import signal
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
@@ -25,15 +24,17 @@ from cleanerd import __version__
 from cleanerd.daemon.control import ControlServer, control_socket
 from cleanerd.daemon.desk import Desk
 from cleanerd.daemon.fleet import Fleet, retry_of
-from cleanerd.daemon.jobs import Job, JobDone, run
+from cleanerd.daemon.jobs import Job, run
 from cleanerd.daemon.looker import DirLooker, World
 from cleanerd.daemon.notify import Notifier
 from cleanerd.daemon.pauses import load_pauses
 from cleanerd.daemon.progress import JobProgress
 from cleanerd.daemon.publish import Publisher
+from cleanerd.daemon.reload import fleet_settings, rates_of, reload
 from cleanerd.daemon.schedule import Limits, choose, ordered
 from cleanerd.daemon.tallies import Tallies
-from cleanerd.daemon.throttle import Rates, Throttle
+from cleanerd.daemon.throttle import Throttle
+from cleanerd.daemon.told import log_done
 from cleanerd.daemon.watch import Watcher
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 from cleanerd.errors import CleanerdError
@@ -60,8 +61,6 @@ DEBOUNCE_SECONDS: Final = 1.0
 
 TICK_SECONDS: Final = 1.0
 LEAST_BACKOFF_SECONDS: Final = 0.1
-
-NEEDS_RESTART: Final = ("cleanerd.state.dir", "cleanerd.control.socket", "cleanerd.http.listen")
 
 _log = structlog.get_logger()
 
@@ -98,21 +97,21 @@ class Service:
     ) -> None:
         daemon = settings.daemon
         self.settings = settings
-        self._reread = reread
-        self._log_dirs = log_dirs_of(settings)
+        self.reread = reread
+        self.log_dirs = log_dirs_of(settings)
         self._store = StateStore(daemon.cleanerd_state_dir)
-        self.throttle = Throttle(_rates(settings))
+        self.throttle = Throttle(rates_of(settings))
         self.workers = WorkerPool(daemon.log_cleaner_threads, "cleanerd-worker")
         self._looks = WorkerPool(1, "cleanerd-look")
-        self._lookers = {path: DirLooker(path) for path in self._log_dirs}
-        self.fleet = Fleet(*_fleet_settings(settings))
+        self.lookers = {path: DirLooker(path) for path in self.log_dirs}
+        self.fleet = Fleet(*fleet_settings(settings))
         self.fleet.paused, self.fleet.paused_names, told = load_pauses(daemon.cleanerd_state_dir)
         self.tallies = Tallies()
         self.running: dict[Key, Job] = {}
         self.publisher = Publisher(self, version=__version__, started_ms=_now_ms())
         if told:
             self.publisher.warn(told)
-        self._notifier = notifier or Notifier()
+        self.notifier = notifier or Notifier()
         self._watcher = Watcher(self._noticed)
         self._noticed_names: dict[Path, set[TopicPartition] | None] = {}
         self._wake = asyncio.Event()
@@ -149,11 +148,11 @@ class Service:
                 loop.add_signal_handler(each, self.stop, each)
             loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
             tasks = [asyncio.create_task(work) for work in (self._rounds(), self._ticks(), self._watch())]
-            _log.info("started", version=__version__, log_dirs=[str(path) for path in self._log_dirs],
+            _log.info("started", version=__version__, log_dirs=[str(path) for path in self.log_dirs],
                       mode=self.settings.daemon.cleanerd_mode, control=str(self._control.path))  # fmt: skip
             number = await self._until_stopped(tasks)
         finally:
-            self._notifier.stopping()
+            self.notifier.stopping()
             await self._wind_up(tasks)
         _log.info("stopped", signal=signal.Signals(number).name)
         return number
@@ -197,14 +196,14 @@ class Service:
 
     async def _ticks(self) -> None:
         """Progress is shown every second, and systemd is told that somebody is alive."""
-        watchdog, told_at = self._notifier.watchdog_seconds, 0.0
+        watchdog, told_at = self.notifier.watchdog_seconds, 0.0
         while True:
             await asyncio.sleep(min(TICK_SECONDS, watchdog or TICK_SECONDS))
             if self.running or self.publisher.is_stale():
                 self.publisher.publish()
             if watchdog is not None and time.monotonic() - told_at >= watchdog / 2:
                 told_at = time.monotonic()
-                self._notifier.watchdog()
+                self.notifier.watchdog()
 
     # -- rounds -------------------------------------------------------------------------------------------------------
 
@@ -218,11 +217,11 @@ class Service:
             generation = self.publisher.generation
             if time.monotonic() >= next_full or first or not self.publisher.ready:
                 self._noticed_names.clear()
-                await self._look(dict.fromkeys(self._log_dirs))
+                await self._look(dict.fromkeys(self.log_dirs))
                 next_full = time.monotonic() + backoff
                 self.publisher.round_ended(generation)
                 if first:
-                    self._notifier.ready(self.publisher.status_line())
+                    self.notifier.ready(self.publisher.status_line())
                     first = False
             elif self._noticed_names:
                 noticed, self._noticed_names = self._noticed_names, {}
@@ -234,8 +233,8 @@ class Service:
                 await asyncio.sleep(min(DEBOUNCE_SECONDS, backoff))
 
     async def _look(self, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
-        world = World(self.settings, self._log_dirs, self._store)
-        lookers = self._lookers
+        world = World(self.settings, self.log_dirs, self._store)
+        lookers = self.lookers
 
         def look() -> list[DirLook]:
             return [lookers[path].look(world, names) for path, names in wanted.items() if path in lookers]
@@ -247,9 +246,9 @@ class Service:
             self.publisher.warn(f"a look at the log directories failed: {error}")
             return
         for each in found:
-            if each.path in self._lookers:
+            if each.path in self.lookers:
                 self.fleet.merge(each, _now_ms())
-        self._watcher.follow(self._log_dirs, [(t_path, t.name) for t in self.fleet.partitions.values()
+        self._watcher.follow(self.log_dirs, [(t_path, t.name) for t in self.fleet.partitions.values()
                                               for t_path in [self._path_of(t)] if t_path is not None])  # fmt: skip
 
     def _path_of(self, tracked: Tracked) -> Path | None:
@@ -329,7 +328,8 @@ class Service:
         else:
             del self.running[key]
             self.tallies.add(done, self.fleet.finished(done))
-            _tell(done)
+            log_done(done)
+        self.publisher.publish()
         if self._stopping is not None and not self._stopping.done():
             if key in self.fleet.partitions:
                 await self.look_again(tracked)
@@ -345,64 +345,30 @@ class Service:
 
     def wake(self) -> None:
         """Look at everything now."""
-        for path in self._log_dirs:
+        for path in self.log_dirs:
             self._noticed_names[path] = None
         self._wake.set()
 
-    # -- settings -----------------------------------------------------------------------------------------------------
+    # -- what others need of it ---------------------------------------------------------------------------------------
 
     def _on_hangup(self) -> None:
         with contextlib.suppress(CleanerdError):  # it is logged and shown
             self.reload()
 
     def reload(self) -> dict[str, Any]:
-        """Read the settings again: what is safe takes effect now, what is not is named.
+        """Read the settings again.
 
         Raises:
             CleanerdError: they are wrong; the old ones stay.
         """
-        self._notifier.reloading()
-        try:
-            settings = self._reread()
-            log_dirs = log_dirs_of(settings)
-        except CleanerdError as error:
-            _log.error("settings not reloaded", reason=str(error))
-            self.publisher.warn(f"settings not reloaded: {error}")
-            self._notifier.ready(self.publisher.status_line())
-            raise
-        before = self.settings
-        changed = [key for key in settings.origins if settings.value(key) != before.value(key)]
-        later = [key for key in changed if key in NEEDS_RESTART]
-        kept = {key.replace(".", "_"): before.value(key) for key in later}
-        self.settings = replace(settings, daemon=settings.daemon.model_copy(update=kept))
-        self._apply(log_dirs)
-        self.publisher.reloaded([f"{key} was changed: takes effect at the next start" for key in later])
-        _log.info("settings reloaded", changed=changed, next_start=later)
-        self._notifier.ready(self.publisher.status_line())
-        self.wake()
-        return {"changed": changed, "needs_restart": later, "generation": self.publisher.generation}
-
-    def _apply(self, log_dirs: tuple[Path, ...]) -> None:
-        daemon = self.settings.daemon
-        self.throttle.set_rates(_rates(self.settings))
-        self.workers.resize(daemon.log_cleaner_threads)
-        self.fleet.backoff_ms, self.fleet.plan_max_age_ms, self.fleet.reserve_bytes = _fleet_settings(self.settings)
-        if daemon.cleanerd_mode == "observe":
-            self.interrupt(lambda job: job.kind in {"live", "stage"})
-        self._log_dirs = log_dirs
-        for path in self._lookers.keys() - set(log_dirs):
-            del self._lookers[path]
-            self.fleet.forget_dir(str(path))
-            self.interrupt(lambda job, gone=path: job.path == gone)  # type: ignore[misc]
-        for path in log_dirs:
-            self._lookers.setdefault(path, DirLooker(path))
+        return reload(self)
 
     def looker_of(self, tracked: Tracked) -> tuple[DirLooker, World] | None:
         """Who looks at its log directory, and by what."""
         path = self._path_of(tracked)
-        if path not in self._lookers:
+        if path not in self.lookers:
             return None
-        return self._lookers[path], World(self.settings, self._log_dirs, self._store)
+        return self.lookers[path], World(self.settings, self.log_dirs, self._store)
 
     async def in_look_thread(self, work: Callable[[], Any]) -> Any:
         """Have something read that belongs to the look thread."""
@@ -412,43 +378,6 @@ class Service:
         """What could not be used of the state directory since the last call."""
         told, self._store.warnings = self._store.warnings, []
         return told
-
-
-def _tell(done: JobDone) -> None:
-    job, result = done.job, done.result
-    partition = str(job.name)
-    if done.stopped:
-        _log.info("stopped in the middle", partition=partition)
-    elif done.failed:
-        _log.warning("quarantined", partition=partition, reason=done.failed,
-                     failures=0 if done.retry is None else done.retry.failures)  # fmt: skip
-    elif done.saving is not None:
-        _log.info("would be cleaned", partition=partition, trigger=job.trigger,
-                  bytes_before=done.saving.bytes_before, bytes_after=done.saving.bytes_after)  # fmt: skip
-    elif result is not None and result.outcome == "skipped":
-        _log.debug("not cleaned", partition=partition, reason=result.reason)
-    elif result is not None:
-        _log.info(result.outcome, partition=partition, trigger=job.trigger, bytes_before=result.bytes_before,
-                  bytes_after=result.bytes_after, dropped=result.dropped.total,
-                  seconds=round((done.ended_ms - job.started_ms) / 1000, 3))  # fmt: skip
-
-
-def _rates(settings: Settings) -> Rates:
-    daemon = settings.daemon
-    return Rates(
-        daemon.cleanerd_io_read_max_bytes_per_second,
-        daemon.cleanerd_io_write_max_bytes_per_second,
-        daemon.log_cleaner_io_max_bytes_per_second,
-    )
-
-
-def _fleet_settings(settings: Settings) -> tuple[tuple[int, int], int, int | None]:
-    daemon = settings.daemon
-    return (
-        (daemon.cleanerd_retry_backoff_ms, daemon.cleanerd_retry_backoff_max_ms),
-        daemon.cleanerd_plan_max_age_ms,
-        daemon.cleanerd_disk_reserve,
-    )
 
 
 def _now_ms() -> int:

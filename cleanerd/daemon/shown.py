@@ -120,5 +120,7 @@ def _reason(fleet: Fleet, tracked: Tracked) -> str:
         "" if look is None or look.staged is None else _STAGED,
         "" if found is None or found.mode.work is not None else found.mode.reason,
         "not looked at yet" if look is None else look.reason,
+        "it waits for its turn" if tracked.queued else "",
     )
-    return next((text for text in texts if text), "it waits for its turn" if tracked.queued else "")
+    would = "would be cleaned" if found is not None and found.mode.mode == "observe" else "about to be cleaned"
+    return next((text for text in texts if text), would)

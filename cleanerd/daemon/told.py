@@ -1,0 +1,32 @@
+"""The log line about a job that ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from cleanerd.daemon.jobs import JobDone
+
+_log = structlog.get_logger()
+
+
+def log_done(done: JobDone) -> None:
+    """Say what came of it."""
+    job, result = done.job, done.result
+    partition = str(job.name)
+    if done.stopped:
+        _log.info("stopped in the middle", partition=partition)
+    elif done.failed:
+        _log.warning("quarantined", partition=partition, reason=done.failed,
+                     failures=0 if done.retry is None else done.retry.failures)  # fmt: skip
+    elif done.saving is not None:
+        _log.info("would be cleaned", partition=partition, trigger=job.trigger,
+                  bytes_before=done.saving.bytes_before, bytes_after=done.saving.bytes_after)  # fmt: skip
+    elif result is not None and result.outcome == "skipped":
+        _log.debug("not cleaned", partition=partition, reason=result.reason)
+    elif result is not None:
+        _log.info(result.outcome, partition=partition, trigger=job.trigger, bytes_before=result.bytes_before,
+                  bytes_after=result.bytes_after, dropped=result.dropped.total,
+                  seconds=round((done.ended_ms - job.started_ms) / 1000, 3))  # fmt: skip

@@ -1,0 +1,98 @@
+"""What the tests of the daemon share: log directories beside a stand-in for a broker, and a service that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from cleanerd.daemon.service import Service
+from cleanerd.settings import load_settings
+from tests.apply.live_scene import held
+from tests.apply.offline_scene import two_groups
+from tests.support.fake_agent import FakeAgent
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from cleanerd.daemon.view import DaemonView, PartitionView
+    from tests.support.log_dirs import Partition
+
+PATIENCE_SECONDS = 20.0
+
+
+@contextmanager
+def broker(root: Path, partitions: Mapping[str, Partition] | int = 1) -> Iterator[FakeAgent]:
+    """A log directory whose lock is held, as by a broker, with an agent beside it."""
+    made = {f"orders-{n}": two_groups() for n in range(partitions)} if isinstance(partitions, int) else partitions
+    make_log_dir(root, made, clean_shutdown=False)
+    with held(root), FakeAgent(root, root / ".cleanerd-agent.sock") as agent:
+        yield agent
+
+
+def assignments(*log_dirs: Path, **more: str) -> list[str]:
+    """``--set`` of a daemon over ``log_dirs``; keys of ``more`` with underscores."""
+    base = log_dirs[0].parent
+    values = {
+        "cleanerd.log.dirs": ",".join(map(str, log_dirs)),
+        "cleanerd.state.dir": str(base / "state"),
+        "cleanerd.control.socket": str(base / "control.sock"),
+        "cleanerd.http.listen": "off",
+        "cleanerd.disk.reserve": "0",
+        "log.cleaner.backoff.ms": "200",
+        **{key.replace("_", "."): value for key, value in more.items()},
+    }
+    return [f"{key}={value}" for key, value in values.items()]
+
+
+def serve(settings: Sequence[str], story: Callable[[Service], Awaitable[None]]) -> Service:
+    """Run a service while ``story`` is told, then end it as SIGTERM does."""
+    told = list(settings)
+
+    async def main() -> Service:
+        service = Service(load_settings([], told, {}), lambda: load_settings([], told, {}))
+        running = asyncio.create_task(service.run())
+        try:
+            telling = asyncio.ensure_future(story(service))
+            await asyncio.wait([running, telling], return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                telling.cancel()
+                await running
+            await telling
+        finally:
+            service.stop()
+            await running
+        return service
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+async def until(what: str, holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    """Wait until it does."""
+    deadline = time.monotonic() + seconds
+    while True:
+        with contextlib.suppress(LookupError):  # it is not known yet
+            if holds():
+                return
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.02)
+
+
+def partition(view: DaemonView, name: str = "orders-0") -> PartitionView:
+    """One of them."""
+    (found,) = [each for each in view.partitions if each.name == name] or [None]
+    if found is None:
+        raise LookupError(name)
+    return found
+
+
+def outcomes(view: DaemonView) -> list[str]:
+    """Of the cleanings that ended, the oldest first."""
+    return [clean.result["outcome"] for clean in reversed(view.history)]

@@ -1,0 +1,211 @@
+"""The control socket, from outside as the verbs use it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import stat
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.daemon.control import ask, control_socket, find_control_socket
+from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.settings import load_settings
+from tests.cleaner.driver import scratch
+from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.support.fake_agent import refuse, wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.daemon.service import Service
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def asking(root: Path) -> Any:
+    """``ask`` off the loop, which has to answer meanwhile."""
+    path = root.parent / "control.sock"
+
+    async def one(operation: str, **values: Any) -> dict[str, Any]:
+        return await asyncio.to_thread(ask, path, operation, **values)
+
+    return one
+
+
+def test_pause_stops_what_runs_and_resume_lets_it_go_on(root: Path) -> None:
+    """A cleaning ends between two chunks; nothing begins while it is paused; the pause outlives the daemon."""
+    with broker(root, 2) as agent:
+        control = asking(root)
+
+        async def pauses(service: Service) -> None:
+            agent.fail("swap", wait(0.5))
+            await until("one runs", lambda: bool(agent.asked("swap")))
+            answer = await control("pause")
+            assert answer["paused"] == "all"
+            await until("it has ended", lambda: not service.running)
+            assert {p.phase for p in service.view().partitions} == {"paused"}
+            assert service.view().paused
+            with pytest.raises(CleanerdError, match="is paused"):
+                await control("trigger", partition="orders-0")
+            swaps = len(agent.asked("swap"))
+            await asyncio.sleep(0.6)
+            assert len(agent.asked("swap")) == swaps
+
+        async def resumes(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            assert service.view().paused, "remembered"
+            await control("pause", partition="orders-1")
+            answer = await control("resume")
+            assert answer == {"resumed": "all", "still_paused": ["orders-1"]}
+            await until("one is clean", lambda: partition(service.view()).clean_offset == 8)
+            assert partition(service.view(), "orders-1").phase == "paused"
+            await control("resume", partition="orders-1")
+            await until("the other too", lambda: partition(service.view(), "orders-1").clean_offset == 8)
+
+        serve(assignments(root), pauses)
+        serve(assignments(root), resumes)
+
+
+def test_trigger_cleans_what_is_clean_enough(root: Path) -> None:
+    """Whatever the dirty ratio says; nothing else is touched."""
+    with broker(root, 2) as agent:
+        agent.settings["min.cleanable.dirty.ratio"] = "1"
+        control = asking(root)
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            assert "min.cleanable.dirty.ratio" in partition(service.view()).reason
+            answer = await control("trigger", partition="orders-1")
+            assert answer["work"] == "live"
+            await until("done", lambda: partition(service.view(), "orders-1").clean_offset == 8)
+            (clean,) = service.view().history
+            assert (clean.topic, clean.partition, clean.trigger) == ("orders", 1, "asked")
+            assert partition(service.view(), "orders-0").clean_offset == 0
+
+        serve(assignments(root), story)
+
+
+def test_retry_ends_a_quarantine(root: Path) -> None:
+    """OP-10: with its reason and age; left alone until then; the state directory remembers it."""
+    with broker(root) as agent:
+        agent.fail("swap", refuse("bad_batch"))
+        control = asking(root)
+
+        async def fails(service: Service) -> None:
+            await until("quarantined", lambda: partition(service.view()).phase == "quarantined")
+            found = partition(service.view()).quarantine
+            assert found is not None
+            assert "bad_batch" in found.reason
+            assert found.failures == 1
+            assert found.retry_at_ms == found.since_ms + 60_000
+            (state,) = (root.parent / "state" / "partitions").rglob("*.json")
+            assert json.loads(state.read_text())["retry"]["failures"] == 1
+
+        async def is_retried(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            found = partition(service.view()).quarantine
+            assert found is not None, "remembered"
+            assert found.failures == 1
+            asked = len(agent.asked("swap"))
+            await asyncio.sleep(0.5)
+            assert len(agent.asked("swap")) == asked
+            assert (await control("retry"))["retried"] == ["orders-0"]
+            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            assert partition(service.view()).quarantine is None
+
+        serve(assignments(root), fails)
+        serve(assignments(root), is_retried)
+
+
+def test_status_and_explain(root: Path) -> None:
+    """What formats.md section 3 promises of /status, and the numbers of ``cleanerd explain``."""
+    with broker(root):
+        control = asking(root)
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            status = await control("status")
+            assert status["schema"] == 1
+            assert status["ready"] is True
+            assert status["mode"] == "auto"
+            assert status["swaps_total"] == 2
+            assert status["partitions"][0]["state"] == "idle"
+            told = await control("explain", partition="orders-0")
+            assert told["cleaned_now"] is False
+            assert told["first_dirty_offset"] == 8
+            assert told["broker_running"] is True
+            assert told["daemon"]["mode"] == "live"
+            assert await service.explain("orders-0") == told
+            with pytest.raises(CleanerdError, match="no such compacted partition"):
+                await control("explain", partition="nobody-0")
+
+        serve(assignments(root), story)
+
+
+def test_only_the_daemons_user_may_connect(root: Path) -> None:
+    """0600, and a stale socket is no hindrance; a second daemon is refused."""
+    with broker(root):
+        path = root.parent / "control.sock"
+        stale = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        stale.bind(str(path))
+        stale.close()
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            with pytest.raises(RefusedError, match="another cleanerd answers"):
+                await asyncio.to_thread(serve, assignments(root), lambda _: asyncio.sleep(0))
+
+        serve(assignments(root), story)
+        assert not path.exists()
+
+
+def test_hostile_clients_do_not_disturb(root: Path) -> None:
+    """Rubbish, an endless line, many connections, a client that never reads: answered, or hung up on."""
+    with broker(root):
+        path = root.parent / "control.sock"
+        control = asking(root)
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            reader, writer = await asyncio.open_unix_connection(str(path))
+            for line in (b"rubbish\n", b"[]\n", b'{"op": 7}\n', b'{"op": "no"}\n', b'{"op": "pause", "partition": 7}\n'):
+                writer.write(line)
+                assert json.loads(await reader.readline())["ok"] is False
+            writer.write(b"x" * 200_000)
+            assert await reader.read() == b""
+            others = [await asyncio.open_unix_connection(str(path)) for _ in range(40)]
+            for other in others:
+                other[1].close()
+            await asyncio.sleep(0.1)
+            assert (await control("status"))["ready"]
+            writer.close()
+
+        serve(assignments(root), story)
+
+
+def test_where_the_socket_is(tmp_path: Path) -> None:
+    """As set; else in $RUNTIME_DIRECTORY, else in the state directory."""
+    plain = load_settings([], [f"cleanerd.state.dir={tmp_path}"], {})
+    assert control_socket(plain, {"RUNTIME_DIRECTORY": "/run/cleanerd:/run/other"}).parts[-2:] == (
+        "cleanerd", "control.sock",
+    )  # fmt: skip
+    assert control_socket(plain, {}) == tmp_path / "control.sock"
+    said = load_settings([], [f"cleanerd.control.socket={tmp_path}/there"], {})
+    assert control_socket(said, {"RUNTIME_DIRECTORY": "/run/cleanerd"}) == tmp_path / "there"
+    assert find_control_socket(said, {}) == tmp_path / "there"
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    with pytest.raises(RefusedError, match="does not answer"):
+        ask(tmp_path / "none", "status")
+    assert os.path.exists(tmp_path)

@@ -1,0 +1,279 @@
+"""The daemon beside a broker with the agent: what is dirty is cleaned, and what it knows is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import shutil
+import time
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.daemon import jobs, watch
+from tests.apply.live_scene import content, held, leftovers
+from tests.apply.offline_scene import batch, two_groups
+from tests.cleaner.driver import scratch
+from tests.daemon.scene import assignments, broker, outcomes, partition, serve, until
+from tests.support.fake_agent import FakeAgent, refuse, wait
+from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_partition, write_segment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from cleanerd.daemon.service import Service
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def test_what_is_dirty_is_cleaned_and_shown(root: Path) -> None:
+    """OP-1: found, cleaned through the agent, remembered, counted."""
+    with broker(root, 3) as agent:
+        before = content(root)
+
+        async def story(service: Service) -> None:
+            await until("all are clean", lambda: len(service.view().history) == 3)
+            await until("it is seen", lambda: all(p.clean_offset == 8 for p in service.view().partitions))
+            view = service.view()
+            assert view.ready
+            assert view.healthy
+            assert [p.phase for p in view.partitions] == ["idle"] * 3
+            assert {p.mode for p in view.partitions} == {"live"}
+            assert partition(view).reason.startswith("nothing to clean")
+            assert partition(view).last_clean is not None
+            assert view.totals.cleans == {"cleaned": 3}
+            assert view.totals.swaps == 6
+            assert view.totals.dropped_records["superseded"] == 9
+            assert view.totals.bytes_read > 0 < view.totals.bytes_written
+            assert view.log_dirs[0].agent is not None
+            assert view.log_dirs[0].agent["version"] == "4.3.1"
+
+        service = serve(assignments(root), story)
+        assert outcomes(service.view()) == ["cleaned"] * 3
+        assert len(content(root)) < len(before)
+        assert len(agent.asked("swap")) == 6
+        assert not leftovers(root)
+        states = list((root.parent / "state").rglob("*.json"))
+        assert len(states) == 3
+        assert json.loads(states[0].read_text())["purge_as_of"] == 8
+
+
+def test_one_bad_partition_stops_no_other(root: Path) -> None:
+    """OP-10, invariant 7: a damaged segment is named, the others are cleaned; repaired and retried it is cleaned too."""
+    bad = Partition({0: batch(0, ("a", "1"), ("a", "2")), 2: batch(2, ("a", "3")), 3: b""})
+    with broker(root, {"orders-0": two_groups(), "orders-1": bad, "orders-2": two_groups()}):
+        log = root / "orders-1" / f"{0:020d}.log"
+        sound = log.read_bytes()
+        log.write_bytes(sound[:-5] + b"\xff\xff\xff\xff\xff")
+
+        async def story(service: Service) -> None:
+            await until("the others are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            await until("it is quarantined", lambda: partition(service.view(), "orders-1").phase == "quarantined")
+            found = partition(service.view(), "orders-1").quarantine
+            assert found is not None
+            assert f"{0:020d}.log" in found.reason
+            assert log.read_bytes() != sound, "damaged bytes are never rewritten"
+            log.write_bytes(sound)
+            await until("it is clean", lambda: partition(service.view(), "orders-1").clean_offset == 3)
+            assert partition(service.view(), "orders-1").quarantine is None
+
+        serve(assignments(root, cleanerd_retry_backoff_ms="300"), story)
+
+
+def test_failures_back_off(root: Path) -> None:
+    """Each wait twice as long as the one before, up to the longest."""
+    with broker(root) as agent:
+        agent.fail("swap", *[refuse("bad_batch")] * 50)
+
+        async def story(service: Service) -> None:
+            failures: list[tuple[int, int]] = []
+
+            def fourth() -> bool:
+                found = partition(service.view()).quarantine
+                if found is not None and found.retry_at_ms is not None and found.failures > len(failures):
+                    clean = partition(service.view()).last_clean
+                    assert clean is not None
+                    failures.append((found.failures, found.retry_at_ms - clean.ended_ms))
+                return len(failures) == 4
+
+            await until("four failures", fourth)
+            assert [number for number, _ in failures] == [1, 2, 3, 4]
+            for (_, wait_ms), expected in zip(failures, (100, 200, 300, 300), strict=True):
+                assert expected <= wait_ms + 5 <= expected + 100
+
+        serve(
+            assignments(root, cleanerd_retry_backoff_ms="100", cleanerd_retry_backoff_max_ms="300",
+                        log_cleaner_backoff_ms="50"), story
+        )  # fmt: skip
+
+
+def test_what_passes_is_no_failure(root: Path) -> None:
+    """A partition that is busy is tried again later, without quarantine."""
+    with broker(root) as agent:
+        agent.fail("log", *[wait(0.0)] * 2)
+        agent.info["accepting_swaps"] = True
+        agent.fail("swap", refuse("log_changed"))
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            assert partition(service.view()).quarantine is None
+
+        serve(assignments(root), story)
+
+
+def test_a_worker_that_dies_is_replaced_and_counted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug in one cleaning: its partition is quarantined, and there are as many workers as before."""
+    real = jobs.clean_live
+
+    def breaks(live: Any, name: Any, wishes: Any, progress: Any) -> Any:
+        if name.partition == 0:
+            raise ZeroDivisionError("a bug")
+        return real(live, name, wishes, progress)
+
+    monkeypatch.setattr(jobs, "clean_live", breaks)
+    with broker(root, 3):
+
+        async def story(service: Service) -> None:
+            await until("the others are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            await until("it is quarantined", lambda: partition(service.view()).phase == "quarantined")
+            found = partition(service.view()).quarantine
+            assert found is not None
+            assert found.reason == "unexpected error: ZeroDivisionError: a bug"
+            totals = service.view().totals
+            assert (totals.dead_workers, totals.worker_restarts) == (1, 1)
+            assert service.workers.alive == service.workers.size == 1
+
+        serve(assignments(root), story)
+
+
+def test_the_broker_goes_and_comes_back(tmp_path: Path) -> None:
+    """Nobody restarts the daemon: it waits for the broker, and cleans beside it when it is back."""
+    root = tmp_path / "logs"
+    make_log_dir(root, {"orders-0": two_groups()}, clean_shutdown=False)
+
+    async def story(service: Service) -> None:
+        await until("ready", lambda: service.view().ready)
+        assert service.view().log_dirs[0].mode == "live"
+        assert "no broker runs on it" in service.view().log_dirs[0].mode_reason
+        before = content(root)
+        await asyncio.sleep(0.5)
+        assert content(root) == before
+        with held(root):
+            await until("no agent", lambda: "without cleanerd's agent" in service.view().log_dirs[0].mode_reason)
+            with FakeAgent(root, root / ".cleanerd-agent.sock"):
+                await until("clean", lambda: partition(service.view()).clean_offset == 8)
+                assert content(root) != before
+
+    serve([*assignments(root, cleanerd_mode="live"), "topics.orders.cleanup.policy=compact"], story)
+
+
+def test_a_partition_that_comes_is_noticed_at_once(root: Path) -> None:
+    """inotify: not only after log.cleaner.backoff.ms; one that goes is forgotten."""
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            started = time.monotonic()
+            write_partition(root / "orders-1", two_groups())
+            offsets = {"orders-0": 8, "orders-1": 8}
+            write_checkpoint(root / "replication-offset-checkpoint", offsets)
+            write_checkpoint(root / "recovery-point-offset-checkpoint", offsets)
+            await until("it is clean", lambda: partition(service.view(), "orders-1").clean_offset == 8)
+            assert time.monotonic() - started < 10
+            shutil.rmtree(root / "orders-1")
+            await until("it is forgotten", lambda: len(service.view().partitions) == 1)
+
+        serve(assignments(root, log_cleaner_backoff_ms="60s"), story)
+
+
+def test_without_inotify_polling_is_enough(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue 7: polling is the truth."""
+
+    def none_left() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(watch, "Inotify", none_left)
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            assert "inotify" in " ".join(service.view().warnings)
+            for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+                write_checkpoint(root / name, {"orders-0": 9})
+            write_segment(root / "orders-0", 9, b"")
+            await until("it is seen", lambda: partition(service.view()).bound_offset == 9)
+
+        serve(assignments(root), story)
+
+
+def test_topics_that_settings_leave_to_kafka(root: Path) -> None:
+    """U-11: internal topics only by their own names; exclude is stronger than include."""
+    names = ("__consumer_offsets-0", "tmp-a-0", "orders-0", "__transaction_state-0")
+    with broker(root, {name: two_groups() for name in names}):
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            await until("cleaned", lambda: len(service.view().history) == 2)
+            phases = {each.name: each.phase for each in service.view().partitions}
+            assert phases["tmp-a-0"] == phases["__transaction_state-0"] == "excluded"
+            assert {clean.topic for clean in service.view().history} == {"orders", "__consumer_offsets"}
+            assert "cleanerd.topics.include" in partition(service.view(), "__transaction_state-0").reason
+
+        serve(
+            assignments(root, cleanerd_topics_include="*,__consumer_offsets", cleanerd_topics_exclude="tmp-*"), story
+        )
+
+
+def test_outside_of_the_windows_nothing_begins_but_what_is_asked_for(root: Path) -> None:
+    now = datetime.now().astimezone()
+    closed = f"{now + timedelta(hours=3):%H}:00-{now + timedelta(hours=4):%H}:00"
+    with broker(root, 2):
+
+        async def story(service: Service) -> None:
+            await until("queued", lambda: {p.phase for p in service.view().partitions} == {"queued"})
+            assert not service.view().window_open
+            service.fleet.named("orders-1")[0].asked = True
+            await until("one is clean", lambda: partition(service.view(), "orders-1").clean_offset == 8)
+            assert partition(service.view()).phase == "queued"
+
+        serve(assignments(root, cleanerd_windows=closed), story)
+
+
+def test_the_disk_reserve_is_kept(root: Path) -> None:
+    """U-16: nothing begins on a disk that has no more to give; no partition is to blame."""
+    with broker(root) as agent:
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            await asyncio.sleep(0.3)
+            found = service.view().log_dirs[0]
+            assert found.free_bytes < found.reserve_bytes
+            assert partition(service.view()).quarantine is None
+            assert not agent.asked("swap")
+
+        serve(assignments(root, cleanerd_disk_reserve="100TiB"), story)
+
+
+def test_a_damaged_state_directory_costs_work_only(root: Path) -> None:
+    """Set aside with a warning; the daemon goes on."""
+    with broker(root):
+
+        async def cleans(service: Service) -> None:
+            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+
+        async def goes_on(service: Service) -> None:
+            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            assert any("damaged" in warning for warning in service.view().warnings)
+
+        serve(assignments(root), cleans)
+        (state,) = (root.parent / "state" / "partitions").rglob("*.json")
+        state.write_text("{")
+        serve(assignments(root), goes_on)

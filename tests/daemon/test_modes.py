@@ -1,0 +1,199 @@
+"""What the daemon does in a log directory, by mode: observes, stages for the next start, waits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.apply.lock import is_held
+from cleanerd.apply.mode import ModeChoice
+from cleanerd.cli import main
+from cleanerd.daemon import looker, modes
+from cleanerd.daemon.modes import OFFLINE_GRACE_MS, dir_mode, why_excluded
+from tests.apply.live_scene import content, held
+from tests.apply.offline_scene import two_groups
+from tests.cleaner.driver import scratch
+from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.daemon.service import Service
+
+COMPACT = "topics.orders.cleanup.policy=compact"
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def everything(root: Path) -> dict[str, tuple[int, ...]]:
+    """Every name below, with size, inode and times; the directories too, so that nothing came and went."""
+    found = {}
+    for path in (root, *root.rglob("*")):
+        status = path.lstat()
+        found[str(path)] = (status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
+    return found
+
+
+def choice(mode: str) -> ModeChoice:
+    return ModeChoice(mode, f"because {mode}")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("configured", "found", "away_ms", "expected"),
+    [
+        ("auto", "live", 0, ("live", "live")),
+        ("auto", "on-start", 0, ("on-start", "stage")),
+        ("auto", "offline", OFFLINE_GRACE_MS, ("offline", "stage")),
+        ("auto", "offline", OFFLINE_GRACE_MS - 1, ("offline", None)),
+        ("live", "live", 0, ("live", "live")),
+        ("live", "on-start", 0, ("live", None)),
+        ("live", "offline", 10**9, ("live", None)),
+        ("on-start", "live", 0, ("on-start", "stage")),
+        ("on-start", "on-start", 0, ("on-start", "stage")),
+        ("on-start", "offline", 10**9, ("offline", "stage")),
+        ("observe", "live", 0, ("observe", "observe")),
+        ("observe", "offline", 10**9, ("observe", "observe")),
+    ],
+)
+def test_what_is_done_in_a_directory(
+    configured: modes.Configured, found: str, away_ms: int, expected: tuple[str, str | None]
+) -> None:
+    """OP-6: a file that a broker may have open is never changed from outside, so there is no offline work here."""
+    mode = dir_mode(configured, choice(found), away_ms)
+    assert (mode.mode, mode.work) == expected
+    assert f"because {found}" in mode.reason or configured == "on-start"
+
+
+def test_which_topics_are_left_to_kafka() -> None:
+    """U-11."""
+    assert why_excluded("orders", ("*",), ()) == ""
+    assert "include" in why_excluded("orders", ("pay*",), ())
+    assert "exclude" in why_excluded("orders", ("*",), ("ord*",))
+    assert why_excluded("__consumer_offsets", ("*", "__*"), ()) != "", "a glob does not mean an internal topic"
+    assert why_excluded("__consumer_offsets", ("__consumer_offsets",), ()) == ""
+
+
+@pytest.mark.parametrize("running", ["agent", "no agent", "nobody"])
+def test_observe_writes_nothing(root: Path, running: str) -> None:
+    """Exact savings, as a cleaning then makes them; not a byte, a name or a time changes below the log directory."""
+    settings = assignments(root, cleanerd_mode="observe")
+    saving = 0
+
+    async def story(service: Service) -> None:
+        nonlocal saving
+        await until("ready", lambda: service.view().ready)
+        before = everything(root)
+        await until("worked out", lambda: all(p.reclaimable_exact for p in service.view().partitions))
+        view = service.view()
+        assert {p.mode for p in view.partitions} == {"observe"}
+        assert partition(view).reason == "would be cleaned"
+        saving = partition(view).reclaimable_bytes or 0
+        service.fleet.named("orders-0")[0].asked = True
+        await asyncio.sleep(0.6)
+        assert everything(root) == before
+        assert view.totals.cleans == {}
+
+    if running == "agent":
+        with broker(root, 2):
+            serve(settings, story)
+            serve(assignments(root), lambda s: until("clean", lambda: len(s.view().history) == 2))
+    else:
+        make_log_dir(root, {f"orders-{n}": two_groups() for n in range(2)})
+        if running == "nobody":
+            serve([*settings, COMPACT], story)
+            options = [option for each in [*assignments(root), COMPACT] for option in ("--set", each)]
+            assert main.run(["clean", str(root), "--yes", *options]) == 0
+        else:
+            with held(root):
+                serve([*settings, COMPACT], lambda s: until("ready", lambda: s.view().ready))
+            return
+    sizes = [os.path.getsize(path) for path in (root / "orders-0").glob("*.log")]
+    assert sum(sizes) == sum(len(data) for data in two_groups().segments.values()) - saving
+    assert saving > 0
+
+
+def test_on_start_stages_and_apply_swaps(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OP-6, S-03: beside a broker without an agent; the second of two readings counts; apply puts it in."""
+    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    make_log_dir(root, {"orders-0": two_groups()})
+    before = content(root)
+
+    async def story(service: Service) -> None:
+        await until("staged", lambda: partition(service.view()).phase == "staged")
+        view = service.view()
+        assert view.totals.cleans == {"staged": 1}
+        assert partition(view).mode == "on-start"
+        assert "without cleanerd's agent" in view.log_dirs[0].mode_reason
+        await asyncio.sleep(0.6)
+        assert service.view().totals.cleans == {"staged": 1}, "once is enough"
+        assert content(root) == before
+
+    with held(root):
+        serve([*assignments(root), COMPACT], story)
+    options = [option for each in [*assignments(root), COMPACT] for option in ("--set", each)]
+    assert main.run(["apply", str(root), *options]) == 0
+    assert content(root) != before
+
+
+def test_nothing_is_staged_on_one_reading(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-03: a high watermark that is too high for a moment is not believed."""
+    monkeypatch.setattr(looker, "SETTLE_MS", 3_600_000)
+    make_log_dir(root, {"orders-0": two_groups()})
+
+    async def story(service: Service) -> None:
+        await until("looked at", lambda: partition(service.view()).bound_offset is not None)
+        await asyncio.sleep(0.6)
+        assert partition(service.view()).bound_offset == 0
+        assert not (root / "orders-0" / ".kstage").exists()
+
+    with held(root):
+        serve([*assignments(root), COMPACT], story)
+
+
+def test_the_lock_is_never_taken(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that starts while somebody holds .lock dies; so without a broker the daemon stages, after a while."""
+    monkeypatch.setattr(modes, "OFFLINE_GRACE_MS", 500)
+    make_log_dir(root, {"orders-0": two_groups()})
+
+    async def story(service: Service) -> None:
+        taken = False
+
+        def staged() -> bool:
+            nonlocal taken
+            taken = taken or is_held(root) or (root / ".lock").exists()
+            return partition(service.view()).phase == "staged"
+
+        await until("looked at", lambda: service.view().ready)
+        assert "it may be about to start" in service.view().log_dirs[0].mode_reason
+        await until("staged", staged)
+        assert not taken
+        assert partition(service.view()).mode == "offline"
+
+    serve([*assignments(root), COMPACT], story)
+
+
+def test_a_topic_of_a_strategy_is_refused_until_it_is_delegated(root: Path) -> None:
+    """U-5, U-8: shown as undelegated, with what to do; not cleaned, not quarantined."""
+    with broker(root) as agent:
+
+        async def story(service: Service) -> None:
+            await until("looked at", lambda: partition(service.view()).delegated is False)
+            found = partition(service.view())
+            assert found.strategy == "timestamp"
+            assert found.fingerprint == "strategy=timestamp;tombstone.mode=null"
+            assert "cleanerd delegate orders" in found.reason
+            assert not agent.asked("swap")
+            agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
+            os.utime(root / "orders-0")
+            await until("it is seen", lambda: partition(service.view()).delegated is True)
+
+        serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)

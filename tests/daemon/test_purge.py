@@ -1,0 +1,119 @@
+"""Idle partitions: tombstones past their horizon go although nothing new is written, which Kafka never does."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cleaner.survey import Wishes
+from tests.apply.live_scene import content
+from tests.cleaner.driver import NAME, clean, config, scratch
+from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch, keyed_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.daemon.service import Service
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def with_tombstone(age_ms: int = 1000) -> Partition:
+    stamp = now_ms() - age_ms
+    return Partition({
+        0: keyed_batch(0, (("a", "1"), ("b", "1")), timestamp=stamp),
+        2: keyed_batch(2, (("a", None), ("c", "1")), timestamp=stamp),
+        4: b"",
+    })  # fmt: skip
+
+
+def keys(root: Path) -> list[bytes | None]:
+    return [key for _, key, _ in content(root)]
+
+
+def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
+    """R534-6: known, shown, done, and not tried again."""
+    with broker(root, {"orders-0": with_tombstone()}) as agent:
+        agent.settings |= {"delete.retention.ms": "2500", "file.delete.delay.ms": "100"}
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: partition(service.view()).clean_offset == 4)
+            await until("known", lambda: partition(service.view()).next_purge_ms is not None)
+            due_ms = partition(service.view()).next_purge_ms
+            assert due_ms is not None
+            clean = partition(service.view()).last_clean
+            assert clean is not None
+            assert clean.started_ms + 2500 <= due_ms <= clean.ended_ms + 2500
+            assert keys(root) == [b"b", b"a", b"c"]
+            await until("purged", lambda: len(service.view().history) == 2)
+            last = service.view().history[0]
+            assert last.trigger == "purge"
+            assert last.started_ms >= due_ms
+            assert last.result["dropped"]["tombstone"] == 1
+            assert keys(root) == [b"b", b"c"]
+            await until("nothing left", lambda: partition(service.view()).next_purge_ms is None)
+
+        serve(assignments(root), story)
+
+
+def test_the_next_purge_outlives_the_daemon(root: Path) -> None:
+    """formats.md section 3."""
+    with broker(root, {"orders-0": with_tombstone()}) as agent:
+        agent.settings["delete.retention.ms"] = "3600000"
+        due: list[int | None] = []
+
+        async def story(service: Service) -> None:
+            await until("known", lambda: partition(service.view()).next_purge_ms is not None)
+            due.append(partition(service.view()).next_purge_ms)
+
+        serve(assignments(root), story)
+        serve(assignments(root), story)
+        assert due[0] == due[1]
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_of_a_log_that_somebody_else_cleaned_the_horizons_are_looked_up(root: Path, passed: bool) -> None:
+    """Kafka's checkpoint says that it is clean; the batch headers say until when its tombstones stay."""
+    horizon = now_ms() + (-1000 if passed else 3_600_000)
+    held = encode_batch([Record(b"a", None, horizon - 1000)], delete_horizon=horizon)
+    log = Partition({0: held, 1: b""}, cleaner_offset=1)
+    with broker(root, {"orders-0": log}):
+
+        async def story(service: Service) -> None:
+            if passed:
+                await until("purged", lambda: len(service.view().history) == 1)
+                assert service.view().history[0].trigger == "purge"
+                assert keys(root) == []
+            else:
+                await until("known", lambda: partition(service.view()).next_purge_ms == horizon)
+                assert service.view().history == ()
+
+        serve(assignments(root), story)
+
+
+def test_a_purge_reads_no_keys(root: Path) -> None:
+    """``Wishes.purge``: the clean part alone is worth a round, and the offset map stays empty."""
+    make_log_dir(root, {NAME: with_tombstone()})
+    topic = config(delete_retention_ms=1000)
+    start = now_ms()
+    first = clean(root, Wishes(start, force=True), topic)
+    assert first.next_purge_ms == start + 1000
+    idle = clean(root, Wishes(start + 1000), topic)
+    assert idle.outcome == "skipped"
+    purged = clean(root, Wishes(start + 1000, purge=True), topic)
+    assert (purged.outcome, purged.dropped.tombstone, purged.map_utilization) == ("cleaned", 1, 0.0)
+    assert purged.next_purge_ms is None
+    assert clean(root, Wishes(start + 999, purge=True), topic).dropped.total == 0

@@ -1,0 +1,158 @@
+"""Who is cleaned next: each rule of the order on its own, then properties of any choice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleanerd.daemon.schedule import AGEING_MS, STARVED_MS, Candidate, Limits, choose, ordered, retry_wait_ms
+from cleanerd.format.names import TopicPartition
+
+HOUR_MS = 3_600_000
+
+
+def candidate(number: int = 0, trigger: str = "ratio", **values: object) -> Candidate:
+    made = Candidate(TopicPartition("orders", number), "/a", "ratio", 50, 100)
+    return replace(made, trigger=trigger, **values)  # type: ignore[arg-type]
+
+
+def first(*candidates: Candidate) -> int:
+    return ordered(candidates)[0].name.partition
+
+
+# -- the rules, one by one ----------------------------------------------------------------------------------------------
+
+
+def test_what_is_asked_for_comes_first() -> None:
+    late = candidate(1, "overdue", overdue_ms=1000 * HOUR_MS)
+    assert first(late, candidate(2, "asked", reclaimable_bytes=0)) == 2
+
+
+def test_overdue_comes_before_any_saving_and_the_longest_overdue_first() -> None:
+    """max.compaction.lag.ms is a promise (C-11), and unlike in C-12 it gives priority."""
+    rich = candidate(1, reclaimable_bytes=10**12, moved_bytes=10**12)
+    assert first(rich, candidate(2, "overdue", overdue_ms=1, reclaimable_bytes=0)) == 2
+    assert first(candidate(1, "overdue", overdue_ms=5), candidate(2, "overdue", overdue_ms=6)) == 2
+
+
+def test_then_bytes_reclaimed_per_byte_moved() -> None:
+    """Not the largest, nor the highest ratio: what is won for the work."""
+    large = candidate(1, reclaimable_bytes=1000, moved_bytes=100_000)
+    small = candidate(2, reclaimable_bytes=90, moved_bytes=100)
+    assert first(large, small) == 2
+
+
+def test_waiting_outweighs_any_saving_in_the_end() -> None:
+    """Ageing: the poorest of all has its turn after an hour."""
+    poor = candidate(1, reclaimable_bytes=0, moved_bytes=10**9)
+    rich = candidate(2, reclaimable_bytes=100, moved_bytes=100)
+    assert first(replace(poor, waiting_ms=AGEING_MS // 2), rich) == 2
+    assert first(replace(poor, waiting_ms=AGEING_MS + 1), rich) == 1
+
+
+def test_who_has_starved_counts_as_overdue() -> None:
+    """A flood of overdue partitions does not keep the others away for ever."""
+    starved = candidate(1, waiting_ms=STARVED_MS + 2 * HOUR_MS)
+    assert first(starved, candidate(2, "overdue", overdue_ms=HOUR_MS)) == 1
+    assert first(starved, candidate(2, "overdue", overdue_ms=3 * HOUR_MS)) == 2
+
+
+def test_outside_of_the_windows_only_what_is_asked_for_or_overdue_begins() -> None:
+    """A purge can wait, a promise can not."""
+    all_kinds = [candidate(n, kind) for n, kind in enumerate(("ratio", "purge", "overdue", "asked"))]
+    closed = choose(all_kinds, [], Limits(9, 9, window_open=False))
+    assert {each.trigger for each in closed} == {"overdue", "asked"}
+    assert len(choose(all_kinds, [], Limits(9, 9))) == 4
+
+
+def test_one_clean_a_partition_also_while_it_moves_between_directories() -> None:
+    here, there = candidate(1, log_dir="/a"), candidate(1, log_dir="/b")
+    assert choose([here, there], [], Limits(9, 9)) == [here]
+    assert choose([there], [("/a", here.name)], Limits(9, 9)) == []
+
+
+def test_the_cap_of_a_log_directory_lets_others_through() -> None:
+    """The second of /a waits, the first of /b does not."""
+    found = choose([candidate(n, log_dir="/a" if n < 3 else "/b") for n in range(4)], [], Limits(4, 1))
+    assert [each.log_dir for each in found] == ["/a", "/b"]
+
+
+def test_waits_after_failures_double_up_to_the_longest() -> None:
+    assert [retry_wait_ms(n, 1000, 6000) for n in (1, 2, 3, 4, 100, 10**6)] == [1000, 2000, 4000, 6000, 6000, 6000]
+
+
+# -- any choice ---------------------------------------------------------------------------------------------------------
+
+CANDIDATES = st.lists(
+    st.builds(
+        Candidate,
+        st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 5)),
+        st.sampled_from(["/a", "/b", "/c"]),
+        st.sampled_from(["ratio", "overdue", "purge", "asked"]),
+        st.integers(-5, 10**12),
+        st.integers(0, 10**12),
+        st.integers(0, 10**10),
+        st.integers(0, 10**10),
+    ),
+    max_size=20,
+)
+RUNNING = st.lists(
+    st.tuples(st.sampled_from(["/a", "/b"]), st.builds(TopicPartition, st.just("a"), st.integers(0, 5))), max_size=4,
+    unique_by=lambda each: each[1],
+)  # fmt: skip
+
+
+@given(CANDIDATES, RUNNING, st.integers(1, 6), st.integers(1, 3), st.booleans())
+def test_caps_are_kept_and_no_thread_idles_without_a_reason(
+    candidates: list[Candidate],
+    running: list[tuple[str, TopicPartition]],
+    threads: int,
+    per_dir: int,
+    window_open: bool,
+) -> None:
+    found = choose(candidates, running, Limits(threads, per_dir, window_open))
+    names = [each.name for each in found]
+    load = Counter(path for path, _ in running) + Counter(each.log_dir for each in found)
+    assert len(set(names)) == len(names)
+    assert not set(names) & {name for _, name in running}
+    assert len(found) <= max(0, threads - len(running))
+    assert all(load[each.log_dir] <= per_dir for each in found)
+    if len(running) + len(found) >= threads:
+        return
+    for left in [each for each in candidates if each not in found]:
+        busy = left.name in {*names, *(name for _, name in running)}
+        shut = not window_open and left.trigger in {"ratio", "purge"}
+        assert busy or shut or load[left.log_dir] >= per_dir
+
+
+@given(CANDIDATES)
+def test_the_order_is_total_and_does_not_depend_on_where_it_began(candidates: list[Candidate]) -> None:
+    assert [c.name for c in ordered(candidates)] == [c.name for c in ordered(candidates[::-1])]
+    tiers = ["asked" if c.trigger == "asked" else "overdue" if c.overdue_ms else "rest" for c in ordered(candidates)]
+    assert tiers[: tiers.count("asked")] == ["asked"] * tiers.count("asked")
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.booleans()), min_size=2, max_size=12), st.integers(0, 11))
+def test_nobody_starves(others: list[tuple[int, bool]], victim: int) -> None:
+    """One thread, a cleaning an hour, everybody dirty again at once and half of them overdue by a promise of an hour."""
+    waiting = dict.fromkeys(range(len(others)), 0)
+    victim %= len(others)
+    others[victim] = (0, False)
+    for _ in range(40 * len(others)):
+        candidates = [
+            Candidate(
+                TopicPartition("t", n), "/a", "overdue" if promised and waiting[n] > HOUR_MS else "ratio", saved, 100,
+                max(0, waiting[n] - HOUR_MS) if promised else 0, waiting[n],
+            )
+            for n, (saved, promised) in enumerate(others)
+        ]  # fmt: skip
+        (chosen,) = choose(candidates, [], Limits(1, 1))
+        if chosen.name.partition == victim:
+            return
+        for n in waiting:
+            waiting[n] += HOUR_MS
+        waiting[chosen.name.partition] = 0
+    raise AssertionError("never had its turn")
