@@ -27,6 +27,11 @@ setup: $(VENV)/.kernel $(AGENT) .cache/kafka/.fetched ## everything from a clean
 	bash tools/install-tools.sh
 	@touch $@
 
+.cache/.test-tools: tools/install-test-tools.sh
+	@mkdir -p .cache
+	bash tools/install-test-tools.sh
+	@touch $@
+
 $(VENV)/.packages: constraints.txt pyproject.toml .cache/.tools
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python tools/requirements.py | $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r /dev/stdin
@@ -50,11 +55,11 @@ demo: setup ## real brokers, real traffic: the daemon under load, then the offli
 
 # ---- tests ------------------------------------------------------------------------------------------------------------
 
-test: setup ## what a developer runs before every commit
+test: setup .cache/.test-tools ## what a developer runs before every commit
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest -m "not long and not bench"
 
-test-all: setup ## and the long ones: crash matrix, long differential runs, more than a thousand random histories, the wheel
+test-all: setup .cache/.test-tools ## and the long ones: crash matrix, long differential runs, more than a thousand random histories, the wheel
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest -m "not bench"
 
@@ -76,7 +81,7 @@ wheel: $(VENV)/.packages $(AGENT) ## dist/: a wheel with kernel, agent and what 
 
 # ---- checks -----------------------------------------------------------------------------------------------------------
 
-check: setup ## linters, types, layers, shell scripts
+check: setup .cache/.test-tools ## linters, types, layers, shell scripts, alert rules, units
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -84,6 +89,9 @@ check: setup ## linters, types, layers, shell scripts
 	$(BIN)/lint-imports --no-cache
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
+	$(BIN)/python -m tests.daemon.promtool check rules config/prometheus/cleanerd.rules.yml
+	$(BIN)/python -m tests.daemon.promtool check config --syntax-only config/prometheus/prometheus.yml
+	$(BIN)/python -m tests.daemon.promtool test rules config/prometheus/cleanerd.rules.test.yml
 	$(BIN)/shellcheck .ci/run agent/*.sh tools/*.sh tests/kafka/*.sh
 	$(BIN)/python -m pytest -q tests/packaging/test_systemd.py
 

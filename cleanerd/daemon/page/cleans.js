@@ -3,7 +3,7 @@
 import { h, setAttribute, setPill, setText } from "./dom.js";
 import { bytes, count, duration, percent, setTime } from "./format.js";
 import { current, keep, partitionLink } from "./route.js";
-import { TRIGGERS } from "./running.js";
+import { SHORT_TRIGGERS, TRIGGERS } from "./running.js";
 import { Table } from "./table.js";
 
 const nameOf = (each) => `${each.topic}-${each.partition}`;
@@ -30,7 +30,7 @@ const COLUMNS = [
   { id: "outcome", label: "Outcome", class: "h-outcome", make: (cell) => { const it = h("span"); cell.append(it); return (row) => setPill(it, row.result.outcome ?? "?"); } },
   {
     id: "trigger", label: "Because of", class: "h-trigger",
-    make: (cell) => (row) => { setText(cell, TRIGGERS[row.trigger] ?? row.trigger); setAttribute(cell, "title", cell.textContent); },
+    make: (cell) => (row) => { setText(cell, SHORT_TRIGGERS[row.trigger] ?? row.trigger); setAttribute(cell, "title", TRIGGERS[row.trigger] ?? null); },
   },
   { id: "took", label: "Took", class: "h-took num", make: (cell) => (row) => setText(cell, duration(row.ended_ms - row.started_ms)) },
   {

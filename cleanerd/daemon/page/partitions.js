@@ -164,7 +164,8 @@ export function partitionsView(container, moved) {
     onSort: (id) => setSort(pressed(id)),
   });
   const empty = h("div", { class: "empty", hidden: true });
-  container.append(running, h("div", { class: "tools" }, filter, order), picks, found, table.element, empty);
+  const tools = h("div", { class: "tools" }, filter, order);
+  container.append(running, tools, picks, found, table.element, empty);
 
   // One press sorts, the second turns it round, the third lets go. A number is looked at from its large end first.
   function pressed(id) {
@@ -230,6 +231,7 @@ export function partitionsView(container, moved) {
     table.setSort(sort.replace(/^-/, ""), sort.startsWith("-"));
     order.value = sort in SORT_NAMES ? sort : "";
     setText(found, rows.length === all.length ? "" : `${count(rows.length)} of ${count(all.length)} partitions`);
+    tools.hidden = picks.hidden = !all.length;
     table.element.hidden = !rows.length;
     empty.hidden = rows.length > 0;
     if (!rows.length) drawEmpty(all.length);

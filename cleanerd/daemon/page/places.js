@@ -33,8 +33,9 @@ export function quarantineCard(partition) {
       ["Failures", count(held.failures)],
       ["Tried again", held.retry_at_ms === null ? "only when asked" : time(held.retry_at_ms)],
       ["Log directory", partition.log_dir],
-    ]),
-    h("p", {}, "Cause removed? ", command(`cleanerd retry ${name}`), " What is damaged: ", command(`cleanerd verify ${partition.log_dir}/${name}`)));
+      ["What is damaged", command(`cleanerd verify ${partition.log_dir}/${name}`)],
+      ["Cause gone", command(`cleanerd retry ${name}`)],
+    ]));
 }
 
 export function logDirsView(container) {
@@ -75,7 +76,7 @@ function logDirCard(logDir, sum) {
     facts([
       ["Free", `${bytes(logDir.free_bytes)} of ${bytes(logDir.total_bytes)} (${percent(logDir.total_bytes ? logDir.free_bytes / logDir.total_bytes : 0)})`],
       ["Kept free", bytes(logDir.reserve_bytes)],
-      ["Mode", `${logDir.mode}: ${logDir.mode_reason}`],
+      ["Mode", logDir.mode_reason ? `${logDir.mode} (${logDir.mode_reason})` : logDir.mode],
       ["Partitions", h("a", { href: viewLink("", { q: logDir.path }), "data-inside": true, "data-focus": logDir.path }, plural(sum.number, "partition"))],
       ["Dirty", bytes(sum.dirty)],
       ["To reclaim", bytes(sum.reclaim)],

@@ -1,0 +1,24 @@
+"""Prometheus' own judge of metrics and rules (tools/install-tools.sh fetches it). Missing is an error, not a skip."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_FETCHED = ROOT / ".cache" / "prometheus" / "usr" / "bin" / "promtool"
+
+
+def promtool(*arguments: str, stdin: bytes | None = None) -> tuple[int, str]:
+    """Exit code and all that it said."""
+    found = shutil.which("promtool") or str(_FETCHED)
+    done = subprocess.run([found, *arguments], input=stdin, capture_output=True, timeout=60, check=False, cwd=ROOT)
+    return done.returncode, (done.stdout + done.stderr).decode()
+
+
+if __name__ == "__main__":
+    code, said = promtool(*sys.argv[1:])
+    sys.stdout.write(said)
+    sys.exit(code)

@@ -1,0 +1,403 @@
+"""cleanerd.daemon.http over real sockets: what it answers, to whom, and that nobody can hold it up."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import io
+import json
+import os
+import socket
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.daemon import http as daemon_http
+from cleanerd.daemon.connections import Connections
+from cleanerd.daemon.http import names_loopback, parse_listen
+from cleanerd.errors import ConfigError, CorruptionError, LogDirBusyError
+from tests.daemon.serving import explain_little, serving
+from tests.daemon.views import NOW_MS, busy, clean, partition, view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.daemon.serving import Served
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    with serving(busy(30)) as running:
+        yield running
+
+
+# ---- what it answers ----
+
+
+def test_status_is_the_view_as_json(served: Served) -> None:
+    """formats.md section 3: schema 1 with its fields, and just what ``to_json`` says, however it was put together."""
+    answer = served.get("/status")
+    document = answer.json()
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert document == json.loads(json.dumps(served.stage.shown.to_json()))
+    assert document["schema"] == 1
+    assert {"ready", "mode", "swaps_total"} <= document.keys()
+    assert all(
+        {"topic", "partition", "state", "clean_offset", "dirty_ratio", "strategy"} <= each.keys()
+        for each in document["partitions"]
+    )
+
+
+def test_status_follows_changed_partitions_only_where_they_changed(served: Served) -> None:
+    """Texts of partitions are kept between views: a changed one must not show its old text."""
+    before = served.get("/status").json()["partitions"]
+    changed = replace(served.stage.shown.partitions[3], dirty_ratio=0.987)
+    served.stage.change(lambda v: replace(v, partitions=(*v.partitions[:3], changed, *v.partitions[4:])))
+    after = served.get("/status").json()["partitions"]
+    assert after[3]["dirty_ratio"] == 0.987
+    assert [a for n, a in enumerate(after) if n != 3] == [b for n, b in enumerate(before) if n != 3]
+
+
+def test_status_answers_304_until_the_view_changes(served: Served) -> None:
+    etag = served.get("/status").headers["etag"]
+    same = served.get("/status", headers={"If-None-Match": etag})
+    assert (same.status, same.body) == (304, b"")
+    served.stage.change(lambda v: replace(v, paused=True))
+    other = served.get("/status", headers={"If-None-Match": etag})
+    assert other.status == 200
+    assert other.json()["paused"] is True
+    assert other.headers["etag"] != etag
+
+
+def test_status_is_packed_for_who_takes_it(served: Served) -> None:
+    plain = served.get("/status")
+    packed = served.get("/status", headers={"Accept-Encoding": "br, gzip;q=0.5"})
+    refused = served.get("/status", headers={"Accept-Encoding": "gzip;q=0"})
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert len(packed.body) < len(plain.body) / 2
+    assert packed.json() == plain.json()
+    assert "content-encoding" not in refused.headers
+
+
+def test_one_partition_has_its_whole_last_clean_and_its_history() -> None:
+    own, other = clean("orders", 3), clean("orders", 4)
+    shown = view(partitions=(partition("orders", 3, last_clean=own), partition("orders", 4)), history=(own, other))
+    with serving(shown) as served:
+        document = served.get("/status/orders-3").json()
+    assert document["schema"] == 1
+    assert document["last_clean"]["result"]["dropped"]["superseded"] == 5_400
+    assert [each["partition"] for each in document["history"]] == [3]
+
+
+@pytest.mark.parametrize("path", ["/status/orders-9", "/explain/orders-9", "/explain/", "/status/..%2f..%2fetc"])
+def test_unknown_partitions_are_404_and_the_core_is_not_asked(path: str) -> None:
+    asked: list[str] = []
+
+    async def explain(name: str) -> dict[str, Any]:
+        asked.append(name)
+        return {}
+
+    with serving(view(partitions=(partition("orders", 3),)), explain) as served:
+        answer = served.get(path)
+    assert answer.status == 404
+    assert answer.json()["error"]["message"]
+    assert asked == []
+
+
+def test_explain_is_the_answer_of_the_core(served: Served) -> None:
+    name = served.stage.shown.partitions[0].name
+    document = served.get(f"/explain/{name}").json()
+    assert document["schema"] == 1
+    assert document["rule"] == "min.cleanable.dirty.ratio"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(LogDirBusyError("busy", hint="wait"), 409), (CorruptionError("torn", where="/x.log", position=7), 500)],
+)
+def test_explain_tells_errors(error: Exception, status: int) -> None:
+    async def explain(_name: str) -> dict[str, Any]:
+        raise error
+
+    with serving(view(partitions=(partition(),)), explain) as served:
+        answer = served.get("/explain/orders-0")
+    assert answer.status == status
+    assert answer.json()["error"]["message"] in ("busy", "torn")
+
+
+def test_explain_that_hangs_is_asked_once_and_answered_504(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten impatient clients are one question, and no other answer waits for it."""
+    monkeypatch.setattr(daemon_http, "EXPLAIN_SECONDS", 0.4)
+    asked: list[str] = []
+
+    async def explain(name: str) -> dict[str, Any]:
+        asked.append(name)
+        await asyncio.sleep(60)
+        return {}
+
+    with serving(view(partitions=(partition(),)), explain) as served:
+        statuses: list[int] = []
+        clients = [
+            threading.Thread(target=lambda: statuses.append(served.get("/explain/orders-0").status)) for _ in range(10)
+        ]
+        for each in clients:
+            each.start()
+        assert served.get("/healthz").status == 200
+        for each in clients:
+            each.join()
+    assert statuses == [504] * 10
+    assert asked == ["orders-0"]
+
+
+def test_health_and_readiness_say_why() -> None:
+    with serving(view()) as served:
+        assert (served.get("/healthz").status, served.get("/readyz").status) == (200, 200)
+        served.stage.shown = view(ready=False)
+        assert served.get("/healthz").status == 200
+        assert served.get("/readyz").status == 503
+        assert "not all been looked at" in served.get("/readyz").text
+        served.stage.shown = view(healthy=False, unhealthy_reason="no worker is left")
+        assert served.get("/healthz").status == 503
+        assert "no worker is left" in served.get("/healthz").text
+        assert "no worker is left" in served.get("/readyz").text
+
+
+def test_metrics_in_both_formats(served: Served) -> None:
+    text = served.get("/metrics")
+    assert text.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert "\ncleanerd_ready 1.0\n" in text.text
+    assert "kafka_log_logcleaner_deadthreadcount 0.0" in text.text
+    om = served.get("/metrics", headers={"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"})
+    assert om.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert om.text.endswith("# EOF\n")
+
+
+def test_metrics_obey_the_two_settings() -> None:
+    with serving(busy(30), kafka_names=False, partitions_max=4) as served:
+        text = served.get("/metrics").text
+    assert "kafka_log" not in text
+    assert text.count("\ncleanerd_partition_size_bytes{") == 4
+    assert "\ncleanerd_partitions_left_out 26.0" in text
+
+
+# ---- the page's files ----
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/running", "/history?q=x&sort=-saved", "/quarantine", "/log-dirs", "/partition/orders-0"]
+)
+def test_every_address_of_the_page_is_the_page(served: Served, path: str) -> None:
+    """A deep link works when it is opened first; its base leads to the files from any depth."""
+    answer = served.get(path)
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert ('<base href="../">' if path.startswith("/partition/") else '<base href="./">') in answer.text
+    again = served.get(path, headers={"If-None-Match": answer.headers["etag"]})
+    assert again.status == 304
+
+
+def test_all_files_of_the_page_are_served_with_their_types(served: Served) -> None:
+    folder = os.path.join(os.path.dirname(daemon_http.__file__), "page")
+    names = sorted(set(os.listdir(folder)) - {"index.html"})
+    types = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "svg": "image/svg+xml"}
+    assert len(names) > 10
+    for name in names:
+        answer = served.get(f"/page/{name}", headers={"Accept-Encoding": "gzip"})
+        assert answer.status == 200
+        assert answer.headers["content-type"] == types[name.rpartition(".")[2]]
+        assert answer.headers["cache-control"] == "no-cache"
+    assert served.get("/page/../http.py").status == 404
+    assert served.get("/page/index.html").status == 404
+
+
+# ---- to whom ----
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+@pytest.mark.parametrize("path", ["/", "/status", "/metrics", "/nowhere"])
+def test_it_only_reads(served: Served, method: str, path: str) -> None:
+    answer = served.get(path, method=method)
+    assert answer.status == 405
+    assert answer.headers["allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize("path", ["/", "/status", "/metrics", "/healthz", "/page/app.js"])
+def test_head_is_get_without_the_body(served: Served, path: str) -> None:
+    head, get = served.get(path, method="HEAD"), served.get(path)
+    assert head.body == b""
+    assert head.status == get.status
+    assert head.headers["content-type"] == get.headers["content-type"]
+
+
+@pytest.mark.parametrize("path", ["/", "/status", "/metrics", "/explain/none-0", "/nowhere", "/page/style.css"])
+def test_every_answer_is_closed_to_other_sites(served: Served, path: str) -> None:
+    headers = served.get(path).headers
+    assert headers["content-security-policy"].startswith("default-src 'self';")
+    assert "unsafe" not in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["cache-control"] == ("no-cache" if path in ("/", "/page/style.css") else "no-store")
+    assert "access-control-allow-origin" not in headers
+    assert "aiohttp" not in headers["server"].lower()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200), ("localhost:8080", 200), ("127.0.0.1:1", 200), ("[::1]:9", 200), ("LOCALHOST", 200),
+        ("kafka-3.localhost:80", 200), ("evil.example", 421), ("127.0.0.1.evil.example", 421), ("10.0.0.1", 421),
+        ("localhost.evil.example:10280", 421), ("", 421), ("[", 421),
+    ],
+)  # fmt: skip
+def test_on_loopback_only_its_own_names_are_answered(served: Served, host: str, status: int) -> None:
+    """DNS rebinding: a web page whose name now points to 127.0.0.1 sends that name."""
+    assert served.get("/status", headers={"Host": host}).status == status
+
+
+def test_on_all_addresses_any_name_is_answered() -> None:
+    """Who opens it to the network reaches it by names that nobody here knows."""
+    with serving(view(), listen="0.0.0.0:0") as served:
+        assert served.get("/status", headers={"Host": "kafka-3.example:10280"}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("listen", "meant"),
+    [
+        ("127.0.0.1:10280", ("127.0.0.1", 10280)),
+        ("[::1]:0", ("::1", 0)),
+        (":9", (None, 9)),
+        ("localhost:1", ("localhost", 1)),
+    ],
+)
+def test_listen_forms(listen: str, meant: tuple[str | None, int]) -> None:
+    assert parse_listen(listen) == meant
+
+
+@pytest.mark.parametrize(
+    "listen", ["", "10280", "localhost", "::1:80", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:-1"]
+)
+def test_listen_mistakes_are_told(listen: str) -> None:
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        parse_listen(listen)
+
+
+def test_a_port_that_is_taken_is_told() -> None:
+    with serving(view()) as first:
+        taken = f"127.0.0.1:{first.port}"
+        with pytest.raises(ConfigError, match=r"cleanerd\.http\.listen"), serving(view(), listen=taken):
+            pass
+
+
+def test_no_host_header_is_no_browser() -> None:
+    assert names_loopback(None)
+
+
+# ---- nobody holds it up ----
+
+
+def test_no_answer_but_explain_opens_a_file(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scrape never touches a disk: with every way to a file broken, everything is still answered."""
+
+    def fail(*_args: object, **_kwargs: object) -> None:
+        raise AssertionError("a disk was touched")
+
+    for module, name in (
+        (builtins, "open"), (io, "open"), (os, "open"), (os, "stat"), (os, "lstat"), (os, "scandir"), (os, "listdir"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, fail)
+    paths = ("/metrics", "/status", "/healthz", "/readyz", "/", "/page/app.js", "/partition/x-0",
+             f"/status/{served.stage.shown.partitions[0].name}")  # fmt: skip
+    answers = [served.get(path).status for path in paths]
+    monkeypatch.undo()
+    assert answers == [200] * len(paths)
+
+
+def test_clients_that_hang_delay_nobody(served: Served) -> None:
+    """Half a request, no request, and a body that nobody reads: others are answered at once, and stop is quick."""
+    hanging = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(20)]
+    for n, each in enumerate(hanging):
+        if n % 3:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            each.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n" + (b"\r\n" if n % 3 == 1 else b""))
+    began = time.monotonic()
+    assert served.get("/metrics").status == 200
+    assert time.monotonic() - began < 3
+    began = time.monotonic()
+    served.stop()
+    assert time.monotonic() - began < 5
+    for each in hanging:
+        each.close()
+    served.start()
+
+
+def test_more_clients_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one that was silent longest makes room; its connection ends, the newest one is served."""
+    monkeypatch.setattr(daemon_http, "Connections", lambda server: Connections(server, most=8))
+    with serving(view()) as served:
+        idle = []
+        for _ in range(12):
+            idle.append(socket.create_connection(("127.0.0.1", served.port)))
+            time.sleep(0.02)
+        assert served.get("/healthz").status == 200
+        for each in idle:
+            each.settimeout(0.3)
+        ended = [_has_ended(each) for each in idle]
+        assert ended == [True] * 5 + [False] * 7
+        for each in idle:
+            each.close()
+
+
+def test_connections_that_do_nothing_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_http, "Connections", lambda server: Connections(server, idle_seconds=0.5))
+    with serving(view()) as served, socket.create_connection(("127.0.0.1", served.port)) as idle:
+        idle.settimeout(3)
+        assert _has_ended(idle)
+        assert served.get("/healthz").status == 200
+
+
+def test_it_can_be_started_again(served: Served) -> None:
+    port = served.port
+    served.stop()
+    with pytest.raises(OSError, match="refused"):
+        served.get("/healthz")
+    served.start()
+    assert served.port == port
+    assert served.get("/healthz").status == 200
+
+
+def test_a_view_that_fails_is_a_500_and_no_end(served: Served) -> None:
+    good = served.stage.shown
+    served.stage.shown = None  # type: ignore[assignment]
+    assert served.get("/status").status == 500
+    served.stage.shown = good
+    assert served.get("/status").status == 200
+
+
+def test_nothing_is_left_behind() -> None:
+    """Started and stopped fifty times: no thread and no descriptor more."""
+
+    def once() -> None:
+        with serving(view(made_ms=NOW_MS), explain_little) as served:
+            served.get("/metrics")
+
+    once()
+    before = (len(os.listdir("/proc/self/fd")), threading.active_count())
+    for _ in range(50):
+        once()
+    after = (len(os.listdir("/proc/self/fd")), threading.active_count())
+    assert after[0] <= before[0] + 1
+    assert after[1] <= before[1] + 1
+
+
+def _has_ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(1) == b""
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False

@@ -1,0 +1,203 @@
+"""cleanerd.daemon.metrics: what a view becomes, what the limit leaves out, and that Prometheus' own tool is content."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from cleanerd.daemon import metric_names
+from cleanerd.daemon.metrics import Exposition, ViewCollector, most_interesting
+from cleanerd.daemon.view import QuarantineView, Totals
+from tests.daemon.promtool import promtool
+from tests.daemon.views import GIB, HEADER_FINGERPRINT, HOUR_MS, NOW_MS, busy, clean, log_dir, partition, view
+
+if TYPE_CHECKING:
+    from cleanerd.daemon.view import DaemonView
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def samples(shown: DaemonView, *, accept: str = "", **options: object) -> Samples:
+    """All samples by name and labels; a pair that comes twice is an error."""
+    collector = ViewCollector(lambda: shown, clock=lambda: NOW_MS / 1000, **options)  # type: ignore[arg-type]
+    body, _ = Exposition(collector).render(accept)
+    parse = parse_openmetrics if accept else text_string_to_metric_families
+    found: Samples = {}
+    for family in parse(body.decode()):
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in found, f"twice: {key}"
+            found[key] = sample.value
+    return found
+
+
+def value(found: Samples, name: str, **labels: str) -> float | None:
+    return found.get((name, frozenset(labels.items())))
+
+
+def test_every_metric_of_the_catalogue_is_exported_and_no_other() -> None:
+    """Documentation, rules and dashboard are checked against the catalogue: it must be neither more nor less."""
+    names = {name for name, _ in samples(busy(200))}
+    assert names == {metric.exported_name for metric in metric_names.ALL}
+
+
+def test_both_formats_say_the_same() -> None:
+    shown = busy(40)
+    assert samples(shown) == samples(shown, accept="application/openmetrics-text; version=1.0.0")
+
+
+def test_promtool_is_content_with_our_names() -> None:
+    body, _ = Exposition(ViewCollector(lambda: busy(40), kafka_names=False)).render()
+    assert promtool("check", "metrics", stdin=body) == (0, "")
+
+
+def test_promtool_only_dislikes_kafkas_names_of_kafkas_metrics() -> None:
+    """Milliseconds, percent and camel case are theirs; the format itself is right."""
+    body, _ = Exposition(ViewCollector(lambda: busy(40))).render()
+    code, said = promtool("check", "metrics", stdin=body)
+    assert code == 3
+    assert all(line.startswith("kafka_log_") for line in said.splitlines() if line)
+
+
+def test_kafkas_names_mean_what_kafka_means() -> None:
+    """formats.md section 6: what an existing alert compares with its limits."""
+    held = QuarantineView("torn", NOW_MS - HOUR_MS, 2, None)
+    slow = clean(started_ms=NOW_MS - 130_000, ended_ms=NOW_MS - 10_000)
+    found = samples(
+        view(
+            log_dirs=(log_dir("/a"), log_dir("/b")),
+            partitions=(
+                partition("x", 0, log_dir="/a", dirty_ratio=0.75, overdue_at_ms=NOW_MS - 90_000),
+                partition("x", 1, log_dir="/b", dirty_ratio=0.99, phase="quarantined", quarantine=held, dirty_bytes=77),
+                partition("x", 2, log_dir="/b", dirty_ratio=1.0, phase="excluded", overdue_at_ms=0),
+            ),
+            threads=1,
+            map_utilization=0.5,
+            history=(clean(ended_ms=NOW_MS - 500_000, started_ms=NOW_MS - 990_000), slow),
+            totals=Totals(dead_workers=3, worker_restarts=2),
+        )
+    )
+    manager, cleaner = "kafka_log_logcleanermanager", "kafka_log_logcleaner"
+    assert value(found, f"{manager}_time_since_last_run_ms") == 5_000
+    assert value(found, f"{manager}_max_dirty_percent") == 75  # not the quarantined one, not the excluded one
+    assert value(found, f"{manager}_uncleanable_partitions_count", logDirectory="/a") == 0
+    assert value(found, f"{manager}_uncleanable_partitions_count", logDirectory="/b") == 1
+    assert value(found, f"{manager}_uncleanable_bytes", logDirectory="/b") == 77
+    assert value(found, f"{cleaner}_deadthreadcount") == 1
+    assert value(found, f"{cleaner}_cleaner_recopy_percent") == 25
+    assert value(found, f"{cleaner}_max_clean_time_secs") == 120  # of one worker's last clean, not of an older one
+    assert value(found, f"{cleaner}_max_compaction_delay_secs") == 90
+    assert value(found, f"{cleaner}_max_buffer_utilization_percent") == 50
+
+
+def test_kafkas_names_can_be_switched_off() -> None:
+    assert not [name for name, _ in samples(busy(10), kafka_names=False) if name.startswith("kafka_")]
+
+
+def test_undelegated_topics_and_fingerprints_are_told_of_every_topic() -> None:
+    """U-5, U-8: no limit leaves these out, and one undelegated partition makes its topic undelegated."""
+    versioned = {"strategy": "header", "fingerprint": HEADER_FINGERPRINT}
+    found = samples(
+        view(
+            partitions=(
+                partition("good", 0, delegated=True, **versioned),
+                partition("bad", 0, delegated=True, **versioned),
+                partition("bad", 1, delegated=False, **versioned),
+                partition("plain", 0),
+            )
+        ),
+        partitions_max=0,
+    )
+    assert value(found, "cleanerd_topic_delegated", topic="good") == 1
+    assert value(found, "cleanerd_topic_delegated", topic="bad") == 0
+    assert value(found, "cleanerd_topic_delegated", topic="plain") is None
+    strategy = {"topic": "bad", "strategy": "header", "fingerprint": HEADER_FINGERPRINT}
+    assert value(found, "cleanerd_topic_strategy_info", **strategy) == 1
+    assert value(found, "cleanerd_partitions_left_out") == 4
+
+
+def test_times_are_seconds_and_unknown_values_are_absent() -> None:
+    one, other = (
+        partition("t", 0, next_purge_ms=NOW_MS + 1_500, reclaimable_bytes=None, clean_offset=None),
+        partition("t", 1),
+    )
+    found = samples(view(partitions=(one, other)))
+    labels = {"topic": "t", "partition": "0", "log_dir": one.log_dir}
+    assert value(found, "cleanerd_partition_next_purge_timestamp_seconds", **labels) == NOW_MS / 1000 + 1.5
+    assert value(found, "cleanerd_next_purge_timestamp_seconds") == NOW_MS / 1000 + 1.5
+    assert value(found, "cleanerd_partition_reclaimable_bytes", **labels) is None
+    assert value(found, "cleanerd_partition_clean_offset", **labels) is None
+    assert value(found, "cleanerd_partition_dirty_ratio", **labels) == 0.25
+
+
+def test_log_dirs_have_complete_sums_whatever_the_limit() -> None:
+    found = samples(busy(300), partitions_max=1)
+    counted = sum(v for (name, _), v in found.items() if name == "cleanerd_partitions")
+    assert counted == 300
+    assert value(found, "cleanerd_partitions_left_out") == 299
+    assert value(found, "cleanerd_log_dir_free_bytes", log_dir="/var/lib/kafka/data-2") == 150 * GIB
+    assert value(found, "cleanerd_log_dir_agent", log_dir="/var/lib/kafka/data-3") == 0
+
+
+def test_counters_begin_with_zeros() -> None:
+    """``increase()`` does not see the first failure when the series begins with it."""
+    found = samples(view())
+    assert value(found, "cleanerd_cleans_total", outcome="failed") == 0
+    assert value(found, "cleanerd_dropped_records_total", reason="tombstone") == 0
+
+
+def test_dead_workers_are_those_that_nobody_replaced() -> None:
+    found = samples(view(totals=Totals(dead_workers=5, worker_restarts=5)))
+    assert value(found, "cleanerd_dead_workers") == 0
+    assert value(found, "cleanerd_worker_deaths_total") == 5
+
+
+def test_labels_that_need_escaping_come_back_as_they_were() -> None:
+    odd = '/data/"x"\\y\nz'
+    found = samples(view(log_dirs=(log_dir(odd),), partitions=(partition(log_dir=odd),)))
+    assert value(found, "cleanerd_log_dir_online", log_dir=odd) == 1
+
+
+def test_a_partition_that_is_there_twice_breaks_no_scrape() -> None:
+    """While a partition moves between directories a view can be caught in between."""
+    found = samples(view(partitions=(partition(size_bytes=1), partition(size_bytes=2))))
+    assert (
+        value(found, "cleanerd_partition_size_bytes", topic="orders", partition="0", log_dir=partition().log_dir) == 1
+    )
+
+
+@pytest.mark.parametrize("limit", [0, 1, 3, 5, 99])
+def test_the_most_interesting_come_first(limit: int) -> None:
+    """Trouble before work before savings; names settle the rest, so that series do not come and go."""
+    ordered = [
+        partition("z", 0, phase="quarantined", quarantine=QuarantineView("torn", 0, 1, None)),
+        partition("y", 0, overdue_at_ms=NOW_MS - 1),
+        partition("x", 0, phase="queued"),
+        partition("w", 0, reclaimable_bytes=1 << 30),
+        partition("a", 0, reclaimable_bytes=5_000),
+        partition("b", 0, reclaimable_bytes=5_100),  # the same power of two as 5 000
+        partition("c", 0, phase="excluded", reclaimable_bytes=1 << 40),
+    ]
+    assert most_interesting(list(reversed(ordered)), limit, NOW_MS) == ordered[:limit]
+
+
+def test_a_scrape_of_2000_partitions_is_quick() -> None:
+    """Issue 7: below 100 ms. CPU time, because other tests run beside this one."""
+    shown = busy(2000)
+    exposition = Exposition(ViewCollector(lambda: shown))
+    exposition.render()
+    taken = []
+    for _ in range(5):
+        began = time.process_time()
+        exposition.render()
+        taken.append(time.process_time() - began)
+    assert min(taken) < 0.1
+
+
+def test_no_value_is_nan() -> None:
+    assert not [key for key, each in samples(view()).items() if math.isnan(each)]

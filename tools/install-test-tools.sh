@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# What only tests and checks need from the system: a browser for the status page, promtool for metrics and alert rules.
+# promtool is taken out of its package: installing that would start a server.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+install() {
+    if ! command -v apt-get >/dev/null || [[ $(id -u) -ne 0 ]]; then
+        echo "install these first: $*" >&2
+        exit 1
+    fi
+    apt-get update -q
+    DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
+}
+
+command -v chromium >/dev/null || install chromium fonts-dejavu-core
+
+if ! command -v promtool >/dev/null && [[ ! -x .cache/prometheus/usr/bin/promtool ]]; then
+    if ! command -v apt-get >/dev/null; then
+        echo "install this first: promtool (it comes with Prometheus)" >&2
+        exit 1
+    fi
+    mkdir -p .cache/prometheus
+    cd .cache/prometheus
+    if ! apt-get -o APT::Sandbox::User=root download -q prometheus; then
+        [[ $(id -u) -eq 0 ]] || exit 1
+        apt-get update -q
+        apt-get -o APT::Sandbox::User=root download -q prometheus
+    fi
+    dpkg -x prometheus_*.deb .
+    rm prometheus_*.deb
+    find . -type f ! -name promtool -delete
+fi
