@@ -6,7 +6,6 @@ missing=()
 command -v javac >/dev/null || missing+=(openjdk-17-jdk-headless)
 command -v mvn >/dev/null || missing+=(maven)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
-command -v systemd-analyze >/dev/null || missing+=(systemd)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 
 if ((${#missing[@]})); then
