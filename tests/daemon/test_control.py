@@ -178,8 +178,8 @@ def test_hostile_clients_do_not_disturb(root: Path) -> None:
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
             reader, writer = await asyncio.open_unix_connection(str(path))
-            for line in (b"rubbish\n", b"[]\n", b'{"op": 7}\n', b'{"op": "no"}\n', b'{"op": "pause", "partition": 7}\n'):
-                writer.write(line)
+            for line in (b"rubbish", b"[]", b'{"op": 7}', b'{"op": "no"}', b'{"op": "pause", "partition": 7}'):
+                writer.write(line + b"\n")
                 assert json.loads(await reader.readline())["ok"] is False
             writer.write(b"x" * 200_000)
             assert await reader.read() == b""

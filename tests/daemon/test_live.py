@@ -67,7 +67,7 @@ def test_what_is_dirty_is_cleaned_and_shown(root: Path) -> None:
 
 
 def test_one_bad_partition_stops_no_other(root: Path) -> None:
-    """OP-10, invariant 7: a damaged segment is named, the others are cleaned; repaired and retried it is cleaned too."""
+    """OP-10, invariant 7: a damaged segment is named, the others are cleaned; repaired it is cleaned too."""
     bad = Partition({0: batch(0, ("a", "1"), ("a", "2")), 2: batch(2, ("a", "3")), 3: b""})
     with broker(root, {"orders-0": two_groups(), "orders-1": bad, "orders-2": two_groups()}):
         log = root / "orders-1" / f"{0:020d}.log"
@@ -227,9 +227,7 @@ def test_topics_that_settings_leave_to_kafka(root: Path) -> None:
             assert {clean.topic for clean in service.view().history} == {"orders", "__consumer_offsets"}
             assert "cleanerd.topics.include" in partition(service.view(), "__transaction_state-0").reason
 
-        serve(
-            assignments(root, cleanerd_topics_include="*,__consumer_offsets", cleanerd_topics_exclude="tmp-*"), story
-        )
+        serve(assignments(root, cleanerd_topics_include="*,__consumer_offsets", cleanerd_topics_exclude="tmp-*"), story)
 
 
 def test_outside_of_the_windows_nothing_begins_but_what_is_asked_for(root: Path) -> None:

@@ -23,7 +23,7 @@ def first(*candidates: Candidate) -> int:
     return ordered(candidates)[0].name.partition
 
 
-# -- the rules, one by one ----------------------------------------------------------------------------------------------
+# -- the rules, one by one --------------------------------------------------------------------------------------------
 
 
 def test_what_is_asked_for_comes_first() -> None:
@@ -84,7 +84,7 @@ def test_waits_after_failures_double_up_to_the_longest() -> None:
     assert [retry_wait_ms(n, 1000, 6000) for n in (1, 2, 3, 4, 100, 10**6)] == [1000, 2000, 4000, 6000, 6000, 6000]
 
 
-# -- any choice ---------------------------------------------------------------------------------------------------------
+# -- any choice -------------------------------------------------------------------------------------------------------
 
 CANDIDATES = st.lists(
     st.builds(
@@ -137,7 +137,7 @@ def test_the_order_is_total_and_does_not_depend_on_where_it_began(candidates: li
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.booleans()), min_size=2, max_size=12), st.integers(0, 11))
 def test_nobody_starves(others: list[tuple[int, bool]], victim: int) -> None:
-    """One thread, a cleaning an hour, everybody dirty again at once and half of them overdue by a promise of an hour."""
+    """One thread, a cleaning an hour, everybody dirty again at once, half of them overdue by a promise of an hour."""
     waiting = dict.fromkeys(range(len(others)), 0)
     victim %= len(others)
     others[victim] = (0, False)

@@ -1,0 +1,115 @@
+"""The daemon beside a real broker with the agent, under load: clients notice nothing, the backlog stays bounded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.brokers.node import cleanerd, complaints, wait_until
+from tests.daemon.process import Daemon
+from tests.live.load import WRITINGS, Load, create_topics
+from tests.live.rounds import with_agent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.demo.broker import Broker
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+
+def settings_of(broker: Broker, base: Path) -> list[str]:
+    """As a host has them: the log directories come from server.properties; the topics' ratio of 1 is not ours (U-9)."""
+    return [
+        f"cleanerd.broker.properties={broker.properties_file}",
+        f"cleanerd.state.dir={base / 'state'}",
+        f"cleanerd.control.socket={base / 'control.sock'}",
+        "cleanerd.http.listen=off",
+        "cleanerd.disk.reserve=0",
+        "log.cleaner.backoff.ms=1s",
+        "log.cleaner.threads=2",
+        "topics.*.min.cleanable.dirty.ratio=0.3",
+    ]
+
+
+def checked(broker: Broker, base: Path) -> None:
+    """Nothing is left behind, the broker complained of nothing, and every log is right."""
+    names = [path for log_dir in broker.log_dirs for path in log_dir.glob("*-*/*")]
+    assert not [path for path in names if path.name.startswith(".kstage")]
+    broker.stop()
+    assert not [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
+    verified = cleanerd("verify", broker.log_dirs, base / "state")
+    assert verified.exit_code == 0, (verified.document, verified.stderr)
+
+
+def run_under_load(broker: Broker, base: Path, *, partitions: int, swaps: int, seconds: float, kills: int) -> None:
+    """Load, and a daemon that is killed in between; what it saw and what it left is checked."""
+    create_topics(broker, [writing.topic for writing in WRITINGS], partitions=partitions)
+    load = Load(broker, partitions=partitions)
+    deadline = time.monotonic() + seconds
+    done = 0
+
+    def goes_on(view: dict[str, Any]) -> bool:
+        assert not load.ledger.problems, load.ledger.problems[:5]
+        assert time.monotonic() < deadline, (done, view["totals"], load.full_reads, view["warnings"])
+        assert not [p for p in view["partitions"] if p["state"] == "quarantined"], view["partitions"]
+        return bool(view["totals"]["swaps"] >= swaps // (kills + 1))
+
+    with load:
+        for _ in range(kills):
+            with Daemon(settings_of(broker, base), base) as daemon:
+                done += daemon.until("swaps", goes_on, seconds)["totals"]["swaps"]
+                daemon.end(signal.SIGKILL)
+        with Daemon(settings_of(broker, base), base) as daemon:
+            view = daemon.until("swaps", goes_on, seconds)
+            before = footprint(daemon.process.pid)
+            while load.full_reads < 2 or load.times_asked < 10 or time.monotonic() < deadline - seconds * 0.7:
+                view = daemon.until("going on", goes_on, seconds)
+                time.sleep(0.5)
+            ours = [p for p in view["partitions"] if p["state"] != "excluded"]
+            assert len(ours) == partitions * len(WRITINGS)
+            assert {p["mode"] for p in ours} == {"live"}
+            assert not [p for p in ours if p["overdue_at_ms"] is not None and p["overdue_at_ms"] < view["made_ms"]]
+            assert view["totals"]["dead_workers"] == 0
+            after = footprint(daemon.process.pid)
+            assert after[1] <= before[1] + 10, "descriptors"
+            assert after[0] <= before[0] + 64 * 1024, "KiB of memory"
+            assert daemon.end(signal.SIGTERM) == 143
+    load.check()
+    # Nobody writes any more: what is left is cleaned, but for the active segments.
+    with Daemon(settings_of(broker, base), base) as daemon:
+        daemon.until("the backlog is gone", lambda view: view["ready"] and all(
+            p["dirty_ratio"] <= 0.3 for p in view["partitions"] if p["state"] != "excluded"
+        ))  # fmt: skip
+        assert daemon.end(signal.SIGTERM) == 143
+    load.check()
+
+
+def footprint(pid: int) -> tuple[int, int]:
+    """Resident memory in KiB, and open descriptors."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        resident = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
+    return resident, len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def test_under_load(broker_43: StartBroker, tmp_path: Path) -> None:
+    """Ten partitions in two log directories, all kinds of writers; the daemon is killed once."""
+    broker = broker_43(log_dirs=2, jvm_args=with_agent())
+    run_under_load(broker, tmp_path, partitions=2, swaps=16, seconds=80, kills=1)
+    wait_until("deleted", lambda: not [p for d in broker.log_dirs for p in d.glob("*/*.deleted")])
+    checked(broker, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_thirty_partitions(broker_43: StartBroker, tmp_path: Path) -> None:
+    """Issue 7: the backlog stays bounded, overdue 0, no client error; the daemon is killed three times."""
+    broker = broker_43(log_dirs=2, jvm_args=with_agent())
+    run_under_load(broker, tmp_path, partitions=6, swaps=300, seconds=600, kills=3)
+    wait_until("deleted", lambda: not [p for d in broker.log_dirs for p in d.glob("*/*.deleted")])
+    checked(broker, tmp_path)

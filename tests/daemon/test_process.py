@@ -1,0 +1,273 @@
+"""The daemon as a process: signals, exit codes, systemd, and what a kill at any moment leaves."""
+
+from __future__ import annotations
+
+import random
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.cli import main
+from tests.apply.live_scene import content
+from tests.apply.offline_scene import NOW
+from tests.cleaner.driver import scratch
+from tests.daemon.process import Daemon
+from tests.daemon.scene import assignments, broker
+from tests.support.log_dirs import Partition
+from tests.support.logs import keyed_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def large(segments: int = 8, batches: int = 40) -> Partition:
+    """Every segment is rewritten: half of its keys are written again in the next one."""
+    logs: dict[int, bytes] = {}
+    offset = 0
+    for number in range(segments):
+        base, data = offset, b""
+        for each in range(batches):
+            data += keyed_batch(
+                offset,
+                ((f"k{each}", "x" * 900 + str(number)), (f"only-{number}-{each}", "y" * 900)),
+                timestamp=NOW - 1000,
+            )
+            offset += 2
+        logs[base] = data
+    return Partition({**logs, offset: b""})
+
+
+def newest(root: Path, name: str) -> dict[bytes | None, bytes | None]:
+    return {key: value for _, key, value in content_of(root, name)}
+
+
+def content_of(root: Path, name: str) -> list[tuple[int, bytes | None, bytes | None]]:
+    from tests.support.log_dirs import read_segments  # noqa: PLC0415
+
+    batches = (batch for found in read_segments(root / name).values() for batch in found)
+    return [(record.offset, record.key, record.value) for batch in batches for record in batch.records]
+
+
+def leftovers(root: Path) -> list[str]:
+    return sorted(str(p) for p in root.rglob("*") if p.name.endswith((".kstage", ".swap", ".cleaned", ".tmp")))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_in_the_middle_of_a_clean(root: Path, number: signal.Signals, code: int) -> None:
+    """cli.md: 130 / 143; it ends between two chunks, soon, and every group is old or new."""
+    with broker(root, {"orders-0": large(5, 30)}) as agent:
+        agent.settings["file.delete.delay.ms"] = "0"
+        before = newest(root, "orders-0")
+        slow = assignments(root, cleanerd_io_write_max_bytes_per_second="100KiB")
+        with Daemon(slow, root.parent) as daemon:
+            daemon.until("it rewrites", lambda view: any(each["phase"] == "rewrite" for each in view["running"]))
+            started = time.monotonic()
+            assert daemon.end(number) == code
+            assert time.monotonic() - started < 5
+        assert f"stopped by {number.name}" in daemon.log.read_text()
+        assert newest(root, "orders-0") == before
+        assert not leftovers(root)
+        assert not (root.parent / "control.sock").exists()
+        with Daemon(assignments(root), root.parent) as daemon:
+            daemon.until("it goes on", lambda view: view["totals"]["cleans"].get("cleaned", 0) == 1)
+        assert newest(root, "orders-0") == before
+        assert len(content(root)) == len(before)
+
+
+def kill_again_and_again(root: Path, kills: int) -> None:
+    names = [f"orders-{n}" for n in range(3)]
+    dice = random.Random("kill the daemon")
+    in_the_middle = 0
+    with broker(root, {name: large(4, 25) for name in names}) as agent:
+        agent.settings["file.delete.delay.ms"] = "0"
+        before = {name: newest(root, name) for name in names}
+        settings = assignments(root, cleanerd_io_write_max_bytes_per_second="256KiB", log_cleaner_backoff_ms="50")
+        for _ in range(kills):
+            with Daemon(settings, root.parent) as daemon:
+                view = daemon.until("it began", lambda view: bool(view["running"]) or view["ready"])
+                in_the_middle += bool(view["running"])
+                time.sleep(dice.uniform(0.0, 0.4))
+                assert daemon.end(signal.SIGKILL) == -signal.SIGKILL
+            assert {name: newest(root, name) for name in names} == before
+        with Daemon(assignments(root), root.parent) as daemon:
+            daemon.until("all is clean", lambda view: view["ready"] and all(
+                p["dirty_bytes"] == 0 and p["state"] == "idle" for p in view["partitions"]
+            ))  # fmt: skip
+            assert daemon.end(signal.SIGTERM) == 143
+        assert in_the_middle >= min(kills, 3), "U-26"
+        assert {name: newest(root, name) for name in names} == before
+        assert all(len(content_of(root, name)) == len(before[name]) for name in names)
+        assert not leftovers(root)
+
+
+def test_killed_again_and_again_nothing_is_lost(root: Path) -> None:
+    """OP-10: SIGKILL at random moments; the next start goes on, and in the end all is clean, with no leftover."""
+    kill_again_and_again(root, 5)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_killed_fifty_times(root: Path) -> None:
+    """Issue 7."""
+    kill_again_and_again(root, 50)
+
+
+def test_reload_by_signal_and_by_verb(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """SIGHUP: what is safe takes effect, what is not is named, what is wrong changes nothing; no count is lost."""
+    config = root.parent / "cleanerd.toml"
+    with broker(root):
+        config.write_text('"log.cleaner.threads" = 1\n')
+        with Daemon(assignments(root), root.parent, config=config) as daemon:
+            daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
+            config.write_text('"log.cleaner.threads" = 3\n"cleanerd.topics.exclude" = "orders"\n'
+                              '"cleanerd.metrics.partitions.max" = 7\n')  # fmt: skip
+            daemon.process.send_signal(signal.SIGHUP)
+            view = daemon.until("reloaded", lambda view: view["settings_generation"] == 2 and view["ready"])
+            assert view["threads"] == 3
+            assert view["totals"]["cleans"] == {"cleaned": 1}
+            assert len(view["history"]) == 1
+            daemon.until("excluded", lambda view: view["partitions"][0]["state"] == "excluded")
+            config.write_text('"log.cleaner.thread" = 3\n')
+            daemon.process.send_signal(signal.SIGHUP)
+            view = daemon.until("told", lambda view: any("not reloaded" in w for w in view["warnings"]))
+            assert view["settings_generation"] == 2
+            assert "did you mean log.cleaner.threads?" in " ".join(view["warnings"])
+            config.write_text("")
+            done = verb(root, capsys, "reload", "--config", str(config))
+            assert done.code == 0
+            assert "log.cleaner.threads" in done.out
+            view = daemon.until("reloaded", lambda view: view["settings_generation"] == 3)
+            assert view["threads"] == 1
+
+
+@dataclass(frozen=True)
+class Done:
+    """A verb that ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def verb(root: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> Done:
+    """Any other verb, beside the daemon."""
+    code = main.run([*arguments, *(word for each in assignments(root) for word in ("--set", each))])
+    told = capsys.readouterr()
+    return Done(code, told.out, told.err)
+
+
+def test_a_key_that_needs_a_restart_is_named(root: Path) -> None:
+    config = root.parent / "cleanerd.toml"
+    with broker(root):
+        config.write_text("")
+        settings = [each for each in assignments(root) if not each.startswith("cleanerd.http.listen")]
+        with Daemon(settings, root.parent, config=config, environ={"CLEANERD_CLEANERD_HTTP_LISTEN": "off"}) as daemon:
+            daemon.until("ready", lambda view: view["ready"])
+            assert daemon.ask("reload")["needs_restart"] == []
+
+
+def test_systemd_is_told(root: Path) -> None:
+    """sd_notify: READY once everything was looked at, WATCHDOG in time, RELOADING, STOPPING."""
+    with broker(root), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        path = root.parent / "notify.sock"
+        listener.bind(str(path))
+        listener.settimeout(15)
+        environ = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "400000"}
+        with Daemon(assignments(root), root.parent, environ) as daemon:
+            told = [listener.recv(4096).decode()]
+            assert told[0].startswith("READY=1\nSTATUS=auto: 1 partitions")
+            assert listener.recv(4096) == b"WATCHDOG=1"
+            daemon.process.send_signal(signal.SIGHUP)
+            message = ""
+            while not message.startswith("RELOADING=1\nMONOTONIC_USEC="):
+                message = listener.recv(4096).decode()
+            while not message.startswith("READY=1"):
+                message = listener.recv(4096).decode()
+            assert daemon.end(signal.SIGTERM) == 143
+            while message != "STOPPING=1":
+                message = listener.recv(4096).decode()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["cleanerd.log.dirs="], "no log directory is named"),
+        (["cleanerd.state.dir=logs/state"], "lies in the log directory"),
+        (["cleanerd.control.socket=/proc/none/control.sock"], "cannot be listened on"),
+    ],
+)
+def test_what_keeps_it_from_beginning(root: Path, settings: list[str], message: str) -> None:
+    """Exit code 3, one line."""
+    with broker(root):
+        told = [each.replace("=logs/", f"={root}/") for each in settings]
+        with Daemon([*assignments(root), *told], root.parent) as daemon:
+            assert daemon.process.wait(30) == 3
+        assert message in daemon.log.read_text()
+        assert "Traceback" not in daemon.log.read_text()
+
+
+def test_the_verbs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """cli.md: status, trigger, pause, resume, retry, as a table or as JSON; 4 when nobody answers."""
+    with broker(root):
+        assert verb(root, capsys, "status").code == 4
+        with Daemon(assignments(root), root.parent) as daemon:
+            daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
+            status = verb(root, capsys, "status")
+            assert status.code == 0
+            assert "orders-0" in status.out
+            assert "1 cleaned" in status.out
+            assert '"schema": 1' in verb(root, capsys, "status", "--json").out
+            assert "orders-0: paused" in verb(root, capsys, "pause", "orders-0").out
+            assert "still paused: orders-0" in verb(root, capsys, "resume").out
+            assert "orders-0: resumed" in verb(root, capsys, "resume", "orders-0").out
+            assert "orders-0: cleaned next" in verb(root, capsys, "trigger", "orders-0").out
+            assert "nothing is quarantined" in verb(root, capsys, "retry").out
+            unknown = verb(root, capsys, "trigger", "nobody-0")
+            assert unknown.code == 3
+            assert "cleanerd status" in unknown.err
+            assert verb(root, capsys, "top").code == 4
+
+
+def test_the_picture_of_top() -> None:
+    """Every part of a status that it shows, in a narrow terminal too."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from cleanerd.cli.top import frame  # noqa: PLC0415
+
+    job = {"topic": "orders", "partition": 0, "trigger": "ratio", "phase": "rewrite", "done_bytes": 5,
+           "total_bytes": 10, "started_ms": 0}  # fmt: skip
+    row: dict[str, Any] = {
+        "topic": "orders", "partition": 0, "state": "cleaning", "mode": "live", "dirty_bytes": 10, "dirty_ratio": 0.5,
+        "reclaimable_bytes": 5, "reclaimable_exact": False, "next_purge_ms": 99_000, "reason": "a\x1b[2Jreason",
+    }  # fmt: skip
+    view = {
+        "version": "1", "mode": "auto", "ready": True, "healthy": True, "unhealthy_reason": "", "paused": False,
+        "window_open": True, "started_ms": 0, "made_ms": 1000, "partitions": [row] * 40, "running": [job],
+        "warnings": ["careful"], "totals": {"cleans": {"cleaned": 3}, "bytes_before": 10, "bytes_after": 4},
+    }  # fmt: skip
+    console = Console(width=100, record=True)
+    console.print(frame(view))
+    text = console.export_text()
+    for word in (
+        "50 %",
+        "rewrite",
+        "orders-0",
+        "in 1 min 38 s",
+        "~5 B",
+        "and 10 more",
+        "warning: careful",
+        "3 cleaned",
+    ):
+        assert word in text, word
+    assert "\x1b[2J" not in text
