@@ -13,7 +13,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/de
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).
 AGENT := cleanerd/agent/cleanerd-agent.jar
 
-.PHONY: help setup demo test test-all mutants check bench fuzz format clean
+.PHONY: help setup demo test test-all mutants check bench fuzz format clean wheel
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -50,7 +50,7 @@ $(AGENT): agent/build.sh $(shell find agent/src agent/stub -name '*.java') .cach
 
 # ---- the main job -----------------------------------------------------------------------------------------------------
 
-demo: setup ## a real broker with real traffic, cleaned: what went, what stayed, how long it took
+demo: setup ## real brokers, real traffic: the daemon under load, then the offline path; what went, what stayed
 	$(BIN)/cleanerd demo
 
 # ---- tests ------------------------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ test: setup .cache/.test-tools ## what a developer runs before every commit
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest -m "not long and not bench"
 
-test-all: setup .cache/.test-tools ## and the long ones: crash matrix, long differential runs, more than a thousand random histories
+test-all: setup .cache/.test-tools ## and the long ones: crash matrix, long differential runs, more than a thousand random histories, the wheel
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest -m "not bench"
 
@@ -73,9 +73,15 @@ fuzz: ## hostile bytes for the kernel's decoder, one minute (nightly toolchain, 
 	cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
 	cd kernel && cargo +nightly fuzz run decode -- -max_total_time=60 -max_len=4096
 
+# ---- what is shipped --------------------------------------------------------------------------------------------------
+
+wheel: $(VENV)/.packages $(AGENT) ## dist/: a wheel with kernel, agent and what operators need, and a source distribution
+	$(BIN)/python tools/wheel.py dist
+	$(BIN)/python -m maturin sdist --out dist
+
 # ---- checks -----------------------------------------------------------------------------------------------------------
 
-check: setup .cache/.test-tools ## linters, types, layers, shell scripts, alert rules
+check: setup .cache/.test-tools ## linters, types, layers, shell scripts, alert rules, units
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -84,8 +90,10 @@ check: setup .cache/.test-tools ## linters, types, layers, shell scripts, alert 
 	cargo fmt --all --check
 	cargo clippy --quiet --workspace --all-targets -- -D warnings
 	$(BIN)/python -m tests.daemon.promtool check rules config/prometheus/cleanerd.rules.yml
+	$(BIN)/python -m tests.daemon.promtool check config --syntax-only config/prometheus/prometheus.yml
 	$(BIN)/python -m tests.daemon.promtool test rules config/prometheus/cleanerd.rules.test.yml
 	$(BIN)/shellcheck .ci/run agent/*.sh tools/*.sh tests/kafka/*.sh
+	$(BIN)/python -m pytest -q tests/packaging/test_systemd.py
 
 format: setup ## put everything into the one format
 	$(BIN)/ruff check --fix .

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What only tests and checks need from the system: a browser for the status page, promtool for metrics and alert rules.
+# What only tests and checks need from the system: a browser for the status page, promtool for metrics and alert rules,
+# systemd's programs for the units.
 # promtool is taken out of its package: installing that would start a server.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,6 +14,7 @@ install() {
     DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$@"
 }
 
+command -v systemd-analyze >/dev/null || install systemd
 command -v chromium >/dev/null || install chromium fonts-dejavu-core
 
 if ! command -v promtool >/dev/null && [[ ! -x .cache/prometheus/usr/bin/promtool ]]; then

@@ -33,16 +33,22 @@ class Finished:
     stderr: str
 
 
+def environment_of(bytecode_dir: Path) -> dict[str, str]:
+    """That of a process which is to find this interpreter's packages, and keeps its bytecode in ``bytecode_dir``."""
+    package_dir = str(Path(__file__).resolve().parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((package_dir, *sys.path[1:]))}
+    environment["PYTHONPYCACHEPREFIX"] = str(bytecode_dir)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
+
+
 def run_cleanerd(arguments: Sequence[str], *, bytecode_dir: Path) -> Finished:
     """Run ``cleanerd`` with this interpreter and this package, and wait for it.
 
     Bytecode goes to ``bytecode_dir``: an installed package has its own, and compiling at every start would drown
     what is measured.
     """
-    package_dir = str(Path(__file__).resolve().parents[2])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((package_dir, *sys.path[1:]))}
-    environment["PYTHONPYCACHEPREFIX"] = str(bytecode_dir)
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = environment_of(bytecode_dir)
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         started = time.monotonic()
         process = subprocess.Popen(

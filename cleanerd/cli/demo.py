@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from cleanerd.cli.demo_live import live_document, tell_live
 from cleanerd.cli.demo_page import Page
 from cleanerd.cli.demo_strategies import strategies_document, tell_cleaned, tell_compared, tell_day_later, tell_race
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import human_bytes, human_count, human_ms
-from cleanerd.demo.jars import KafkaRelease, find_kafka
+from cleanerd.demo.jars import find_kafka
+from cleanerd.demo.live import LiveDemo
 from cleanerd.demo.story import OFF_LIMITS, Cleaned, Demo, KafkaResult, OnceMore, log_bytes
 from cleanerd.demo.traffic import PRODUCERS
 from cleanerd.errors import ConfigError
@@ -24,7 +26,6 @@ from cleanerd.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cleanerd.cli.output import Output
     from cleanerd.demo.compare import Verdict
     from cleanerd.demo.traffic import Written
 
@@ -50,21 +51,60 @@ ONCE_MORE_RECORDS: Final = 100
 )
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR and leave everything there.")
 @click.option("--seed", default=1, show_default=True, help="Another seed, other traffic.")
-def demo(common: Common, *, records: int, kafka_libs: Path | None, keep: Path | None, seed: int) -> int:
-    """Show cleanerd at work on the log of a real broker.
+@click.option(
+    "--seconds",
+    default=30,
+    show_default=True,
+    type=click.IntRange(min=5, max=86_400),
+    help="How long the daemon is watched at work.",
+)
+@click.option("--stay", is_flag=True, help="Then let it work on until Ctrl-C, to look at its page.")
+@click.option("--only", type=click.Choice(["live", "offline"]), help="One part of it. Default: both.")
+def demo(
+    common: Common,
+    *,
+    records: int,
+    kafka_libs: Path | None,
+    keep: Path | None,
+    seed: int,
+    seconds: int,
+    stay: bool,
+    only: str | None,
+) -> int:
+    """Show cleanerd at work on the logs of real brokers.
 
-    Starts Kafka on 127.0.0.1 with five compacted topics, one for each codec, lets several producers write and delete,
-    stops it, runs `cleanerd clean`, starts Kafka again and compares what consumers read with what was acknowledged.
-    Then Kafka's own cleaner gets a copy of the same data. On a sixth topic producers race out of order, and
-    compaction.strategy=header keeps the highest versions. Exit code 1 when anything differs.
+    Live: Kafka on 127.0.0.1 with the agent, producers that race, `cleanerd run` beside it, with its page to look at.
+    Offline: five compacted topics, one for each codec; Kafka is stopped, `cleanerd clean` runs, Kafka starts again, and
+    what consumers read is compared with what was acknowledged. Then Kafka's own cleaner gets a copy of the same data.
+    On a sixth topic producers race out of order, and compaction.strategy=header keeps the highest versions.
+    Exit code 1 when anything differs.
     """
     common.load_settings()
     release = find_kafka(kafka_libs)
     if shutil.which("java") is None:
         raise ConfigError("java is missing", hint="install a Java runtime, 17 or newer")
     started = time.monotonic()
-    with _work_dir(keep) as work_dir, Demo(release, work_dir, records=records, seed=seed) as run:
-        return Teller(common.output, run, release).tell(started)
+    page = Page(common.output)
+    good = True
+    document: dict[str, object] = {"kafka_version": release.version}
+    with _work_dir(keep) as work_dir:
+        page.line(f"Kafka {release.version} on 127.0.0.1, all files in {work_dir}")
+        if only != "offline":
+            page.part("While the broker runs")
+            with LiveDemo(release, work_dir / "live", seed=seed) as live:
+                result = tell_live(page, live, seconds=seconds, stay=stay)
+            good, document["live"] = result.good, live_document(result)
+        if only != "live":
+            page.part("While it is down, and compared with Kafka's own cleaner")
+            with Demo(release, work_dir, records=records, seed=seed) as run:
+                offline_good, offline = Teller(page, run).tell()
+            good, document = good and offline_good, {**document, **offline}
+    seconds_taken = time.monotonic() - started
+    page.line()
+    page.line(f"{'Everything is as it should be' if good else 'SOMETHING DIFFERS, see above'}. {seconds_taken:.0f} s.")
+    if common.output.as_json:
+        common.output.json({"good": good, "seconds": round(seconds_taken, 3), **document})
+    return 0 if good else FAILED
 
 
 @contextlib.contextmanager
@@ -82,17 +122,14 @@ def _work_dir(keep: Path | None) -> Iterator[Path]:
 class Teller:
     """Runs the steps one after the other and says after each what came of it."""
 
-    def __init__(self, output: Output, run: Demo, release: KafkaRelease) -> None:
-        self._output = output
+    def __init__(self, page: Page, run: Demo) -> None:
+        self._page = page
         self._run = run
-        self._release = release
-        self._page = Page(output)
         self._bytes_before: dict[str, int] = {}
 
-    def tell(self, started: float) -> int:
-        """The whole story; the result is the exit code."""
+    def tell(self) -> tuple[bool, dict[str, object]]:
+        """The whole story: whether all is well, and the same for ``--json``."""
         page, run = self._page, self._run
-        page.line(f"Kafka {self._release.version} on 127.0.0.1, all files in {run.work_dir}")
         with page.step("A broker starts, and producers write"):
             written = run.start_and_write()
         self._tell_written(written)
@@ -127,16 +164,9 @@ class Teller:
             and compared.good
             and later.good
         )
-        seconds = time.monotonic() - started
-        self._page.line()
-        self._page.line(
-            f"{'Everything is as it should be' if good else 'SOMETHING DIFFERS, see above'}. {seconds:.0f} s."
-        )
-        if self._output.as_json:
-            document = _document(self._release, written, cleaned, verdicts, once_more, kafka)
-            document["strategies"] = strategies_document(raced, by_version, compared, later)
-            self._output.json({"good": good, "seconds": round(seconds, 3), **document})
-        return 0 if good else FAILED
+        document = _document(written, cleaned, verdicts, once_more, kafka)
+        document["strategies"] = strategies_document(raced, by_version, compared, later)
+        return good, document
 
     def _tell_written(self, written: list[Written]) -> None:
         self._bytes_before = {each.topic: log_bytes(self._run.log_dir, each.topic) for each in written}
@@ -254,7 +284,6 @@ class Teller:
 
 
 def _document(
-    release: KafkaRelease,
     written: list[Written],
     cleaned: Cleaned,
     verdicts: list[Verdict],
@@ -262,7 +291,6 @@ def _document(
     kafka: KafkaResult,
 ) -> dict[str, object]:
     return {
-        "kafka_version": release.version,
         "topics": [
             {
                 "topic": each.topic,

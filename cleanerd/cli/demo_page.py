@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.cli.output import Column
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from cleanerd.cli.output import Output
+
+
+_PART_WIDTH: Final = 104
 
 
 class Page:
@@ -32,6 +35,11 @@ class Page:
         with self._output.progress(title):
             yield
 
+    def part(self, title: str) -> None:
+        """A heading above several steps."""
+        self.line()
+        self.line(f"{title} {'-' * max(0, _PART_WIDTH - len(title) - 1)}")
+
     def table(self, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their titles; columns of numbers to the right."""
         if not self._output.as_json:
@@ -39,10 +47,14 @@ class Page:
             self._output.table(columns, rows)
             sys.stdout.flush()
 
+    def row(self, cells: Sequence[str], width: int) -> None:
+        """A line of a table that grows while one watches: columns of one width, to the right."""
+        self.line("".join(cell.rjust(width) for cell in cells))
+
     def say(self, text: str) -> None:
         """Lines of a step."""
         for line in text.split("\n"):
-            self.line(f"   {line}")
+            self.line(f"   {line}" if line else "")
 
     def line(self, text: str = "") -> None:
         """One line as it is."""

@@ -79,10 +79,10 @@ def tell_compared(page: Page, compared: Compared) -> None:
 def tell_day_later(page: Page, later: DayLater) -> None:
     """Step: late writes, expired tombstones."""
     page.say(
-        f"Step 4 also wrote {human_count(later.late_writes)} old versions to {TOPIC}, long after the cleaning. Now "
-        "`--now-ms` says that\nit is a day later, past delete.retention.ms. A tombstone goes when nothing else of its "
-        "key is in the log; where\nthere is a late write it stays for one more cleaning, so that not even one that is "
-        "cut short brings the key back."
+        f"When the broker was back, {human_count(later.late_writes)} old versions were written to {TOPIC} too, long "
+        "after the cleaning. Now `--now-ms`\nsays that it is a day later, past delete.retention.ms. A tombstone goes "
+        "when nothing else of its key is in the log;\nwhere there is a late write it stays for one more cleaning, so "
+        "that not even one that is cut short brings the key back."
     )
     page.table(
         ("late writes", "to deleted keys", "tombstones", "gone", "waiting", "keys wrong", ""),

@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Final, NoReturn, cast
 import click
 
 from cleanerd import __version__
+from cleanerd.cli.complete import VARIABLE as COMPLETE
+from cleanerd.cli.complete import complete
 from cleanerd.cli.output import print_error, print_traceback
 from cleanerd.errors import CleanerdError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import FrameType
+
+    from click.shell_completion import CompletionItem
 
 VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "run": ("cleanerd.cli.run:run_daemon", "The daemon, in the foreground: watches log directories and cleans them."),
@@ -80,10 +84,17 @@ class Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """As click does it, with the nearest verb in the message."""
-        if args and args[0] not in VERBS and not args[0].startswith("-"):
+        if args and args[0] not in VERBS and not args[0].startswith("-") and not ctx.resilient_parsing:
             near = difflib.get_close_matches(args[0], VERBS, n=1)
             ctx.fail(f"no verb {args[0]!r}" + (f"; did you mean {near[0]}?" if near else ""))
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Verbs, without importing any; after a dash the options."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a shell that completes needs it
+
+        verbs = [CompletionItem(verb, help=text) for verb, (_, text) in VERBS.items() if verb.startswith(incomplete)]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -104,6 +115,8 @@ def main() -> NoReturn:
     """Entry point of ``cleanerd`` and ``python -m cleanerd``."""
     # There is no linear algebra here: NumPy need not start a thread for every processor.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    if COMPLETE in os.environ:
+        sys.exit(complete(cli))
     sys.exit(run(sys.argv[1:]))
 
 

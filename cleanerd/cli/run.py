@@ -10,6 +10,7 @@ import structlog
 import uvloop
 
 from cleanerd.cli.options import Common, common_options
+from cleanerd.daemon.http import HttpServer
 from cleanerd.daemon.service import Service
 
 __all__ = ["run_daemon", "structlog"]
@@ -23,7 +24,7 @@ def run_daemon(common: Common) -> int:
     SIGHUP (or cleanerd reload) reads the settings again. With cleanerd.mode=observe nothing is written to a log
     directory. cleanerd status and cleanerd top show what it does.
     """
-    service = Service(common.load_settings(), common.load_settings)
+    service = Service(common.load_settings(), common.load_settings, http=HttpServer)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         number = runner.run(service.run())
     common.output.note(f"stopped by {signal.Signals(number).name}")

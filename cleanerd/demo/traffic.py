@@ -63,15 +63,15 @@ def topic_name(codec: str) -> str:
     return f"orders-{codec}"
 
 
-def create_topics(bootstrap: str, names: Sequence[str], config: Mapping[str, str]) -> None:
-    """Create topics with one partition.
+def create_topics(bootstrap: str, names: Sequence[str], config: Mapping[str, str], *, partitions: int = 1) -> None:
+    """Create topics.
 
     Raises:
         BrokerError: the broker refused.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap}, logger=SILENT)
     created = admin.create_topics(
-        [NewTopic(name, num_partitions=1, replication_factor=1, config=dict(config)) for name in names]
+        [NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config)) for name in names]
     )
     for name, future in created.items():
         try:

@@ -37,7 +37,7 @@ def _start(arguments: list[str], temporary: Path) -> subprocess.Popen[str]:
 
 
 def _java_in(directory: Path) -> list[int]:
-    """Processes whose command line names ``directory``."""
+    """Brokers and daemons whose command line names ``directory``."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
@@ -45,7 +45,7 @@ def _java_in(directory: Path) -> list[int]:
                 command = (process / "cmdline").read_bytes()
             except OSError:
                 continue
-            if b"java" in command and os.fsencode(directory) in command:
+            if (b"java" in command or b"cleanerd\0run" in command) and os.fsencode(directory) in command:
                 found.append(int(process.name))
     return found
 
@@ -57,7 +57,7 @@ def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
 
     By versions Kafka's cleaner keeps wrong ones, cleanerd none (KIP-280), and LatestState said so before (R280-14).
     """
-    demo = _start(["--records", "24000", "--json", "--kafka-libs", str(jars.libs)], tmp_path)
+    demo = _start(["--only", "offline", "--records", "24000", "--json", "--kafka-libs", str(jars.libs)], tmp_path)
     stdout, stderr = demo.communicate(timeout=280)
     assert demo.returncode == 0, stderr
     result = json.loads(stdout)
@@ -73,6 +73,32 @@ def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
     assert result["once_more"] == {"written": 500, "read_back": 500}
     assert result["kafka"]["cpu_seconds"] > 0
     _check_strategies(result["strategies"])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.broker
+@pytest.mark.timeout(200)
+def test_the_live_part(jars: KafkaJars, tmp_path: Path) -> None:
+    """The daemon cleans under load, the broker swaps, no client notices, every key is right, nothing is left."""
+    arguments = ["--only", "live", "--seconds", "12", "--json", "--kafka-libs", str(jars.libs)]
+    demo = _start(arguments, tmp_path)
+    stdout, stderr = demo.communicate(timeout=180)
+    assert demo.returncode == 0, stderr
+    result = json.loads(stdout)["live"]
+    assert result["good"] is True
+    assert result["cleans"] >= 6
+    assert result["swaps"] >= 6
+    assert result["client_errors"] == []
+    assert result["readings"] > 3
+    by_offset, by_version = result["topics"]
+    assert (by_offset["strategy"], by_version["strategy"]) == ("offset", "header")
+    for topic in (by_offset, by_version):
+        assert topic["acknowledged"] > 10_000
+        assert topic["left"] == topic["keys"]
+        assert set(topic["wrong"].values()) == {0}
+    # Without versions the race decides: what is to be seen is there.
+    assert set(by_offset["uncleaned"].values()) == {0}
+    assert sum(by_version["uncleaned"].values()) > 10
     assert list(tmp_path.iterdir()) == []
 
 
@@ -99,13 +125,20 @@ def _check_strategies(result: dict[str, Any]) -> None:
 
 @pytest.mark.broker
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("signal_number", "arguments", "log"),
+    [
+        (signal.SIGINT, ["--only", "offline", "--records", "3000000"], "cleanerd-demo-*/broker/d1/orders-none-0/*.log"),
+        (signal.SIGTERM, ["--seconds", "600"], "cleanerd-demo-*/live/cleanerd.log"),
+    ],
+    ids=["offline", "live"],
+)
 def test_interrupted_it_leaves_no_process_and_no_file(
-    jars: KafkaJars, tmp_path: Path, signal_number: signal.Signals
+    jars: KafkaJars, tmp_path: Path, signal_number: signal.Signals, arguments: list[str], log: str
 ) -> None:
-    demo = _start(["--records", "3000000", "--kafka-libs", str(jars.libs)], tmp_path)
+    demo = _start([*arguments, "--kafka-libs", str(jars.libs)], tmp_path)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("cleanerd-demo-*/broker/d1/orders-none-0/*.log")):
+    while not list(tmp_path.glob(log)):
         assert time.monotonic() < deadline
         assert demo.poll() is None
         time.sleep(0.1)

@@ -1,0 +1,49 @@
+# cleanerd's image: `docker build --tag cleanerd:0.1.0 .`   docs/install.md says how to run it; config/compose.yml does.
+#
+# The same steps as `make wheel` and a virtual environment: nothing is built here that could not be built elsewhere.
+
+FROM rust:1.95.0-slim-bookworm AS build
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends openjdk-17-jdk-headless python3 python3-venv \
+ && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY constraints.txt ./
+RUN python3 -m venv /build && /build/bin/pip install --no-cache-dir --constraint constraints.txt maturin
+COPY agent agent
+RUN bash agent/build.sh
+COPY Cargo.toml Cargo.lock pyproject.toml README.md LICENSE CHANGELOG.md ./
+COPY kernel kernel
+COPY cleanerd cleanerd
+COPY config config
+COPY docs docs
+COPY systemd systemd
+COPY tools tools
+RUN /build/bin/python tools/wheel.py /dist
+
+FROM python:3.11.13-slim-bookworm AS install
+COPY --from=build /dist /dist
+COPY constraints.txt /dist/
+RUN python -m venv /opt/cleanerd \
+ && /opt/cleanerd/bin/pip install --no-cache-dir --constraint /dist/constraints.txt /dist/*.whl \
+ && /opt/cleanerd/bin/pip uninstall --yes pip setuptools \
+ && install -D --mode 644 "$(/opt/cleanerd/bin/cleanerd agent path)" /opt/cleanerd/agent/cleanerd-agent.jar
+
+FROM python:3.11.13-slim-bookworm
+COPY --from=install /opt/cleanerd /opt/cleanerd
+# It runs as whoever owns the broker's segments, so as any user: these are for all of them, as /tmp is.
+RUN mkdir --parents --mode 1777 /var/lib/cleanerd /run/cleanerd && mkdir --parents /etc/cleanerd
+ENV PATH=/opt/cleanerd/bin:$PATH \
+    HOME=/var/lib/cleanerd \
+    STATE_DIRECTORY=/var/lib/cleanerd \
+    RUNTIME_DIRECTORY=/run/cleanerd \
+    PYTHONDONTWRITEBYTECODE=1
+# That of the broker in the apache/kafka image.
+USER 1000:1000
+WORKDIR /var/lib/cleanerd
+EXPOSE 10280
+STOPSIGNAL SIGTERM
+# Over the control socket, so wherever the page is served; exit code 1 when the daemon says that it is not well.
+HEALTHCHECK --interval=30s --timeout=10s --start-period=60s --retries=3 \
+    CMD ["cleanerd", "status", "--quiet", "--config", "/etc/cleanerd"]
+ENTRYPOINT ["cleanerd"]
+CMD ["run", "--config", "/etc/cleanerd"]

@@ -1,0 +1,7 @@
+"""Somebody who types, as for the command line's tests."""
+
+from __future__ import annotations
+
+from tests.cli.conftest import root, shell
+
+__all__ = ["root", "shell"]

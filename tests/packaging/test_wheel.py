@@ -1,0 +1,159 @@
+"""The wheel: all of the package is in it, what operators need besides, and it runs where nothing else is installed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cleanerd import __version__
+from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, keys, make
+from tools import wheel as tool
+
+REPOSITORY = Path(__file__).parents[2]
+
+WITHOUT = """
+import importlib, pkgutil, sys
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"pyspark", "py4j", "pandas", "pyarrow", "hypothesis", "pytest"}:
+            raise ModuleNotFoundError(f"no {name} here", name=name)
+sys.meta_path.insert(0, Nothing())
+import cleanerd
+for module in pkgutil.walk_packages(cleanerd.__path__, "cleanerd."):
+    if module.name.startswith("cleanerd.spark") or "spark" in module.name or module.name.endswith("__main__"):
+        continue
+    importlib.import_module(module.name)
+from cleanerd.cli.main import run
+for verb in ("plan", "clean", "explain", "doctor"):
+    assert run([verb, "--help"]) == 0
+"""
+
+
+def _tracked(*patterns: str) -> set[str]:
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    return set(listed.stdout.split())
+
+
+def test_nothing_but_the_pipeline_needs_spark() -> None:
+    """An operator's host has no pyspark, pandas, pyarrow: every other module is imported without."""
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_dependencies_are_pinned_and_said() -> None:
+    """What the wheel asks for is what the constraints pin, or a build of today differs from one of tomorrow."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    pinned = {line.split("==")[0].lower().replace("_", "-") for line in (REPOSITORY / "constraints.txt").open()}
+    names = {entry.split(">")[0].split("<")[0].lower() for entry in project["dependencies"]}
+    assert names <= pinned
+    assert project["version"] == __version__
+
+
+def test_shared_files_are_added_and_listed(tmp_path: Path) -> None:
+    """The list of contents knows what was added, so that uninstalling takes it away; twice the same bytes."""
+    plain = tmp_path / "cleanerd-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(plain, "w") as wheel:
+        wheel.writestr("cleanerd/__init__.py", "")
+        wheel.writestr("cleanerd-1.0.dist-info/RECORD", "cleanerd/__init__.py,,\ncleanerd-1.0.dist-info/RECORD,,\n")
+    outputs = []
+    for name in ("a.whl", "b.whl"):
+        tool.with_shared(plain, tmp_path / name)
+        outputs.append((tmp_path / name).read_bytes())
+    assert outputs[0] == outputs[1]
+    with zipfile.ZipFile(tmp_path / "a.whl") as wheel:
+        _assert_complete(wheel, "1.0")
+
+
+def _assert_complete(wheel: zipfile.ZipFile, version: str) -> None:
+    names = wheel.namelist()
+    shared = f"cleanerd-{version}.data/data/share/cleanerd"
+    expected = {f"{shared}/{path}" for path in _tracked("systemd", "config")}
+    assert expected <= set(names)
+    assert f"{shared}/systemd/cleanerd.service" in names
+    assert f"{shared}/config/cleanerd.toml" in names
+    listed = [row[0] for row in csv.reader(io.StringIO(wheel.read(f"cleanerd-{version}.dist-info/RECORD").decode()))]
+    assert sorted(listed) == sorted(names)
+    assert listed[-1] == f"cleanerd-{version}.dist-info/RECORD"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``make wheel`` into a directory of its own."""
+    out_dir = tmp_path_factory.mktemp("dist")
+    for command in (["tools/wheel.py", str(out_dir)], ["-m", "maturin", "sdist", "--out", str(out_dir)]):
+        subprocess.run([sys.executable, *command], cwd=REPOSITORY, check=True, capture_output=True)
+    return out_dir
+
+
+@pytest.mark.long
+def test_the_wheel_holds_all_of_the_package(built: Path) -> None:
+    """Kernel, agent, every tracked file of the package - the status page's too - and no more of it."""
+    (path,) = built.glob("*.whl")
+    assert path.name.startswith(f"cleanerd-{__version__}-cp311-abi3-manylinux")
+    with zipfile.ZipFile(path) as wheel:
+        _assert_complete(wheel, __version__)
+        package = {name for name in wheel.namelist() if name.startswith("cleanerd/")}
+    assert package == {*_tracked("cleanerd"), "cleanerd/_kernel.abi3.so", "cleanerd/agent/cleanerd-agent.jar"}
+
+
+@pytest.mark.long
+def test_the_source_distribution_builds_what_it_says(built: Path) -> None:
+    """All sources of package, kernel and agent; nothing of tests, caches, secrets."""
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    assert _tracked("cleanerd", "kernel/src", "kernel/python", "agent", "systemd", "config", "tools") <= names
+    assert {"Cargo.lock", "LICENSE", "README.md", "pyproject.toml", "cleanerd/agent/cleanerd-agent.jar"} <= names
+    assert not [name for name in names if name.startswith(("tests/", ".cache", ".git", "target/", ".venv"))]
+
+
+@pytest.mark.long
+def test_it_runs_in_an_empty_environment(built: Path, tmp_path: Path) -> None:
+    """pip, the wheel and what it asks for; then from another directory, without this repository in sight."""
+    environment = tmp_path / "venv"
+    venv.create(environment, with_pip=True)
+    pip = [str(environment / "bin/pip"), "--disable-pip-version-check", "--quiet"]
+    (path,) = built.glob("*.whl")
+    subprocess.run([*pip, "install", "-c", str(REPOSITORY / "constraints.txt"), str(path)], check=True)
+    subprocess.run([*pip, "check"], check=True)
+    program = environment / "bin/cleanerd"
+    (tmp_path / "elsewhere").mkdir()
+    outer = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+
+    def run(*command: object) -> str:
+        done = subprocess.run(
+            [str(part) for part in command],
+            cwd=tmp_path / "elsewhere",
+            env=outer,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert run(program, "--version").split()[-1] == __version__
+    jar = Path(run(program, "agent", "path").strip())
+    assert jar.is_relative_to(environment)
+    assert jar.stat().st_size > 50_000
+    assert run(program, "config", "generate") == (environment / "share/cleanerd/config/cleanerd.toml").read_text()
+    assert run(environment / "bin/python", "-c", "from cleanerd import _kernel; print(_kernel.__file__)").startswith(
+        str(environment)
+    )
+    logs = make(tmp_path)
+    settings = ["--set", f"cleanerd.state.dir={tmp_path / 'state'}", "--set", "cleanerd.disk.reserve=0"]
+    run(program, "clean", "--yes", "--force", "--quiet", "--now-ms", NOW, *COMPACT, *settings, logs)
+    assert keys(logs / "orders-0") == CLEANED
+    subprocess.run([*pip, "uninstall", "--yes", "cleanerd"], check=True)
+    assert not list((environment / "share").rglob("*.service"))
+    assert not program.exists()
