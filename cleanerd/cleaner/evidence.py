@@ -203,7 +203,7 @@ class SegmentEvidence:
             raise self._out_of_order(part.first_offset, part.first_offset, self.last_offset, part.marks[0].position)
         batches, records = self._batches, self.records
         self.marks += [Mark(mark.position, mark.batch + batches, mark.record + records) for mark in part.marks]
-        self._record_counts += part._record_counts
+        self._record_counts += part._record_counts[1:]
         self._sizes += part._sizes
         self._flags += part._flags
         self._events += [replace(events, batch=events.batch + np.uint32(batches)) for events in part._events]
