@@ -201,28 +201,30 @@ class Spool:
     A row of a block has the ordinal of the block's first row plus its place; the first ones are multiples of 64.
     """
 
-    def __init__(self, first_ordinal: int) -> None:
+    def __init__(self, first_ordinal: int, *, hashes: bool = False) -> None:
+        """``hashes``: keep these as well."""
+        self._hashes = hashes
         self._file = tempfile.SpooledTemporaryFile(SPOOL_BYTES, dir=_local_dir())  # noqa: SIM115 - closed by close()
         self._blocks: list[tuple[Row, int, int]] = []
         self.first_ordinal = first_ordinal
         self.next_ordinal = first_ordinal
 
-    def add(self, row: Row, keys: Keys, *, hashes: bool = False) -> int:
-        """Remember the block; returns its first ordinal. ``hashes``: with these."""
+    def add(self, row: Row, keys: Keys) -> int:
+        """Remember the block; returns its first ordinal."""
         ordinal = self.next_ordinal
         self._blocks.append((row._replace(payload=b""), ordinal, len(keys)))
         self._file.write(keys.numbers.tobytes())
-        if hashes:
+        if self._hashes:
             self._file.write(keys.hashes.tobytes())
         self.next_ordinal += -(-len(keys) // 64) * 64
         return ordinal
 
-    def again(self, *, hashes: bool = False) -> Iterator[tuple[Row, int, Keys]]:
+    def again(self) -> Iterator[tuple[Row, int, Keys]]:
         """Each block's row without its payload, its first ordinal, its numbers (and hashes)."""
         self._file.seek(0)
         for row, ordinal, count in self._blocks:
             numbers = np.frombuffer(self._file.read(4 * count), np.uint32)
-            data = self._file.read(16 * count) if hashes else b""
+            data = self._file.read(16 * count) if self._hashes else b""
             yield row, ordinal, Keys(np.frombuffer(data, np.uint64), numbers)
 
     def winners(self, offset_map: OffsetMap, kind: int) -> Iterator[Row]:

@@ -124,12 +124,12 @@ def prove(plan_text: str, sizes: Sizes, rows: Iterable[Row]) -> Iterator[Row]:
 class _Proof:
     def __init__(self, plan: CleaningPlan, sizes: Sizes) -> None:
         self._map = OffsetMap(sizes.map_bytes, load=plan.map_load)
-        self._candidates = Spool(0)
+        self._candidates = Spool(0, hashes=True)
         self._complete = False
 
     def put(self, row: Row) -> None:
         keys = Keys.of_bytes(row.payload)
-        ordinal = self._candidates.add(row, keys, hashes=True)
+        ordinal = self._candidates.add(row, keys)
         if self._map.put_max(keys.hashes, ordinal, everything(keys)) < len(keys):
             raise MapFullError
 
@@ -146,7 +146,7 @@ class _Proof:
             return
         self._complete = True
         held = self._map.winners(0, self._candidates.next_ordinal)
-        for _, ordinal, keys in self._candidates.again(hashes=True):
+        for _, ordinal, keys in self._candidates.again():
             lost = ~bools(held, ordinal, len(keys))
             if lost.any():
                 self._map.put_max(keys.hashes, OTHER_RECORD, lost)

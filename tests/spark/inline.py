@@ -12,11 +12,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.spark.jobs import Stage
 from cleanerd.spark.rows import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    from cleanerd.spark.jobs import Stage
 
 
 @dataclass
@@ -36,7 +37,12 @@ class InlineJobs:
         return self
 
     def run(
-        self, name: str, tasks: Sequence[Any], function: Callable[[Any], Iterator[Row]], *stages: Stage, work_bytes: int
+        self,
+        name: str,
+        tasks: Sequence[Any],
+        function: Callable[[Any], Iterator[Row]],
+        *stages: Stage,
+        work_bytes: int,  # noqa: ARG002
     ) -> list[Row]:
         """As :meth:`Jobs.run`."""
         pick = random.Random(self.seed)

@@ -11,6 +11,7 @@ from unittest import mock
 
 from cleanerd.apply import offline
 from cleanerd.apply.ahead import stage_partition
+from cleanerd.apply.late import PURGED
 from cleanerd.cleaner.manifest import MANIFEST, READY, STAGING
 from cleanerd.cleaner.survey import Wishes
 from cleanerd.format.names import parse_topic_partition_dir
@@ -50,7 +51,7 @@ def staged(path: Path, result: CleaningResult, name: str = NAME) -> Staged:
     for file in sorted(place.iterdir()) if place.is_dir() else ():
         status = file.stat()
         content: Any = file.read_bytes()
-        times = status.st_mtime_ns
+        times = 0 if file.name == PURGED else status.st_mtime_ns
         if file.name in (MANIFEST, READY, "plan.json"):
             content, times = json.loads(content), 0
         if file.name == MANIFEST:
@@ -102,8 +103,8 @@ def _stage(path: Path, wishes: Wishes, topic: TopicConfig | None, with_means: Me
     assert partition is not None
     store = StateStore(path.parent / "state")
     with (
-        mock.patch.object(offline, "new_plan_id", lambda: PLAN_ID),
-        mock.patch.object(offline, "new_hash_key", lambda: HASH_KEY),
+        mock.patch.object(offline, "new_plan_id", return_value=PLAN_ID),
+        mock.patch.object(offline, "new_hash_key", return_value=HASH_KEY),
     ):
         result = stager(
             read_log_dir(path), store, with_means or means(), partition, topic or config(), wishes, Silent()
