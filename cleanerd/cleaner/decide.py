@@ -28,6 +28,8 @@ from cleanerd.policy.tombstone import new_horizon_ms
 from cleanerd.policy.transaction import OpenTransactions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from cleanerd._kernel import OffsetMap
@@ -43,9 +45,10 @@ class SegmentDecision:
 
     ``marks`` are places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
     :meth:`actions_at` knows about ends (U-13), where a last batch of which nothing stays gets the action ``closing``.
-    ``last_written_offset`` is where it ends when it ends a group. ``legacy_batches``: v0 and v1 ones among its batches.
-    ``waiting``: tombstones past their horizon that stay (U-1, U-4). ``purged`` is a bitmap of those that go where
-    not all that expire do, None when none does.
+    ``last_written_offset`` is where it ends when it ends a group. ``legacy_batches``: v0 and v1 ones among its batches,
+    ``horizons_begun``: those that get a delete horizon now; ``next_horizon_ms``: the earliest that is there and still
+    to come. ``waiting``: tombstones past theirs that stay (U-1, U-4).
+    ``purged`` is a bitmap of those that go where not all that expire do, None when none does.
     """
 
     source: Source
@@ -66,6 +69,8 @@ class SegmentDecision:
     closing: int
     last_written_offset: int
     legacy_batches: int
+    horizons_begun: int
+    next_horizon_ms: int | None
     outcome: Outcome
 
     def actions_at(self, *, ends_group: bool) -> NDArray[np.uint8]:
@@ -148,13 +153,13 @@ def _gather(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards:
 
 def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, shards: int, started: float) -> Decision:
     records = [
-        _record_evidence(evidence, winners) for evidence, winners in zip(found.segments, found.winners, strict=True)
+        record_evidence(evidence, winners) for evidence, winners in zip(found.segments, found.winners, strict=True)
     ]
     guards, note = guarded(plan, decoder, found.segments, records)
     # In log order: whether a marker still ends something depends on the batches before it (C-33).
     transactions = OpenTransactions()
     decided = [
-        _decide_segment(evidence, replace(facts, guarded=guard), transactions)
+        decide_segment(evidence, replace(facts, guarded=guard), transactions)
         for evidence, facts, guard in zip(found.segments, records, guards, strict=True)
     ]
     return Decision(
@@ -165,23 +170,22 @@ def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, shards: int,
         time.monotonic() - started - found.index_seconds,
         found.oddities,
         note,
-        _next_purge_ms(plan, found.segments, decided),
+        next_purge_ms(plan, decided),
         found.map_utilization,
     )
 
 
-def _next_purge_ms(
-    plan: CleaningPlan, segments: tuple[SegmentEvidence, ...], decided: list[SegmentDecision]
-) -> int | None:
+def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision]) -> int | None:
     """The earliest horizon ahead: of those that are there, and of those that this cleaning sets (C-48)."""
-    horizons = [evidence.next_horizon_ms for evidence in segments]
-    if any((decision.actions & ACTION_SET_HORIZON).any() for decision in decided):
+    horizons = [decision.next_horizon_ms for decision in decided]
+    if any(decision.horizons_begun for decision in decided):
         begun = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
         horizons.append(begun if begun > plan.now_ms else None)
     return min((horizon for horizon in horizons if horizon is not None), default=None)
 
 
-def _record_evidence(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> RecordEvidence:
+def record_evidence(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> RecordEvidence:
+    """What retention has to know of a segment's records; ``winners`` as :func:`newest` takes them."""
     return RecordEvidence(
         keyed=evidence.keyed.words(),
         tombstone=evidence.tombstone.words(),
@@ -191,9 +195,10 @@ def _record_evidence(evidence: SegmentEvidence, winners: NDArray[np.uint64] | No
     )
 
 
-def _decide_segment(
+def decide_segment(
     evidence: SegmentEvidence, records: RecordEvidence, transactions: OpenTransactions
 ) -> SegmentDecision:
+    """One segment, once every other record of its keys has been looked at; call in log order."""
     txn_entries = evidence.settle_transactions(transactions)
     first_record = evidence.first_record()
     retention = retain(records, first_record, evidence.batch_flags())
@@ -223,6 +228,8 @@ def _decide_segment(
         closing=closing,
         last_written_offset=_last_written_offset(evidence, retention),
         legacy_batches=evidence.legacy_batches,
+        horizons_begun=int(np.count_nonzero(retention.actions & ACTION_SET_HORIZON)),
+        next_horizon_ms=evidence.next_horizon_ms,
         outcome=_outcome(evidence, retention, counts, len(txn_entries), closing),
     )
 

@@ -271,7 +271,7 @@ def behind_proxy(served: Served) -> Iterator[str]:
     """A proxy that shows the server below /kafka/cleanerd/ and nothing else."""
 
     class Proxy(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             if not self.path.startswith("/kafka/cleanerd/"):
                 self.send_error(404)
                 return
