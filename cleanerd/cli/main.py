@@ -39,6 +39,7 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "delegate": ("cleanerd.cli.delegate:delegate", "Keep the broker's own cleaner away from a topic."),
     "hand-back": ("cleanerd.cli.delegate:hand_back", "Give a topic back to the broker's own cleaner."),
     "agent": ("cleanerd.cli.agent:agent", "The agent that lets a running broker swap segments in."),
+    "spark": ("cleanerd.cli.spark:spark", "Verbs that run as Spark jobs, on one machine or many."),
     "doctor": ("cleanerd.cli.doctor:doctor", "Check this host; each finding with its fix."),
     "config": ("cleanerd.cli.config:config", "Show, check or generate settings."),
     "demo": ("cleanerd.cli.demo:demo", "A real broker, real traffic, cleanerd at work."),
@@ -131,7 +132,7 @@ def run(arguments: Sequence[str]) -> int:
 def _invoke(arguments: Sequence[str]) -> int:
     # Not cli.main(): it would answer a closed pipe and Ctrl-C itself, both with 1.
     try:
-        with cli.make_context("cleanerd", list(arguments)) as context:
+        with cli.make_context("cleanerd", list(arguments), obj=tuple(arguments)) as context:
             result = cli.invoke(context)
     except click.exceptions.Exit as leave:
         result = leave.exit_code

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -32,14 +32,35 @@ from cleanerd.log.settled import highest_segments, lower_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from cleanerd.apply.session import Means
+    from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.survey import Wishes
     from cleanerd.cli.output import Output
     from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
+    from cleanerd.log.topic_config import TopicConfig
     from cleanerd.settings import Settings
 
 SETTLE_SECONDS = 10.0
 """S-03: two intervals of ``replica.high.watermark.checkpoint.interval.ms``."""
+
+
+class Stager(Protocol):
+    """Who stages a partition: this process (``apply/ahead.py``), or Spark."""
+
+    def __call__(
+        self,
+        log_dir: LogDir,
+        store: StateStore,
+        means: Means,
+        name: TopicPartition,
+        config: TopicConfig,
+        wishes: Wishes,
+        progress: Progress,
+        *,
+        keep_replaced: Path | None = None,
+    ) -> CleaningResult:
+        """As ``stage_partition``."""
 
 
 @click.command("stage")
@@ -53,6 +74,11 @@ def stage(common: Common, log_dirs: tuple[Path, ...], *, kept: Path | None, **op
     good for cleanerd.plan.max.age.ms and as long as the broker does not itself clean or delete what it rests on. With
     --keep-replaced it is apply that keeps the segments that it replaces.
     """
+    return stage_all(common, log_dirs, stage_partition, kept=kept, **options)
+
+
+def stage_all(common: Common, log_dirs: tuple[Path, ...], stager: Stager, *, kept: Path | None, **options: Any) -> int:
+    """Stage with ``stager`` what the cleaning options ask for, and tell; returns the exit code."""
     settings = common.load_settings()
     wanted = parse_partitions(options.pop("partitions"))
     wishes = wishes_from(options)
@@ -71,7 +97,7 @@ def stage(common: Common, log_dirs: tuple[Path, ...], *, kept: Path | None, **op
     for log_dir in readable:
         with collected(failures, common.output):
             others = [other for other in log_dirs if other != log_dir.path]
-            results += _stage_dir(common.output, settings, log_dir, others, wanted, wishes, store, kept)
+            results += _stage_dir(common.output, settings, log_dir, others, wanted, wishes, store, kept, stager)
     for warning in store.warnings:
         common.output.warning(warning)
     tell(common.output, results)
@@ -87,6 +113,7 @@ def _stage_dir(
     wishes: Wishes,
     store: StateStore,
     kept: Path | None,
+    stager: Stager,
 ) -> list[CleaningResult]:
     only_before_ms = None
     if is_held(log_dir.path):
@@ -106,7 +133,7 @@ def _stage_dir(
         else:
             with Bars(output, str(target.name)) as bars:
                 results.append(
-                    stage_partition(log_dir, store, means, target.name, target.config, wishes, bars, keep_replaced=kept)
+                    stager(log_dir, store, means, target.name, target.config, wishes, bars, keep_replaced=kept)
                 )
         for note in results[-1].notes:
             output.note(f"{target.name}: {note}")

@@ -1,1 +1,1 @@
-"""The same three phases over a cluster; needs the extra ``cleanerd[spark]``, which nothing else imports."""
+"""Spark: cleaning what one machine cannot. Everything but :mod:`cleanerd.spark.launch` needs the extra ``spark``."""

@@ -1,0 +1,92 @@
+"""``cleanerd spark``: verbs that run as Spark jobs, ``--master local[*]`` by default.
+
+A verb's body runs in the driver only: :func:`spark_verb` starts it through ``spark-submit`` with the same command line.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import click
+
+from cleanerd.cli.options import common_options
+from cleanerd.spark.launch import DEFAULT_MASTER, is_driver, submit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from cleanerd.cli.options import Common
+
+VERBS: Final[Mapping[str, tuple[str, str]]] = {
+    "clean": ("cleanerd.cli.spark_clean:clean", "Stage what cleanerd apply swaps in, on many machines."),
+}
+"""Verb -> where its click command is, and one line for ``--help``."""
+
+
+class SparkVerbs(click.Group):
+    """The verbs below ``spark``, imported on use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """In the order of ``--help``."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the verb's module; None for an unknown verb."""
+        if cmd_name not in VERBS:
+            return None
+        module, name = VERBS[cmd_name][0].split(":")
+        return cast("click.Command", getattr(importlib.import_module(module), name))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the verbs without importing any."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+
+
+@click.group("spark", cls=SparkVerbs)
+def spark() -> None:
+    """Verbs that run as Spark jobs: on this machine, or on any cluster that sees the log directories."""
+
+
+def spark_verb(function: Callable[..., int]) -> Callable[..., int]:
+    """Give a verb the common options and ``--master --conf``; its body is called in a Spark driver, and only there.
+
+    The body gets a :class:`Common` first, as every verb does, and neither master nor conf: ``spark_session`` has them.
+    """
+
+    @functools.wraps(function)
+    def verb(common: Common, *, master: str, conf: tuple[str, ...], **options: Any) -> int:
+        if is_driver():
+            return function(common, **options)
+        common.load_settings()  # what is wrong there is told without starting Java
+        arguments = click.get_current_context().find_root().obj
+        script = Path(__file__).parent / "submitted" / "cleanerd_driver.py"
+        return submit(script, arguments, master=master, conf=dict(each.split("=", 1) for each in conf))
+
+    for option in reversed(_OPTIONS):
+        option(verb)
+    return common_options(verb)
+
+
+def _conf(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if "=" not in value:
+            raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE")
+    return values
+
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--master", default=DEFAULT_MASTER, show_default=True, metavar="URL", help="local[N], spark://..., yarn, ..."
+    ),
+    click.option(
+        "--conf",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_conf,
+        help="A setting of Spark (spark.executor.memory=4g). Repeatable.",
+    ),
+)

@@ -1,0 +1,37 @@
+"""``cleanerd spark clean``: what ``cleanerd stage`` does, over Spark's executors; ``cleanerd apply`` swaps it in."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cleanerd.cli.spark import spark_verb
+from cleanerd.cli.stage import stage_all
+from cleanerd.cli.wishes import cleaning_options
+
+if TYPE_CHECKING:
+    from cleanerd.cli.options import Common
+
+
+@click.command("clean")
+@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@cleaning_options
+@click.option(
+    "--shards", type=click.IntRange(1, 4096), metavar="N", help="Into how many shards keys are cut, at least."
+)
+@spark_verb
+def clean(common: Common, log_dirs: tuple[Path, ...], *, shards: int | None, **options: Any) -> int:
+    """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
+
+    The log directories are read and written by the executors: they must lie on storage that driver and executors see
+    under one path. What is staged is what cleanerd stage would stage, byte for byte.
+    """
+    from cleanerd.spark.clean import spark_stage_partition  # noqa: PLC0415 - pyspark, which only the driver needs
+    from cleanerd.spark.session import spark_session  # noqa: PLC0415
+
+    with spark_session("cleanerd spark clean") as session:
+        stager = partial(spark_stage_partition, session, shards=shards)
+        return stage_all(common, log_dirs, stager, **options)

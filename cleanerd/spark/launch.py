@@ -1,0 +1,165 @@
+"""Starting Spark: the same command line once more, as the driver that ``spark-submit`` runs.
+
+``cleanerd spark VERB ...`` starts ``spark-submit`` in a process group of its own and waits for it. A signal that ends
+cleanerd ends the whole group: ``spark-submit`` alone, told to stop, would leave its Python driver behind. Imports
+nothing of pyspark: what is missing is told before anything is started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+DRIVER_MARK: Final = "CLEANERD_SPARK_DRIVER"
+"""Set in the environment of the driver, so that a verb knows that it is one."""
+
+DEFAULT_MASTER: Final = "local[*]"
+TASK_FAILURES: Final = 4
+"""As often a task is tried: Spark's default on a cluster, which ``local[N]`` alone has not."""
+
+OLDEST_JAVA: Final = 17
+GRACE_SECONDS: Final = 10.0
+NEEDED: Final = ("pyspark", "pyarrow", "pandas")
+
+_LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|[1-9][0-9]*)(?:,(?P<failures>[1-9][0-9]*))?\])?")
+_OTHER: Final = re.compile(r"(?:spark|k8s|mesos)://.+|yarn|local-cluster\[[0-9]+,[0-9]+,[0-9]+\]")
+
+_QUIET: Final = {
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What ``--conf`` can say otherwise."""
+
+
+def is_driver() -> bool:
+    """Whether this process was started by :func:`submit`."""
+    return DRIVER_MARK in os.environ
+
+
+def checked_master(master: str) -> str:
+    """``master`` as Spark takes it; ``local[N]`` with as many tries of a task as a cluster has.
+
+    Raises:
+        ConfigError: it is no master.
+    """
+    local = _LOCAL.fullmatch(master)
+    if local is not None:
+        return f"local[{local['threads'] or 1},{local['failures'] or TASK_FAILURES}]"
+    if _OTHER.fullmatch(master) is None:
+        raise ConfigError(
+            f"{master!r} is no Spark master",
+            where="--master",
+            hint="local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT",
+        )
+    return master
+
+
+def require_spark() -> Path:
+    """The ``spark-submit`` of the installed pyspark, or of ``SPARK_HOME``.
+
+    Raises:
+        ConfigError: the packages of ``cleanerd[spark]`` or a Java that can run them are missing.
+    """
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"not installed: {', '.join(missing)}", hint="pip install 'cleanerd[spark]'")
+    _require_java()
+    home = os.environ.get("SPARK_HOME")
+    if home is None:
+        spec = importlib.util.find_spec("pyspark")
+        home = str(Path(str(spec.origin)).parent) if spec is not None else ""
+    script = Path(home) / "bin" / "spark-submit"
+    if not script.is_file():
+        raise ConfigError("holds no bin/spark-submit", where=f"SPARK_HOME={home}", hint="unset it, or correct it")
+    return script
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java") if home is None else shutil.which("java", path=f"{home}/bin")
+    if java is None:
+        place = "PATH" if home is None else f"JAVA_HOME={home}"
+        raise ConfigError("no java there", where=place, hint=f"install Java {OLDEST_JAVA} or newer, or set JAVA_HOME")
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"cannot be run: {error}", where=java) from error
+    found = re.search(r'version "(?:1\.)?([0-9]+)', told)
+    if found is None or int(found[1]) < OLDEST_JAVA:
+        version = "no version" if found is None else f"version {found[1]}"
+        raise ConfigError(
+            f"says {version}; Spark needs Java {OLDEST_JAVA}", where=java, hint="install it and set JAVA_HOME"
+        )
+
+
+def submit(script: Path, arguments: Sequence[str], *, master: str, conf: Mapping[str, str]) -> int:
+    """Run ``script`` with ``arguments`` as a Spark driver; returns its exit code.
+
+    Raises:
+        ConfigError: there is no Spark here, or no such master.
+    """
+    where = checked_master(master)
+    command = [str(require_spark()), "--master", where, "--name", "cleanerd"]
+    for key, value in {**_QUIET, **conf}.items():
+        command += ["--conf", f"{key}={value}"]
+    inherited = environment(os.environ, local=where.startswith("local"))
+    process = subprocess.Popen([*command, str(script), *arguments], env=inherited, start_new_session=True)
+    try:
+        return _exit_code(process.wait())
+    except BaseException:
+        end_group(process)
+        raise
+
+
+def environment(inherited: Mapping[str, str], *, local: bool) -> dict[str, str]:
+    """For the driver: executors run this interpreter unless the environment names another one."""
+    result = {
+        "PYSPARK_PYTHON": sys.executable,
+        **inherited,
+        DRIVER_MARK: "1",
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    if local:
+        # Where the host's own name does not resolve Spark would not start.
+        result.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return result
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process and all others of its group: politely, so that the driver can tidy up, and after a while not."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while time.monotonic() < deadline:
+            if process.poll() is not None and not _lives(process.pid):
+                return
+            time.sleep(0.05)
+
+
+def _lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _exit_code(status: int) -> int:
+    return 128 - status if status < 0 else status

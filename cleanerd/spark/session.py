@@ -1,0 +1,40 @@
+"""The Spark session of a driver, with the settings that our jobs rely on."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import SparkSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROWS_AN_ARROW_BATCH: Final = 8
+"""Our rows are blocks of up to some megabytes; Spark's default of 10 000 of them would not fit any memory."""
+
+_REQUIRED: Final = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AN_ARROW_BATCH),
+    "spark.sql.adaptive.enabled": "false",  # partitions are ours: a shard each, a segment each
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+@contextlib.contextmanager
+def spark_session(name: str) -> Iterator[SparkSession]:
+    """The driver's session: made here, or the one that is there, which is then left running.
+
+    Master and memory come from ``spark-submit``; without it (tests, notebooks) from whoever made the session.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    builder = SparkSession.builder.appName(name)
+    for key, value in _REQUIRED.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
