@@ -1,0 +1,83 @@
+"""Work dealt out to Python workers: items with a weight, packed into tasks, and what each task says as Arrow batches.
+
+A Python task costs some 80 ms even when it does nothing, so small segments share one; a segment is never cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+TASK_BYTES: Final = 128 * 1024 * 1024
+"""About as much one task reads, when there is enough for all."""
+
+Item: TypeAlias = "Mapping[str, Any]"
+"""One piece of work, as JSON has it."""
+Worker: TypeAlias = "Callable[[Item], Iterator[pa.RecordBatch]]"
+
+_SETTINGS: Final = {
+    "spark.sql.adaptive.enabled": "true",  # few keys need few tasks
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+
+
+@contextlib.contextmanager
+def queries(session: SparkSession) -> Iterator[None]:
+    """Settings for jobs of many small rows; the session's own come back afterwards."""
+    before = {key: session.conf.get(key, None) for key in _SETTINGS}
+    for key, value in _SETTINGS.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, old)
+
+
+def spread(
+    session: SparkSession, items: Sequence[tuple[int, Item]], worker: Worker, schema: pa.Schema, columns: str
+) -> DataFrame:
+    """Call ``worker`` with each of ``items`` (bytes, work) in some task; its batches, all of ``schema``, as a DataFrame.
+
+    ``columns`` is the schema in Spark's words. ``worker`` must be importable on the executors.
+    """
+    bins = _pack(items, int(session.conf.get("spark.sql.shuffle.partitions") or "1"))
+    rows = [(number, json.dumps(each)) for number, each in enumerate(bins)]
+    work = session.createDataFrame(rows, "bin int, work string")
+    if rows:
+        work = work.repartitionById(len(rows), "bin")
+    return work.mapInArrow(partial(_run, worker, schema), columns)
+
+
+def _pack(items: Sequence[tuple[int, Item]], most: int) -> list[list[Item]]:
+    """The largest first into the emptiest: at least one item in each, as many as there is work for."""
+    total = sum(size for size, _ in items)
+    count = min(len(items), max(most, -(-total // TASK_BYTES)))
+    bins: list[list[Item]] = [[] for _ in range(count)]
+    heap = [(0, number) for number in range(count)]
+    for size, item in sorted(items, key=lambda each: -each[0]):
+        filled, number = heapq.heappop(heap)
+        bins[number].append(item)
+        heapq.heappush(heap, (filled + size + 1, number))
+    return bins
+
+
+def _run(worker: Worker, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for text in batch.column("work").to_pylist():
+            for item in json.loads(text):
+                for found in worker(item):
+                    yield found.cast(schema)
