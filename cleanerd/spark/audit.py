@@ -201,7 +201,10 @@ def _judged(log: _Log, rows: Sequence[Row], files: Sequence[SegmentFile], exampl
     bad = [(kind, place) for kind, at in wanted if (place := place_of(at)) is not None]
     judged.examples = [
         *look_up(log.sides.before, log.sides.after, [(kind, at) for kind, at in wanted if at >= 0]),
-        *(Example(kind, -1, str(files[number].path), position, -1, None, KINDS[kind]) for kind, (number, position) in bad),
+        *(
+            Example(kind, -1, str(files[number].path), position, -1, None, KINDS[kind])
+            for kind, (number, position) in bad
+        ),
     ]
     return judged
 

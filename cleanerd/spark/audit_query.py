@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.spark.record_scan import Fact
+from cleanerd.spark.record_scan import FACTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +71,8 @@ SELECT part,
     max(is_cleaned) AS is_cleaned,
     count_if(was_seen AND keyed AND is_below AND flags & {DIRTY} != 0) > 0 AS is_dirty,
     count_if(was_seen AND keyed AND is_below AND NOT is_seen AND b_flags & {MAY_GO} = 0) AS gone,
-    min(CASE WHEN was_seen AND keyed AND is_below AND NOT is_seen AND b_flags & {MAY_GO} = 0 THEN offset END) AS gone_at,
+    min(CASE WHEN was_seen AND keyed AND is_below AND NOT is_seen AND b_flags & {MAY_GO} = 0 THEN offset END)
+        AS gone_at,
     count_if(was_seen AND is_cleaned AND NOT is_below AND NOT is_seen) AS tail,
     min(CASE WHEN was_seen AND is_cleaned AND NOT is_below AND NOT is_seen THEN offset END) AS tail_at,
     count_if(is_altered OR (has_other_attributes AND NOT may_lose_attributes)) AS altered,
@@ -149,8 +150,7 @@ def judge(session: SparkSession, records: DataFrame, examples: int) -> DataFrame
     A row per partition, kind and bucket: ``many`` findings and the first place ``at``; kind ``total`` has the counts
     and digests of the partition.
     """
-    bits = {bit.name: int(bit) for bit in Fact if bit.name is not None}
-    offsets = session.sql(_BY_OFFSET, records=records, **bits)
-    judged = session.sql(_JUDGED, offsets=offsets, **bits)
-    keys = session.sql(_BY_KEY, judged=judged, **bits)
+    offsets = session.sql(_BY_OFFSET, records=records, **FACTS)
+    judged = session.sql(_JUDGED, offsets=offsets, **FACTS)
+    keys = session.sql(_BY_KEY, judged=judged, **FACTS)
     return session.sql(_TOLD, keys=keys, examples=examples)

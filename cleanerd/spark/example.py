@@ -76,7 +76,9 @@ def _places(files: Sequence[SegmentFile], offsets: Iterable[int]) -> dict[int, _
     return found
 
 
-def _look_into(file: SegmentFile, offsets: np.ndarray[tuple[int], np.dtype[np.int64]], found: dict[int, _Place]) -> None:
+def _look_into(
+    file: SegmentFile, offsets: np.ndarray[tuple[int], np.dtype[np.int64]], found: dict[int, _Place]
+) -> None:
     """Headers say which batches to decode. Of a wrapper of magic 1 they only say where it ends."""
     previous = file.base - 1
     for _, batches in walk(file.path, file.size_bytes, _kernel.scan_headers, lambda _damage: None):

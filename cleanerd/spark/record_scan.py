@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from cleanerd import _kernel
+from cleanerd.errors import CorruptionError
 from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.records import NO_HORIZON, horizons
 from cleanerd.verify.rules import KeyRules
@@ -57,6 +58,9 @@ class Fact(IntFlag):
     SEALED = 32768
 
 
+FACTS: Final[dict[str, Any]] = {bit.name: int(bit) for bit in Fact if bit.name is not None}
+"""The bits by name, for queries."""
+
 SCHEMA: Final = pa.schema([
     ("part", pa.int32()),
     ("file", pa.int32()),
@@ -82,8 +86,8 @@ class SegmentWork:
     """One segment to read: what the task gets, as :meth:`to_item` sends it.
 
     ``part`` and ``file`` are the caller's numbers. ``sides`` are bits of :class:`Fact`; records from ``both_from`` on
-    count for both. ``hidden``: [n][3] producer, first offset, end of what is not committed. ``end`` of the cleaned part
-    and ``first_dirty`` are None when not known; ``now_ms`` is None when no tombstone has a time to go.
+    count for both. ``hidden``: [n][3] producer, first offset, end of what is not committed. ``clean_end`` and
+    ``now_ms`` are None when not known. ``strict``: damaged bytes are an error.
     """
 
     part: int
@@ -99,6 +103,7 @@ class SegmentWork:
     first_dirty: int = 0
     now_ms: int | None = None
     many_rounds: bool = False
+    strict: bool = False
 
     def to_item(self) -> Item:
         """As JSON has it."""
@@ -117,6 +122,7 @@ class SegmentWork:
             "first_dirty": self.first_dirty,
             "now_ms": self.now_ms,
             "many_rounds": self.many_rounds,
+            "strict": self.strict,
         }
 
     @classmethod
@@ -175,6 +181,7 @@ def scan(item: Item) -> Iterator[pa.RecordBatch]:
     A damaged place is a row with ``Fact.DAMAGED`` and a negative offset, see :func:`place_of`. Checksums are verified.
 
     Raises:
+        CorruptionError: there is one, and the work is ``strict``.
         CleanerdError: the file cannot be read.
     """
     work = SegmentWork.from_item(item)
@@ -182,8 +189,11 @@ def scan(item: Item) -> Iterator[pa.RecordBatch]:
     damages: list[int] = []
 
     def damaged(damage: Damage) -> None:
-        if segment.sealed or not (damage.cut or damage.zeros):
-            damages.append(damage.position)
+        if not segment.sealed and (damage.cut or damage.zeros):
+            return
+        if work.strict:
+            raise CorruptionError(damage.reason, where=str(segment.path), position=damage.position)
+        damages.append(damage.position)
 
     def decode(data: NDArray[np.uint8], position: int) -> _Decoded:
         chunk = rules.decode(data, position, work.hash_key, MAX_UNPACKED_BYTES)

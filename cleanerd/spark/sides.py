@@ -134,7 +134,7 @@ def _sides(
     kept: set[Path] = set()
     for place in reversed(dirs):
         replaced = {file.base: file.path for file in list_partition(place, deleted_too=True).segments}
-        kept = {path for path in (*kept, *replaced.values())}
+        kept |= set(replaced.values())
         files |= replaced
     view = in_order(files)
     return Sides(name, tuple(file for file in view if file.path in kept), view, live, log_start)

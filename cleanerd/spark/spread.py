@@ -8,14 +8,18 @@ from __future__ import annotations
 import contextlib
 import heapq
 import json
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import pyarrow as pa
+from pyspark.errors import PySparkException
+
+from cleanerd import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 TASK_BYTES: Final = 128 * 1024 * 1024
@@ -24,7 +28,9 @@ TASK_BYTES: Final = 128 * 1024 * 1024
 Item: TypeAlias = "Mapping[str, Any]"
 """One piece of work, as JSON has it."""
 Worker: TypeAlias = "Callable[[Item], Iterator[pa.RecordBatch]]"
+"""What a task does with a piece."""
 
+_RAISED: Final = re.compile(r"^cleanerd\.errors\.(\w+): (.*)$", re.MULTILINE)
 _SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "true",  # few keys need few tasks
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -33,12 +39,22 @@ _SETTINGS: Final = {
 
 @contextlib.contextmanager
 def queries(session: SparkSession) -> Iterator[None]:
-    """Settings for jobs of many small rows; the session's own come back afterwards."""
+    """Settings for jobs of many small rows; the session's own come back afterwards.
+
+    Raises:
+        CleanerdError: what a task raised, as it was said there, and not as Spark wraps it.
+    """
     before = {key: session.conf.get(key, None) for key in _SETTINGS}
     for key, value in _SETTINGS.items():
         session.conf.set(key, value)
     try:
         yield
+    except PySparkException as error:
+        raised = _RAISED.search(str(error))
+        if raised is None:
+            raise
+        kind = getattr(errors, raised[1], errors.CleanerdError)
+        raise (kind if issubclass(kind, errors.CleanerdError) else errors.CleanerdError)(raised[2]) from error
     finally:
         for key, old in before.items():
             if old is None:
@@ -50,7 +66,7 @@ def queries(session: SparkSession) -> Iterator[None]:
 def spread(
     session: SparkSession, items: Sequence[tuple[int, Item]], worker: Worker, schema: pa.Schema, columns: str
 ) -> DataFrame:
-    """Call ``worker`` with each of ``items`` (bytes, work) in some task; its batches, all of ``schema``, as a DataFrame.
+    """Call ``worker`` with each of ``items`` (bytes, work) in some task; its batches, of ``schema``, as a DataFrame.
 
     ``columns`` is the schema in Spark's words. ``worker`` must be importable on the executors.
     """
