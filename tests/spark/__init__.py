@@ -1,0 +1,1 @@
+"""Spark jobs, on one session of two threads."""
