@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from cleanerd.verify.listing import SegmentFile
 
 _PLAN: Final = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}", re.ASCII | re.IGNORECASE)
+_SECOND: Final = len("20251121T063143")
 _METADATA: Final = "__cluster_metadata"
 _STATES: Final = {
     SEGMENT_SUFFIX: "live",
@@ -82,7 +83,9 @@ def plans_in(directory: Path) -> list[Path]:
     """
     if _PLAN.fullmatch(directory.resolve().name):
         return [directory]
-    return [directory / name for name in names_in(directory) if _PLAN.fullmatch(name) and (directory / name).is_dir()]
+    found = [directory / name for name in names_in(directory) if _PLAN.fullmatch(name) and (directory / name).is_dir()]
+    # The second in the name, and within one the order in which they were filled: the rest of a plan's id is random.
+    return sorted(found, key=lambda path: (path.name[:_SECOND], path.stat().st_mtime_ns))
 
 
 def sides_of(before: Path, after: Path, wanted: Sequence[TopicPartition] = ()) -> tuple[list[Sides], list[str]]:

@@ -20,7 +20,7 @@ from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.logs import work_on
 from cleanerd.spark.record_scan import COLUMNS, FACTS, SCHEMA, Fact, scan, segment_from
-from cleanerd.spark.spread import queries, spread
+from cleanerd.spark.spread import queries, spread, tasks_for
 from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 from cleanerd.verify.walk import walk
 
@@ -111,7 +111,7 @@ def latest_state(
     records = spread(session, items, scan, SCHEMA, COLUMNS)
     counts = int(Fact.VISIBLE | Fact.HAS_KEY)
     winners = session.sql(_WINNERS, records=records, COUNTS=counts, tombstones=tombstones, **FACTS)
-    tasks = max(1, min(len(files), 1024))
+    tasks = max(1, tasks_for(session, [file.size_bytes for file in files]))
     names = {item["file"]: logs[item["part"]].name for _, item in items}
     places = [_place(file, names[number]) for number, file in enumerate(files)]
     placed = winners.repartitionById(tasks, winners["file"] % tasks).sortWithinPartitions("file", "offset")

@@ -70,7 +70,7 @@ def spread(
 
     ``columns`` is the schema in Spark's words. ``worker`` must be importable on the executors.
     """
-    bins = _pack(items, int(session.conf.get("spark.sql.shuffle.partitions") or "1"))
+    bins = _pack(items, tasks_for(session, [size for size, _ in items]))
     rows = [(number, json.dumps(each)) for number, each in enumerate(bins)]
     work = session.createDataFrame(rows, "bin int, work string")
     if rows:
@@ -78,10 +78,14 @@ def spread(
     return work.mapInArrow(partial(_run, worker, schema), columns)
 
 
-def _pack(items: Sequence[tuple[int, Item]], most: int) -> list[list[Item]]:
-    """The largest first into the emptiest: at least one item in each, as many as there is work for."""
-    total = sum(size for size, _ in items)
-    count = min(len(items), max(most, -(-total // TASK_BYTES)))
+def tasks_for(session: SparkSession, sizes: Sequence[int]) -> int:
+    """How many tasks are worth their cost for pieces of ``sizes`` bytes: no more than pieces, 0 without any."""
+    most = int(session.conf.get("spark.sql.shuffle.partitions") or "1")
+    return min(len(sizes), max(most, -(-sum(sizes) // TASK_BYTES)))
+
+
+def _pack(items: Sequence[tuple[int, Item]], count: int) -> list[list[Item]]:
+    """The largest first into the emptiest of ``count``: at least one item in each."""
     bins: list[list[Item]] = [[] for _ in range(count)]
     heap = [(0, number) for number in range(count)]
     for size, item in sorted(items, key=lambda each: -each[0]):

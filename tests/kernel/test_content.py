@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def test_contents(log: list[tuple[list[Record], int]], data: st.DataObject) -> N
     values = fields(found.header_value_offsets, found.header_value_data, found.header_value_null)
     headers = list(zip(names, values, strict=True))
     edges = found.first_header.tolist()
-    split = [tuple(headers[start:end]) for start, end in zip(edges[:-1], edges[1:], strict=True)]
+    split = [tuple(headers[start:end]) for start, end in pairwise(edges)]
     assert split == [record.headers for record in kept]
 
 

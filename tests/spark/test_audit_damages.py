@@ -145,7 +145,8 @@ CASES = {
         {0: one(0, record("a", "1", 0), record("b", "1", 1)) + OTHER}, {"altered": 1}, rules=FLAGGED,
     ),
     "U-13: an empty batch in the place of a group's end": Case(
-        {0: one(0, record("a", "1", 0)), 1: one(1, record("b", "1", 0), record("a", "2", 1)), 3: one(3, record("a", "3", 0))},
+        {0: one(0, record("a", "1", 0)), 1: one(1, record("b", "1", 0), record("a", "2", 1)),
+         3: one(3, record("a", "3", 0))},
         {0: emptied(0), 1: encode_batch([record("b", "1", 0)], base_offset=1, last_offset_delta=1),
          3: one(3, record("a", "3", 0))}, {},
     ),
@@ -206,7 +207,9 @@ CASES = {
         {"altered": 1}, log_start=3,
     ),
     "nobody says how far it is clean": Case({0: HISTORY + OTHER}, {0: HISTORY + OTHER}, {}, clean_end=None),
-    "something is lost all the same": Case({0: HISTORY + OTHER}, {0: emptied(0, 2) + OTHER}, {"lost": 2}, clean_end=None),
+    "something is lost all the same": Case(
+        {0: HISTORY + OTHER}, {0: emptied(0, 2) + OTHER}, {"lost": 2}, clean_end=None
+    ),
     "the tail wins nothing": Case(
         {0: HISTORY, 9: one(9, record("a", "9", 0))}, {0: encode_batch([record("b", "1", 1)], base_offset=0,
          last_offset_delta=2), 9: one(9, record("a", "9", 0))}, {"lost": 1}, clean_end=9,
@@ -236,7 +239,7 @@ def judged(spark: SparkSession) -> Iterator[dict[str, Judged]]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_damage(judged: dict[str, Judged], name: str) -> None:
-    """U-1, U-2, U-4, U-13, U-14, R280-3..R280-6, R280-11, R87-1..R87-4: told by what it is, and nothing else is told."""
+    """U-1, U-2, U-4, U-13, U-14, R280-3..R280-6, R280-11, R87-1..R87-4: told by what it is, and nothing else is."""
     expected = {kind: count for kind, count in CASES[name].expected.items() if count}
     assert found(judged[name]) == expected, judged[name].examples
 
