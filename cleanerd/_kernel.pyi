@@ -29,7 +29,9 @@ __all__ = [
     "Chunk",
     "ChunkDecoder",
     "ChunkRewriter",
+    "Contents",
     "CorruptLogError",
+    "Digests",
     "IndexBuilder",
     "KernelBugError",
     "OffsetMap",
@@ -37,6 +39,7 @@ __all__ = [
     "Written",
     "build_info",
     "compress",
+    "content_digest",
     "crc32c",
     "crc32c_combine",
     "crc32c_of_batches",
@@ -44,6 +47,7 @@ __all__ = [
     "decompress",
     "fill_by_batch",
     "popcount_by_batch",
+    "read_contents",
     "rewrite_chunk",
     "scan_headers",
     "store_bits",
@@ -204,6 +208,93 @@ def decode_chunk(
             wrapper in it, offsets that do not rise strictly or pass the wrapper's, a wrong CRC-32 inside. A message
             that is cut at the end of a wrapper is passed over, as Kafka does.
         ValueError: ``hash_key`` has not 16 bytes, an unknown ``version_encoding``, a negative ``max_unpacked``.
+    """
+
+@final
+class Digests:
+    """What ``content_digest`` says of ``n`` records: the rows of ``decode_chunk``, control records included."""
+
+    @property
+    def digest(self) -> NDArray[np.uint64]: ...  # [2n], low and high word in turn
+    @property
+    def attributes(self) -> NDArray[np.uint8]: ...  # of the record; 0 for magic 0 and 1
+    @property
+    def size(self) -> NDArray[np.uint32]: ...  # bytes of the record, unpacked, its length included
+    @property
+    def consumed(self) -> int: ...
+    @property
+    def needed(self) -> int: ...
+    def __len__(self) -> int: ...
+
+def content_digest(
+    data: NDArray[np.uint8],
+    position: int,
+    *,
+    hash_key: bytes,
+    verify_crc: bool = True,
+    max_unpacked: int = 1073741824,
+) -> Digests:
+    """SipHash-1-3-128 over what each record says: offset, timestamp, key, value, headers. Not the attributes.
+
+    The timestamp is what a consumer sees. Two records are equal by their fields, whatever batch, codec or message
+    format holds them; in names of headers what is no UTF-8 counts as U+FFFD, as Kafka writes it again (F-2.3).
+
+    Raises:
+        CorruptLogError: as decode_chunk.
+        ValueError: ``hash_key`` has not 16 bytes, a negative ``max_unpacked``.
+    """
+
+@final
+class Contents:
+    """Keys, values and headers of ``n`` records with ``h`` headers, laid out as Arrow wants them.
+
+    Row ``i`` is ``data[offsets[i] : offsets[i + 1]]``, or null; record ``i`` has the headers ``first_header[i]`` to
+    ``first_header[i + 1]`` (exclusive). Names of headers are bytes as stored.
+    """
+
+    @property
+    def key_offsets(self) -> NDArray[np.int32]: ...  # [n + 1]
+    @property
+    def key_data(self) -> NDArray[np.uint8]: ...
+    @property
+    def key_null(self) -> NDArray[np.bool_]: ...  # [n]
+    @property
+    def value_offsets(self) -> NDArray[np.int32]: ...  # [n + 1]
+    @property
+    def value_data(self) -> NDArray[np.uint8]: ...
+    @property
+    def value_null(self) -> NDArray[np.bool_]: ...  # [n]
+    @property
+    def first_header(self) -> NDArray[np.int32]: ...  # [n + 1]
+    @property
+    def header_name_offsets(self) -> NDArray[np.int32]: ...  # [h + 1]
+    @property
+    def header_name_data(self) -> NDArray[np.uint8]: ...
+    @property
+    def header_value_offsets(self) -> NDArray[np.int32]: ...  # [h + 1]
+    @property
+    def header_value_data(self) -> NDArray[np.uint8]: ...
+    @property
+    def header_value_null(self) -> NDArray[np.bool_]: ...  # [h]
+    @property
+    def consumed(self) -> int: ...
+    @property
+    def needed(self) -> int: ...
+    def __len__(self) -> int: ...
+
+def read_contents(
+    data: NDArray[np.uint8],
+    position: int,
+    keep: NDArray[np.bool_],
+    *,
+    verify_crc: bool = True,
+    max_unpacked: int = 1073741824,
+) -> Contents:
+    """The records of ``data`` whose row in ``keep`` is true. ``keep`` has a row for each record, as decode_chunk has.
+
+    Raises:
+        CorruptLogError: as decode_chunk; also when a column would pass 2^31-1 bytes.
+        ValueError: ``keep`` has more or fewer rows than there are records, a negative ``max_unpacked``.
     """
 
 @final

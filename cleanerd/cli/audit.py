@@ -57,12 +57,7 @@ def audit(
     a consumer of committed records gets. Exit code 0, with --expect-absent 1 when a key was found; 5 when bytes could
     not be decoded and so may hold it. For a proof stop the broker: one that runs moves records from file to file.
     """
-    if as_hex and as_base64:
-        raise click.UsageError("--hex and --base64 exclude each other")
-    wanted = [_key(text.encode(), as_hex=as_hex, as_base64=as_base64) for text in keys]
-    if keys_file is not None:
-        lines = (bytes_of(keys_file) or b"").splitlines()
-        wanted += [_key(line, as_hex=as_hex, as_base64=as_base64) for line in lines]
+    wanted = find_keys_asked(keys, keys_file, as_hex=as_hex, as_base64=as_base64)
     if not wanted:
         raise click.UsageError("nothing to look for: give --key or --keys-file")
     (name,) = parse_partitions([partition], said_as="TOPIC-N")
@@ -84,6 +79,21 @@ def audit(
     if found.unread:
         return CorruptionError.exit_code
     return FOUND if expect_absent and found.occurrences else 0
+
+
+def find_keys_asked(keys: tuple[str, ...], keys_file: Path | None, *, as_hex: bool, as_base64: bool) -> list[bytes]:
+    """The keys that a command line names, none or many.
+
+    Raises:
+        click.UsageError: one is not of the form that ``--hex`` or ``--base64`` says, or both are given.
+    """
+    if as_hex and as_base64:
+        raise click.UsageError("--hex and --base64 exclude each other")
+    wanted = [_key(text.encode(), as_hex=as_hex, as_base64=as_base64) for text in keys]
+    if keys_file is not None:
+        lines = (bytes_of(keys_file) or b"").splitlines()
+        wanted += [_key(line, as_hex=as_hex, as_base64=as_base64) for line in lines]
+    return wanted
 
 
 def _key(text: bytes, *, as_hex: bool, as_base64: bool) -> bytes:
@@ -147,7 +157,7 @@ def _tell(output: Output, path: Path, wanted: list[bytes], found: Audit, *, vers
     searched = f"{human_count(found.files)} files, {human_bytes(found.size_bytes)}"
     for key in dict.fromkeys(wanted):
         if key not in present:
-            output.line(f"{_shown(key)}: nowhere in {path} ({searched})")
+            output.line(f"{show_key(key)}: nowhere in {path} ({searched})")
     if present:
         output.line(
             f"{human_count(len(found.occurrences))} records with {human_count(len(present))} keys in {searched}"
@@ -159,7 +169,7 @@ def _row(each: Occurrence, *, versions: bool) -> list[str]:
     size = "null" if each.value_bytes < 0 else human_bytes(each.value_bytes)
     value = size if not each.is_tombstone else "tombstone" if each.value_bytes < 0 else f"tombstone, {size}"
     return [
-        _shown(each.key),
+        show_key(each.key),
         each.file,
         str(each.position),
         str(each.record),
@@ -172,7 +182,8 @@ def _row(each: Occurrence, *, versions: bool) -> list[str]:
     ]
 
 
-def _shown(key: bytes) -> str:
+def show_key(key: bytes) -> str:
+    """A key for people: its text, else its bytes in hexadecimal digits."""
     try:
         return key.decode()
     except UnicodeDecodeError:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "clean": ("cleanerd.cli.spark_clean:clean", "Stage what cleanerd apply swaps in, on many machines."),
+    "audit": ("cleanerd.cli.spark_audit:audit", "Was it cleaned right, whoever cleaned it; where keys still lie."),
+    "profile": ("cleanerd.cli.spark_profile:profile", "Keys, versions, tombstones; what a cleaning would save."),
+    "snapshot": ("cleanerd.cli.spark_snapshot:snapshot", "The latest state of topics as Parquet."),
 }
 """Verb -> where its click command is, and one line for ``--help``."""
 

@@ -108,7 +108,7 @@ def audit(
     told = Findings()
     walk = HeaderWalk(told, Clock(0, 0), lambda _bytes: None, indexes=False)
     invisible = walk.walk(list_partition(partition).segments).invisible
-    search = _Search(keys, invisible, log_start, rules)
+    search = KeySearch(keys, invisible, log_start, rules)
     for path, state in files_of(partition):
         try:
             search.file(path, state, advance)
@@ -118,7 +118,9 @@ def audit(
     return search.result
 
 
-class _Search:
+class KeySearch:
+    """Looks for keys file by file; ``result`` grows. Nothing is visible below ``log_start`` nor in ``invisible``."""
+
     def __init__(self, keys: Sequence[bytes], invisible: Invisible, log_start: int, rules: KeyRules) -> None:
         self.result = Audit()
         self._keys = frozenset(keys)
@@ -130,6 +132,11 @@ class _Search:
         self._low, self._high = wanted[:, 0], wanted[:, 1]
 
     def file(self, path: Path, state: str, advance: Callable[[int], None]) -> None:
+        """Search one file.
+
+        Raises:
+            CleanerdError: it cannot be read.
+        """
         size = size_of(path)
         self.result.files += 1
         self.result.size_bytes += size

@@ -91,6 +91,7 @@ class Invisible:
     """Ranges of offsets by producer. ``ranges``: [n, 3] int64, sorted: producer id, first offset, end (exclusive)."""
 
     def __init__(self, ranges: NDArray[np.int64]) -> None:
+        self.ranges = ranges
         ids, starts = np.unique(ranges[:, 0], return_index=True)
         parts = np.split(ranges[:, 1:], starts[1:]) if len(ids) else []
         self._by_producer = {int(key): part for key, part in zip(ids, parts, strict=True)}

@@ -6,6 +6,7 @@
 pub mod batch_table;
 pub mod bits;
 pub mod codec;
+pub mod content;
 pub mod control;
 pub mod decode;
 pub mod error;

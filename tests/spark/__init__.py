@@ -1,1 +1,1 @@
-"""Cleaning by Spark: the tasks themselves, and what Spark makes of them."""
+"""Cleaning and auditing by Spark: the tasks themselves, and what Spark makes of them."""

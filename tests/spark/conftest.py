@@ -28,7 +28,9 @@ def spark() -> Iterator[SparkSession]:
         **REQUIRED,
         "spark.ui.enabled": "false",
         "spark.log.level": "OFF",
-        "spark.driver.memory": "512m",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.adaptive.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
     for key, value in settings.items():

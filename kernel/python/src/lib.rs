@@ -2,6 +2,7 @@
 
 #![deny(unsafe_code)]
 
+mod content;
 mod errors;
 mod map;
 mod pieces;
@@ -26,7 +27,7 @@ use pyo3::types::PyBytes;
 use errors::{CorruptLogError, KernelBugError, run};
 use map::{IndexBuilder, OffsetMap};
 use pieces::{ChunkDecoder, ChunkRewriter};
-use tables::{Batches, Chunk, Records, Written, read_only};
+use tables::{Batches, Chunk, Contents, Digests, Records, Written, read_only};
 
 pub(crate) fn size(name: &str, value: i64) -> PyResult<usize> {
     usize::try_from(value).map_err(|_| PyValueError::new_err(format!("{name} {value} is negative")))
@@ -227,6 +228,8 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Batches>()?;
     module.add_class::<Records>()?;
     module.add_class::<Chunk>()?;
+    module.add_class::<Digests>()?;
+    module.add_class::<Contents>()?;
     module.add_class::<Written>()?;
     module.add_class::<ChunkDecoder>()?;
     module.add_class::<ChunkRewriter>()?;
@@ -235,6 +238,8 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(scan_headers, module)?)?;
     module.add_function(wrap_pyfunction!(decode_chunk, module)?)?;
     module.add_function(wrap_pyfunction!(rewrite_chunk, module)?)?;
+    module.add_function(wrap_pyfunction!(content::content_digest, module)?)?;
+    module.add_function(wrap_pyfunction!(content::read_contents, module)?)?;
     module.add_function(wrap_pyfunction!(popcount_by_batch, module)?)?;
     module.add_function(wrap_pyfunction!(fill_by_batch, module)?)?;
     module.add_function(wrap_pyfunction!(store_bits, module)?)?;

@@ -1,9 +1,11 @@
 //! Results as objects whose columns are read-only arrays over the kernel's own vectors.
 
-use cleanerd_kernel::{batch_table, decode, rewrite};
+use cleanerd_kernel::{batch_table, content, decode, rewrite};
 use numpy::{Element, PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PySlice;
+
+use crate::content::column;
 
 /// Hands `column` to NumPy without copying it.
 pub fn read_only<T: Element>(py: Python<'_>, column: Vec<T>) -> Py<PyArray1<T>> {
@@ -49,6 +51,56 @@ columns!(Batches {
 } plain { consumed, needed });
 
 columns!(Records { offset: i64, timestamp: i64, key_hash: u64, flags: u8, version: i64 } plain {});
+
+columns!(Digests { digest: u64, attributes: u8, size: u32 } plain { consumed, needed });
+
+columns!(Contents {
+    key_offsets: i32, key_data: u8, key_null: bool,
+    value_offsets: i32, value_data: u8, value_null: bool,
+    first_header: i32,
+    header_name_offsets: i32, header_name_data: u8,
+    header_value_offsets: i32, header_value_data: u8, header_value_null: bool,
+} plain { consumed, needed });
+
+impl Digests {
+    pub fn new(py: Python<'_>, table: content::Digests) -> Self {
+        Self {
+            rows: table.size.len(),
+            digest: read_only(py, table.digest),
+            attributes: read_only(py, table.attributes),
+            size: read_only(py, table.size),
+            consumed: table.consumed,
+            needed: table.needed,
+        }
+    }
+}
+
+impl Contents {
+    pub fn new(py: Python<'_>, table: content::Contents) -> Self {
+        let rows = table.key.null.len();
+        let (key_offsets, key_data, key_null) = column(py, table.key);
+        let (value_offsets, value_data, value_null) = column(py, table.value);
+        let (header_name_offsets, header_name_data, _) = column(py, table.header_name);
+        let (header_value_offsets, header_value_data, header_value_null) = column(py, table.header_value);
+        Self {
+            key_offsets,
+            key_data,
+            key_null,
+            value_offsets,
+            value_data,
+            value_null,
+            first_header: read_only(py, table.first_header),
+            header_name_offsets,
+            header_name_data,
+            header_value_offsets,
+            header_value_data,
+            header_value_null,
+            consumed: table.consumed,
+            needed: table.needed,
+            rows,
+        }
+    }
+}
 
 impl Batches {
     pub fn new(py: Python<'_>, table: batch_table::Batches) -> Self {

@@ -1,0 +1,336 @@
+"""``cleanerd spark audit``: was it cleaned right, whoever cleaned it; or where do keys still lie. Reads only."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cleanerd.cli.audit import FOUND, find_keys_asked, show_key
+from cleanerd.cli.inspect_report import bytes_fields, time_of
+from cleanerd.cli.options import parse_strategy
+from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.cli.scope import key_rules, parse_partitions
+from cleanerd.cli.spark import spark_verb
+from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import CLEANER_CHECKPOINT, META_PROPERTIES, read_log_dir
+from cleanerd.log.partition import read_partition
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.log_dir import read_surroundings
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.cli.options import Common
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.settings import Settings
+    from cleanerd.spark.audit import Judged
+    from cleanerd.spark.erasure import Erasure
+
+_KEY_BYTES: Final = 16
+
+
+@click.command("audit")
+@spark_verb
+@click.argument("dirs", metavar="BEFORE AFTER | LOG_DIR...", nargs=-1, required=True,
+                type=click.Path(exists=True, file_okay=False, path_type=Path))  # fmt: skip
+@click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
+@click.option("--up-to", type=click.IntRange(min=0), metavar="OFFSET",
+              help="AFTER is clean below it. Default: the checkpoint, or cleanerd's own state.")  # fmt: skip
+@click.option("--first-dirty", type=click.IntRange(min=0), default=0, metavar="OFFSET",
+              help="Keys without a record from here on were left as they were.")  # fmt: skip
+@click.option("--log-start", type=click.IntRange(min=0), default=0, metavar="OFFSET",
+              help="Nothing below is judged. Default: the checkpoints.")  # fmt: skip
+@click.option("--strategy", metavar="STRATEGY", help="offset, timestamp or header:NAME, whatever the settings say.")
+@click.option("--many-rounds", is_flag=True, help="More than one cleaning lies between: tombstones may have gone.")
+@click.option("--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock.")
+@click.option("--examples", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N",
+              help="At most N places of each kind a partition; with --key, N records a file.")  # fmt: skip
+@click.option("--digest-key", metavar="HEX", help="16 bytes; with the same key digests can be compared.")
+@click.option("--key", "keys", multiple=True, metavar="K", help="Look for this key below LOG_DIR... Repeatable.")
+@click.option("--keys-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+              help="A key a line, in the form that --hex and --base64 say.")  # fmt: skip
+@click.option("--hex", "as_hex", is_flag=True, help="Keys are given as hexadecimal digits.")
+@click.option("--base64", "as_base64", is_flag=True, help="Keys are given in base64.")
+@click.option("--expect-absent", is_flag=True, help="Exit code 1 when a key is found: for proofs of erasure.")
+def audit(
+    common: Common,
+    dirs: tuple[Path, ...],
+    *,
+    partitions: tuple[str, ...],
+    up_to: int | None,
+    first_dirty: int,
+    log_start: int,
+    strategy: str | None,
+    many_rounds: bool,
+    now_ms: int | None,
+    examples: int,
+    digest_key: str | None,
+    keys: tuple[str, ...],
+    keys_file: Path | None,
+    as_hex: bool,
+    as_base64: bool,
+    expect_absent: bool,
+) -> int:
+    """Judge AFTER against BEFORE: lost, stale, resurrected, duplicated, altered records, by partition.
+
+    BEFORE is a copy of the log directory, or a directory of --keep-replaced. Exit code 5 when something is wrong.
+    With --key or --keys-file: where these keys still lie below the directories - live, replaced, kept, staged files.
+    """
+    settings = common.load_settings()
+    wanted = find_keys_asked(keys, keys_file, as_hex=as_hex, as_base64=as_base64)
+    if wanted:
+        return _erasure(common, settings, dirs, wanted, limit=examples, expect_absent=expect_absent)
+    if expect_absent:
+        raise click.UsageError("--expect-absent goes with --key or --keys-file")
+    if len(dirs) != 2:
+        raise click.UsageError("two directories, BEFORE and AFTER; or --key and any number of them")
+    names = parse_partitions(partitions)
+    if len(names) != 1 and (up_to is not None or first_dirty or log_start):
+        raise click.UsageError("an offset is one partition's: give one --partition with it")
+    from cleanerd.spark.audit import Asked, audit_sides  # noqa: PLC0415 - needs pyspark, which only a driver has
+    from cleanerd.spark.session import spark_session  # noqa: PLC0415
+    from cleanerd.spark.sides import sides_of  # noqa: PLC0415
+
+    before, after = dirs
+    compared, notes = sides_of(before, after, names)
+    asked = []
+    for sides in compared:
+        rules = _rules(settings, sides.name, strategy)
+        end = _clean_end(settings, after, sides.name, rules) if up_to is None else up_to
+        asked.append(Asked(rules, end, first_dirty, log_start, many_rounds))
+    total = sum(sides.size_bytes for sides in compared)
+    common.output.note(f"{human_count(len(compared))} partitions, {human_bytes(total)} to read twice")
+    hash_key = _digest_key(digest_key)
+    with spark_session("cleanerd audit") as session:
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        judged = audit_sides(session, compared, asked, now_ms=now, hash_key=hash_key, examples=examples)
+    for note in notes:
+        common.output.warning(note)
+    if common.output.as_json:
+        common.output.json(_document(before, after, hash_key, judged))
+    else:
+        _tell(common, judged)
+    return CorruptionError.exit_code if any(each.found for each in judged) else 0
+
+
+def _rules(settings: Settings, name: TopicPartition, strategy: str | None) -> KeyRules:
+    rules = key_rules(settings, name.topic)
+    if strategy is None:
+        return rules
+    chosen, header = parse_strategy(strategy)
+    return KeyRules(
+        strategy=chosen,
+        header=header.encode() or None,
+        encoding=rules.encoding,
+        tombstone_mode=rules.tombstone_mode,
+        tombstone_header=rules.tombstone_header,
+        tombstone_guard=rules.tombstone_guard,
+    )
+
+
+def _clean_end(settings: Settings, after: Path, name: TopicPartition, rules: KeyRules) -> int | None:
+    """How far the log is clean: by Kafka's checkpoint where its rules hold, else by cleanerd's own state (U-10)."""
+    if rules == KAFKAS_RULES:
+        end = read_surroundings(after, Findings()).of(CLEANER_CHECKPOINT, name)
+        if end is not None:
+            return end
+    if not (after / META_PROPERTIES).is_file() or not (after / str(name)).is_dir():
+        return None
+    log_dir = read_log_dir(after)
+    try:
+        state = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True).load(
+            log_dir, read_partition(log_dir, name)
+        )
+    except CleanerdError:
+        return None  # the audit will say what is wrong with the partition
+    return None if state is None or state.clean_point is None else state.clean_point.offset
+
+
+def _digest_key(text: str | None) -> bytes:
+    if text is None:
+        return os.urandom(_KEY_BYTES)
+    try:
+        key = bytes.fromhex(text)
+    except ValueError:
+        key = b""
+    if len(key) != _KEY_BYTES:
+        raise click.BadParameter("not 32 hexadecimal digits", param_hint="--digest-key")
+    return key
+
+
+def _document(before: Path, after: Path, hash_key: bytes, judged: Sequence[Judged]) -> dict[str, object]:
+    return {
+        "before": str(before),
+        "after": str(after),
+        "digest_key": hash_key.hex(),
+        "findings": sum(each.found for each in judged),
+        "partitions": [_of_partition(each) for each in judged],
+    }
+
+
+def _of_partition(each: Judged) -> dict[str, object]:
+    from cleanerd.spark.audit import KINDS  # noqa: PLC0415
+
+    def side(name: str) -> dict[str, object]:
+        found = getattr(each, name)
+        return {
+            "segments": found.segments,
+            "end_offset": found.end_offset,
+            "records": found.records,
+            "record_bytes": found.record_bytes,
+            "digest": found.digest,
+        }
+
+    return {
+        "topic": each.name.topic,
+        "partition": each.name.partition,
+        "strategy": each.asked.rules.strategy,
+        "log_start_offset": each.log_start,
+        "clean_to": each.asked.clean_end,
+        "before": side("before"),
+        "after": side("after"),
+        "kept_records": each.kept_records,
+        "attributes_zeroed": each.zeroed,
+        "findings": {kind: each.findings[kind] for kind in KINDS},
+        "examples": [
+            {
+                "kind": example.kind,
+                "offset": None if example.offset < 0 else example.offset,
+                "file": example.file,
+                "position": example.position,
+                "record": None if example.record < 0 else example.record,
+                **({} if example.key is None else bytes_fields("key", example.key)),
+                "what": example.what,
+            }
+            for example in each.examples
+        ],
+        "damaged": each.damaged,
+    }
+
+
+def _tell(common: Common, judged: Sequence[Judged]) -> None:
+    from cleanerd.spark.audit import KINDS  # noqa: PLC0415
+
+    output = common.output
+    columns = [
+        Column("partition"), Column("strategy"), Column("clean to", right=True), Column("before", right=True),
+        Column("after", right=True), Column("verdict"),
+    ]  # fmt: skip
+    output.table(columns, [_row(each) for each in judged])
+    for each in judged:
+        for example in each.examples:
+            key = "" if example.key is None else f" key {show_key(example.key)}"
+            offset = "" if example.offset < 0 else f" offset {example.offset}"
+            record = "" if example.record < 0 else f" record {example.record}"
+            where = f"{example.file} byte {example.position}{record}"
+            output.line(f"{each.name} {example.kind}{offset}{key}: {where}: {example.what}")
+        for text in each.damaged:
+            output.line(f"{each.name} damaged: {text}")
+        if each.asked.clean_end is None:
+            output.note(f"{each.name}: nobody says how far it is clean, so losers may be left (--up-to OFFSET)")
+        if each.zeroed:
+            output.note(f"{each.name}: {human_count(each.zeroed)} records lost their attributes, as with Kafka (U-14)")
+    kinds = [kind for kind in KINDS if any(each.findings[kind] for each in judged)]
+    for kind in kinds:
+        output.line(f"{kind}: {KINDS[kind]}")
+    if not kinds:
+        output.line(f"nothing is wrong in {human_count(len(judged))} partitions")
+
+
+def _row(each: Judged) -> list[str]:
+    found = [f"{human_count(count)} {kind}" for kind, count in each.findings.items() if count]
+    end = each.asked.clean_end
+    return [
+        str(each.name),
+        each.asked.rules.strategy,
+        "?" if end is None else str(end),
+        human_count(each.before.records),
+        human_count(each.after.records),
+        ", ".join(found) or "right",
+    ]
+
+
+def _erasure(
+    common: Common, settings: Settings, dirs: Sequence[Path], wanted: list[bytes], *, limit: int, expect_absent: bool
+) -> int:
+    from cleanerd.spark.erasure import kept_dirs, search_keys  # noqa: PLC0415
+    from cleanerd.spark.session import spark_session  # noqa: PLC0415
+
+    kept = kept_dirs(settings.daemon.cleanerd_state_dir, dirs)
+    for path in kept:
+        common.output.note(f"{path}: kept of a cleaning of these directories, searched too")
+    with spark_session("cleanerd audit") as session:
+        found = search_keys(
+            session, [*dirs, *kept], wanted, lambda topic: key_rules(settings, topic) if topic else KAFKAS_RULES,
+            limit=limit,
+        )  # fmt: skip
+    if common.output.as_json:
+        common.output.json(_erasure_document([*dirs, *kept], wanted, found))
+    else:
+        _tell_erasure(common, wanted, found)
+    for place in found.unread:
+        common.output.warning(f"{place}; a key may be in there")
+    if found.unread:
+        return CorruptionError.exit_code
+    return FOUND if expect_absent and found.found else 0
+
+
+def _erasure_document(paths: Sequence[Path], wanted: list[bytes], found: Erasure) -> dict[str, object]:
+    places: dict[bytes, list[dict[str, object]]] = {key: [] for key in wanted}
+    for each in found.occurrences:
+        places[each.key].append({
+            "file": each.file,
+            "state": each.state,
+            "position": each.position,
+            "record": each.record,
+            "offset": each.offset,
+            "timestamp": each.timestamp_ms,
+            "value_bytes": each.value_bytes,
+            "tombstone": each.is_tombstone,
+            "version": each.version,
+            "visible": each.visible,
+        })  # fmt: skip
+    return {
+        "paths": [str(path) for path in paths],
+        "files": found.files,
+        "bytes": found.size_bytes,
+        "found": found.found,
+        "keys": [{**bytes_fields("key", key), "occurrences": rows} for key, rows in places.items()],
+        "unread": list(found.unread),
+    }
+
+
+def _tell_erasure(common: Common, wanted: list[bytes], found: Erasure) -> None:
+    output = common.output
+    searched = f"{human_count(found.files)} files, {human_bytes(found.size_bytes)}"
+    if found.occurrences:
+        titles = [Column("key"), Column("file"), Column("byte", right=True), Column("record", right=True),
+                  Column("offset", right=True), Column("timestamp"), Column("value", right=True), Column("state"),
+                  Column("visible")]  # fmt: skip
+        rows = [
+            [
+                show_key(each.key),
+                each.file,
+                str(each.position),
+                str(each.record),
+                str(each.offset),
+                time_of(each.timestamp_ms),
+                "null" if each.value_bytes < 0 else human_bytes(each.value_bytes),
+                each.state,
+                "yes" if each.visible else "no",
+            ]
+            for each in found.occurrences
+        ]
+        output.table(titles, rows)
+    present = {each.key for each in found.occurrences}
+    for key in dict.fromkeys(wanted):
+        if key not in present:
+            output.line(f"{show_key(key)}: nowhere ({searched})")
+    if found.found:
+        output.line(f"{human_count(found.found)} records with {human_count(len(present))} keys in {searched}")

@@ -1,0 +1,116 @@
+"""``cleanerd spark profile``: what is in the logs, key by key, and what a cleaning would do. Reads only."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.cli.scope import key_rules, parse_partitions
+from cleanerd.cli.spark import spark_verb
+from cleanerd.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.cli.options import Common
+    from cleanerd.settings import Settings
+    from cleanerd.spark.profile import Profile
+
+
+@click.command("profile")
+@spark_verb
+@click.argument(
+    "log_dirs",
+    metavar="LOG_DIR...",
+    nargs=-1,
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+)
+@click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
+def profile(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, ...]) -> int:
+    """Say of each partition what its closed segments hold: keys, versions, tombstones, and what a cleaning would save.
+
+    Map and shards are what cleanerd would need for it with the settings of this machine. Exit code 5 when there are
+    bytes that cannot be read.
+    """
+    from cleanerd.spark.logs import find_logs  # noqa: PLC0415 - needs pyspark, which only a driver has
+    from cleanerd.spark.profile import profile_logs  # noqa: PLC0415
+    from cleanerd.spark.session import spark_session  # noqa: PLC0415
+
+    settings = common.load_settings()
+    logs = find_logs(log_dirs, parse_partitions(partitions), lambda topic: key_rules(settings, topic))
+    with spark_session("cleanerd profile") as session:
+        found = profile_logs(session, logs)
+    if common.output.as_json:
+        common.output.json({"partitions": [_document(each, settings) for each in found]})
+    else:
+        _tell(common, found, settings)
+    damaged = [text for each in found for text in each.damaged]
+    for text in damaged:
+        common.output.warning(text)
+    return CorruptionError.exit_code if damaged else 0
+
+
+def _map(each: Profile, settings: Settings) -> tuple[int, int]:
+    """Bytes of the map that holds all keys, and how many shards the configured memory makes of it."""
+    from cleanerd.spark.profile import map_bytes  # noqa: PLC0415
+
+    daemon = settings.daemon
+    needed = map_bytes(each.keys, versioned=each.strategy != "offset", load=daemon.log_cleaner_io_buffer_load_factor)
+    return needed, max(1, -(-needed // daemon.log_cleaner_dedupe_buffer_size))
+
+
+def _document(each: Profile, settings: Settings) -> dict[str, object]:
+    needed, shards = _map(each, settings)
+    fields = {name: value for name, value in asdict(each).items() if name not in {"name", "damaged"}}
+    return {
+        "topic": each.name.topic,
+        "partition": each.name.partition,
+        **fields,
+        "superseded_share": round(each.superseded_share, 6),
+        "map_bytes": needed,
+        "shards": shards,
+        "damaged": list(each.damaged),
+    }
+
+
+def _tell(common: Common, found: Sequence[Profile], settings: Settings) -> None:
+    titles = (
+        "records", "keys", "superseded", "tombstones", "no version", "records/key 50% 90% 99% max",
+        "bytes/key 50% 90% 99% max", "on disk", "would save", "map", "shards",
+    )  # fmt: skip
+    common.output.table(
+        [Column("partition"), Column("strategy"), *(Column(title, right=True) for title in titles)],
+        [_row(each, settings) for each in found],
+    )
+    for each in found:
+        odd = {
+            "without a key": each.keyless, "not committed or below the log start": each.unseen,
+            "with a version that means nothing": each.misversioned, "in the active segment": each.active,
+        }  # fmt: skip
+        told = [f"{human_count(count)} {what}" for what, count in odd.items() if count]
+        if told:
+            common.output.line(f"{each.name}: records {', '.join(told)}")
+
+
+def _row(each: Profile, settings: Settings) -> list[str]:
+    needed, shards = _map(each, settings)
+    return [
+        str(each.name),
+        each.strategy,
+        human_count(each.records),
+        human_count(each.keys),
+        f"{each.superseded_share:.1%}",
+        human_count(each.tombstones),
+        human_count(each.unversioned) if each.strategy == "header" else "-",
+        " ".join(human_count(count) for count in each.records_a_key),
+        " ".join(human_bytes(count) for count in each.bytes_a_key),
+        human_bytes(each.stored_bytes),
+        human_bytes(each.saved_bytes),
+        human_bytes(needed),
+        str(shards),
+    ]

@@ -1,0 +1,217 @@
+"""Is what lies there now what a right cleaning of what lay there before would have left? Whoever cleaned it.
+
+Every record of both sides is read, hashed and digested on the executors; one query judges them (``audit_query``). The
+driver gets counts, digests and a few offsets a partition, and looks those up to say where they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.spark.audit_query import TOTAL, judge
+from cleanerd.spark.example import Example, look_up
+from cleanerd.spark.header_walk import walk_headers
+from cleanerd.spark.record_scan import COLUMNS, SCHEMA, Fact, SegmentWork, place_of, scan
+from cleanerd.spark.sides import without_outputs
+from cleanerd.spark.spread import queries, spread
+from cleanerd.verify.records import HASH_KEY_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pyspark.sql import Row, SparkSession
+
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.header_walk import Walked
+    from cleanerd.spark.sides import Sides
+    from cleanerd.verify.listing import SegmentFile
+    from cleanerd.verify.rules import KeyRules
+
+KINDS: Final[Mapping[str, str]] = {
+    "lost": "the newest record of a key is gone, and nothing of the key is left",
+    "stale": "the newest record of a key is gone, and an older one is read in its place",
+    "resurrected": "a deleted key is back, or a record of an aborted transaction is read",
+    "duplicated": "a record that lost its key is still there, or one is there twice",
+    "altered": "a record with another content than before",
+    "invented": "a record that was not there before",
+    "keyless": "a record without a key below the end of the cleaned part",
+    "shortened": "the log ends before it did",
+    "damaged": "bytes that cannot be read: records in them count as gone",
+}
+"""What can be wrong, in the order in which it is told."""
+
+_MASK: Final = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is known of one partition besides its files; ``clean_end`` None: nobody knows how far it is clean."""
+
+    rules: KeyRules
+    clean_end: int | None
+    first_dirty: int = 0
+    log_start: int = 0
+    many_rounds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a partition. ``digest`` is that of all its records, in any order; None where there is none."""
+
+    segments: int
+    end_offset: int
+    records: int
+    record_bytes: int
+    digest: str
+
+
+@dataclass(slots=True)
+class Judged:
+    """A partition. ``findings`` by kind; ``zeroed``: records whose attributes became 0, as Kafka writes them (U-14)."""
+
+    name: TopicPartition
+    asked: Asked
+    log_start: int
+    before: Side
+    after: Side
+    kept_records: int
+    zeroed: int
+    findings: Counter[str] = field(default_factory=Counter)
+    examples: list[Example] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
+
+    @property
+    def found(self) -> int:
+        """How many findings there are."""
+        return sum(self.findings.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """A partition with both walks over it."""
+
+    sides: Sides
+    asked: Asked
+    before: Walked
+    after: Walked
+    before_end: int
+
+    @property
+    def log_start(self) -> int:
+        return max(self.sides.log_start, self.asked.log_start)
+
+
+def new_digest_key() -> bytes:
+    """A random key, so that nobody can make records with equal digests. Equal keys make digests comparable."""
+    return os.urandom(HASH_KEY_BYTES)
+
+
+def audit_sides(
+    session: SparkSession,
+    compared: Sequence[Sides],
+    asked: Sequence[Asked],
+    *,
+    now_ms: int,
+    hash_key: bytes,
+    examples: int,
+) -> list[Judged]:
+    """Judge each of ``compared``, of which ``asked`` says the rules; ``examples`` places of each kind are looked up.
+
+    Raises:
+        CleanerdError: a file cannot be read.
+    """
+    with queries(session):
+        logs = _walk(session, compared, asked)
+        files: list[SegmentFile] = []
+        work = [
+            (each.segment.size_bytes, each.to_item())
+            for part, log in enumerate(logs)
+            for each in _work(part, log, files, now_ms, hash_key)
+        ]
+        records = spread(session, work, scan, SCHEMA, COLUMNS)
+        rows: list[list[Row]] = [[] for _ in logs]
+        for row in judge(session, records, examples).collect():
+            rows[row.part].append(row)
+    return [_judged(log, found, files, examples) for log, found in zip(logs, rows, strict=True)]
+
+
+def _walk(session: SparkSession, compared: Sequence[Sides], asked: Sequence[Asked]) -> list[_Log]:
+    """Both sides of all partitions; where only replaced segments were kept, first those, to see how far they reach."""
+    partly = [sides for sides in compared if sides.copied != sides.before]
+    copies = dict(zip(map(id, partly), walk_headers(session, [sides.copied for sides in partly]), strict=True))
+    clipped = [without_outputs(each, copies[id(each)].ends) if id(each) in copies else each for each in compared]
+    walks = walk_headers(session, [files for sides in clipped for files in (sides.before, sides.after)])
+    logs = []
+    for number, (each, rule) in enumerate(zip(compared, asked, strict=True)):
+        before, after = walks[2 * number], walks[2 * number + 1]
+        end = copies[id(each)].end_offset if id(each) in copies else before.end_offset
+        logs.append(_Log(clipped[number], rule, before, after, end))
+    return logs
+
+
+def _work(part: int, log: _Log, files: list[SegmentFile], now_ms: int, hash_key: bytes) -> Iterator[SegmentWork]:
+    """Every segment once. What was written since the copy is on both sides: it competes, and nothing is lost of it."""
+    then = {file.path for file in log.sides.before}
+    now = {file.path for file in log.sides.after}
+    for file in {each.path: each for each in (*log.sides.before, *log.sides.after)}.values():
+        was, stands = file.path in then, file.path in now
+        files.append(file)
+        yield SegmentWork(
+            part=part,
+            file=len(files) - 1,
+            segment=file,
+            sides=(Fact.BEFORE if was else 0) | (Fact.AFTER if stands else 0),
+            hash_key=hash_key,
+            rules=log.asked.rules,
+            hidden=log.after.hidden if stands else log.before.hidden,
+            both_from=log.before_end if stands else 2**63 - 1,
+            log_start=log.log_start,
+            clean_end=log.asked.clean_end,
+            first_dirty=log.asked.first_dirty,
+            now_ms=now_ms,
+            many_rounds=log.asked.many_rounds,
+        )
+
+
+def _judged(log: _Log, rows: Sequence[Row], files: Sequence[SegmentFile], examples: int) -> Judged:
+    total = next((row for row in rows if row.kind == TOTAL), None)
+    judged = Judged(
+        name=log.sides.name,
+        asked=log.asked,
+        log_start=log.log_start,
+        before=_side(log.sides.before, log.before, total, "before", "b"),
+        after=_side(log.sides.after, log.after, total, "after", "a"),
+        kept_records=0 if total is None else total.kept_records,
+        zeroed=0 if total is None else total.zeroed,
+        damaged=[*log.before.damaged, *log.after.damaged],
+    )
+    places: dict[str, list[int]] = {}
+    for row in rows:
+        if row.kind != TOTAL:
+            judged.findings[row.kind] += row.many
+            places.setdefault(row.kind, []).append(row.at)
+    if log.after.end_offset < log.before_end:
+        judged.findings["shortened"] += 1
+    if judged.damaged and not judged.findings["damaged"]:
+        judged.findings["damaged"] += len(judged.damaged)
+    wanted = [(kind, at) for kind in KINDS for at in sorted(places.get(kind, ()))[:examples]]
+    bad = [(kind, place) for kind, at in wanted if (place := place_of(at)) is not None]
+    judged.examples = [
+        *look_up(log.sides.before, log.sides.after, [(kind, at) for kind, at in wanted if at >= 0]),
+        *(
+            Example(kind, -1, str(files[number].path), position, -1, None, KINDS[kind])
+            for kind, (number, position) in bad
+        ),
+    ]
+    return judged
+
+
+def _side(files: Sequence[SegmentFile], walked: Walked, total: Row | None, name: str, short: str) -> Side:
+    if total is None:
+        return Side(len(files), walked.end_offset, 0, 0, "0" * 32)
+    words = [total[f"{short}_{word}"] or 0 for word in ("high", "low")]
+    digest = "".join(f"{word & _MASK:016x}" for word in words)
+    return Side(len(files), walked.end_offset, total[f"{name}_records"], total[f"{name}_bytes"], digest)

@@ -1,0 +1,168 @@
+"""Where keys still lie below whole directories: every partition and every file with records. The proof is: nowhere.
+
+The search is the one of ``cleanerd audit``, a file a piece of work: hashes find the batches, equal bytes decide.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cleanerd.errors import CleanerdError
+from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.log.log_dir import LOG_START_CHECKPOINT
+from cleanerd.spark.header_walk import walk_headers
+from cleanerd.spark.record_scan import rules_from_item, rules_to_item
+from cleanerd.spark.sides import files_below
+from cleanerd.spark.spread import queries, spread
+from cleanerd.verify.audit import LIVE, KeySearch, Occurrence
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.listing import bytes_of, list_partition, size_of
+from cleanerd.verify.log_dir import read_surroundings
+from cleanerd.verify.transactions import Invisible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import Any
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.spark.sides import FoundFile
+    from cleanerd.spark.spread import Item
+    from cleanerd.verify.rules import KeyRules
+
+_SCHEMA: Final = pa.schema([("file", pa.int32()), ("found", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Erasure:
+    """What the search found. ``found`` counts all records, of which at most ``limit`` a file are ``occurrences``.
+
+    ``unread`` names bytes that could not be decoded: a key may be in there.
+    """
+
+    occurrences: tuple[Occurrence, ...]
+    found: int
+    unread: tuple[str, ...]
+    files: int
+    size_bytes: int
+
+
+def kept_dirs(state_dir: Path, log_dirs: Sequence[Path]) -> list[Path]:
+    """Directories in which ``--keep-replaced`` put segments of ``log_dirs``, as ``trash.json`` remembers them.
+
+    Raises:
+        CleanerdError: ``trash.json`` cannot be read or makes no sense: a key may lie where it points to.
+    """
+    path = state_dir / "trash.json"
+    data = bytes_of(path)
+    if data is None:
+        return []
+    ours = {str(each.resolve()) for each in log_dirs}
+    try:
+        entries = json.loads(data)["entries"]
+        return [Path(each["kept"]) for each in entries if each["log_dir"] in ours and Path(each["kept"]).is_dir()]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CleanerdError(
+            f"makes no sense ({error}), so nobody knows what was kept", where=str(path), hint="name the directories"
+        ) from error
+
+
+def search_keys(
+    session: SparkSession,
+    directories: Sequence[Path],
+    keys: Sequence[bytes],
+    rules_of: Callable[[str], KeyRules],
+    *,
+    limit: int,
+) -> Erasure:
+    """Look for ``keys`` in every file below ``directories``; ``rules_of`` a topic says what its records mean.
+
+    Raises:
+        OSError: a directory cannot be listed.
+    """
+    files = list({each.path.resolve(): each for place in directories for each in files_below(place)}.values())
+    with queries(session):
+        first = _search(session, files, keys, rules_of, {}, limit)
+        # Only where there is something it matters what a consumer still gets.
+        hit = [file for file, found in first if found["found"] and file.state == LIVE]
+        partitions = list(dict.fromkeys(file.partition for file in hit))
+        walks = walk_headers(session, [list_partition(path).segments for path in partitions]) if partitions else []
+        hidden = {path: walked.hidden for path, walked in zip(partitions, walks, strict=True)}
+        again = {file.path: found for file, found in _search(session, hit, keys, rules_of, hidden, limit)}
+    told = [again.get(file.path, found) for file, found in first]
+    return Erasure(
+        occurrences=tuple(_occurrence(each) for found in told for each in found["occurrences"]),
+        found=sum(found["found"] for found in told),
+        unread=tuple(text for found in told for text in found["unread"]),
+        files=len(files),
+        size_bytes=sum(found["bytes"] for found in told),
+    )
+
+
+def _search(
+    session: SparkSession,
+    files: Sequence[FoundFile],
+    keys: Sequence[bytes],
+    rules_of: Callable[[str], KeyRules],
+    hidden: dict[Path, list[list[int]]],
+    limit: int,
+) -> list[tuple[FoundFile, dict[str, Any]]]:
+    starts: dict[Path, int] = {}
+    items = []
+    for number, file in enumerate(files):
+        name = parse_topic_partition_dir(file.partition.name)
+        if file.partition not in starts:
+            around = read_surroundings(file.partition.parent, Findings())
+            starts[file.partition] = 0 if name is None else around.of(LOG_START_CHECKPOINT, name) or 0
+        items.append((
+            _size(file.path),
+            {
+                "file": number,
+                "path": str(file.path),
+                "state": file.state,
+                "hidden": hidden.get(file.partition, []),
+                "log_start": starts[file.partition],
+                "rules": rules_to_item(rules_of("" if name is None else name.topic)),
+            },
+        ))  # fmt: skip
+    worker = partial(search_one, tuple(keys), limit)
+    rows = spread(session, items, worker, _SCHEMA, "file int, found string").collect()
+    return [(files[row.file], json.loads(row.found)) for row in sorted(rows, key=lambda row: row.file)]
+
+
+def _size(path: Path) -> int:
+    try:
+        return size_of(path)
+    except CleanerdError:
+        return 0  # gone meanwhile; who reads it tells
+
+
+def search_one(keys: Iterable[bytes], limit: int, item: Item) -> Iterator[pa.RecordBatch]:
+    """The search in one file, as a row of JSON."""
+    invisible = Invisible(np.array(item["hidden"], np.int64).reshape(-1, 3))
+    search = KeySearch(list(keys), invisible, item["log_start"], rules_from_item(item["rules"]))
+    try:
+        search.file(Path(item["path"]), item["state"], lambda _bytes: None)
+    except CleanerdError as error:
+        search.result.unread.append(str(error))
+    result = search.result
+    found = {
+        "found": len(result.occurrences),
+        "occurrences": [{**asdict(each), "key": each.key.hex()} for each in result.occurrences[:limit]],
+        "unread": result.unread,
+        "bytes": result.size_bytes,
+    }
+    yield pa.RecordBatch.from_arrays(
+        [pa.array([item["file"]], pa.int32()), pa.array([json.dumps(found)])], schema=_SCHEMA
+    )
+
+
+def _occurrence(fields: dict[str, Any]) -> Occurrence:
+    return Occurrence(**{**fields, "key": bytes.fromhex(fields["key"])})

@@ -1,0 +1,88 @@
+"""One walk over the headers of each log, a task each: what is committed, where segments end, what is damaged.
+
+A transaction's end may lie segments behind its data, so this comes before any record is judged (U-12). It goes by the
+markers in the log and not by its transaction indexes.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from cleanerd.spark.record_scan import segment_from
+from cleanerd.spark.spread import spread
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.partition_log import HeaderWalk
+from cleanerd.verify.producers import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.spark.spread import Item
+    from cleanerd.verify.listing import SegmentFile
+
+_SCHEMA: Final = pa.schema([("walk", pa.int32()), ("found", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """A log as its headers tell it. ``hidden``: [n][3] producer, first offset, end of what is not committed.
+
+    ``ends``: one past the last offset of each segment that has a batch. ``damaged``: what is no batch, in words.
+    """
+
+    end_offset: int
+    batches: int
+    hidden: list[list[int]]
+    ends: dict[Path, int]
+    damaged: list[str]
+
+
+def walk_headers(session: SparkSession, logs: Sequence[Sequence[SegmentFile]]) -> list[Walked]:
+    """Walk ``logs``, the segments of one partition each, in order.
+
+    Raises:
+        CleanerdError: a file cannot be read.
+    """
+    items = [
+        (
+            sum(file.size_bytes for file in files),
+            {"walk": number, "files": [[str(f.path), f.base, f.end, f.size_bytes, f.sealed] for f in files]},
+        )
+        for number, files in enumerate(logs)
+    ]
+    rows = spread(session, items, walk_one, _SCHEMA, "walk int, found string").collect()
+    found = {row.walk: json.loads(row.found) for row in rows}
+    return [
+        Walked(
+            each["end"],
+            each["batches"],
+            each["hidden"],
+            {Path(path): end for path, end in each["ends"].items()},
+            each["damaged"],
+        )
+        for each in (found[number] for number in range(len(logs)))
+    ]
+
+
+def walk_one(item: Item) -> Iterator[pa.RecordBatch]:
+    """The walk over one log, as a row of JSON."""
+    files = [segment_from(fields) for fields in item["files"]]
+    told = Findings(limit=20)
+    log = HeaderWalk(told, Clock(0, 0), lambda _bytes: None, indexes=False, tail_may_be_cut=True).walk(files)
+    found = {
+        "end": log.end_offset,
+        "batches": log.batches,
+        "hidden": log.invisible.ranges.tolist(),
+        "ends": {str(facts.file.path): facts.end_offset for facts in log.segments if facts.batches},
+        "damaged": [f"{each.file} at byte {each.position}: {each.what}" for each in told.in_order()],
+    }
+    yield pa.RecordBatch.from_arrays(
+        [pa.array([item["walk"]], pa.int32()), pa.array([json.dumps(found)])], schema=_SCHEMA
+    )

@@ -1,0 +1,299 @@
+"""The records of a segment as columns for Spark: the kernel decodes, hashes and digests; no Python object per record.
+
+What the rows mean is said here once, as bits of ``flags``, so that the queries need to know neither offsets nor rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntFlag
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cleanerd import _kernel
+from cleanerd.errors import CorruptionError
+from cleanerd.verify.listing import NO_END, SegmentFile
+from cleanerd.verify.records import NO_HORIZON, horizons
+from cleanerd.verify.rules import KeyRules
+from cleanerd.verify.segment import MAX_UNPACKED_BYTES
+from cleanerd.verify.transactions import Invisible
+from cleanerd.verify.walk import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from cleanerd.spark.spread import Item
+    from cleanerd.verify.walk import Damage
+
+
+class Fact(IntFlag):
+    """What is known of a record where it lies.
+
+    ``VISIBLE``: a consumer of committed records gets it. ``OPEN``: its transaction had no end yet. ``MAY_GO``: a
+    tombstone that a cleaning may have dropped. ``BELOW``: under the end of the cleaned part; ``CLEANED``: that end is
+    known; ``DIRTY``: not under its beginning. ``ATTRIBUTES``: the topic's rules depend on the attributes.
+    ``ALONE``: a tombstone goes only when nothing else has its key (U-1). ``DAMAGED``: no record at all.
+    """
+
+    BEFORE = 1
+    AFTER = 2
+    HAS_KEY = 4
+    VISIBLE = 8
+    OPEN = 16
+    TOMBSTONE = 32
+    MAY_GO = 64
+    HAS_VERSION = 128
+    BAD_VERSION = 256
+    BELOW = 512
+    CLEANED = 1024
+    DIRTY = 2048
+    ATTRIBUTES = 4096
+    ALONE = 8192
+    DAMAGED = 16384
+    SEALED = 32768
+
+
+FACTS: Final[dict[str, Any]] = {bit.name: int(bit) for bit in Fact if bit.name is not None}
+"""The bits by name, for queries."""
+
+SCHEMA: Final = pa.schema([
+    ("part", pa.int32()),
+    ("file", pa.int32()),
+    ("offset", pa.int64()),
+    ("key_high", pa.int64()),
+    ("key_low", pa.int64()),
+    ("version", pa.int64()),
+    ("flags", pa.int32()),
+    ("digest_high", pa.int64()),
+    ("digest_low", pa.int64()),
+    ("attributes", pa.int32()),
+    ("size", pa.int32()),
+])  # fmt: skip
+COLUMNS: Final = (
+    "part int, file int, offset long, key_high long, key_low long, version long, flags int, digest_high long, "
+    "digest_low long, attributes int, size int"
+)
+_POSITION_BITS: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentWork:
+    """One segment to read: what the task gets, as :meth:`to_item` sends it.
+
+    ``part`` and ``file`` are the caller's numbers. ``sides`` are bits of :class:`Fact`; records from ``both_from`` on
+    count for both. ``hidden``: [n][3] producer, first offset, end of what is not committed. ``clean_end`` and
+    ``now_ms`` are None when not known. ``strict``: damaged bytes are an error.
+    """
+
+    part: int
+    file: int
+    segment: SegmentFile
+    sides: int
+    hash_key: bytes
+    rules: KeyRules
+    hidden: list[list[int]]
+    both_from: int = NO_END
+    log_start: int = 0
+    clean_end: int | None = None
+    first_dirty: int = 0
+    now_ms: int | None = None
+    many_rounds: bool = False
+    strict: bool = False
+
+    def to_item(self) -> Item:
+        """As JSON has it."""
+        segment, rules = self.segment, self.rules
+        return {
+            "part": self.part,
+            "file": self.file,
+            "segment": [str(segment.path), segment.base, segment.end, segment.size_bytes, segment.sealed],
+            "sides": self.sides,
+            "hash_key": self.hash_key.hex(),
+            "rules": rules_to_item(rules),
+            "hidden": [row for row in self.hidden if row[1] < segment.end and row[2] > segment.base],
+            "both_from": self.both_from,
+            "log_start": self.log_start,
+            "clean_end": self.clean_end,
+            "first_dirty": self.first_dirty,
+            "now_ms": self.now_ms,
+            "many_rounds": self.many_rounds,
+            "strict": self.strict,
+        }
+
+    @classmethod
+    def from_item(cls, item: Item) -> SegmentWork:
+        """The other way."""
+        fields = dict(item)
+        fields["segment"] = segment_from(item["segment"])
+        fields["hash_key"] = bytes.fromhex(item["hash_key"])
+        fields["rules"] = rules_from_item(item["rules"])
+        return cls(**fields)
+
+
+def rules_to_item(rules: KeyRules) -> dict[str, Any]:
+    """Key rules as JSON has them."""
+    names = {"header": rules.header, "tombstone_header": rules.tombstone_header}
+    return {
+        "strategy": rules.strategy,
+        "encoding": rules.encoding,
+        "tombstone_mode": rules.tombstone_mode,
+        "tombstone_guard": rules.tombstone_guard,
+        **{name: None if value is None else value.hex() for name, value in names.items()},
+    }
+
+
+def rules_from_item(item: Item) -> KeyRules:
+    """The other way."""
+    names = {name: item[name] for name in ("header", "tombstone_header")}
+    return KeyRules(**{**item, **{name: None if v is None else bytes.fromhex(v) for name, v in names.items()}})
+
+
+def segment_from(fields: list[Any]) -> SegmentFile:
+    """A segment from its fields, the path first."""
+    path, base, end, size_bytes, sealed = fields
+    return SegmentFile(Path(path), base, end, size_bytes, sealed=sealed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """A chunk and its digests: what :func:`walk` feeds."""
+
+    chunk: _kernel.Chunk
+    digests: _kernel.Digests
+
+    @property
+    def consumed(self) -> int:
+        return self.chunk.consumed
+
+    @property
+    def needed(self) -> int:
+        return self.chunk.needed
+
+
+def scan(item: Item) -> Iterator[pa.RecordBatch]:
+    """The data records of one :class:`SegmentWork`, then what of the file is no records: rows of ``SCHEMA``.
+
+    A damaged place is a row with ``Fact.DAMAGED`` and a negative offset, see :func:`place_of`. Checksums are verified.
+
+    Raises:
+        CorruptionError: there is one, and the work is ``strict``.
+        CleanerdError: the file cannot be read.
+    """
+    work = SegmentWork.from_item(item)
+    rules, segment = work.rules, work.segment
+    damages: list[int] = []
+
+    def damaged(damage: Damage) -> None:
+        if not segment.sealed and (damage.cut or damage.zeros):
+            return
+        if work.strict:
+            raise CorruptionError(damage.reason, where=str(segment.path), position=damage.position)
+        damages.append(damage.position)
+
+    def decode(data: NDArray[np.uint8], position: int) -> _Decoded:
+        chunk = rules.decode(data, position, work.hash_key, MAX_UNPACKED_BYTES)
+        whole = data[: chunk.consumed]
+        digests = _kernel.content_digest(whole, position, hash_key=work.hash_key, max_unpacked=MAX_UNPACKED_BYTES)
+        return _Decoded(chunk, digests)
+
+    aborted = _ranges(work.hidden, lambda end: end != NO_END)
+    opened = _ranges(work.hidden, lambda end: end == NO_END)
+    for _, decoded in walk(segment.path, segment.size_bytes, decode, damaged):
+        yield _rows(work, decoded, aborted, opened)
+    if damages:
+        yield _damage_rows(work, damages)
+
+
+def _ranges(hidden: list[list[int]], wanted: Callable[[int], bool]) -> Invisible:
+    return Invisible(np.array([row for row in hidden if wanted(row[2])], np.int64).reshape(-1, 3))
+
+
+def _rows(work: SegmentWork, decoded: _Decoded, aborted: Invisible, opened: Invisible) -> pa.RecordBatch:
+    chunk, digests = decoded.chunk, decoded.digests
+    batches, records = chunk.batches, chunk.records
+    first = batches.first_record.astype(np.int64)
+    batch = np.repeat(np.arange(len(batches)), first[1:] - first[:-1])
+    is_data = ~((batches.magic == 2) & ((batches.attributes & 0x20) != 0))[batch]
+    batch = batch[is_data]
+    flags = _facts(work, chunk, batch, is_data, aborted, opened)
+    version, _ = work.rules.versions(records)
+    key, digest = records.key_hash.reshape(-1, 2), digests.digest.reshape(-1, 2)
+    count = len(batch)
+    columns = [
+        np.full(count, work.part, np.int32),
+        np.full(count, work.file, np.int32),
+        records.offset[is_data],
+        key[is_data, 1].view(np.int64),
+        key[is_data, 0].view(np.int64),
+        version[is_data],
+        flags,
+        digest[is_data, 1].view(np.int64),
+        digest[is_data, 0].view(np.int64),
+        digests.attributes[is_data].astype(np.int32),
+        digests.size[is_data].astype(np.int32),
+    ]
+    return pa.RecordBatch.from_arrays([pa.array(np.ascontiguousarray(each)) for each in columns], schema=SCHEMA)
+
+
+def _facts(
+    work: SegmentWork,
+    chunk: _kernel.Chunk,
+    batch: NDArray[np.intp],
+    is_data: NDArray[np.bool_],
+    aborted: Invisible,
+    opened: Invisible,
+) -> NDArray[np.int32]:
+    """[n]: the facts of each data record; ``batch`` [n] is the row of its batch."""
+    batches, records, rules = chunk.batches, chunk.records, work.rules
+    offset, kernel_flags = records.offset[is_data], records.flags[is_data]
+    is_open, is_aborted = opened.batches(batches)[batch], aborted.batches(batches)[batch]
+    is_old = (batches.magic < 2)[batch]
+    horizon = horizons(batches)[batch]
+    tombstone = rules.tombstones(kernel_flags, is_old)
+    _, has_version = rules.versions(records)
+    now_ms = -1 if work.now_ms is None else work.now_ms
+    late = is_old | ((horizon != NO_HORIZON) & (horizon <= now_ms)) | work.many_rounds
+    live = offset >= work.log_start
+    clean_end = NO_END if work.clean_end is None else work.clean_end
+    bits: list[tuple[Fact, NDArray[np.bool_] | bool]] = [
+        (Fact.HAS_KEY, (kernel_flags & _kernel.FLAG_HAS_KEY) != 0),
+        (Fact.VISIBLE, live & ~is_open & ~is_aborted),
+        (Fact.OPEN, live & is_open),
+        (Fact.TOMBSTONE, tombstone),
+        (Fact.MAY_GO, tombstone & late & (not rules.never_forgets)),
+        (Fact.HAS_VERSION, has_version[is_data]),
+        (Fact.BAD_VERSION, (kernel_flags & _kernel.FLAG_BAD_VERSION) != 0),
+        (Fact.BELOW, offset < clean_end),
+        (Fact.CLEANED, work.clean_end is not None),
+        (Fact.DIRTY, offset >= work.first_dirty),
+        (Fact.ATTRIBUTES, rules.tombstone_mode == "flag"),
+        (Fact.ALONE, rules.by_version and not work.many_rounds),
+        (Fact.SEALED, work.segment.sealed),
+        (Fact.BEFORE | Fact.AFTER, offset >= work.both_from),
+    ]
+    flags = np.full(len(offset), work.sides, np.int32)
+    for bit, mask in bits:
+        flags |= np.where(mask, np.int32(bit), np.int32(0))
+    return flags
+
+
+def _damage_rows(work: SegmentWork, positions: list[int]) -> pa.RecordBatch:
+    count = len(positions)
+    zeros = np.zeros(count, np.int64)
+    offsets = -1 - ((work.file << _POSITION_BITS) | np.array(positions, np.int64))
+    narrow = zeros.astype(np.int32)
+    columns = [
+        narrow + work.part, narrow + work.file, offsets, zeros, zeros, zeros, narrow + int(Fact.DAMAGED | work.sides),
+        zeros, zeros, narrow, narrow,
+    ]  # fmt: skip
+    return pa.RecordBatch.from_arrays([pa.array(each) for each in columns], schema=SCHEMA)
+
+
+def place_of(offset: int) -> tuple[int, int] | None:
+    """Number of the file and byte position that a negative offset stands for; None for an offset."""
+    return None if offset >= 0 else divmod(-1 - offset, 1 << _POSITION_BITS)

@@ -1,0 +1,204 @@
+"""What an audit compares: the segments of each partition before and after, whatever the directory from before is.
+
+``before`` is a copy of a log directory, or a directory of ``--keep-replaced``: ``PLAN/TOPIC-N/`` in it, or one plan of
+it. Of replaced segments alone the log from before is put together with those that nothing replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import ConfigError
+from cleanerd.format.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    SEGMENT_SUFFIX,
+    SWAP_SUFFIX,
+    TopicPartition,
+    parse_file_name,
+)
+from cleanerd.log.log_dir import LOG_START_CHECKPOINT
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.listing import STAGING, in_order, list_partition, names_in
+from cleanerd.verify.log_dir import partitions_in, read_surroundings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from cleanerd.verify.listing import SegmentFile
+
+_PLAN: Final = re.compile(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}", re.ASCII | re.IGNORECASE)
+_SECOND: Final = len("20251121T063143")
+_METADATA: Final = "__cluster_metadata"
+_STATES: Final = {
+    SEGMENT_SUFFIX: "live",
+    SEGMENT_SUFFIX + DELETED_SUFFIX: "deleted",
+    SEGMENT_SUFFIX + CLEANED_SUFFIX: "cleaned",
+    SEGMENT_SUFFIX + SWAP_SUFFIX: "swap",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """One partition. ``copied`` are the segments that were kept or copied; ``before`` the whole log as it was then.
+
+    ``before`` has segments of ``after`` where nothing was replaced: those are on both sides.
+    """
+
+    name: TopicPartition
+    copied: tuple[SegmentFile, ...]
+    before: tuple[SegmentFile, ...]
+    after: tuple[SegmentFile, ...]
+    log_start: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to read, shared segments once."""
+        return sum({file.path: file.size_bytes for file in (*self.before, *self.after)}.values())
+
+
+def partition_dirs(directory: Path) -> dict[TopicPartition, Path]:
+    """The partitions in a log directory or a copy of one; not the metadata log.
+
+    Raises:
+        CleanerdError: it cannot be listed.
+    """
+    found = {}
+    for path in partitions_in(directory):
+        topic, _, number = path.name.rpartition("-")
+        if topic != _METADATA:
+            found[TopicPartition(topic, int(number))] = path
+    return found
+
+
+def plans_in(directory: Path) -> list[Path]:
+    """Directories of ``--keep-replaced`` in, or at, ``directory``: one a cleaning, the oldest first.
+
+    Raises:
+        CleanerdError: it cannot be listed.
+    """
+    if _PLAN.fullmatch(directory.resolve().name):
+        return [directory]
+    found = [directory / name for name in names_in(directory) if _PLAN.fullmatch(name) and (directory / name).is_dir()]
+    # The second in the name, and within one the order in which they were filled: the rest of a plan's id is random.
+    return sorted(found, key=lambda path: (path.name[:_SECOND], path.stat().st_mtime_ns))
+
+
+def sides_of(before: Path, after: Path, wanted: Sequence[TopicPartition] = ()) -> tuple[list[Sides], list[str]]:
+    """The partitions to compare, and what stands against comparing others.
+
+    A partition that only ``before`` has is compared with nothing: all of it is lost.
+
+    Raises:
+        ConfigError: nothing to compare, or a wanted partition is in neither directory.
+        CleanerdError: a directory cannot be listed.
+    """
+    now = partition_dirs(after)
+    plans = plans_in(before)
+    then = _kept(plans) if plans else {name: [path] for name, path in partition_dirs(before).items()}
+    names = sorted(name for name in then if not wanted or name in wanted)
+    for name in wanted:
+        if name not in then and name not in now:
+            raise ConfigError("no such partition", where=str(name), hint=f"in {before} and {after}")
+    if not names:
+        raise ConfigError("holds no partition to compare", where=str(before), hint="a copy, or a --keep-replaced DIR")
+    # A partition of which nothing was replaced is as it was; one that is not in a copy has nothing to be held against.
+    missing = [] if plans else [name for name in sorted(now) if name not in then and (not wanted or name in wanted)]
+    starts = [read_surroundings(path, Findings()) for path in (before, after)]
+    found = []
+    for name in names:
+        start = max(around.of(LOG_START_CHECKPOINT, name) or 0 for around in starts)
+        live = list_partition(now[name]).segments if name in now else ()
+        found.append(_sides(name, then[name], live, start, is_whole=not plans))
+    return found, [f"{after / str(name)}: not in {before}, so it is compared with nothing" for name in missing]
+
+
+def _kept(plans: Sequence[Path]) -> dict[TopicPartition, list[Path]]:
+    found: dict[TopicPartition, list[Path]] = {}
+    for plan in plans:
+        for name, path in partition_dirs(plan).items():
+            found.setdefault(name, []).append(path)
+    return found
+
+
+def _sides(
+    name: TopicPartition, dirs: Sequence[Path], live: tuple[SegmentFile, ...], log_start: int, *, is_whole: bool
+) -> Sides:
+    if is_whole:
+        (copy,) = dirs
+        copied = list_partition(copy).segments
+        return Sides(name, copied, copied, live, log_start)
+    # Backwards in time: what each cleaning replaced stands in the place of what it made of it.
+    files = {file.base: file.path for file in live}
+    kept: set[Path] = set()
+    for place in reversed(dirs):
+        replaced = {file.base: file.path for file in list_partition(place, deleted_too=True).segments}
+        kept |= set(replaced.values())
+        files |= replaced
+    view = in_order(files)
+    return Sides(name, tuple(file for file in view if file.path in kept), view, live, log_start)
+
+
+def without_outputs(sides: Sides, ends: Mapping[Path, int]) -> Sides:
+    """The same without segments of ``after`` in ``before`` that lie within a replaced one: a split made them (C-67).
+
+    ``ends``: one past the last offset of each copied segment.
+    """
+    copied = {file.path for file in sides.copied}
+    left: dict[int, Path] = {}
+    covered = -1
+    for file in sides.before:
+        if file.path in copied:
+            covered = max(covered, ends.get(file.path, file.base))
+        elif file.base < covered:
+            continue
+        left[file.base] = file.path
+    return Sides(sides.name, sides.copied, in_order(left), sides.after, sides.log_start)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file that holds records. ``state``: live, or why it is there. ``partition`` is the directory it belongs to."""
+
+    path: Path
+    state: str
+    partition: Path
+
+
+def files_below(directory: Path) -> list[FoundFile]:
+    """Every file with records anywhere below ``directory``: live, replaced, kept, staged, on their way out (F-12).
+
+    Raises:
+        OSError: a directory cannot be listed.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    found = []
+    for root, dirs, names in os.walk(directory, onerror=fail):
+        dirs.sort()
+        place = type(directory)(root)
+        staged = place.parent.name == STAGING
+        for name in sorted(names):
+            parsed = parse_file_name(name)
+            if parsed is not None and parsed[1] in _STATES:
+                state = "staged" if staged else _state(place, _STATES[parsed[1]])
+                found.append(FoundFile(place / name, state, place.parent.parent if staged else place))
+    return found
+
+
+def _state(place: Path, state: str) -> str:
+    """A directory that a broker does not serve from says so in its name."""
+    if state != "live":
+        return state
+    if any(_PLAN.fullmatch(part) for part in place.parts[-2:]):
+        return "kept"
+    for suffix in ("delete", "stray", "future"):
+        if place.name.endswith(f"-{suffix}"):
+            return f"-{suffix}"
+    return state

@@ -1,0 +1,103 @@
+"""Work dealt out to Python workers: items with a weight, packed into tasks, and what each task says as Arrow batches.
+
+A Python task costs some 80 ms even when it does nothing, so small segments share one; a segment is never cut.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pyspark.errors import PySparkException
+
+from cleanerd import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+TASK_BYTES: Final = 128 * 1024 * 1024
+"""About as much one task reads, when there is enough for all."""
+
+Item: TypeAlias = "Mapping[str, Any]"
+"""One piece of work, as JSON has it."""
+Worker: TypeAlias = "Callable[[Item], Iterator[pa.RecordBatch]]"
+"""What a task does with a piece."""
+
+_RAISED: Final = re.compile(r"^cleanerd\.errors\.(\w+): (.*)$", re.MULTILINE)
+_SETTINGS: Final = {
+    "spark.sql.adaptive.enabled": "true",  # few keys need few tasks
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+
+
+@contextlib.contextmanager
+def queries(session: SparkSession) -> Iterator[None]:
+    """Settings for jobs of many small rows; the session's own come back afterwards.
+
+    Raises:
+        CleanerdError: what a task raised, as it was said there, and not as Spark wraps it.
+    """
+    before = {key: session.conf.get(key, None) for key in _SETTINGS}
+    for key, value in _SETTINGS.items():
+        session.conf.set(key, value)
+    try:
+        yield
+    except PySparkException as error:
+        raised = _RAISED.search(str(error))
+        if raised is None:
+            raise
+        kind = getattr(errors, raised[1], errors.CleanerdError)
+        raise (kind if issubclass(kind, errors.CleanerdError) else errors.CleanerdError)(raised[2]) from error
+    finally:
+        for key, old in before.items():
+            if old is None:
+                session.conf.unset(key)
+            else:
+                session.conf.set(key, old)
+
+
+def spread(
+    session: SparkSession, items: Sequence[tuple[int, Item]], worker: Worker, schema: pa.Schema, columns: str
+) -> DataFrame:
+    """Call ``worker`` with each of ``items`` (bytes, work) in some task; its batches, of ``schema``, as a DataFrame.
+
+    ``columns`` is the schema in Spark's words. ``worker`` must be importable on the executors.
+    """
+    bins = _pack(items, tasks_for(session, [size for size, _ in items]))
+    rows = [(number, json.dumps(each)) for number, each in enumerate(bins)]
+    work = session.createDataFrame(rows, "bin int, work string")
+    if rows:
+        work = work.repartitionById(len(rows), "bin")
+    return work.mapInArrow(partial(_run, worker, schema), columns)
+
+
+def tasks_for(session: SparkSession, sizes: Sequence[int]) -> int:
+    """How many tasks are worth their cost for pieces of ``sizes`` bytes: no more than pieces, 0 without any."""
+    most = int(session.conf.get("spark.sql.shuffle.partitions") or "1")
+    return min(len(sizes), max(most, -(-sum(sizes) // TASK_BYTES)))
+
+
+def _pack(items: Sequence[tuple[int, Item]], count: int) -> list[list[Item]]:
+    """The largest first into the emptiest of ``count``: at least one item in each."""
+    bins: list[list[Item]] = [[] for _ in range(count)]
+    heap = [(0, number) for number in range(count)]
+    for size, item in sorted(items, key=lambda each: -each[0]):
+        filled, number = heapq.heappop(heap)
+        bins[number].append(item)
+        heapq.heappush(heap, (filled + size + 1, number))
+    return bins
+
+
+def _run(worker: Worker, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for text in batch.column("work").to_pylist():
+            for item in json.loads(text):
+                for found in worker(item):
+                    yield found.cast(schema)

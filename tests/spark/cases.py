@@ -1,0 +1,56 @@
+"""Many small partitions judged by one Spark job: a job costs seconds, a partition nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cleanerd.spark.audit import Asked, audit_sides, new_digest_key
+from cleanerd.spark.sides import sides_of
+from cleanerd.verify.rules import KeyRules
+from tests.support.log_dirs import Partition, make_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.spark.audit import Judged
+
+EXAMPLES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Segments before and after by base offset, what is asked, and the findings by kind."""
+
+    before: Mapping[int, bytes]
+    after: Mapping[int, bytes]
+    expected: Mapping[str, int]
+    rules: KeyRules = field(default_factory=KeyRules)
+    clean_end: int | None = 2**40
+    first_dirty: int = 0
+    log_start: int = 0
+    many_rounds: bool = False
+
+    @property
+    def asked(self) -> Asked:
+        return Asked(self.rules, self.clean_end, self.first_dirty, self.log_start, self.many_rounds)
+
+
+def judge_cases(spark: SparkSession, root: Path, cases: Sequence[Case], now_ms: int) -> list[Judged]:
+    """Case ``i`` as the partition ``t-i``."""
+    for name in ("before", "after"):
+        partitions = {f"t-{at}": Partition(getattr(case, name), indexes=False) for at, case in enumerate(cases)}
+        make_log_dir(root / name, partitions)
+    compared, notes = sides_of(root / "before", root / "after")
+    assert notes == []
+    asked = [cases[sides.name.partition].asked for sides in compared]
+    judged = audit_sides(spark, compared, asked, now_ms=now_ms, hash_key=new_digest_key(), examples=EXAMPLES)
+    return sorted(judged, key=lambda each: each.name.partition)
+
+
+def found(judged: Judged) -> dict[str, int]:
+    """Findings by kind, without those that there are none of."""
+    return {kind: count for kind, count in judged.findings.items() if count}

@@ -1,0 +1,124 @@
+"""``spark audit`` against dictionaries: random pairs of logs, and what the real cleaner leaves of random histories."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.spark.audit import Asked, audit_sides, new_digest_key
+from cleanerd.spark.sides import sides_of
+from cleanerd.verify.rules import KeyRules
+from tests.cleaner.driver import scratch
+from tests.cleaner.strategy_script import HEADER, MARK, Script, Shape
+from tests.cleaner.strategy_world import World
+from tests.spark.audit_model import NOW, Pair
+from tests.spark.cases import found, judge_cases
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.survey import Wishes
+    from tests.cleaner.strategy_script import Clean
+
+PAIRS = 300
+HISTORIES = 60
+SHAPES = [
+    Shape(strategy, encoding, mode, guard, expires)
+    for strategy, encoding in (("offset", "long"), ("timestamp", "long"), ("header", "long"), ("header", "varlong"))
+    for mode in ("null", "flag", "header")
+    for guard in ("horizon", "forever")
+    for expires in (False, True)
+]
+
+
+def check_pairs(spark: SparkSession, first: int, count: int) -> Counter[str]:
+    cases = [Pair(seed).case() for seed in range(first, first + count)]
+    told: Counter[str] = Counter()
+    with scratch() as root:
+        for seed, (case, judged) in enumerate(zip(cases, judge_cases(spark, root, cases, NOW), strict=True), first):
+            assert found(judged) == case.expected, f"pair {seed}: {case.rules} {judged.examples}"
+            told.update(case.expected.keys() or ["right"])
+    return told
+
+
+def test_pairs(spark: SparkSession) -> None:
+    """R280-3..R280-6, R87-1..R87-4, U-1, U-4: every finding, by kind and number, is the model's."""
+    told = check_pairs(spark, 0, PAIRS)
+    assert set(told) == {"right", "lost", "stale", "resurrected", "duplicated", "altered", "keyless"}, told
+    assert min(told.values()) >= PAIRS // 30, told
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_many_pairs(spark: SparkSession) -> None:
+    """The same for longer."""
+    for first in range(PAIRS, PAIRS + 20_000, 2000):
+        check_pairs(spark, first, 2000)
+
+
+class AuditedWorld(World):
+    """Keeps every round's log from before and after it, for one audit of all."""
+
+    rounds_of: list[tuple[Asked, int]]
+    kept: Path
+
+    def _clean(self, step: Clean, wishes: Wishes) -> CleaningResult:
+        copy = self.path.parent / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.partition, copy)
+        result = super()._clean(step, wishes)
+        if result.outcome == "skipped" or result.error is not None:
+            return result
+        shape, number = self.shape, len(self.rounds_of)
+        shutil.copytree(copy, self.kept / "before" / f"t-{number}")
+        shutil.copytree(self.partition, self.kept / "after" / f"t-{number}")
+        rules = KeyRules(
+            shape.strategy, HEADER if shape.strategy == "header" else None, shape.encoding, shape.mode,
+            MARK if shape.mode == "header" else None, shape.guard,
+        )  # fmt: skip
+        first_dirty = result.first_dirty_offset
+        self.rounds_of.append((Asked(rules, result.end_offset, first_dirty, self.start), step.now_ms))
+        return result
+
+
+def audited(spark: SparkSession, seeds: range) -> int:
+    """Rounds of the histories ``seeds``, each of them judged right."""
+    with scratch() as root:
+        AuditedWorld.kept, AuditedWorld.rounds_of = root, []
+        for seed in seeds:
+            with scratch() as place:
+                shape = SHAPES[seed % len(SHAPES)]
+                AuditedWorld(place, shape).run(Script(shape, seed, 2, changes=seed % 3 == 0))
+        compared, _ = sides_of(root / "before", root / "after")
+        asked = [AuditedWorld.rounds_of[sides.name.partition] for sides in compared]
+        # Each round has its own clock; the audit has one: the horizons of a round are told by the latest.
+        judged = audit_sides(
+            spark, compared, [each for each, _ in asked], now_ms=max(now for _, now in asked),
+            hash_key=new_digest_key(), examples=4,
+        )  # fmt: skip
+        wrong = {str(each.name): (found(each), each.asked, each.examples) for each in judged if each.found}
+        assert wrong == {}
+        assert sum(each.before.records > each.after.records for each in judged) > len(judged) // 3
+        return len(judged)
+
+
+def test_real_cleanings(spark: SparkSession) -> None:
+    """U-28: what the real cleaner leaves is right, by rules that share no line with it."""
+    rounds = audited(spark, range(HISTORIES))
+    sys.stdout.write(f"\n{rounds} rounds of real cleanings audited\n")
+    assert rounds >= HISTORIES
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_many_real_cleanings(spark: SparkSession) -> None:
+    """The same for longer."""
+    for first in range(HISTORIES, HISTORIES + 4000, 500):
+        audited(spark, range(first, first + 500))

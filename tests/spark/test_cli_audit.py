@@ -1,0 +1,208 @@
+"""The verbs as a driver runs them: arguments, tables, JSON, exit codes. One test goes through spark-submit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.apply.offline import clean_partition
+from cleanerd.apply.session import LockedDir
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.cli.main import run
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.spark.launch import DRIVER_MARK
+from tests.cleaner.driver import Silent, config, means
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch
+from tests.verify import scene as s
+from tests.verify.scene import NOW, Scene, make_scene
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return make_scene(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def driver(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """This process is the driver, with the session of the tests."""
+    monkeypatch.setenv(DRIVER_MARK, "1")
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+
+
+def asked(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, dict[str, Any]]:
+    code = run(["spark", *map(str, arguments), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = run(["spark", *map(str, arguments)])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def audit(capsys: pytest.CaptureFixture[str], scene: Scene, *more: object) -> tuple[int, dict[str, Any]]:
+    return asked(capsys, "audit", scene.copy.parent, scene.log_dir, "--now-ms", NOW, *more)
+
+
+def test_right(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
+    """The checkpoint says how far it is clean; the digest key makes digests comparable."""
+    code, document = audit(capsys, scene, "--digest-key", "00" * 16)
+    (partition,) = document["partitions"]
+    assert code == 0
+    assert document["schema"] == 1
+    assert document["digest_key"] == "00" * 16
+    assert (partition["topic"], partition["clean_to"], partition["strategy"]) == ("orders", s.CLEAN_TO, "offset")
+    assert set(partition["findings"].values()) == {0}
+    again = audit(capsys, scene, "--digest-key", "00" * 16)[1]["partitions"][0]
+    assert again["after"]["digest"] == partition["after"]["digest"] != partition["before"]["digest"]
+
+
+def test_wrong(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
+    """Exit code 5, what is wrong, where, and what the words mean."""
+    scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
+    code, document = audit(capsys, scene)
+    assert code == 5
+    assert document["findings"] == 1
+    (example,) = document["partitions"][0]["examples"]
+    assert (example["kind"], example["offset"], example["key"]) == ("duplicated", 5, "d")
+    code, out, _ = told(capsys, "audit", scene.copy.parent, scene.log_dir, "--now-ms", NOW)
+    assert code == 5
+    assert f"orders-0 duplicated offset 5 key d: {scene.file(0)} byte {len(s.SECOND_CLEANED)} record 0" in out
+    assert "1 duplicated" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("ONE",), "two directories"),
+        (("ONE", "TWO", "--up-to", "3"), "give one --partition"),
+        (("ONE", "TWO", "--expect-absent"), "goes with --key"),
+        (("ONE", "TWO", "--digest-key", "abc"), "32 hexadecimal digits"),
+        (("ONE", "TWO", "--partition", "nope-0"), "no such partition"),
+        (("ONE", "TWO", "--strategy", "best"), "none of offset, timestamp, header:NAME"),
+        (("ONE", "--key", "zz", "--hex"), "no hexadecimal key"),
+    ],
+)
+def test_mistakes(capsys: pytest.CaptureFixture[str], scene: Scene, arguments: tuple[str, ...], message: str) -> None:
+    places = {"ONE": str(scene.copy.parent), "TWO": str(scene.log_dir)}
+    code, _, err = told(capsys, "audit", *(places.get(each, each) for each in arguments))
+    assert code in {2, 3}
+    assert message in err
+
+
+def test_what_was_replaced_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """S-40: after two cleanings ``--keep-replaced`` holds both logs' segments; BEFORE is one of them or both.
+
+    By version nobody but cleanerd's own state says how far it is clean (U-10).
+    """
+
+    def batch(at: int, version: int) -> bytes:
+        header = (b"ver", version.to_bytes(8, "big"))
+        return encode_batch([Record(b"k%d" % (at % 3), b"%d" % at, headers=(header,))], base_offset=at)
+
+    def segments(first: int, end: int) -> dict[int, bytes]:
+        return {base: b"".join(batch(at, at * 7 % 5) for at in range(base, base + 4)) for base in range(first, end, 4)}
+
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    log_dir = make_log_dir(tmp_path / "logs", {"orders-0": Partition({**segments(0, 12), 12: b""})})
+    topic = config(compaction_strategy="header", compaction_strategy_header="ver")
+    settings = (
+        "--set",
+        "topics.orders.compaction.strategy=header",
+        "--set",
+        "topics.orders.compaction.strategy.header=ver",
+    )
+    for round_number in range(2):
+        with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
+            store = StateStore(tmp_path / "state")
+            locked = LockedDir(read_log_dir(log_dir), lock, store, means(), keep_replaced=kept)
+            wishes = Wishes(now_ms=NOW + round_number, force=True)
+            result = clean_partition(locked, TopicPartition("orders", 0), topic, wishes, Silent())
+        assert result.outcome == "cleaned", result.reason
+        if not round_number:
+            fresh = make_log_dir(tmp_path / "fresh", {"orders-0": Partition({**segments(12, 24), 24: b""})})
+            (fresh / "orders-0" / "partition.metadata").unlink()
+            for file in (fresh / "orders-0").iterdir():
+                shutil.copy(file, log_dir / "orders-0" / file.name)
+            for checkpoint in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+                shutil.copy(fresh / checkpoint, log_dir / checkpoint)
+    plans = sorted(kept.iterdir())
+    assert len(plans) == 2
+    for before in (kept, *plans):
+        code, document = asked(capsys, "audit", before, log_dir, *settings)
+        (partition,) = document["partitions"]
+        assert (code, partition["clean_to"], partition["strategy"]) == (0, 24, "header"), partition
+    code, document = asked(capsys, "audit", kept, log_dir, *settings)
+    assert document["partitions"][0]["before"]["records"] == 24
+    assert document["partitions"][0]["after"]["records"] == 3
+    code, document = asked(
+        capsys, "audit", kept, log_dir, "--partition", "orders-0", "--up-to", "24", "--strategy", "offset"
+    )
+    assert (code, document["partitions"][0]["findings"]["stale"]) == (5, 2), "the right one is right by its rules only"
+
+
+def test_erasure(capsys: pytest.CaptureFixture[str], scene: Scene, tmp_path: Path) -> None:
+    """Several keys, from a file too; 1 with --expect-absent, 0 when it is nowhere."""
+    code, document = asked(capsys, "audit", scene.log_dir, scene.copy.parent, "--key", "f", "--expect-absent")
+    assert (code, document["found"]) == (1, 2)
+    assert [row["file"] for row in document["keys"][0]["occurrences"]] == [
+        str(scene.file(14)),
+        str(scene.copy / scene.file(14).name),
+    ]
+    (tmp_path / "keys").write_text("66\n7777\n")
+    code, out, _ = told(capsys, "audit", scene.log_dir, "--keys-file", tmp_path / "keys", "--hex")
+    assert code == 0
+    assert "ww: nowhere (4 files" in out
+    code, out, _ = told(capsys, "audit", scene.log_dir, "--key", "nobody", "--expect-absent")
+    assert (code, out.startswith("nobody: nowhere")) == (0, True)
+
+
+def test_profile(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
+    code, document = asked(capsys, "profile", scene.copy.parent, "--set", "log.cleaner.dedupe.buffer.size=2097152")
+    (partition,) = document["partitions"]
+    assert code == 0
+    assert (partition["topic"], partition["keys"], partition["keyless"], partition["shards"]) == ("orders", 6, 1, 1)
+    code, out, _ = told(capsys, "profile", scene.copy.parent, "--partition", "orders-0")
+    assert code == 0
+    assert "orders-0" in out
+    assert "1 without a key" in out
+
+
+def test_snapshot(capsys: pytest.CaptureFixture[str], spark: SparkSession, scene: Scene, tmp_path: Path) -> None:
+    """A table of what is there; a directory that exists is never written into."""
+    out = tmp_path / "out"
+    code, document = asked(capsys, "snapshot", scene.log_dir, "--out", out)
+    assert (code, document["records"], document["partitions"][0]["end_offset"]) == (0, 6, 18)
+    rows = {bytes(row.key): (row.offset, bytes(row.value)) for row in spark.read.parquet(str(out)).collect()}
+    assert (rows[b"a"], rows[b"f"]) == ((17, b"9"), (16, b"1"))
+    assert b"c" not in rows
+    code, _, err = told(capsys, "snapshot", scene.log_dir, "--out", out)
+    assert code == 3
+    assert "exists already" in err
+
+
+@pytest.mark.long
+def test_through_spark_submit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code comes through, and nothing but the result is on stdout."""
+    monkeypatch.delenv(DRIVER_MARK)
+    scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
+    command = [sys.executable, "-m", "cleanerd", "spark", "audit", str(scene.copy.parent), str(scene.log_dir)]
+    command += ["--master", "local[2]", "--conf", "spark.driver.memory=1g", "--now-ms", str(NOW), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 5, done.stderr
+    assert json.loads(done.stdout)["findings"] == 1

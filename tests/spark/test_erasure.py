@@ -1,0 +1,110 @@
+"""``spark audit --key``: a key is found wherever it lies below the directories, byte for byte, or it is nowhere."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.errors import CleanerdError
+from cleanerd.spark.erasure import kept_dirs, search_keys
+from cleanerd.verify.rules import KAFKAS_RULES
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch, encode_marker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.spark.erasure import Erasure
+
+PLAN = "20251121T063143-00c0ffee"
+UUID = "b8cf5d2dcf0b4d2b9ad8a2c6a1f7c5d3"
+WANTED, OTHER = b"alice", b"bob"
+
+
+def batch(at: int, *keys: bytes, codec: int = 0, **fields: object) -> bytes:
+    records = [Record(key, b"value of " + key) for key in keys]
+    return encode_batch(records, base_offset=at, codec=codec, **fields)  # type: ignore[arg-type]  # by name
+
+
+ABORTED = {"transactional": True, "producer_id": 3, "producer_epoch": 0, "base_sequence": 0}
+LIVE = (
+    batch(0, OTHER, WANTED) + batch(2, WANTED, **ABORTED) + encode_marker(3, commit=False, producer_id=3, timestamp=0)
+)
+FILES = {
+    "orders-0/00000000000000000000.log": ("live", LIVE, [(0, 1, True), (len(batch(0, OTHER, WANTED)), 0, False)]),
+    "orders-0/00000000000000000009.log.deleted": ("deleted", batch(9, OTHER, OTHER, WANTED, codec=4), [(0, 2, False)]),
+    "orders-0/00000000000000000019.log.cleaned": ("cleaned", batch(19, WANTED), [(0, 0, False)]),
+    "orders-0/00000000000000000029.log.swap": ("swap", batch(29, WANTED), [(0, 0, False)]),
+    f"orders-0/.kstage/{PLAN}/00000000000000000039.log": ("staged", batch(39, WANTED), [(0, 0, False)]),
+    f"orders-1.{UUID}-delete/00000000000000000000.log": ("-delete", batch(0, WANTED), [(0, 0, False)]),
+    f"kept/{PLAN}/orders-0/00000000000000000049.log": ("kept", batch(49, WANTED), [(0, 0, False)]),
+    "clicks-7/00000000000000000000.log": ("live", batch(0, OTHER), []),
+}
+"""State, bytes, and where the key is: position of the batch, number of the record, visible."""
+
+
+@pytest.fixture(scope="module")
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("erasure")
+    make_log_dir(root / "logs", {"orders-0": Partition({0: b""}, indexes=False)})
+    for name, (_, data, _) in FILES.items():
+        path = root / name if name.startswith("kept/") else root / "logs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root / "logs"
+
+
+def search(spark: SparkSession, *directories: Path, keys: tuple[bytes, ...] = (WANTED,), limit: int = 100) -> Erasure:
+    return search_keys(spark, directories, keys, lambda _topic: KAFKAS_RULES, limit=limit)
+
+
+def test_everywhere(spark: SparkSession, log_dir: Path) -> None:
+    """Live, replaced, waiting, staged, on the way out, kept: each place once, with its byte position."""
+    kept = log_dir.parent / "kept"
+    found = search(spark, log_dir, kept, keys=(WANTED, b"nobody"))
+    expected = {
+        (str((log_dir.parent if name.startswith("kept/") else log_dir) / name), state, *place)
+        for name, (state, _, places) in FILES.items()
+        for place in places
+    }
+    assert {(e.file, e.state, e.position, e.record, e.visible) for e in found.occurrences} == expected
+    assert {each.key for each in found.occurrences} == {WANTED}
+    assert (found.found, found.files, found.unread) == (8, 8, ())
+    assert found.size_bytes == sum(len(data) for _, data, _ in FILES.values())
+
+
+def test_few_are_told_and_all_are_counted(spark: SparkSession, log_dir: Path) -> None:
+    found = search(spark, log_dir, limit=1)
+    assert (found.found, len(found.occurrences)) == (7, 6)
+
+
+def test_bytes_that_nobody_can_read(spark: SparkSession, tmp_path: Path) -> None:
+    """No proof of anything: the key may be in there."""
+    data = batch(0, OTHER) + batch(1, OTHER)
+    make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: data, 2: b""}, indexes=False)})
+    path = tmp_path / "logs/orders-0/00000000000000000000.log"
+    path.write_bytes(data[:-5])
+    found = search(spark, tmp_path / "logs")
+    (unread,) = found.unread
+    assert found.found == 0
+    assert unread.startswith(f"{path} at byte {len(data) // 2}")
+
+
+def test_what_was_kept_of_it(log_dir: Path, tmp_path: Path) -> None:
+    """S-40: trash.json knows where replaced segments went; other directories' are none of ours."""
+    kept = log_dir.parent / "kept" / PLAN / "orders-0"
+    entries = [
+        {"log_dir": str(log_dir), "kept": str(kept)},
+        {"log_dir": "/elsewhere", "kept": str(log_dir.parent)},
+        {"log_dir": str(log_dir), "kept": str(tmp_path / "gone")},
+    ]
+    (tmp_path / "trash.json").write_text(json.dumps({"format": 1, "entries": entries}))
+    assert kept_dirs(tmp_path, [log_dir]) == [kept]
+    assert kept_dirs(tmp_path / "nothing", [log_dir]) == []
+    (tmp_path / "trash.json").write_text("{}")
+    with pytest.raises(CleanerdError, match=r"trash\.json: makes no sense"):
+        kept_dirs(tmp_path, [log_dir])

@@ -1,0 +1,171 @@
+"""``spark profile`` and ``spark snapshot`` against dictionaries of the same records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.errors import ConfigError, CorruptionError
+from cleanerd.spark.logs import find_logs
+from cleanerd.spark.profile import map_bytes, profile_logs
+from cleanerd.spark.snapshot import write_snapshot
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+from tests.cleaner.driver import scratch
+from tests.spark.audit_model import Pair
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch, encode_legacy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import Row, SparkSession
+
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.profile import Profile
+    from cleanerd.spark.snapshot import Taken
+    from tests.spark.audit_model import Known
+
+PAIRS = {f"t{seed}": Pair(seed) for seed in range(1000, 1020)}
+"""A topic each, because each has its own rules."""
+
+
+def latest(records: list[Known]) -> dict[bytes, Known]:
+    best: dict[bytes, Known] = {}
+    for known in records:
+        if known.record.key is not None and not known.aborted:
+            best[known.record.key] = max(best.get(known.record.key, known), known, key=lambda each: each.rank)
+    return best
+
+
+def sealed(pair: Pair, records: list[Known]) -> list[Known]:
+    """Those below the active segment."""
+    active = max(pair.case().before)
+    return [known for known in records if known.offset < active]
+
+
+@pytest.fixture(scope="module")
+def logs() -> Iterator[list[Log]]:
+    with scratch() as root:
+        partitions = {f"{topic}-0": Partition(pair.case().before, indexes=False) for topic, pair in PAIRS.items()}
+        path = make_log_dir(root / "logs", partitions)
+        yield find_logs([path], (), lambda topic: PAIRS[topic].rules)
+
+
+@pytest.fixture(scope="module")
+def profiles(spark: SparkSession, logs: list[Log]) -> dict[str, Profile]:
+    return {each.name.topic: each for each in profile_logs(spark, logs)}
+
+
+def test_profile(profiles: dict[str, Profile]) -> None:
+    """Every count is the dictionary's."""
+    assert len(profiles) == len(PAIRS)
+    for topic, pair in PAIRS.items():
+        found, known = profiles[topic], sealed(pair, pair.known())
+        rivals = [each for each in known if each.record.key is not None and not each.aborted]
+        keys = Counter(each.record.key for each in rivals)
+        winners = latest(known)
+        assert found.records == len(known)
+        assert found.keys == len(keys)
+        assert found.superseded == len(rivals) - len(keys)
+        assert found.tombstones == sum(each.tombstone for each in rivals)
+        assert found.deleted_keys == sum(each.tombstone for each in winners.values())
+        assert found.unversioned == sum(not each.rank[0] for each in rivals)
+        assert found.keyless == sum(each.record.key is None and not each.aborted for each in known)
+        assert found.unseen == sum(each.aborted for each in known)
+        assert found.active == len(pair.known()) - len(known)
+        assert found.records_a_key[-1] == max(keys.values(), default=0)
+        assert found.superseded_share == (found.superseded / len(rivals) if rivals else 0)
+        hottest = [each.offset for each in winners.values() if keys[each.record.key] == found.records_a_key[-1]]
+        assert found.hottest_offset in hottest or not winners
+        assert list(found.records_a_key) == sorted(found.records_a_key)
+        assert 0 <= found.saved_bytes <= found.stored_bytes
+
+
+def test_saving_is_what_a_cleaning_saves(spark: SparkSession, tmp_path: Path) -> None:
+    """80 of 100 records of equal size are superseded, so about four fifths of the bytes go."""
+    data = b"".join(encode_batch([Record(b"%02d" % (at % 20), b"v" * 100)], base_offset=at) for at in range(100))
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: data, 100: b""}, indexes=False)})
+    (found,) = profile_logs(spark, find_logs([path], (), lambda _topic: KAFKAS_RULES))
+    assert (found.keys, found.superseded, found.superseded_share) == (20, 80, 0.8)
+    assert found.saved_bytes == len(data) * 4 // 5
+    assert found.records_a_key == (5, 5, 5, 5)
+    assert found.bytes_a_key[0] == found.bytes // 20
+    assert found.damaged == ()
+
+
+def test_map_memory() -> None:
+    """U-19: at most 20 bytes a key, 30 with versions, at the load that they are promised for."""
+    assert map_bytes(1_000_000, versioned=False, load=0.85) < 20_000_000
+    assert map_bytes(1_000_000, versioned=True, load=0.85) < 30_000_000
+    assert map_bytes(10, versioned=True, load=0.5) > map_bytes(10, versioned=False, load=0.5)
+
+
+@pytest.fixture(scope="module")
+def snapshot(spark: SparkSession, logs: list[Log]) -> Iterator[tuple[list[Taken], list[Row]]]:
+    with scratch() as root:
+        taken = write_snapshot(spark, logs, (root / "out").as_uri())
+        assert (root / "out" / "topic=t1000").is_dir()
+        yield taken, spark.read.parquet(str(root / "out")).collect()
+
+
+def test_snapshot(snapshot: tuple[list[Taken], list[Row]], logs: list[Log]) -> None:
+    """R280-14: of each key what a reader of the strategy sees, all of it; deleted keys are not there."""
+    taken, rows = snapshot
+    found: dict[str, dict[bytes, Row]] = {}
+    for row in rows:
+        assert row.partition == 0
+        assert bytes(row.key) not in found.setdefault(row.topic, {})
+        found[row.topic][bytes(row.key)] = row
+    for topic, pair in PAIRS.items():
+        expected = {key: known for key, known in latest(pair.known()).items() if not known.tombstone}
+        assert found.get(topic, {}).keys() == expected.keys()
+        for key, known in expected.items():
+            row, record = found[topic][key], known.record
+            assert (row.offset, row.timestamp) == (known.offset, record.timestamp)
+            assert (None if row.value is None else bytes(row.value)) == record.value
+            headers = tuple((h.key.encode(), None if h.value is None else bytes(h.value)) for h in row.headers)
+            assert headers == record.headers
+    ends = {log.name: max(PAIRS[log.name.topic].case().before) for log in logs}
+    assert {each.name: each.end_offset for each in taken} == ends
+    assert sum(each.keys for each in taken) == len(rows) > 25
+
+
+def test_snapshot_with_tombstones(spark: SparkSession, tmp_path: Path) -> None:
+    """Old formats and names that are no UTF-8 too."""
+    odd = Record(b"odd", b"", 5, headers=((b"a\xff", None), (b"b", b"")))
+    data = encode_legacy(0, b"old", b"1", magic=1, timestamp=3) + encode_batch([odd, Record(b"gone")], base_offset=1)
+    path = make_log_dir(tmp_path / "logs", {"t-3": Partition({0: data}, indexes=False)})
+    logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
+    (taken,) = write_snapshot(spark, logs, (tmp_path / "out").as_uri(), tombstones=True)
+    assert taken.keys == 3
+    rows = {bytes(row.key): row for row in spark.read.parquet(str(tmp_path / "out")).collect()}
+    assert [(h.key, h.value) for h in rows[b"odd"].headers] == [("a\ufffd", None), ("b", b"")]
+    assert (rows[b"gone"].value, bytes(rows[b"odd"].value), rows[b"old"].timestamp) == (None, b"", 3)
+    assert {row.partition for row in rows.values()} == {3}
+
+
+def test_snapshot_of_damaged_bytes(spark: SparkSession, tmp_path: Path) -> None:
+    """A state that is not known is none, whether headers or a record are damaged."""
+    good = encode_batch([Record(b"k", b"v")])
+    bad = encode_batch([Record(b"k", b"v")], base_offset=1, payload=b"\x0e\x00\x00\x00\x02k\x02")
+    for at, data in enumerate((good[:-1] + b"\xff", good + bad)):
+        path = make_log_dir(tmp_path / f"logs-{at}", {"t-0": Partition({0: data, 5: b""}, indexes=False)})
+        logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
+        with pytest.raises(CorruptionError, match="byte"):
+            write_snapshot(spark, logs, (tmp_path / f"out-{at}").as_uri())
+
+
+def test_directories(tmp_path: Path) -> None:
+    """The same partition twice is two replicas: nobody says which one counts."""
+    one = make_log_dir(tmp_path / "one", {"t-0": Partition({0: b""}, indexes=False)})
+    two = make_log_dir(tmp_path / "two", {"t-0": Partition({0: b""}), "t-1": Partition({0: b""})})
+    rules = KeyRules()
+    with pytest.raises(ConfigError, match="too"):
+        find_logs([one, two], (), lambda _topic: rules)
+    names = [str(log.name) for log in find_logs([two], (), lambda _topic: rules)]
+    assert names == ["t-0", "t-1"]
+    with pytest.raises(ConfigError, match="holds no partition"):
+        find_logs([tmp_path], (), lambda _topic: rules)
