@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka.admin import KafkaAdminClient
 
@@ -17,9 +17,7 @@ from cleanerd.apply.agent_client import SOCKET, AgentClient
 from cleanerd.apply.agent_facts import ask_info, ask_log
 from cleanerd.format.names import TopicPartition as Name
 from cleanerd.policy.version import encode_version
-from tests.brokers.ledger import Partition
 from tests.brokers.node import complaints, wait_until
-from tests.brokers.readers import read_with_librdkafka
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.moments import MOMENTS, happens_once
 from tests.live.rounds import Rounds, with_agent
@@ -79,11 +77,26 @@ def write(broker: Broker, topic: str, count: int = 600) -> dict[bytes, bytes]:
 
 
 def read(broker: Broker, topic: str) -> dict[bytes, bytes]:
-    """The last value of each key, from the beginning."""
-    name = Partition(topic, 0)
-    found = read_with_librdkafka(broker.bootstrap, [name])
-    assert found.errors == ()
-    return {record.key or b"": record.value or b"" for record in found.partitions[name].records}
+    """The last value of each key, from wherever the log begins now."""
+    consumer = Consumer({
+        "bootstrap.servers": broker.bootstrap, "group.id": "races", "enable.auto.commit": False,
+        "auto.offset.reset": "earliest",
+    })  # fmt: skip
+    try:
+        place = TopicPartition(topic, 0)
+        begin, end = consumer.get_watermark_offsets(place, 30)
+        consumer.assign([TopicPartition(topic, 0, begin)])
+        found: dict[bytes, bytes] = {}
+        position, deadline = begin, time.monotonic() + 30
+        while position < end:
+            assert time.monotonic() < deadline, (position, end)
+            for message in consumer.consume(500, 0.5):
+                assert message.error() is None, message.error()
+                found[message.key() or b""] = message.value() or b""
+                position = (message.offset() or 0) + 1
+        return found
+    finally:
+        consumer.close()
 
 
 def info(broker: Broker) -> AgentInfo:
@@ -233,6 +246,12 @@ def is_planned_again(rounds: Rounds, _topic: str) -> None:
     assert set(rounds.refused) <= BUSY
 
 
+def is_cleaned_by_either(rounds: Rounds, topic: str) -> None:
+    """As above, unless the broker's own cleaner has left nothing to do."""
+    if "nothing to clean" not in rounds.results[-1].reason:
+        is_planned_again(rounds, topic)
+
+
 def is_refused_by_log_start(rounds: Rounds, _topic: str) -> None:
     """U-2: the versioned plan is refused as log_start, and made again for what is left."""
     assert (rounds.results[-1].outcome, rounds.refused) == ("cleaned", ["log_start"])
@@ -262,7 +281,7 @@ EVENTS: Final = {
     "records-deleted": Event(delete_records, is_cleaned, BOTH),
     "policy-changed": Event(no_compaction, is_not_compacted),
     "index-interval-changed": Event(other_sizes, is_cleaned),
-    "own-cleaner": Event(own_cleaner, is_planned_again),
+    "own-cleaner": Event(own_cleaner, is_cleaned_by_either),
 }
 # `make test` sees each of them at one moment, and each moment with several.
 FAST: Final = {event: MOMENTS[number % 4] for number, event in enumerate(reversed(EVENTS))}
@@ -296,6 +315,7 @@ def test_meanwhile(rounds: Rounds, monkeypatch: pytest.MonkeyPatch, event: str, 
     check_broker(broker)
 
 
+@pytest.mark.long
 def test_the_brokers_own_cleaner_at_work(broker_43: StartBroker, tmp_path: Path, monkeypatch: Any) -> None:
     """Both clean the same logs, some requests are refused, nobody loses anything."""
     broker = broker_43(jvm_args=with_agent())
@@ -330,8 +350,7 @@ def test_the_brokers_own_cleaner_is_slow(broker_43: StartBroker, tmp_path: Path,
     seconds = time.monotonic() - started
     assert facts(broker, "slow").cleaning == "in_progress", "U-26"
     assert (result.outcome, rounds.swaps) == ("skipped", [])
-    assert {*rounds.refused} == {"busy"}
-    assert "busy" in result.reason
+    assert {*rounds.refused} == {"busy"}, result.reason
     assert seconds < 30
     assert info(broker).pauses == []
     alter(broker, ResourceType.TOPIC, "slow", "min.cleanable.dirty.ratio", "1")
