@@ -2,142 +2,36 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import ResourceType
 from kafka.admin import KafkaAdminClient
 
-from cleanerd.apply.agent_client import SOCKET, AgentClient
-from cleanerd.apply.agent_facts import ask_info, ask_log
 from cleanerd.format.names import TopicPartition as Name
-from cleanerd.policy.version import encode_version
-from tests.brokers.node import complaints, wait_until
+from tests.brokers.node import wait_until
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.moments import MOMENTS, happens_once
 from tests.live.rounds import Rounds, with_agent
+from tests.live.scene import NO_LAG, alter, ask, check_broker, facts, info, read, set_topic, write
 from tests.support.log_dirs import read_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from cleanerd.apply.agent_facts import AgentInfo, LogFacts
     from cleanerd.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
-NO_LAG: Final = str(2**63 - 1)
-KEYS: Final = 20
 BUSY: Final = frozenset({
     "source_gone", "source_changed", "evidence_changed", "log_changed", "busy", "not_eligible", "no_log",
     "no_staged_file", "topic_id",
 })  # fmt: skip
-PROPERTIES: Final = {
-    "log.segment.delete.delay.ms": "500",
-    "log.retention.check.interval.ms": "500",
-    "replica.fetch.max.bytes": "5000",  # a log directory move in small steps, so that it can be slowed down
-}
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One broker with two log directories for all cases."""
-    from tests.kafka.fixtures import _brokers  # noqa: PLC0415 - a fixture of another scope
-
-    for start in _brokers("4.3"):
-        yield start(log_dirs=2, jvm_args=with_agent(), properties=PROPERTIES)
-
-
-@pytest.fixture
-def rounds(shared: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
-    rounds = Rounds(shared, tmp_path / "state")
-    rounds.note_swaps(monkeypatch)
-    return rounds
-
-
-def write(broker: Broker, topic: str, count: int = 600) -> dict[bytes, bytes]:
-    """``count`` records of few keys; the last value of each."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 3000})
-    last = {}
-    for number in range(count):
-        key, value = b"k%d" % (number % KEYS), b"%d:" % number + os.urandom(40).hex().encode()
-        headers = [("version", encode_version(number, "long"))]
-        producer.produce(topic, key=key, value=value, partition=0, headers=headers)
-        last[key] = value
-    assert producer.flush(30) == 0
-    # Segments count as soon as they are flushed, which the broker does some time after it rolled them.
-    wait_until("it is flushed", lambda: facts(broker, topic).recovery_point >= facts(broker, topic).active.base)
-    return last
-
-
-def read(broker: Broker, topic: str) -> dict[bytes, bytes]:
-    """The last value of each key, from wherever the log begins now."""
-    consumer = Consumer({
-        "bootstrap.servers": broker.bootstrap, "group.id": "races", "enable.auto.commit": False,
-        "auto.offset.reset": "earliest",
-    })  # fmt: skip
-    try:
-        place = TopicPartition(topic, 0)
-        begin, end = consumer.get_watermark_offsets(place, 30)
-        consumer.assign([TopicPartition(topic, 0, begin)])
-        found: dict[bytes, bytes] = {}
-        position, deadline = begin, time.monotonic() + 30
-        while position < end:
-            assert time.monotonic() < deadline, (position, end)
-            for message in consumer.consume(500, 0.5):
-                assert message.error() is None, message.error()
-                found[message.key() or b""] = message.value() or b""
-                position = (message.offset() or 0) + 1
-        return found
-    finally:
-        consumer.close()
-
-
-def info(broker: Broker) -> AgentInfo:
-    with AgentClient.connect(broker.log_dirs[0] / SOCKET) as client:
-        return ask_info(client)
-
-
-def facts(broker: Broker, topic: str) -> LogFacts:
-    with AgentClient.connect(broker.log_dirs[0] / SOCKET) as client:
-        return ask_log(client, Name(topic, 0))
-
-
-def check_broker(broker: Broker) -> None:
-    """It holds on to nothing and complains about nothing."""
-    assert info(broker).pauses == []
-    assert info(broker).failed_resumes == []
-    # Kafka's own, now and then, at a move: the controller's answer comes when the log has gone on.
-    errors = [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
-    assert not [kind for kind in errors if "AssignmentsManager" not in kind]
-    left = [path for log_dir in broker.log_dirs for path in log_dir.rglob("*")]
-    assert not [str(path) for path in left if path.name.endswith((".cleaned", ".swap", ".kstage"))]
-
-
-def ask(broker: Broker, what: str, *arguments: Any) -> None:
-    """An admin request, and its answers."""
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for future in getattr(client, what)(*arguments).values():
-        future.result(30)
-
-
-def alter(broker: Broker, kind: ResourceType, name: str, key: str, value: str | None) -> None:
-    """One dynamic setting; None: away with it."""
-    operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
-    entry = ConfigEntry(key, value or "", incremental_operation=operation)
-    ask(broker, "incremental_alter_configs", [ConfigResource(kind, name, incremental_configs=[entry])])
-
-
-def set_topic(broker: Broker, topic: str, key: str, value: str) -> None:
-    """A setting of a topic, once the broker goes by it."""
-    alter(broker, ResourceType.TOPIC, topic, key, value)
-    wait_until("it is in force", lambda: facts(broker, topic).settings.get(key) == value)
 
 
 def other_dir(broker: Broker, topic: str) -> str:
