@@ -81,6 +81,8 @@ def clean_live(live: LiveDir, name: TopicPartition, wishes: Wishes, progress: Pr
             return _Round(live, files, name, replace(wishes, unclean=True), progress).run()
     except (CleanerdError, OSError) as caught:
         told = caught if isinstance(caught, CleanerdError) else CleanerdError(str(caught), where=where)
+        if not (live.log_dir.path / str(name)).is_dir():
+            told = RefusedError("it left this log directory: it was moved, or its topic was deleted", where=where)
         if _is_ordinary(told):
             return CleaningResult(name, where, "skipped", str(told), error=told)
         remember_quarantine(live.store, live.log_dir, name, str(told))

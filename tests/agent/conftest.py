@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.agent.asking import Asking
 
 
-@pytest.fixture(scope="package", params=["4.3", "3.9"])
+@pytest.fixture(scope="package", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def live(request: pytest.FixtureRequest) -> Iterator[Live]:
     """A broker of each release, started with the agent as anybody would."""
     assert JAR.is_file(), "run make setup: the agent's jar is missing"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import pytest
 from cleanerd.demo.broker import Broker
 from tests.agent import damage
 from tests.agent.live import JAR, PROPERTIES, Live, file_facts
-from tests.agent.test_races import build
+from tests.agent.test_races import build, changed_build
 from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch
 
@@ -60,32 +61,102 @@ def test_attached_twice_it_runs_once(bare: Live) -> None:
     assert build_of(bare) == first
 
 
-def test_another_build_takes_over(bare: Live) -> None:
-    """A-03: the stub of the first jar loads the implementation of the second with a class loader of its own.
+def take_over(live: Live, jar: Path) -> None:
+    """Put another build in the place of the one that runs."""
+    before = build_of(live)
+    attach(live, jar)
+    wait_until("the other build", lambda: live.socket.is_socket() and build_of(live)[0] != before[0])
 
-    What the checks keep out, the broker takes (section 6): without them a log that lost its last batch goes in.
-    """
-    before = build_of(bare)
-    topic = bare.topic("unchecked", transactions=False)
+
+@pytest.mark.long
+def test_found_through_a_thread(bare: Live) -> None:
+    """F-3, LT-1: without the gauges it is the same LogManager: the same logs, and capable of the same."""
+    with bare.asking() as agent:
+        before = agent.ask("info")
+        logs = agent.ask("logs")
+    wrong = ("org.apache.kafka.server.metrics.KafkaYammerMetrics", "org.apache.kafka.server.metrics.Nothing")
+    take_over(bare, changed_build(bare.broker.work_dir, "no-metrics", "Finder.java", wrong))
+    with bare.asking() as agent:
+        info = agent.ask("info")
+        assert (before["found_via"], info["found_via"]) == ("metrics", "threads")
+        assert (info["capable"], info["log_dirs"]) == (True, before["log_dirs"])
+        assert agent.ask("logs") == logs
+    topic = bare.topic("by-thread", transactions=False)
+    with bare.asking() as agent:
+        assert agent.ask("swap", **topic.request(topic.stage(output_bytes=60_000)))["done"] == [0]
+    assert topic.read() == topic.latest
+
+
+@pytest.mark.long
+def test_who_says_nothing_is_hung_up_on(bare: Live) -> None:
+    """A-32: a line that does not end, and a connection that is idle; here after one and three seconds."""
+    shorter = (("LINE_SECONDS = 30", "LINE_SECONDS = 1"), ("IDLE_SECONDS = 300", "IDLE_SECONDS = 3"))
+    take_over(bare, changed_build(bare.broker.work_dir, "impatient", "Connection.java", *shorter))
+    with bare.asking() as half, bare.asking() as silent, bare.asking() as idle:
+        idle.ask("info")
+        half.send(b'{"v":1,"id":1,')
+        started = time.monotonic()
+        assert half.answer() is None
+        assert silent.answer() is None
+        assert time.monotonic() - started < 10
+        assert idle.ask("info")["ready"] is True, "not idle for long enough"
+        started = time.monotonic()
+        assert idle.answer() is None
+        assert 2 < time.monotonic() - started < 15
+
+
+# Section 6: what the table says of each, and what the broker made of it when nobody checked.
+TAKEN = {
+    "cut inside the last batch": damage.LOG["cut"],
+    "last batch missing": damage.without_last_batch,
+    "random bytes": damage.LOG["random"],
+    "one byte flipped": damage.LOG["flipped"],
+    "zero length": damage.LOG["empty"],
+    "first offset changed": damage.FOREIGN["an offset too high"],
+    "index position off by one": damage.INDEX["position"],
+    "index cut": damage.INDEX["cut"],
+    "index of zeros": damage.INDEX["zeros"],
+    "time index too high": damage.TIMEINDEX["last too high"],
+}
+
+
+TAKEN_CASES = [
+    pytest.param(harm, id=name.replace(" ", "-"), marks=[] if number < 2 else [pytest.mark.long])
+    for number, (name, harm) in enumerate(TAKEN.items())
+]
+
+
+@pytest.fixture(scope="module")
+def credulous(bare: Live) -> Live:
+    """A-03: the stub of the first jar loads the implementation of another with a class loader of its own."""
+    take_over(bare, build(bare.broker.work_dir, "unchecked"))
+    return bare
+
+
+@pytest.mark.parametrize("harm", TAKEN_CASES)
+def test_without_the_check_the_broker_takes_it(
+    credulous: Live, request: pytest.FixtureRequest, harm: damage.Damage
+) -> None:
+    """Section 6: what test_refusals.py sees refused, a build without the check lets in, and no log line says so."""
+    topic = credulous.topic(f"taken-{request.node.callspec.id}", transactions=False)
     manifest = topic.stage(output_bytes=60_000)
     (group,) = manifest.groups
-    cut = damage.without_last_batch(group, topic.staged_files(manifest, group))
-    lost = {
-        record.key or b""
-        for record in damage.batches_of(damage.batches(topic.staged_files(manifest, group))[-1])[0].records
-    }
-
-    attach(bare, build(bare.broker.work_dir, "unchecked"))
-    wait_until("the other build", lambda: bare.socket.is_socket() and build_of(bare)[0] != before[0])
-    request = topic.request(manifest, plan=topic.copy_staged(group, cut))
-    facts = {kind: file_facts(data) for kind, data in cut.items()}
-    request["groups"][0]["sizes"] = {kind: size for kind, (size, _) in facts.items()}
-    request["groups"][0]["crc32c"] = {kind: crc for kind, (_, crc) in facts.items()}
-    with bare.asking() as agent:
-        assert agent.ask("swap", **request)["done"] == [group.base]
-    found = topic.read()
-    assert {key for key in topic.latest if found.get(key) != topic.latest[key]} == lost
-    errors = [line for line in bare.broker.log_text().splitlines() if " ERROR " in line and "Reconfig" not in line]
+    sound = topic.staged_files(manifest, group)
+    damaged = harm(group, sound)
+    swap = topic.request(manifest, plan=topic.copy_staged(group, damaged))
+    facts = {kind: file_facts(data) for kind, data in damaged.items()}
+    swap["groups"][0]["sizes"] = {kind: size for kind, (size, _) in facts.items()}
+    swap["groups"][0]["crc32c"] = {kind: crc for kind, (_, crc) in facts.items()}
+    with credulous.asking() as agent:
+        assert agent.ask("swap", **swap)["done"] == [group.base]
+        told = {base: size for base, size, _, _ in agent.ask("log", topic=topic.name, partition=0)["segments"]}
+    assert told[group.base] == len(damaged["log"]), "it serves this"
+    assert (topic.directory / f"{group.base:020d}.log").read_bytes() == damaged["log"]
+    if harm is damage.without_last_batch:
+        lost = {record.key or b"" for record in damage.batches_of(damage.batches({"log": sound["log"]})[-1])[0].records}
+        found = topic.read()
+        assert {key for key in topic.latest if found.get(key) != topic.latest[key]} == lost
+    errors = [line for line in credulous.broker.log_text().splitlines() if " ERROR " in line and "Reconfig" not in line]
     assert errors == []
 
 

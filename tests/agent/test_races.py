@@ -41,6 +41,20 @@ def build(work_dir: Path, overlay: str) -> Path:
     return jar
 
 
+def changed_build(work_dir: Path, name: str, file: str, *changes: tuple[str, str]) -> Path:
+    """The agent with one class of which some texts were replaced; each stands in it once."""
+    package = work_dir / f"{name}-sources" / "cleanerd" / "agent"
+    package.mkdir(parents=True)
+    text = (BUILD.parent / "src" / "cleanerd" / "agent" / file).read_text()
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    (package / file).write_text(text)
+    jar = work_dir / f"{name}.jar"
+    subprocess.run([BUILD, jar, package.parents[1]], check=True, timeout=120)
+    return jar
+
+
 @dataclass(slots=True)
 class Stopping:
     """A broker whose swaps can be stopped; ``place`` is where the agent looks whether to."""
@@ -99,7 +113,7 @@ class Stopped:
         return code
 
 
-@pytest.fixture(scope="module", params=["4.3", "3.9"])
+@pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
     """A broker of each release with the build that stops."""
     jars = fetch(request.param)

@@ -33,13 +33,13 @@ def judge_39() -> Iterator[Judge]:
 @pytest.fixture
 def broker_43() -> Iterator[StartBroker]:
     """Brokers of Kafka 4.3 on demand; see StartBroker."""
-    yield from _brokers("4.3")
+    yield from brokers("4.3")
 
 
 @pytest.fixture
 def broker_39() -> Iterator[StartBroker]:
     """Brokers of Kafka 3.9 on demand; see StartBroker."""
-    yield from _brokers("3.9")
+    yield from brokers("3.9")
 
 
 class StartBroker:
@@ -70,7 +70,7 @@ class StartBroker:
         return broker
 
 
-def _brokers(profile: str) -> Iterator[StartBroker]:
+def brokers(profile: str) -> Iterator[StartBroker]:
     work_dir = Path(tempfile.mkdtemp(prefix=f"broker-{profile}-"))
     start = StartBroker(profile, work_dir)
     try:

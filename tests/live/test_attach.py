@@ -24,7 +24,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
     return Shell(tmp_path, capsys, monkeypatch)
 
 
-@pytest.mark.parametrize("release", ["43", "39"])
+@pytest.mark.parametrize("release", ["43", pytest.param("39", marks=pytest.mark.long)])
 def test_attach_clean_restart(request: pytest.FixtureRequest, shell: Shell, release: str) -> None:
     """I-2, LT-1: loaded without a restart, twice if you like; gone after one, which every verb notices."""
     start: StartBroker = request.getfixturevalue(f"broker_{release}")

@@ -1,185 +1,257 @@
-"""What else a broker does to its logs while they are cleaned (live-agent.md section 8)."""
+"""What else a broker does to its logs while they are cleaned, at every moment of a round (live-agent.md section 8)."""
 
 from __future__ import annotations
 
-import os
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import ResourceType
+from kafka.admin import KafkaAdminClient
 
-from cleanerd.apply.agent_client import SOCKET, AgentClient
-from cleanerd.apply.agent_facts import ask_info
 from cleanerd.format.names import TopicPartition as Name
-from cleanerd.policy.version import encode_version
-from tests.brokers.node import complaints, wait_until
+from tests.brokers.node import wait_until
 from tests.live.load import WRITINGS, Load, create_topics
+from tests.live.moments import MOMENTS, happens_once
 from tests.live.rounds import Rounds, with_agent
+from tests.live.scene import NO_LAG, alter, ask, check_broker, facts, info, read, set_topic, write
+from tests.support.log_dirs import read_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from cleanerd.apply.agent_facts import AgentInfo
     from cleanerd.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
-NO_LAG = str(2**63 - 1)
-KEYS = 20
+BUSY: Final = frozenset({
+    "source_gone", "source_changed", "evidence_changed", "log_changed", "busy", "not_eligible", "no_log",
+    "no_staged_file", "topic_id",
+})  # fmt: skip
 
 
-@pytest.fixture
-def rounds(broker_43: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
-    rounds = Rounds(
-        broker_43(jvm_args=with_agent(), properties={"log.segment.delete.delay.ms": "1000"}), tmp_path / "state"
-    )
-    rounds.note_swaps(monkeypatch)
-    return rounds
+def other_dir(broker: Broker, topic: str) -> str:
+    (other,) = {str(path) for path in broker.log_dirs} - {str(Path(facts(broker, topic).dir).parent)}
+    return other
 
 
-def write(broker: Broker, topic: str, count: int = 600) -> dict[bytes, bytes]:
-    """``count`` records of few keys; the last value of each."""
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 3000})
-    last = {}
-    for number in range(count):
-        key, value = b"k%d" % (number % KEYS), b"%d:" % number + os.urandom(40).hex().encode()
-        headers = [("version", encode_version(number, "long"))]
-        producer.produce(topic, key=key, value=value, partition=0, headers=headers)
-        last[key] = value
-    assert producer.flush(30) == 0
-    return last
+def begin_move(broker: Broker, topic: str) -> str:
+    """To the other log directory, which is returned."""
+    target = other_dir(broker, topic)
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        admin.alter_replica_log_dirs({(topic, 0, 1): target})
+    finally:
+        admin.close()
+    return target
 
 
-def info(broker: Broker) -> AgentInfo:
-    with AgentClient.connect(broker.log_dirs[0] / SOCKET) as client:
-        return ask_info(client)
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that a broker does; ``check`` judges the round in which it happened."""
+
+    happen: Callable[[Broker, str], None]
+    check: Callable[[Rounds, str], None]
+    config: tuple[tuple[str, str], ...] = ()
+    versioned: bool = False
 
 
-def once(action: Callable[[], None]) -> Callable[[dict[str, Any]], None]:
-    """At the first swap request only."""
-    waiting = [action]
-    return lambda _request: waiting.pop()() if waiting else None
+# -- what happens -----------------------------------------------------------------------------------------------------
 
 
-def check_broker(broker: Broker) -> None:
-    """It holds on to nothing and complains about nothing."""
-    assert info(broker).pauses == []
-    assert info(broker).failed_resumes == []
-    assert not [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
-    assert not [str(path) for path in broker.log_dirs[0].rglob("*") if path.name.endswith((".cleaned", ".swap"))]
+def delete(broker: Broker, topic: str) -> None:
+    ask(broker, "delete_topics", [topic])
+    wait_until("the directory is gone", lambda: not any((path / f"{topic}-0").is_dir() for path in broker.log_dirs))
 
 
-def ask(broker: Broker, what: str, *arguments: Any) -> None:
-    """An admin request, and its answers."""
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    for future in getattr(client, what)(*arguments).values():
-        future.result(30)
+def move(broker: Broker, topic: str) -> None:
+    target = begin_move(broker, topic)
+    wait_until("it is there", lambda: facts(broker, topic).dir == f"{target}/{topic}-0")
 
 
-def test_the_brokers_own_cleaner_at_work(rounds: Rounds) -> None:
-    """LT-7: both clean the same logs, some requests are refused, nobody loses anything."""
+def move_slowly(broker: Broker, topic: str) -> None:
+    alter(broker, ResourceType.BROKER, "1", "replica.alter.log.dirs.io.max.bytes.per.second", "1")
+    begin_move(broker, topic)
+    wait_until("it has begun", lambda: facts(broker, topic).future)
+
+
+def expire(broker: Broker, topic: str) -> None:
+    first = facts(broker, topic).segments[0].base
+    set_topic(broker, topic, "retention.bytes", "40000")
+    wait_until("a segment went", lambda: facts(broker, topic).segments[0].base > first)
+
+
+def delete_records(broker: Broker, topic: str) -> None:
+    ask(broker, "delete_records", [TopicPartition(topic, 0, 5)])
+
+
+def no_compaction(broker: Broker, topic: str) -> None:
+    set_topic(broker, topic, "cleanup.policy", "delete")
+
+
+def other_sizes(broker: Broker, topic: str) -> None:
+    set_topic(broker, topic, "index.interval.bytes", "4096")
+
+
+def own_cleaner(broker: Broker, topic: str) -> None:
+    alter(broker, ResourceType.TOPIC, topic, "min.cleanable.dirty.ratio", "0")
+    wait_until("it was at it", lambda: (facts(broker, topic).checkpoint or 0) > 0)
+    alter(broker, ResourceType.TOPIC, topic, "min.cleanable.dirty.ratio", "1")
+
+
+# -- what must come of it ---------------------------------------------------------------------------------------------
+
+
+def is_deleted(rounds: Rounds, topic: str) -> None:
+    """The directory goes with what was staged in it; a topic of the same name is cleaned as usual."""
+    assert rounds.results[-1].outcome == "skipped"
+    assert rounds.swaps == []
     broker = rounds.broker
+    wait_until("nothing is left", lambda: not [p for d in broker.log_dirs for p in d.glob(f"{topic}-0*")])
+    create_topics(broker, [topic])
+    write(broker, topic)
+    assert rounds.clean(Name(topic, 0))[0].outcome == "cleaned"
+
+
+def is_moved(rounds: Rounds, topic: str) -> None:
+    """Nothing more happens in the old place, and the next round works in the new one."""
+    assert rounds.results[-1].outcome == "skipped", rounds.results[-1].reason
+    assert rounds.swaps == []
+    assert rounds.clean(Name(topic, 0))[0].outcome == "cleaned"
+
+
+def is_on_its_way(rounds: Rounds, topic: str) -> None:
+    """While two directories have it nothing is swapped (A-13)."""
+    broker = rounds.broker
+    assert rounds.results[-1].outcome == "skipped", rounds.results[-1].reason
+    assert rounds.swaps == []
+    alter(broker, ResourceType.BROKER, "1", "replica.alter.log.dirs.io.max.bytes.per.second", None)
+    wait_until("it is there", lambda: not facts(broker, topic).future, seconds=60)
+    assert rounds.clean(Name(topic, 0))[0].outcome == "cleaned"
+
+
+def is_planned_again(rounds: Rounds, _topic: str) -> None:
+    """Evidence that is gone is refused, or seen by cleanerd itself (D-06), and what is left is cleaned."""
+    assert rounds.results[-1].outcome in {"cleaned", "unchanged"}, rounds.results[-1].reason
+    assert set(rounds.refused) <= BUSY
+
+
+def is_cleaned_by_either(rounds: Rounds, topic: str) -> None:
+    """As above, unless the broker's own cleaner has left nothing to do."""
+    if "nothing to clean" not in rounds.results[-1].reason:
+        is_planned_again(rounds, topic)
+
+
+def is_refused_by_log_start(rounds: Rounds, _topic: str) -> None:
+    """U-2: the versioned plan is refused as log_start, and made again for what is left."""
+    assert (rounds.results[-1].outcome, rounds.refused) == ("cleaned", ["log_start"])
+
+
+def is_cleaned(rounds: Rounds, _topic: str) -> None:
+    """Kafka's own cleaner does not mind either."""
+    assert (rounds.results[-1].outcome, rounds.refused) == ("cleaned", [])
+
+
+def is_not_compacted(rounds: Rounds, _topic: str) -> None:
+    """Not eligible any more, by what the broker goes by then."""
+    assert rounds.results[-1].outcome == "skipped"
+    assert "cleanup.policy is 'delete', not compact" in rounds.results[-1].reason
+    assert rounds.swaps == []
+
+
+BOTH: Final = (("cleanup.policy", "compact,delete"),)
+EVENTS: Final = {
+    "topic-deleted": Event(delete, is_deleted),
+    "log-dir-moved": Event(move, is_moved),
+    "log-dir-moving": Event(move_slowly, is_on_its_way),
+    "retention": Event(expire, is_planned_again, BOTH),
+    "records-deleted-versioned": Event(
+        delete_records, is_refused_by_log_start, (*BOTH, ("max.compaction.lag.ms", NO_LAG)), versioned=True
+    ),
+    "records-deleted": Event(delete_records, is_cleaned, BOTH),
+    "policy-changed": Event(no_compaction, is_not_compacted),
+    "index-interval-changed": Event(other_sizes, is_cleaned),
+    "own-cleaner": Event(own_cleaner, is_cleaned_by_either),
+}
+# `make test` sees each of them at one moment, and each moment with several.
+FAST: Final = {event: MOMENTS[number % 4] for number, event in enumerate(reversed(EVENTS))}
+CASES = [
+    pytest.param(event, moment, id=f"{event}-{moment}", marks=[] if FAST[event] == moment else [pytest.mark.long])
+    for event in EVENTS
+    for moment in MOMENTS
+]
+
+
+@pytest.mark.parametrize(("event", "moment"), CASES)
+def test_meanwhile(rounds: Rounds, monkeypatch: pytest.MonkeyPatch, event: str, moment: str) -> None:
+    """Section 8, D-06, U-2, A-13: refused or harmless, never a wrong log; nobody loses anything."""
+    broker, what = rounds.broker, EVENTS[event]
+    topic = f"{event}-{moment}"
+    create_topics(broker, [topic], **dict(what.config))
+    if what.versioned:
+        rounds.assignments = (
+            f"topics.{topic}.compaction.strategy=header",
+            f"topics.{topic}.compaction.strategy.header=version",
+        )
+    latest = write(broker, topic)
+    happened = []
+    happens_once(monkeypatch, rounds, moment, lambda: happened.append(what.happen(broker, topic)))
+    rounds.clean(Name(topic, 0))
+    assert happened, rounds.results[-1]
+    what.check(rounds, topic)
+    if event != "topic-deleted":
+        assert read(broker, topic) == latest
+    wait_until("what was replaced is deleted", lambda: not [p for d in broker.log_dirs for p in d.rglob("*.deleted")])
+    check_broker(broker)
+
+
+@pytest.mark.long
+def test_the_brokers_own_cleaner_at_work(broker_43: StartBroker, tmp_path: Path, monkeypatch: Any) -> None:
+    """Both clean the same logs, some requests are refused, nobody loses anything."""
+    broker = broker_43(jvm_args=with_agent())
+    rounds = Rounds(broker, tmp_path / "state")
+    rounds.note_swaps(monkeypatch)
     create_topics(broker, [w.topic for w in WRITINGS], min_cleanable_dirty_ratio="0.01", segment_bytes=10_000)
     load = Load(broker)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 12
     with load:
         while time.monotonic() < deadline and not load.ledger.problems:
             rounds.clean()
     load.check()
     assert rounds.swaps, "U-26"
-    checkpoint = (broker.log_dirs[0] / "cleaner-offset-checkpoint").read_text()
-    assert all(writing.topic in checkpoint for writing in WRITINGS), "U-26: it did work"
+    checkpoints = read_checkpoint(broker.log_dirs[0] / "cleaner-offset-checkpoint")
+    assert all(f"{writing.topic}-0" in checkpoints for writing in WRITINGS), "U-26: it did work"
     assert {result.outcome for result in rounds.results} <= {"cleaned", "unchanged", "skipped"}, [
         result.reason for result in rounds.results if result.outcome == "quarantined"
     ]
     check_broker(broker)
 
 
-def test_the_topic_is_deleted(rounds: Rounds) -> None:
-    """Refused; the directory goes with what was staged in it; a topic of the same name is cleaned as usual."""
-    broker = rounds.broker
-    create_topics(broker, ["t"])
-    write(broker, "t")
-
-    def delete() -> None:
-        ask(broker, "delete_topics", ["t"])
-        wait_until("the directory is gone", lambda: not (broker.log_dirs[0] / "t-0").exists())
-
-    rounds.before_swap = once(delete)
-    (result,) = rounds.clean(Name("t", 0))
-    assert result.outcome == "skipped"
-    assert rounds.swaps == []
-    rounds.before_swap = lambda _request: None
-    wait_until("nothing is left of it", lambda: not list(broker.log_dirs[0].glob("t-0.*-delete")))
-    create_topics(broker, ["t"])
-    write(broker, "t")
-    (result,) = rounds.clean(Name("t", 0))
-    assert result.outcome == "cleaned"
-    check_broker(broker)
-
-
-def test_the_log_start_moves_under_a_versioned_plan(rounds: Rounds) -> None:
-    """U-2: refused as log_start, and planned again with what is left."""
-    broker = rounds.broker
-    rounds.assignments = ("topics.t.compaction.strategy=header", "topics.t.compaction.strategy.header=version")
-    create_topics(broker, ["t"], max_compaction_lag_ms=NO_LAG, cleanup_policy="compact,delete")
-    write(broker, "t")
-    rounds.before_swap = once(lambda: ask(broker, "delete_records", [TopicPartition("t", 0, 5)]))
-    (result,) = rounds.clean(Name("t", 0))
-    assert (result.outcome, rounds.refused) == ("cleaned", ["log_start"])
-    check_broker(broker)
-
-
-def test_the_log_start_moves_under_offset(rounds: Rounds) -> None:
-    """Kafka's own cleaner does not mind either."""
-    broker = rounds.broker
-    create_topics(broker, ["t"], cleanup_policy="compact,delete")
-    write(broker, "t")
-    rounds.before_swap = once(lambda: ask(broker, "delete_records", [TopicPartition("t", 0, 5)]))
-    (result,) = rounds.clean(Name("t", 0))
-    assert (result.outcome, rounds.refused) == ("cleaned", [])
-    check_broker(broker)
-
-
-def test_retention_takes_a_segment(rounds: Rounds) -> None:
-    """compact,delete: evidence that is gone is refused, and the rest is planned again."""
-    broker = rounds.broker
-    create_topics(broker, ["t"], cleanup_policy="compact,delete", segment_bytes=10_000)
-    write(broker, "t", 800)
-    directory = broker.log_dirs[0] / "t-0"
-    second = sorted(int(path.stem) for path in directory.glob("*.log"))[1]
-
-    def expire() -> None:
-        ask(broker, "delete_records", [TopicPartition("t", 0, second)])
-        wait_until("the first segment is gone", lambda: not (directory / f"{0:020d}.log").exists())
-
-    rounds.before_swap = once(expire)
-    (result,) = rounds.clean(Name("t", 0))
-    assert result.outcome == "cleaned", result.reason
-    assert set(rounds.refused) <= {"source_gone", "source_changed", "evidence_changed"}
-    assert rounds.refused
-    check_broker(broker)
-
-
-def test_the_policy_changes(rounds: Rounds) -> None:
-    """Not eligible any more, by what the broker goes by then."""
-    broker = rounds.broker
-    create_topics(broker, ["t"])
-    write(broker, "t")
-
-    def change() -> None:
-        entry = ConfigEntry("cleanup.policy", "delete", incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, "t", incremental_configs=[entry])
-        ask(broker, "incremental_alter_configs", [resource])
-        time.sleep(1)
-
-    rounds.before_swap = once(change)
-    (result,) = rounds.clean(Name("t", 0))
-    assert result.outcome == "skipped"
-    assert "cleanup.policy is 'delete', not compact" in result.reason
-    assert rounds.swaps == []
+def test_the_brokers_own_cleaner_is_slow(broker_43: StartBroker, tmp_path: Path, monkeypatch: Any) -> None:
+    """LT-7, A-16: throttled, it has the partition for minutes; busy is the answer, and at once."""
+    broker = broker_43(jvm_args=with_agent(), properties={"log.cleaner.io.max.bytes.per.second": "20000"})
+    rounds = Rounds(broker, tmp_path / "state")
+    rounds.note_swaps(monkeypatch)
+    create_topics(broker, ["slow"], min_cleanable_dirty_ratio="0.01")
+    latest = write(broker, "slow", 10_000)
+    wait_until("it is at work", lambda: facts(broker, "slow").cleaning == "in_progress")
+    started = time.monotonic()
+    (result,) = rounds.clean(Name("slow", 0))
+    seconds = time.monotonic() - started
+    assert facts(broker, "slow").cleaning == "in_progress", "U-26"
+    assert (result.outcome, rounds.swaps) == ("skipped", [])
+    assert {*rounds.refused} == {"busy"}, result.reason
+    assert seconds < 30
+    assert info(broker).pauses == []
+    alter(broker, ResourceType.TOPIC, "slow", "min.cleanable.dirty.ratio", "1")
+    alter(broker, ResourceType.BROKER, "1", "log.cleaner.io.max.bytes.per.second", "100000000")
+    wait_until("it is done", lambda: facts(broker, "slow").cleaning == "none", seconds=60)
+    write(broker, "slow")
+    latest |= write(broker, "slow")
+    assert rounds.clean(Name("slow", 0))[0].outcome == "cleaned"
+    assert read(broker, "slow") == latest
     check_broker(broker)

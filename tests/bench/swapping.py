@@ -1,0 +1,39 @@
+"""Cleans the log directories of a running broker in a loop: ``python -m tests.bench.swapping STATE_DIR LOG_DIR...``.
+
+A process of its own, as the daemon is: what it computes must not be counted as latency of the client that is measured.
+It ends when its input does, and then prints how many groups were swapped and how long appends had to wait at most.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import sys
+import time
+from pathlib import Path
+
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.cli.clean_live import clean_all_live
+from cleanerd.cli.output import Output
+from cleanerd.settings import load_settings
+
+PAUSE_SECONDS = 0.1
+
+
+def main(state_dir: str, *log_dirs: str) -> None:
+    """Round after round."""
+    settings = load_settings([], [f"cleanerd.state.dir={state_dir}", "cleanerd.disk.reserve=0"])
+    swaps, held_seconds, problems = 0, 0.0, []
+    while not select.select([sys.stdin], [], [], PAUSE_SECONDS)[0]:
+        wishes = Wishes(now_ms=time.time_ns() // 1_000_000, force=True)
+        output = Output(as_json=True, quiet=True)
+        results, failures = clean_all_live(output, settings, [Path(path) for path in log_dirs], (), wishes)
+        swaps += sum(result.groups for result in results)
+        held_seconds = max(held_seconds, *(result.seconds.get("held", 0.0) for result in results), 0.0)
+        problems += [str(failure) for failure in failures]
+        problems += [result.reason for result in results if result.outcome == "quarantined"]
+    sys.stdout.write(json.dumps({"swaps": swaps, "held_seconds": held_seconds, "problems": problems}) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

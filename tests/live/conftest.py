@@ -1,0 +1,37 @@
+"""A broker of 4.3 with the agent in it for all tests that leave it as they found it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.kafka.fixtures import brokers
+from tests.live.rounds import Rounds, with_agent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.demo.broker import Broker
+
+PROPERTIES: Final = {
+    "log.segment.delete.delay.ms": "500",
+    "log.retention.check.interval.ms": "500",
+    # A log directory move in small steps, so that it can be slowed down.
+    "replica.fetch.max.bytes": "5000",
+}
+
+
+@pytest.fixture(scope="package")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One broker with two log directories for all cases."""
+    for start in brokers("4.3"):
+        yield start(log_dirs=2, jvm_args=with_agent(), properties=PROPERTIES)
+
+
+@pytest.fixture
+def rounds(shared: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
+    rounds = Rounds(shared, tmp_path / "state")
+    rounds.note_swaps(monkeypatch)
+    return rounds

@@ -1,0 +1,111 @@
+"""One broker that many live tests share, and what they do with it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from cleanerd.apply.agent_client import SOCKET, AgentClient
+from cleanerd.apply.agent_facts import ask_info, ask_log
+from cleanerd.format.names import TopicPartition as Name
+from cleanerd.policy.version import encode_version
+from tests.brokers.node import complaints, wait_until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.apply.agent_facts import AgentInfo, LogFacts
+    from cleanerd.demo.broker import Broker
+
+NO_LAG: Final = str(2**63 - 1)
+KEYS: Final = 20
+
+
+def write(broker: Broker, topic: str, count: int = 600, keys: int = KEYS) -> dict[bytes, bytes]:
+    """``count`` records of few keys; the last value of each."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 3000})
+    last = {}
+    for number in range(count):
+        key, value = b"k%d" % (number % keys), b"%d:" % number + os.urandom(40).hex().encode()
+        headers = [("version", encode_version(number, "long"))]
+        producer.produce(topic, key=key, value=value, partition=0, headers=headers)
+        last[key] = value
+    assert producer.flush(30) == 0
+    # Segments count as soon as they are flushed, which the broker does some time after it rolled them.
+    wait_until("it is flushed", lambda: facts(broker, topic).recovery_point >= facts(broker, topic).active.base)
+    return last
+
+
+def read(broker: Broker, topic: str, isolation: str = "read_uncommitted") -> dict[bytes, bytes]:
+    """The last value of each key, from wherever the log begins now; the client had nothing to complain about."""
+    problems: list[object] = []
+    consumer = Consumer({
+        "bootstrap.servers": broker.bootstrap, "group.id": "races", "enable.auto.commit": False,
+        "auto.offset.reset": "earliest", "isolation.level": isolation, "error_cb": problems.append,
+    })  # fmt: skip
+    try:
+        place = TopicPartition(topic, 0)
+        begin, end = consumer.get_watermark_offsets(place, 30)
+        consumer.assign([TopicPartition(topic, 0, begin)])
+        found: dict[bytes, bytes] = {}
+        deadline = time.monotonic() + 30
+        while begin < end and consumer.position([place])[0].offset < end:
+            assert time.monotonic() < deadline, (consumer.position([place]), end)
+            for message in consumer.consume(500, 0.2):
+                assert message.error() is None, message.error()
+                found[message.key() or b""] = message.value() or b""
+        assert problems == []
+        return found
+    finally:
+        consumer.close()
+
+
+def info(broker: Broker) -> AgentInfo:
+    with AgentClient.connect(broker.log_dirs[0] / SOCKET) as client:
+        return ask_info(client)
+
+
+def facts(broker: Broker, topic: str) -> LogFacts:
+    with AgentClient.connect(broker.log_dirs[0] / SOCKET) as client:
+        return ask_log(client, Name(topic, 0))
+
+
+def check_broker(broker: Broker) -> None:
+    """It holds on to nothing and complains about nothing."""
+    assert info(broker).pauses == []
+    assert info(broker).failed_resumes == []
+    # Kafka's own, now and then, at a move: the controller's answer comes when the log has gone on.
+    errors = [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
+    assert not [kind for kind in errors if "AssignmentsManager" not in kind]
+    left = [path for log_dir in broker.log_dirs for path in log_dir.rglob("*")]
+    assert not [str(path) for path in left if path.name.endswith((".cleaned", ".swap", ".kstage"))]
+
+
+def ask(broker: Broker, what: str, *arguments: Any) -> None:
+    """An admin request, and its answers."""
+    client = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for future in getattr(client, what)(*arguments).values():
+        future.result(30)
+
+
+def alter(broker: Broker, kind: ResourceType, name: str, key: str, value: str | None) -> None:
+    """One dynamic setting; None: away with it."""
+    operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
+    entry = ConfigEntry(key, value or "", incremental_operation=operation)
+    ask(broker, "incremental_alter_configs", [ConfigResource(kind, name, incremental_configs=[entry])])
+
+
+def set_topic(broker: Broker, topic: str, key: str, value: str) -> None:
+    """A setting of a topic, once the broker goes by it."""
+    alter(broker, ResourceType.TOPIC, topic, key, value)
+    wait_until("it is in force", lambda: facts(broker, topic).settings.get(key) == value)
+
+
+def directory_of(broker: Broker, topic: str) -> Path:
+    """Where partition 0 lies."""
+    (found,) = (path for log_dir in broker.log_dirs if (path := log_dir / f"{topic}-0").is_dir())
+    return found

@@ -1,0 +1,152 @@
+"""D-01 to D-07 of live-agent.md section 9, each on a running broker; D-08 is how every test here reads."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Producer
+
+from cleanerd.format.names import TopicPartition as Name
+from tests.brokers.node import wait_until
+from tests.live.load import create_topics
+from tests.live.scene import alter, check_broker, directory_of, facts, read, write
+from tests.support.log_dirs import read_segments
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.demo.broker import Broker
+    from tests.live.rounds import Rounds
+
+from confluent_kafka.admin import ResourceType
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+
+def sizes(directory: Path, pattern: str) -> dict[int, int]:
+    """Bytes of the files of a kind, by base offset."""
+    return {int(path.name[:20]): path.stat().st_size for path in sorted(directory.glob(pattern))}
+
+
+def check_ends(directory: Path) -> None:
+    """D-05: where one segment ends the next begins, so that no reader is ever between two."""
+    segments = read_segments(directory)
+    bases = list(segments)
+    for base, following in pairwise(bases):
+        if segments[base]:
+            assert segments[base][-1].header.last_offset == following - 1, base
+
+
+def test_d01_the_marker_is_segments_away(rounds: Rounds) -> None:
+    """D-01, U-12: what is aborted is told by the index of the segment that holds the marker.
+
+    Whoever asks the data's own segment takes the aborted value for committed, and drops the committed one below it.
+    """
+    broker = rounds.broker
+    create_topics(broker, ["d01"])
+    writer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "d01"})
+    writer.init_transactions(30)
+    for value, ends in ((b"committed", writer.commit_transaction), (b"aborted", writer.abort_transaction)):
+        writer.begin_transaction()
+        writer.produce("d01", key=b"key", value=value, partition=0)
+        writer.flush(30)
+        if value == b"aborted":
+            write_unflushed(broker, "d01", 600)
+        ends(30)
+    latest = write(broker, "d01")
+    entries = sizes(directory_of(broker, "d01"), "*.txnindex")
+    assert not entries.get(0), "U-26: no entry where the data is"
+    assert any(entries.values()), "U-26"
+    (result,) = rounds.clean(Name("d01", 0))
+    assert result.outcome == "cleaned", result.reason
+    assert result.dropped.aborted == 1
+    assert read(broker, "d01", "read_committed") == latest | {b"key": b"committed"}
+    assert read(broker, "d01") == latest | {b"key": b"committed"}
+
+
+def write_unflushed(broker: Broker, topic: str, count: int) -> None:
+    """Records above an open transaction: nothing of them is stable."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 3000})
+    for number in range(count):
+        producer.produce(topic, key=b"k%d" % (number % 20), value=bytes(100), partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_d02_no_runs_of_empty_segments(rounds: Rounds) -> None:
+    """D-02, D-05: thirty segments of which nothing stays become one; librdkafka counts record-less answers, up to ten.
+
+    At the eleventh its application gets an error.
+    """
+    broker = rounds.broker
+    create_topics(broker, ["d02"], segment_bytes=5_000)
+    write(broker, "d02", 2_000, keys=3)
+    latest = write(broker, "d02", 400, keys=3)
+    before = len(facts(broker, "d02").segments)
+    assert before > 30, "U-26"
+    (result,) = rounds.clean(Name("d02", 0))
+    assert result.outcome == "cleaned", result.reason
+    directory = directory_of(broker, "d02")
+    empty = [not any(batch.records for batch in batches) for batches in read_segments(directory).values()]
+    assert not any(one and two for one, two in pairwise(empty)), empty
+    assert len(empty) < before / 5
+    assert read(broker, "d02") == latest
+    check_ends(directory)
+
+
+def test_d03_segments_of_no_bytes(rounds: Rounds) -> None:
+    """D-03: the broker's own cleaner leaves them; they have no last batch, and join a neighbour."""
+    broker = rounds.broker
+    create_topics(broker, ["d03"], min_cleanable_dirty_ratio="0")
+    write(broker, "d03", 800, keys=3)
+    write(broker, "d03", 800, keys=3)
+    directory = directory_of(broker, "d03")
+    wait_until("it left one", lambda: 0 in sizes(directory, "*.log").values())
+    alter(broker, ResourceType.TOPIC, "d03", "min.cleanable.dirty.ratio", "1")
+    wait_until("it is done", lambda: facts(broker, "d03").cleaning == "none")
+    latest = write(broker, "d03")
+    assert 0 in sizes(directory, "*.log").values(), "U-26"
+    (result,) = rounds.clean(Name("d03", 0))
+    assert result.outcome == "cleaned", result.reason
+    assert read(broker, "d03") == latest
+    check_ends(directory)
+
+
+def test_d04_not_twice_within_the_delay(rounds: Rounds) -> None:
+    """D-04: a base offset that was swapped is not swapped again while its old files are there."""
+    broker = rounds.broker
+    create_topics(broker, ["d04"], file_delete_delay_ms="3000")
+    write(broker, "d04")
+    assert rounds.clean(Name("d04", 0))[0].outcome == "cleaned"
+    directory = directory_of(broker, "d04")
+    assert sizes(directory, "*.log.deleted"), "U-26"
+    latest = write(broker, "d04")
+
+    def look(request: dict[str, Any]) -> None:
+        replaced = {source["base"] for group in request["groups"] for source in group["sources"]}
+        assert not replaced & sizes(directory, "*.log.deleted").keys()
+
+    rounds.before_swap = look
+    first = {swap.base for swap in rounds.swaps}
+    (result,) = rounds.clean(Name("d04", 0))
+    assert result.outcome == "cleaned", result.reason
+    assert first & {swap.base for swap in rounds.swaps[len(first) :]}, "U-26"
+    assert read(broker, "d04") == latest
+
+
+def test_d07_disk_is_given_back(rounds: Rounds) -> None:
+    """D-07: the sources stay for file.delete.delay.ms, staged files become the log; then less is there than before."""
+    broker = rounds.broker
+    create_topics(broker, ["d07"], file_delete_delay_ms="1500")
+    write(broker, "d07")
+    directory = directory_of(broker, "d07")
+    before = sizes(directory, "*.log")
+    (result,) = rounds.clean(Name("d07", 0))
+    replaced = sizes(directory, "*.log.deleted")
+    assert replaced.items() <= before.items()
+    assert len(replaced) == result.segments_rewritten > 0
+    wait_until("they are gone", lambda: not sizes(directory, "*.deleted"))
+    assert sum(sizes(directory, "*.log").values()) < sum(before.values())
+    assert not list(directory.glob(".kstage*"))
+    check_broker(broker)
