@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cleanerd.daemon import metric_names
 from cleanerd.daemon.metrics import Exposition, ViewCollector, most_interesting
 from cleanerd.daemon.view import QuarantineView, Totals
-from tests.daemon.promtool import promtool
+from tests.daemon.promtool import ROOT, promtool
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, HOUR_MS, NOW_MS, busy, clean, log_dir, partition, view
 
 if TYPE_CHECKING:
@@ -201,3 +201,14 @@ def test_a_scrape_of_2000_partitions_is_quick() -> None:
 
 def test_no_value_is_nan() -> None:
     assert not [key for key, each in samples(view()).items() if math.isnan(each)]
+
+
+def test_the_documentation_has_every_metric() -> None:
+    """docs/metrics.md: a row for each, with its kind, its labels and what it says."""
+    told = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = [line for line in told.splitlines() if line.startswith("| `")]
+    wanted = [
+        f"| `{metric.exported_name}` | {metric.kind} | {', '.join(f'`{each}`' for each in metric.labels)} | {metric.help} |"
+        for metric in metric_names.ALL
+    ]
+    assert rows == wanted

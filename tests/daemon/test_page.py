@@ -271,7 +271,7 @@ def behind_proxy(served: Served) -> Iterator[str]:
     """A proxy that shows the server below /kafka/cleanerd/ and nothing else."""
 
     class Proxy(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             if not self.path.startswith("/kafka/cleanerd/"):
                 self.send_error(404)
                 return
@@ -367,12 +367,16 @@ def test_the_theme_follows_the_system_until_one_is_chosen(page: Page, served: Se
     assert page.run("localStorage.length") == 0  # the system's own theme needs no memory
 
 
-@pytest.mark.parametrize("path", ["/", "/running", "/history", "/quarantine", "/log-dirs", "/partition/payments.v2-0"])
-def test_a_phone_needs_no_sideways_scrolling(page: Page, served: Served, path: str) -> None:
-    page.look(width=360, height=740)
-    page.open(f"{served.url}{path}")
-    page.wait("document.querySelector('main').innerText.length > 50")
-    assert page.run("document.documentElement.scrollWidth") <= 360
+@pytest.mark.parametrize("width", [360, 800, 1000, 1200, 1600])
+def test_nothing_is_too_wide_or_squeezed(page: Page, served: Served, width: int) -> None:
+    """No window scrolls sideways, and the name of a partition always has room."""
+    page.look(width=width, height=740)
+    for path in ("/", "/running", "/history", "/quarantine", "/log-dirs", "/partition/payments.v2-0"):
+        page.open(f"{served.url}{path}")
+        page.wait("document.querySelector('main').innerText.length > 50")
+        assert page.run("document.documentElement.scrollWidth") <= width
+        narrow = "[...document.querySelectorAll('td.c-name, td.h-name')].filter(e => e.clientWidth < 140).length"
+        assert page.run(narrow) == 0, path
 
 
 # ---- thousands, and trouble ----

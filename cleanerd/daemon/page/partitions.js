@@ -80,6 +80,7 @@ const COLUMNS = [
         const word = row.delegated === false ? "undelegated" : isOverdue(row) ? "overdue" : "";
         setPill(more, word);
         more.hidden = !word || row.state === "quarantined";
+        state.hidden = row.state === "idle" && !more.hidden;
       };
     },
   },
@@ -147,7 +148,7 @@ export function partitionsView(container, moved) {
   let text = query.q ?? "";
   let state = query.state ?? "";
 
-  const running = h("div", { class: "strip" });
+  const running = h("div", { class: "strip aside" });
   const filter = h("input", {
     type: "search", id: "filter", placeholder: "Filter: topic, log directory, reason ...  ( / )", value: text,
     "aria-label": "Filter partitions", autocomplete: "off", spellcheck: "false",
