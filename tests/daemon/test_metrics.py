@@ -121,6 +121,20 @@ def test_undelegated_topics_and_fingerprints_are_told_of_every_topic() -> None:
     assert value(found, "cleanerd_partitions_left_out") == 4
 
 
+def test_what_nobody_has_looked_at_has_no_strategy_yet() -> None:
+    """A daemon that has just begun must not seem to disagree with the others (U-5)."""
+    found = samples(view(partitions=(partition("t", 0, strategy="", fingerprint=""),)))
+    assert [key for key in found if key[0] == "cleanerd_topic_strategy_info"] == []
+
+
+def test_quarantine_counts_while_everything_is_paused() -> None:
+    held = QuarantineView("torn", NOW_MS, 1, None)
+    found = samples(view(paused=True, log_dirs=(log_dir(),), partitions=(partition(phase="paused", quarantine=held),)))
+    assert value(found, "cleanerd_quarantined_partitions", log_dir=log_dir().path) == 1
+    uncleanable = "kafka_log_logcleanermanager_uncleanable_partitions_count"
+    assert value(found, uncleanable, logDirectory=log_dir().path) == 1
+
+
 def test_times_are_seconds_and_unknown_values_are_absent() -> None:
     one, other = (
         partition("t", 0, next_purge_ms=NOW_MS + 1_500, reclaimable_bytes=None, clean_offset=None),

@@ -52,6 +52,7 @@ const PICKS = {
   overdue: isOverdue,
   undelegated: (each) => each.delegated === false,
   changed: (each) => each.fingerprint_changed,
+  quarantined: (each) => each.quarantine !== null,
 };
 
 const COLUMNS = [
@@ -77,7 +78,7 @@ const COLUMNS = [
       cell.append(state, " ", more);
       return (row) => {
         setPill(state, row.state);
-        const word = row.delegated === false ? "undelegated" : isOverdue(row) ? "overdue" : "";
+        const word = row.quarantine ? "quarantined" : row.delegated === false ? "undelegated" : isOverdue(row) ? "overdue" : "";
         setPill(more, word);
         more.hidden = !word || row.state === "quarantined";
         state.hidden = row.state === "idle" && !more.hidden;
