@@ -20,8 +20,8 @@ export class Table {
     this.link = link;
     this.onOpen = onOpen;
     this.heads = new Map(columns.map((column) => [column.id, this.#head(column, onSort)]));
-    this.above = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
-    this.below = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
+    this.above = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td"));
+    this.below = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td"));
     this.body = h("tbody", { role: "rowgroup" }, this.above, this.below);
     this.element = h("table", { class: `rows ${kind}`, role: "table", "aria-label": label },
       h("colgroup", {}, columns.map((column) => h("col", { class: column.class }))),
