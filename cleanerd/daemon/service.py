@@ -115,6 +115,7 @@ class Service:
         self._watcher = Watcher(self._noticed)
         self._noticed_names: dict[Path, set[TopicPartition] | None] = {}
         self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
         self._followed: set[Key] = set()
         self._stopping: asyncio.Future[int] | None = None
         self._jobs: set[asyncio.Task[None]] = set()
@@ -159,8 +160,12 @@ class Service:
         return number
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Begin the end."""
-        if self._stopping is not None and not self._stopping.done():
+        """Begin the end; a second call does not wait for anybody."""
+        if self._stopping is None:
+            return
+        if self._stopping.done():
+            self._hurry.set()
+        else:
             self._stopping.set_result(number)
 
     async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> int:
@@ -179,9 +184,12 @@ class Service:
         for job in self.running.values():
             job.progress.stop()
         if self._jobs:
-            _, left = await asyncio.wait(self._jobs, timeout=STOP_SECONDS)
-            if left:
-                _log.warning("not all cleanings ended in time; the log is whole", left=len(left))
+            ended: asyncio.Future[Any] = asyncio.gather(*self._jobs, return_exceptions=True)
+            hurry: asyncio.Future[Any] = asyncio.ensure_future(self._hurry.wait())
+            await asyncio.wait([ended, hurry], timeout=STOP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            hurry.cancel()
+            if not ended.done():
+                _log.warning("not all cleanings ended in time; the log is whole", left=len(self._jobs))
         self.workers.close()
         self._looks.close()
         await self._control.stop()
