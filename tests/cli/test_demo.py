@@ -23,7 +23,7 @@ def jars() -> KafkaJars:
     return fetch("4.3")
 
 
-def _start(arguments: list[str], temporary: Path) -> subprocess.Popen[str]:
+def _start(arguments: list[str], temporary: Path, *, own_group: bool = False) -> subprocess.Popen[str]:
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
     environment.pop("KAFKA_LIBS", None)
     return subprocess.Popen(
@@ -33,6 +33,7 @@ def _start(arguments: list[str], temporary: Path) -> subprocess.Popen[str]:
         text=True,
         env=environment,
         cwd=temporary,
+        start_new_session=own_group,
     )
 
 
@@ -99,6 +100,25 @@ def test_the_live_part(jars: KafkaJars, tmp_path: Path) -> None:
     # Without versions the race decides: what is to be seen is there.
     assert set(by_offset["uncleaned"].values()) == {0}
     assert sum(by_version["uncleaned"].values()) > 10
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+@pytest.mark.broker
+@pytest.mark.timeout(200)
+def test_ctrl_c_ends_the_staying_and_no_more(jars: KafkaJars, tmp_path: Path) -> None:
+    """A terminal sends it to the whole group: broker and daemon must not take it for theirs."""
+    arguments = ["--only", "live", "--seconds", "5", "--stay", "--json", "--kafka-libs", str(jars.libs)]
+    demo = _start(arguments, tmp_path, own_group=True)
+    deadline = time.monotonic() + 120
+    while not any(b"event=cleaned" in log.read_bytes() for log in tmp_path.glob("cleanerd-demo-*/live/cleanerd.log")):
+        assert time.monotonic() < deadline
+        time.sleep(0.5)
+    time.sleep(10)
+    os.killpg(demo.pid, signal.SIGINT)
+    stdout, stderr = demo.communicate(timeout=120)
+    assert demo.returncode == 0, stderr
+    assert json.loads(stdout)["live"]["good"] is True
     assert list(tmp_path.iterdir()) == []
 
 
