@@ -245,15 +245,14 @@ class HttpServer:
 
 
 def parse_listen(listen: str) -> tuple[str | None, int]:
-    """HOST:PORT, [V6]:PORT, or :PORT for all addresses (host None).
+    """HOST:PORT or :PORT for all addresses (host None); an IPv6 address with or without brackets.
 
     Raises:
         ConfigError: it is none of these.
     """
     host, colon, port = listen.strip().rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if ":" in host and not _is_address(host):
         colon = ""
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ConfigError(
@@ -272,10 +271,15 @@ def names_loopback(host: str | None) -> bool:
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
     if name == "localhost" or name.endswith(".localhost"):
         return True
+    return _is_address(name) and ipaddress.ip_address(name).is_loopback
+
+
+def _is_address(text: str) -> bool:
     try:
-        return ipaddress.ip_address(name).is_loopback
+        ipaddress.ip_address(text)
     except ValueError:
         return False
+    return True
 
 
 def _address_of(listening: socket.socket) -> tuple[str, int]:

@@ -130,6 +130,7 @@ LOG_DIRS: Final = (
     _gauge("cleanerd_log_dir_free_bytes", "Free bytes of the log directory's file system.", "log_dir"),
     _gauge("cleanerd_log_dir_reserve_bytes", "Bytes that cleaning leaves free (cleanerd.disk.reserve).", "log_dir"),
     _gauge("cleanerd_partitions", "Compacted partitions, by state.", "log_dir", "state"),
+    _gauge("cleanerd_quarantined_partitions", "Partitions left alone after an error, paused ones included.", "log_dir"),
     _gauge("cleanerd_dirty_bytes", "Bytes that no clean has seen yet, below the bound.", "log_dir"),
     _gauge("cleanerd_reclaimable_bytes", "What cleaning all of it would save, exact or estimated.", "log_dir"),
     _gauge("cleanerd_max_dirty_ratio", "Dirty ratio of the dirtiest partition that may be cleaned.", "log_dir"),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
+from prometheus_client.samples import Sample
 
 from cleanerd.cleaner.result import Dropped, Outcome
 from cleanerd.daemon import metric_names
@@ -23,17 +24,15 @@ from cleanerd.daemon.view import PartitionPhase
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from prometheus_client import Metric as Family
+    from prometheus_client.metrics_core import Metric as Family
 
     from cleanerd.daemon.view import CleanView, DaemonView, PartitionView
 
-DEFAULT_PARTITIONS_MAX: Final = 500
+DEFAULT_PARTITIONS_MAX: Final = 1000
 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 REASONS: Final = tuple(Dropped.__dataclass_fields__)
 STATES: Final[tuple[str, ...]] = get_args(PartitionPhase)
-
-_LEFT_ALONE: Final = ("excluded", "quarantined")
 
 
 class ViewCollector(Collector):
@@ -104,7 +103,7 @@ def most_interesting(partitions: Iterable[PartitionView], limit: int, now_ms: in
     """
 
     def rank(partition: PartitionView) -> tuple[object, ...]:
-        trouble = partition.quarantine is not None or partition.phase == "quarantined"
+        trouble = partition.quarantine is not None
         worry = is_overdue(partition, now_ms) or partition.delegated is False or partition.fingerprint_changed
         return (
             not trouble,
@@ -150,6 +149,10 @@ class _Families:
     def info(self, name: str, *labels: str) -> None:
         """A sample of an info metric."""
         self.add(name, labels, 1)
+
+    def put(self, family: Family) -> None:
+        """One that is complete."""
+        self._families[family.name] = family
 
     def made(self) -> Iterator[Family]:
         """In the order of the catalogue."""
@@ -248,19 +251,27 @@ def _log_dirs(families: _Families, view: DaemonView) -> None:
         states = Counter(partition.phase for partition in partitions)
         for state in STATES:
             families.add("cleanerd_partitions", (path, state), states[state])  # type: ignore[index]
+        families.add("cleanerd_quarantined_partitions", (path,), len(_left_alone(partitions)))
         families.add("cleanerd_dirty_bytes", (path,), sum(p.dirty_bytes for p in partitions))
         families.add("cleanerd_reclaimable_bytes", (path,), sum(p.reclaimable_bytes or 0 for p in partitions))
         families.add("cleanerd_max_dirty_ratio", (path,), _max_dirty_ratio(partitions))
 
 
+def _left_alone(partitions: Iterable[PartitionView]) -> list[PartitionView]:
+    """Those in quarantine; while all cleaning is paused their state is paused all the same."""
+    return [each for each in partitions if each.quarantine is not None and each.phase != "excluded"]
+
+
 def _max_dirty_ratio(partitions: Iterable[PartitionView]) -> float:
-    return max((p.dirty_ratio for p in partitions if p.phase not in _LEFT_ALONE), default=0.0)
+    may_be_cleaned = (each for each in partitions if each.phase != "excluded" and each.quarantine is None)
+    return max((each.dirty_ratio for each in may_be_cleaned), default=0.0)
 
 
 def _topics(families: _Families, view: DaemonView) -> None:
     delegated: dict[str, bool] = {}
     for partition in view.partitions:
-        families.info("cleanerd_topic_strategy", partition.topic, partition.strategy, partition.fingerprint)
+        if partition.fingerprint:  # else nobody has looked at it yet, or it is left to Kafka
+            families.info("cleanerd_topic_strategy", partition.topic, partition.strategy, partition.fingerprint)
         if partition.delegated is not None:
             delegated[partition.topic] = delegated.get(partition.topic, True) and partition.delegated
     for topic, is_delegated in delegated.items():
@@ -268,8 +279,16 @@ def _topics(families: _Families, view: DaemonView) -> None:
 
 
 def _partitions(families: _Families, shown: Iterable[PartitionView]) -> None:
+    """The bulk of a scrape, so it makes its samples itself: ten of each partition, which share their labels."""
+    made = [GaugeMetricFamily(metric.name, metric.help, labels=metric.labels) for metric in metric_names.PARTITIONS]
+    appends = [(family.name, family.samples.append) for family in made]
+    seen: set[tuple[str, int, str]] = set()
     for partition in shown:
-        labels = (partition.topic, str(partition.partition), partition.log_dir)
+        key = (partition.topic, partition.partition, partition.log_dir)
+        if key in seen:
+            continue
+        seen.add(key)
+        labels = {"topic": partition.topic, "partition": str(partition.partition), "log_dir": partition.log_dir}
         last, quarantine = partition.last_clean, partition.quarantine
         values = (
             partition.dirty_ratio,
@@ -283,8 +302,12 @@ def _partitions(families: _Families, shown: Iterable[PartitionView]) -> None:
             None if last is None else _seconds(last.ended_ms),
             None if quarantine is None else _seconds(quarantine.since_ms),
         )
-        for metric, value in zip(metric_names.PARTITIONS, values, strict=True):
-            families.add(metric.name, labels, value)
+        for (name, append), value in zip(appends, values, strict=True):
+            if value is not None:
+                append(Sample(name, labels, value))
+    for family in made:
+        if family.samples:
+            families.put(family)
 
 
 def _last_cleans(view: DaemonView) -> list[CleanView]:
@@ -310,6 +333,6 @@ def _kafka(families: _Families, view: DaemonView, now_ms: int) -> None:
     for name, value in values.items():
         families.add(name, (), value)
     for path, partitions in _by_log_dir(view).items():
-        left = [p for p in partitions if p.phase == "quarantined" or p.quarantine is not None]
+        left = _left_alone(partitions)
         families.add("kafka_log_logcleanermanager_uncleanable_partitions_count", (path,), len(left))
         families.add("kafka_log_logcleanermanager_uncleanable_bytes", (path,), sum(p.dirty_bytes for p in left))

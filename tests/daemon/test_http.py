@@ -270,6 +270,7 @@ def test_on_all_addresses_any_name_is_answered() -> None:
     [
         ("127.0.0.1:10280", ("127.0.0.1", 10280)),
         ("[::1]:0", ("::1", 0)),
+        ("::1:80", ("::1", 80)),
         (":9", (None, 9)),
         ("localhost:1", ("localhost", 1)),
     ],
@@ -279,7 +280,7 @@ def test_listen_forms(listen: str, meant: tuple[str | None, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "listen", ["", "10280", "localhost", "::1:80", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:-1"]
+    "listen", ["", "10280", "localhost", "a:b:80", "127.0.0.1:http", "127.0.0.1:70000", "127.0.0.1:-1"]
 )
 def test_listen_mistakes_are_told(listen: str) -> None:
     with pytest.raises(ConfigError, match="HOST:PORT"):

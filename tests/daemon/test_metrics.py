@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cleanerd.daemon import metric_names
 from cleanerd.daemon.metrics import Exposition, ViewCollector, most_interesting
 from cleanerd.daemon.view import QuarantineView, Totals
-from tests.daemon.promtool import promtool
+from tests.daemon.promtool import ROOT, promtool
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, HOUR_MS, NOW_MS, busy, clean, log_dir, partition, view
 
 if TYPE_CHECKING:
@@ -121,6 +121,20 @@ def test_undelegated_topics_and_fingerprints_are_told_of_every_topic() -> None:
     assert value(found, "cleanerd_partitions_left_out") == 4
 
 
+def test_what_nobody_has_looked_at_has_no_strategy_yet() -> None:
+    """A daemon that has just begun must not seem to disagree with the others (U-5)."""
+    found = samples(view(partitions=(partition("t", 0, strategy="", fingerprint=""),)))
+    assert [key for key in found if key[0] == "cleanerd_topic_strategy_info"] == []
+
+
+def test_quarantine_counts_while_everything_is_paused() -> None:
+    held = QuarantineView("torn", NOW_MS, 1, None)
+    found = samples(view(paused=True, log_dirs=(log_dir(),), partitions=(partition(phase="paused", quarantine=held),)))
+    assert value(found, "cleanerd_quarantined_partitions", log_dir=log_dir().path) == 1
+    uncleanable = "kafka_log_logcleanermanager_uncleanable_partitions_count"
+    assert value(found, uncleanable, logDirectory=log_dir().path) == 1
+
+
 def test_times_are_seconds_and_unknown_values_are_absent() -> None:
     one, other = (
         partition("t", 0, next_purge_ms=NOW_MS + 1_500, reclaimable_bytes=None, clean_offset=None),
@@ -201,3 +215,12 @@ def test_a_scrape_of_2000_partitions_is_quick() -> None:
 
 def test_no_value_is_nan() -> None:
     assert not [key for key, each in samples(view()).items() if math.isnan(each)]
+
+
+def test_the_documentation_has_every_metric() -> None:
+    """docs/metrics.md: a row for each, with its kind, its labels and what it says."""
+    told = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+    rows = [line for line in told.splitlines() if line.startswith("| `")]
+    labels = {metric: ", ".join(f"`{each}`" for each in metric.labels) for metric in metric_names.ALL}
+    wanted = [f"| `{each.exported_name}` | {each.kind} | {labels[each]} | {each.help} |" for each in metric_names.ALL]
+    assert rows == wanted

@@ -25,6 +25,7 @@ function show({ moved = false } = {}) {
   shown?.close?.();
   const main = $("main");
   main.replaceChildren();
+  document.body.dataset.view = view;
   $("summary").hidden = view === "partition";
   shown = view === "partition" ? partitionView(main, arrive, partition) : MAKERS[view](main, arrive);
   drawTabs($("tabs"), VIEWS, view, status);

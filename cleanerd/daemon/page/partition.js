@@ -89,7 +89,7 @@ function title(partition) {
   return [
     h("div", { class: "title" },
       h("h1", {}, nameOf(partition)),
-      pill(partition.state), isOverdue(partition) ? pill("overdue") : null,
+      pill(partition.state), partition.quarantine && partition.state !== "quarantined" ? pill("quarantined") : null, isOverdue(partition) ? pill("overdue") : null,
       partition.delegated === false ? pill("undelegated") : null, pill(partition.mode, "quiet"), pill(partition.strategy, "quiet")),
     h("p", { class: "mono quiet-text" }, `${partition.log_dir}/${nameOf(partition)}`),
   ];

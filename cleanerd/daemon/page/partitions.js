@@ -52,6 +52,7 @@ const PICKS = {
   overdue: isOverdue,
   undelegated: (each) => each.delegated === false,
   changed: (each) => each.fingerprint_changed,
+  quarantined: (each) => each.quarantine !== null,
 };
 
 const COLUMNS = [
@@ -77,9 +78,10 @@ const COLUMNS = [
       cell.append(state, " ", more);
       return (row) => {
         setPill(state, row.state);
-        const word = row.delegated === false ? "undelegated" : isOverdue(row) ? "overdue" : "";
+        const word = row.quarantine ? "quarantined" : row.delegated === false ? "undelegated" : isOverdue(row) ? "overdue" : "";
         setPill(more, word);
         more.hidden = !word || row.state === "quarantined";
+        state.hidden = row.state === "idle" && !more.hidden;
       };
     },
   },
@@ -147,7 +149,7 @@ export function partitionsView(container, moved) {
   let text = query.q ?? "";
   let state = query.state ?? "";
 
-  const running = h("div", { class: "strip" });
+  const running = h("div", { class: "strip aside" });
   const filter = h("input", {
     type: "search", id: "filter", placeholder: "Filter: topic, log directory, reason ...  ( / )", value: text,
     "aria-label": "Filter partitions", autocomplete: "off", spellcheck: "false",

@@ -31,14 +31,16 @@ export function drawSummary(parent, status) {
   const shown = {
     wrong, reclaim, dirty: sum((each) => each.dirty_bytes), saved, cleans, droppedSum, dropped,
     number: status.partitions.length, cleaning: status.running.length, queued: states("queued"), staged: states("staged"),
-    failed: totals.cleans.failed ?? 0, before: totals.bytes_before,
+    failed: totals.cleans.failed ?? 0, mode: status.mode,
+    exact: status.partitions.filter((each) => each.reclaimable_exact).length, before: totals.bytes_before,
   };
   redraw(parent, shown, () => [
     tile(wrong.length ? "Needs attention" : "Health", wrong.length ? h("ul", { class: "wrong" }, wrong.map(([number, word, href]) => (
       h("li", {}, h("a", { href, "data-inside": true, "data-focus": word }, h("b", {}, count(number)), ` ${word}`))))) : h("b", { class: "big good-text" }, "All well"),
     wrong.length ? "" : "nothing overdue, nothing in quarantine", wrong.length ? "bad" : "good"),
-    tile("To reclaim", h("b", { class: "big" }, bytes(reclaim)), `${bytes(shown.dirty)} dirty in ${plural(shown.number, "partition")}`),
-    tile(status.mode === "observe" ? "Would have reclaimed" : "Reclaimed", h("b", { class: "big" }, bytes(saved)),
+    tile(status.mode === "observe" ? "Cleaning would save" : "To reclaim", h("b", { class: "big" }, bytes(reclaim)),
+      status.mode === "observe" ? `exact for ${count(shown.exact)} of ${plural(shown.number, "partition")}` : `${bytes(shown.dirty)} dirty in ${plural(shown.number, "partition")}`),
+    tile("Reclaimed", h("b", { class: "big" }, bytes(saved)),
       `${shown.before ? `${percent(saved / shown.before)} of ${bytes(shown.before)}` : "nothing cleaned"} since the start`),
     tile("Cleans", h("b", { class: "big" }, count(cleans)),
       [`${shown.cleaning} running`, `${count(shown.queued)} queued`, shown.staged ? `${shown.staged} staged` : "", shown.failed ? `${count(shown.failed)} failed` : ""].filter(Boolean).join(", ")),

@@ -20,8 +20,8 @@ export class Table {
     this.link = link;
     this.onOpen = onOpen;
     this.heads = new Map(columns.map((column) => [column.id, this.#head(column, onSort)]));
-    this.above = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
-    this.below = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td", { colspan: columns.length }));
+    this.above = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td"));
+    this.below = h("tr", { class: "spacer", "aria-hidden": "true" }, h("td"));
     this.body = h("tbody", { role: "rowgroup" }, this.above, this.below);
     this.element = h("table", { class: `rows ${kind}`, role: "table", "aria-label": label },
       h("colgroup", {}, columns.map((column) => h("col", { class: column.class }))),
@@ -62,17 +62,26 @@ export class Table {
     const first = Math.max(0, Math.min(this.#rows.length - fits, Math.floor(-top / height)) - OVERSCAN);
     const last = Math.min(this.#rows.length, Math.max(0, first) + fits + 2 * OVERSCAN);
     const before = this.#shown;
+    const wanted = this.#rows.slice(first, last).map((row) => ({ row, key: this.key(row) }));
     this.#shown = new Map();
-    const elements = [];
-    for (let index = first; index < last; index += 1) {
-      const row = this.#rows[index];
-      const key = this.key(row);
-      const shown = before.get(key) ?? this.#make();
+    for (const { key } of wanted) {
+      if (!before.has(key)) continue;
+      this.#shown.set(key, before.get(key));
       before.delete(key);
-      shown.update(row, index);
-      this.#shown.set(key, shown);
-      elements.push(shown.element);
     }
+    // Elements of rows that went out of sight take up those that came in: making new ones is what would take time.
+    const spare = [...before].filter(([, { element }]) => !element.contains(document.activeElement));
+    const elements = wanted.map(({ row, key }, index) => {
+      if (!this.#shown.has(key)) {
+        const [gone, shown] = spare.pop() ?? [null, this.#make()];
+        before.delete(gone);
+        shown.element.remove(); // it stands where its old row stood
+        this.#shown.set(key, shown);
+      }
+      const shown = this.#shown.get(key);
+      shown.update(row, first + index);
+      return shown.element;
+    });
     this.#place(elements, before);
     this.above.firstChild.style.height = `${first * height}px`;
     this.below.firstChild.style.height = `${Math.max(0, this.#rows.length - last) * height}px`;
@@ -84,11 +93,14 @@ export class Table {
       if (element.contains(document.activeElement)) document.activeElement.blur();
       element.remove();
     }
+    const focused = document.activeElement;
     let at = this.above;
     for (const element of elements) {
       if (at.nextSibling !== element) at.after(element);
       at = element;
     }
+    // An element that is moved loses the focus.
+    if (focused !== document.activeElement && this.body.contains(focused)) focused.focus({ preventScroll: true });
   }
 
   #head(column, onSort) {
