@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cleanerd.settings import Settings
 
-_PATHS = ("cleanerd.broker.properties", "cleanerd.metadata.log.dir")
+_PATHS = ("cleanerd.broker.properties", "cleanerd.metadata.log.dir", "cleanerd.log.dirs")
 
 
 @click.group()
@@ -123,9 +123,10 @@ def _show_topic(common: Common, settings: Settings, topic: str) -> None:
 def missing_paths(settings: Settings) -> Iterator[ConfigError]:
     """Files and directories that settings name and that are not there."""
     for key in _PATHS:
-        path = settings.value(key)
-        if path is not None and not os.path.exists(path):
-            yield ConfigError(f"{key}: {path} does not exist", where=settings.origins[key])
+        value = settings.value(key)
+        for path in value if isinstance(value, tuple) else [value]:
+            if path is not None and not os.path.exists(path):
+                yield ConfigError(f"{key}: {path} does not exist", where=settings.origins[key])
 
 
 def contradictions(settings: Settings, warnings: list[str]) -> Iterator[ConfigError]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,10 @@ def _tell(output: Output, found: Survey, state: PartitionState | None, *, runnin
         output.line("  A broker runs on this directory: offline cleaning waits until it is stopped.")
     if state is not None and state.quarantine is not None:
         output.line(f"  The last attempt failed: {state.quarantine}")
+    if state is not None and state.retry is not None:
+        output.line(f"  {state.retry.failures} failures in a row; the daemon tries again at {_utc(state.retry.at_ms)}.")
+    if state is not None and state.next_purge_ms is not None and state.purge_as_of == bounds.first_dirty_offset:
+        output.line(f"  Its next tombstones or markers may go at {_utc(state.next_purge_ms)}, written to or not.")
     output.line()
     output.line(f"Dirty from offset {bounds.first_dirty_offset}, says {found.first_dirty_origin}.")
     output.line(f"May be cleaned up to offset {bounds.bound.offset}: the lowest of these, rounded down to a segment.")
@@ -83,3 +88,10 @@ def _tell(output: Output, found: Survey, state: PartitionState | None, *, runnin
     output.table(columns, [[key, str(value), origin] for key, value, origin in settings_of(found)])
     for note in found.notes:
         output.note(note)
+
+
+def _utc(at_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"

@@ -6,14 +6,11 @@ import asyncio
 import signal
 
 import click
-import structlog
 import uvloop
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.daemon.http import HttpServer
 from cleanerd.daemon.service import Service
-
-__all__ = ["run_daemon", "structlog"]
 
 
 @click.command("run")
@@ -24,6 +21,8 @@ def run_daemon(common: Common) -> int:
     SIGHUP (or cleanerd reload) reads the settings again. With cleanerd.mode=observe nothing is written to a log
     directory. cleanerd status and cleanerd top show what it does.
     """
+    # Until the service listens to it; the default would end the process.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     service = Service(common.load_settings(), common.load_settings, http=HttpServer)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         number = runner.run(service.run())

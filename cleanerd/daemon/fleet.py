@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.daemon.look import FailedLook, Look
 from cleanerd.daemon.schedule import Candidate, Trigger, retry_wait_ms
 from cleanerd.daemon.view import CleanView
-from cleanerd.errors import AgentRefusalError
 from cleanerd.log.clean_point import Retry
 
 if TYPE_CHECKING:
@@ -32,8 +31,8 @@ HOLD_MS: Final = (15_000, 300_000)
 RESTAGE_AFTER_MS: Final = 3_600_000
 """A plan that waits for a restart is made anew no sooner, however much was written since."""
 
-GREW: Final = 1.1
-"""In observe mode a partition is worked out again when so many times as much is dirty."""
+GREW: Final = 10
+"""In observe mode a partition is worked out again when one part in so many more is dirty."""
 
 FIRST_SHARE: Final = 0.5
 """Of the dirty bytes so much is expected to go, until a cleaning has told."""
@@ -142,6 +141,10 @@ class Fleet:
             if look.kind == "bad" and tracked.failed_in_a_row > 1:
                 self._quarantine(tracked, look.reason, now_ms, by_look=True)
             return
+        if tracked.look is not None and tracked.look.topic_id != look.topic_id and tracked.trigger is None:
+            # Created again under the same name: what was known is another topic's.
+            fresh = Tracked(tracked.name, tracked.path, paused=tracked.paused, asked=tracked.asked)
+            tracked = self.partitions[tracked.key] = fresh
         first = tracked.look is None
         tracked.look, tracked.failed, tracked.failed_in_a_row = look, None, 0
         if tracked.quarantine is not None and tracked.quarantine.by_look:
@@ -365,7 +368,7 @@ class Fleet:
                 return now_ms - plan.created_ms < RESTAGE_AFTER_MS or plan.bound_offset >= look.bound_offset
             return plan is None and trigger != "purge" and tracked.done_to == look.bound_offset
         if work == "observe" and tracked.saving is not None:
-            grown = look.dirty_bytes >= GREW * tracked.saving.dirty_bytes
+            grown = GREW * (look.dirty_bytes - tracked.saving.dirty_bytes) >= tracked.saving.dirty_bytes
             return look.bound_offset == tracked.saving.bound_offset or not grown
         return False
 
@@ -385,12 +388,6 @@ def retry_of(quarantine: Quarantine | None) -> Retry | None:
     if quarantine is None:
         return None
     return Retry(quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms)
-
-
-def is_refused_swap(done: JobDone) -> bool:
-    """Whether the agent said no in the end."""
-    error = None if done.result is None else done.result.error
-    return isinstance(error, AgentRefusalError) and error.operation == "swap"
 
 
 def _is_past(at_ms: int | None, now_ms: int) -> bool:

@@ -151,14 +151,13 @@ def _observe(job: Job) -> JobDone:
         cleaning = Cleaning(make_plan(job.look.log_dir, found, means, _wishes(job), pool.reader), pool, job.progress)
         groups = cleaning.groups()
         segments = cleaning.decision.segments
-        purge = cleaning.decision.next_purge_ms
     before = sum(segment.size_bytes for segment in found.log.segments[:-1])
     replaced = sum(segments[row].source.segment.size_bytes for rows in groups for row in rows)
     staged = sum(segments[row].outcome.output_bytes for rows in groups for row in rows)
     saving = Saving(
         before, before - replaced + staged, found.bounds.bound.offset, found.bounds.dirtiness.cleanable_bytes
     )
-    return JobDone(job, _now_ms(), saving=saving, horizons=True, next_purge_ms=purge)
+    return JobDone(job, _now_ms(), saving=saving)
 
 
 def _horizons(job: Job) -> JobDone:

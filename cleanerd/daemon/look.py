@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from cleanerd.log.strategy_config import fingerprint
 
 if TYPE_CHECKING:
+    import uuid
+
     from cleanerd.cleaner.survey import Survey
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import PartitionState, Retry
@@ -39,6 +41,7 @@ class Look:
     name: TopicPartition
     log_dir: LogDir
     config: TopicConfig
+    topic_id: uuid.UUID | None
     looked_ms: int
     eligible: bool
     refused: bool
@@ -94,6 +97,7 @@ def look_of(
         name=found.log.name,
         log_dir=log_dir,
         config=config,
+        topic_id=found.log.topic_id,
         looked_ms=now_ms,
         eligible=verdict is None,
         refused=verdict is not None and verdict.is_refusal,

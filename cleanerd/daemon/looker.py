@@ -93,21 +93,40 @@ class _Seen:
     active: tuple[int, int] | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the last look at the whole directory rested on."""
+
+    log_dir: LogDir
+    choice: ModeChoice
+    facts: BrokerFacts
+    mode: DirMode
+    targets: Mapping[TopicPartition, TopicConfig | CleanerdError | None]
+    excluded: Mapping[TopicPartition, str]
+
+
 class DirLooker:
     """One log directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._path_text = str(path)
         self._facts = FactsCache()
         self._seen: dict[TopicPartition, _Seen] = {}
         self._away_since_ms: int | None = None
         self._settings: Settings | None = None
         self._earlier: tuple[float, LogDir] | None = None
         self._latest: tuple[float, LogDir] | None = None
+        self._last: _Known | None = None
 
     def look(self, world: World, only: Collection[TopicPartition] | None = None) -> DirLook:
-        """Look now; ``only``: at these partitions and whether anything is due or not. Never raises what is ordinary."""
+        """Look now. Never raises what is ordinary.
+
+        ``only``: at these partitions, whether anything is due or not, and by what is known of the directory already.
+        """
         now_ms = time.time_ns() // 1_000_000
+        if only is not None and self._last is not None and world.settings is self._settings:
+            return self._glance(world, self._last, only, now_ms)
         waits = DirMode("on-start", "the directory cannot be looked at", None)
         choice = None
         try:
@@ -132,6 +151,7 @@ class DirLooker:
                                total_bytes=total, free_bytes=free)  # fmt: skip
             excluded = _excluded(world.settings, targets)
             looks = tuple(self._looks(way, targets, mode, now_ms, only, excluded))
+        self._last = _Known(log_dir, choice, facts, mode, targets, excluded)
         for name in self._seen.keys() - targets.keys():
             del self._seen[name]
         return DirLook(
@@ -147,6 +167,26 @@ class DirLooker:
             present=frozenset(targets),
             excluded=excluded,
             warnings=(*facts.warnings, *self._facts.warnings, *_links(log_dir)),
+        )
+
+    def _glance(self, world: World, known: _Known, only: Collection[TopicPartition], now_ms: int) -> DirLook:
+        total = free = 0
+        with contextlib.suppress(OSError):
+            total, free = _space(self.path)
+        targets = {name: known.targets[name] for name in only if name in known.targets}
+        with self._way(world, known.log_dir, known.choice, known.facts) as way:
+            looks = tuple(self._looks(way, targets, known.mode, now_ms, only, known.excluded))
+        return DirLook(
+            self.path,
+            online=True,
+            error="",
+            mode=known.mode,
+            choice=known.choice,
+            facts=known.facts,
+            total_bytes=total,
+            free_bytes=free,
+            looks=looks,
+            warnings=(*known.facts.warnings, *self._facts.warnings, *_links(known.log_dir)),
         )
 
     def survey(self, world: World, name: TopicPartition) -> tuple[Survey, LogDir, bool]:
@@ -182,7 +222,7 @@ class DirLooker:
                 self._seen.pop(name, None)
                 continue
             kind = f"{mode.mode}/{way.kind}"
-            mtime_ns = _mtime_ns(self.path / str(name))
+            mtime_ns = _mtime_ns(f"{self._path_text}/{name}")
             if only is None and not self._is_due(name, mtime_ns, config, kind, now_ms):
                 continue
             yield self._look_at(way, name, config, kind, mtime_ns, now_ms)
@@ -193,7 +233,8 @@ class DirLooker:
         seen = self._seen.get(name)
         if seen is None or not seen.settled or seen.mtime_ns != mtime_ns or seen.mode != kind:
             return True
-        if now_ms >= seen.again_ms or isinstance(config, CleanerdError):
+        # No time is further away than that, unless the clock jumped back.
+        if not 0 < seen.again_ms - now_ms <= 2 * LOOK_ANYWAY_MS or isinstance(config, CleanerdError):
             return True
         return config is not None and seen.config is not None and config != seen.config
 
@@ -267,7 +308,7 @@ def _space(path: Path) -> tuple[int, int]:
     return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
 
 
-def _mtime_ns(path: Path) -> int:
+def _mtime_ns(path: str) -> int:
     try:
         return os.stat(path).st_mtime_ns
     except OSError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,8 @@ _log = structlog.get_logger()
 
 WARNINGS: Final = 50
 """The newest ones are shown; all of them are logged."""
+
+SOON_SECONDS: Final = 0.1
 
 STALE_SECONDS: Final = 30.0
 """A view is made anew so often even when nothing happens: it says whether the daemon is well."""
@@ -42,15 +45,24 @@ class Publisher:
         self._map_utilization = 0.0
         self.generation = 1
         self.ready = False
+        self._pending: asyncio.TimerHandle | None = None
         self.view = self._make()
         self._made_at = time.monotonic()
 
     def publish(self) -> None:
         """Put a new view in the place of the old one."""
+        if self._pending is not None:
+            self._pending.cancel()
+            self._pending = None
         for warning in self._service.store_warnings():
             self.warn(warning)
         self.view = self._make()
         self._made_at = time.monotonic()
+
+    def soon(self) -> None:
+        """Within a moment: of many changes together one view is made."""
+        if self._pending is None:
+            self._pending = asyncio.get_running_loop().call_later(SOON_SECONDS, self.publish)
 
     def is_stale(self) -> bool:
         """Whether it says nothing about the last moments."""

@@ -115,6 +115,8 @@ class Service:
         self._watcher = Watcher(self._noticed)
         self._noticed_names: dict[Path, set[TopicPartition] | None] = {}
         self._wake = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._followed: set[Key] = set()
         self._stopping: asyncio.Future[int] | None = None
         self._jobs: set[asyncio.Task[None]] = set()
         desk = Desk(self)
@@ -158,8 +160,12 @@ class Service:
         return number
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Begin the end."""
-        if self._stopping is not None and not self._stopping.done():
+        """Begin the end; a second call does not wait for anybody."""
+        if self._stopping is None:
+            return
+        if self._stopping.done():
+            self._hurry.set()
+        else:
             self._stopping.set_result(number)
 
     async def _until_stopped(self, tasks: list[asyncio.Task[None]]) -> int:
@@ -178,9 +184,12 @@ class Service:
         for job in self.running.values():
             job.progress.stop()
         if self._jobs:
-            _, left = await asyncio.wait(self._jobs, timeout=STOP_SECONDS)
-            if left:
-                _log.warning("not all cleanings ended in time; the log is whole", left=len(left))
+            ended: asyncio.Future[Any] = asyncio.gather(*self._jobs, return_exceptions=True)
+            hurry: asyncio.Future[Any] = asyncio.ensure_future(self._hurry.wait())
+            await asyncio.wait([ended, hurry], timeout=STOP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            hurry.cancel()
+            if not ended.done():
+                _log.warning("not all cleanings ended in time; the log is whole", left=len(self._jobs))
         self.workers.close()
         self._looks.close()
         await self._control.stop()
@@ -218,6 +227,7 @@ class Service:
             if time.monotonic() >= next_full or first or not self.publisher.ready:
                 self._noticed_names.clear()
                 await self._look(dict.fromkeys(self.log_dirs))
+                self._follow()
                 next_full = time.monotonic() + backoff
                 self.publisher.round_ended(generation)
                 if first:
@@ -226,8 +236,9 @@ class Service:
             elif self._noticed_names:
                 noticed, self._noticed_names = self._noticed_names, {}
                 await self._look(noticed)
+                self._follow()
             self.schedule()
-            self.publisher.publish()
+            self.publisher.soon()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), max(0.0, next_full - time.monotonic()))
                 await asyncio.sleep(min(DEBOUNCE_SECONDS, backoff))
@@ -248,8 +259,13 @@ class Service:
         for each in found:
             if each.path in self.lookers:
                 self.fleet.merge(each, _now_ms())
-        self._watcher.follow(self.log_dirs, [(t_path, t.name) for t in self.fleet.partitions.values()
-                                              for t_path in [self._path_of(t)] if t_path is not None])  # fmt: skip
+
+    def _follow(self) -> None:
+        """Have the file system tell of the partitions that there are now."""
+        if self.fleet.partitions.keys() != self._followed:
+            self._followed = set(self.fleet.partitions)
+            places = ((self._path_of(tracked), tracked.name) for tracked in self.fleet.partitions.values())
+            self._watcher.follow(self.log_dirs, [(path, name) for path, name in places if path is not None])
 
     def _path_of(self, tracked: Tracked) -> Path | None:
         found = self.fleet.dirs.get(tracked.path)
@@ -329,12 +345,12 @@ class Service:
             del self.running[key]
             self.tallies.add(done, self.fleet.finished(done))
             log_done(done)
-        self.publisher.publish()
+        self.publisher.soon()
         if self._stopping is not None and not self._stopping.done():
             if key in self.fleet.partitions:
                 await self.look_again(tracked)
             self.schedule()
-            self.publisher.publish()
+            self.publisher.soon()
 
     def interrupt(self, wanted: Callable[[Job], bool]) -> int:
         """Stop running cleanings between two chunks; returns how many."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.daemon.fleet import is_refused_swap
 from cleanerd.daemon.view import Totals
+from cleanerd.errors import AgentRefusalError
 
 if TYPE_CHECKING:
     from cleanerd.daemon.jobs import JobDone
@@ -41,7 +41,7 @@ class Tallies:
         if result is None:
             return
         self._cleans[result.outcome] += 1
-        self._sums["refused_swaps"] += is_refused_swap(done)
+        self._sums["refused_swaps"] += _is_refused_swap(done)
         if clean is None or done.failed:
             return
         dropped = result.to_json()["dropped"]
@@ -76,3 +76,9 @@ class Tallies:
             throttled_seconds=throttle.waited_seconds,
             seconds=dict(self._seconds),
         )
+
+
+def _is_refused_swap(done: JobDone) -> bool:
+    """Whether the agent said no in the end."""
+    error = None if done.result is None else done.result.error
+    return isinstance(error, AgentRefusalError) and error.operation == "swap"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import CorruptionError
@@ -57,6 +58,10 @@ def explanation(
         "overdue_ms": found.bounds.overdue_ms,
         "overdue_at_ms": found.bounds.overdue_at_ms,
         "quarantine": None if state is None else state.quarantine,
+        "retry": None if state is None or state.retry is None else asdict(state.retry),
+        "next_purge_ms": None
+        if state is None or state.purge_as_of != found.bounds.first_dirty_offset
+        else state.next_purge_ms,
         "notes": list(found.notes),
         "warnings": list(found.config.warnings),
         "delegation": found.config.delegation.state,

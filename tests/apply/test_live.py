@@ -396,3 +396,17 @@ def test_more_segments_than_a_request_can_name(root: Path, monkeypatch: pytest.M
         assert (result.outcome, agent.asked("swap"), len(agent.asked("log"))) == ("skipped", [], 1)
         assert "too many segments" in result.reason
         assert tree(root / NAME) == before
+
+
+def test_a_full_disk_is_not_the_logs_fault(root: Path) -> None:
+    """U-16: skipped with the reason, nothing quarantined, nothing left; a later round works."""
+    with running(root) as agent:
+        before = tree(root / NAME)
+        result = clean_beside(agent, with_means=means(disk_reserve_bytes=1 << 60))
+        assert result.outcome == "skipped"
+        assert "not enough free space" in result.reason
+        assert result.error is not None
+        assert result.error.exit_code == 1
+        assert tree(root / NAME) == before
+        assert not (root.parent / "state").exists()
+        assert clean_beside(agent).outcome == "cleaned"

@@ -52,7 +52,7 @@ def test_pause_stops_what_runs_and_resume_lets_it_go_on(root: Path) -> None:
             answer = await control("pause")
             assert answer["paused"] == "all"
             await until("it has ended", lambda: not service.running)
-            assert {p.phase for p in service.view().partitions} == {"paused"}
+            await until("it is shown", lambda: {p.phase for p in service.view().partitions} == {"paused"})
             assert service.view().paused
             with pytest.raises(CleanerdError, match="is paused"):
                 await control("trigger", partition="orders-0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +10,8 @@ from cleanerd.errors import ConfigError
 from cleanerd.log.topic_config import resolve_topic_config
 from cleanerd.log.topic_keys import TOPIC_RULES
 from cleanerd.settings import Settings, load_settings, read_settings
-from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS, kafka_text
+from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS, kafka_text, kind_of
 from cleanerd.settings.load import default_state_dir
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SEGMENT = "log.segment.bytes"
 
@@ -342,3 +339,43 @@ def test_optional_values() -> None:
     assert "~" not in str(daemon.cleanerd_broker_properties)
     assert load("cleanerd.disk.reserve=auto").daemon.cleanerd_disk_reserve is None
     assert load().daemon.cleanerd_metadata_log_dir is None
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("log.cleaner.io.max.bytes.per.second", "1.7976931348623157E308", None),
+        ("log.cleaner.io.max.bytes.per.second", "1048576.5", 1_048_576),
+        ("cleanerd.io.read.max.bytes.per.second", "10MiB", 10 * 1024 * 1024),
+        ("cleanerd.io.write.max.bytes.per.second", "unlimited", None),
+        ("cleanerd.http.listen", "off", None),
+        ("cleanerd.http.listen", "[::1]:10280", ("[::1]", 10280)),
+        ("cleanerd.log.dirs", "/a, /b", (Path("/a"), Path("/b"))),
+        ("cleanerd.metrics.kafka.names", "False", False),
+        ("cleanerd.topics.include", "orders,pay*", ("orders", "pay*")),
+    ],
+)
+def test_values_of_the_daemons_keys(key: str, text: str, value: object) -> None:
+    """Kafka's doubles too; what is shown of a value reads back as the same."""
+    settings = load_settings([], [f"{key}={text}"], {})
+    assert settings.value(key) == value
+    again = kind_of(DAEMON_KEYS[key]).write(value)
+    assert load_settings([], [f"{key}={again}"], {}).value(key) == value
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("log.cleaner.io.max.bytes.per.second", "0"),
+        ("log.cleaner.io.max.bytes.per.second", "fast"),
+        ("cleanerd.http.listen", "10280"),
+        ("cleanerd.http.listen", "localhost:99999"),
+        ("cleanerd.log.dirs", "/a,,/b"),
+        ("cleanerd.metrics.kafka.names", "yes"),
+        ("cleanerd.windows", "at night"),
+        ("cleanerd.mode", "offline"),
+    ],
+)
+def test_what_the_daemons_keys_do_not_take(key: str, text: str) -> None:
+    with pytest.raises(ConfigError, match="must be"):
+        load_settings([], [f"{key}={text}"], {})

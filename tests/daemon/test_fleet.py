@@ -1,0 +1,227 @@
+"""What the fleet makes of looks and results: who is a candidate, why, and who is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.apply.mode import ModeChoice
+from cleanerd.cleaner.result import CleaningResult
+from cleanerd.daemon.fleet import HOLD_MS, RESTAGE_AFTER_MS, Fleet, Tracked, reclaimable_bytes
+from cleanerd.daemon.jobs import Job, JobDone, Saving
+from cleanerd.daemon.look import FailedLook, Look, StagedPlan
+from cleanerd.daemon.looker import DirLook
+from cleanerd.daemon.modes import DirMode
+from cleanerd.daemon.shown import partition_view
+from cleanerd.errors import RefusedError
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import Retry
+from tests.cleaner.driver import config
+
+if TYPE_CHECKING:
+    from cleanerd.daemon.modes import Work
+
+NAME = TopicPartition("orders", 0)
+PATH = Path("/logs")
+KEY = (str(PATH), NAME)
+NOW = 1_700_000_000_000
+DAY_MS = 86_400_000
+
+
+def look(**values: Any) -> Look:
+    """A partition that is dirty enough."""
+    base = Look(
+        name=NAME, log_dir=None, config=config(), topic_id=None, looked_ms=NOW, eligible=True, refused=False,  # type: ignore[arg-type]
+        forceable=True, rule="", reason="", changes="", strategy="offset", fingerprint="f", fingerprint_changed=False,
+        delegated=None, clean_offset=10, bound_offset=20, size_bytes=300, clean_bytes=100, dirty_bytes=200,
+        dirty_ratio=0.67, overdue_ms=0, overdue_at_ms=None, settled=True, again_ms=None, next_purge_ms=None,
+        purge_known=False, has_clean_part=True, quarantine=None, retry=None, last_result=None, staged=None,
+    )  # fmt: skip
+    return replace(base, **values)
+
+
+CLEAN = {"eligible": False, "reason": "clean enough", "dirty_bytes": 0}
+
+
+def dir_look(*looks: Look | FailedLook, work: Work | None = "live", free: int = 900) -> DirLook:
+    return DirLook(
+        PATH, online=True, error="", mode=DirMode("live", "told", work), choice=ModeChoice("live", "told"),
+        facts=object(), total_bytes=1000, free_bytes=free, looks=looks, present=frozenset({NAME}),  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def fleet_with(*looks: Look | FailedLook, work: Work | None = "live", free: int = 900) -> Fleet:
+    made = Fleet((1000, 8000), 7 * DAY_MS, 100)
+    for each in looks or (look(),):
+        made.merge(dir_look(each, work=work, free=free), NOW)
+    return made
+
+
+def triggers(fleet: Fleet, now_ms: int = NOW) -> list[str]:
+    return [each.trigger for each in fleet.candidates(now_ms)]
+
+
+def tracked(fleet: Fleet) -> Tracked:
+    return fleet.partitions[KEY]
+
+
+def done(fleet: Fleet, now_ms: int = NOW, **values: Any) -> JobDone:
+    found = tracked(fleet).look
+    assert found is not None
+    job = Job(NAME, PATH, "live", "ratio", found, None, None, None, None, now_ms, 1, None, (1000, 8000))  # type: ignore[arg-type]
+    fleet.begun(KEY, "ratio")
+    ended = JobDone(job, now_ms, **values)
+    fleet.finished(ended)
+    return ended
+
+
+def result(outcome: str = "cleaned", **values: Any) -> CleaningResult:
+    return CleaningResult(NAME, str(PATH), outcome, **values)  # type: ignore[arg-type]
+
+
+def test_why_it_is_cleaned() -> None:
+    """C-11, and what Kafka never does: a purge."""
+    assert triggers(fleet_with()) == ["ratio"]
+    assert triggers(fleet_with(look(**CLEAN))) == []
+    assert triggers(fleet_with(look(overdue_at_ms=NOW))) == ["overdue"]
+    late = fleet_with(look(eligible=False, reason="ratio", overdue_at_ms=NOW + 5))
+    assert triggers(late) == []
+    assert triggers(late, NOW + 5) == ["overdue"], "by the clock alone, without another look"
+    idle = fleet_with(look(**CLEAN, purge_known=True, next_purge_ms=NOW + 9))
+    assert triggers(idle, NOW + 8) == []
+    assert triggers(idle, NOW + 9) == ["purge"]
+    assert triggers(fleet_with(look(refused=True, forceable=False, eligible=False, overdue_at_ms=NOW))) == []
+
+
+def test_who_is_left_alone() -> None:
+    fleet = fleet_with()
+    fleet.pause("orders-0", paused=True)
+    assert triggers(fleet) == []
+    fleet.pause("orders-0", paused=False)
+    fleet.pause(None, paused=True)
+    assert triggers(fleet) == []
+    fleet.pause(None, paused=False)
+    fleet.begun(KEY, "ratio")
+    assert triggers(fleet) == []
+    assert triggers(fleet_with(work=None)) == []
+    assert triggers(fleet_with(free=100)) == [], "U-16: the reserve"
+    assert triggers(fleet_with(free=100, work="observe")) == ["ratio"], "which writes nothing"
+
+
+def test_a_full_disk_does_not_stop_what_is_asked_for() -> None:
+    """The cleaning itself sees whether its next segment fits."""
+    fleet = fleet_with(free=0)
+    tracked(fleet).asked = True
+    assert triggers(fleet) == ["asked"]
+
+
+def test_a_failure_is_remembered_and_ends_with_a_success() -> None:
+    fleet = fleet_with()
+    retry = Retry(NOW, 3, NOW + 4000)
+    done(fleet, failed="broken", retry=retry, result=result("quarantined"))
+    found = partition_view(fleet, tracked(fleet))
+    assert found.phase == "quarantined"
+    assert found.quarantine is not None
+    assert (found.quarantine.failures, found.quarantine.retry_at_ms) == (3, NOW + 4000)
+    assert triggers(fleet, NOW + 3999) == []
+    assert triggers(fleet, NOW + 4000) == ["ratio"]
+    assert triggers(fleet, NOW - DAY_MS) == ["ratio"], "a clock that jumped back leaves nobody alone for a day"
+    done(fleet, NOW + 4000, result=result())
+    assert partition_view(fleet, tracked(fleet)).quarantine is None
+
+
+def test_what_passes_is_held_for_a_moment_only() -> None:
+    fleet = fleet_with()
+    for wait_ms in (HOLD_MS[0], 2 * HOLD_MS[0]):
+        done(fleet, result=result("skipped", reason="busy", error=RefusedError("busy")))
+        assert partition_view(fleet, tracked(fleet)).quarantine is None
+        assert partition_view(fleet, tracked(fleet)).reason == "busy"
+        assert triggers(fleet, NOW + wait_ms - 1) == []
+        assert triggers(fleet, NOW + wait_ms) == ["ratio"]
+
+
+def test_a_look_that_fails_twice_is_a_quarantine_and_ends_by_itself() -> None:
+    """Beside a broker files are replaced while they are looked at: once is no proof."""
+    bad = FailedLook(NAME, "damaged", "bad")
+    fleet = fleet_with(look(), bad)
+    assert partition_view(fleet, tracked(fleet)).phase == "idle"
+    assert triggers(fleet) == []
+    fleet.merge(dir_look(bad), NOW)
+    assert partition_view(fleet, tracked(fleet)).phase == "quarantined"
+    fleet.merge(dir_look(look()), NOW)
+    assert partition_view(fleet, tracked(fleet)).phase == "idle"
+    assert triggers(fleet) == ["ratio"]
+    refused = FailedLook(NAME, "no such policy", "refused")
+    assert partition_view(fleet_with(refused, refused), Tracked(NAME, str(PATH))).quarantine is None
+
+
+def test_a_topic_that_was_created_again_starts_anew() -> None:
+    import uuid  # noqa: PLC0415
+
+    fleet = fleet_with(look(topic_id=uuid.UUID(int=1)))
+    done(fleet, failed="broken", retry=Retry(NOW, 9, NOW + 8000))
+    fleet.merge(dir_look(look(topic_id=uuid.UUID(int=2))), NOW)
+    assert tracked(fleet).quarantine is None
+    assert triggers(fleet) == ["ratio"]
+
+
+def test_what_a_cleaning_saved_is_what_the_next_is_expected_to() -> None:
+    fleet = fleet_with()
+    assert reclaimable_bytes(tracked(fleet)) == 100, "half of what is dirty, before anything is known"
+    done(fleet, result=result(bytes_before=300, bytes_after=280))
+    assert reclaimable_bytes(tracked(fleet)) == 20
+    done(fleet, saving=Saving(300, 250, 20, 200))
+    assert reclaimable_bytes(tracked(fleet)) == 50
+    assert partition_view(fleet, tracked(fleet)).reclaimable_exact
+    fleet.merge(dir_look(look(bound_offset=30)), NOW)
+    assert not partition_view(fleet, tracked(fleet)).reclaimable_exact
+
+
+def test_tombstones_that_waited_for_what_went_now_have_another_turn() -> None:
+    """R534-6, U-1: under a versioned strategy, unless they stay for ever (U-4)."""
+    from cleanerd.cleaner.result import Dropped  # noqa: PLC0415
+
+    waiting = result(tombstones_waiting=1, dropped=Dropped(superseded=1))
+    versioned = look(strategy="timestamp", **CLEAN)
+    for guard, expected in (("horizon", ["purge"]), ("forever", [])):
+        fleet = fleet_with(replace(versioned, config=config(compaction_strategy="timestamp", tombstone_guard=guard)))
+        done(fleet, result=waiting)
+        assert triggers(fleet) == expected
+    fleet = fleet_with(versioned)
+    done(fleet, result=replace(waiting, dropped=Dropped()))
+    assert triggers(fleet) == [], "what they wait for is still there: in the tail"
+
+
+def test_a_staged_plan_is_made_anew_when_it_is_old_or_much_was_written() -> None:
+    def after(age_ms: int, bound: int) -> list[str]:
+        return triggers(fleet_with(look(staged=StagedPlan(bound, NOW - age_ms)), work="stage"))
+
+    assert after(0, 20) == []
+    assert after(RESTAGE_AFTER_MS, 20) == []
+    assert after(RESTAGE_AFTER_MS - 1, 10) == []
+    assert after(RESTAGE_AFTER_MS, 10) == ["ratio"]
+    assert after(7 * DAY_MS // 2, 20) == ["ratio"]
+    fleet = fleet_with(work="stage")
+    done(fleet, result=result("unchanged"))
+    assert triggers(fleet) == [], "there was nothing to stage: not tried again before more is dirty"
+    fleet.merge(dir_look(look(bound_offset=30), work="stage"), NOW)
+    assert triggers(fleet) == ["ratio"]
+
+
+def test_observed_again_when_a_tenth_more_is_dirty() -> None:
+    fleet = fleet_with(work="observe")
+    done(fleet, saving=Saving(300, 250, 20, 200))
+    assert triggers(fleet) == []
+    fleet.merge(dir_look(look(bound_offset=30, dirty_bytes=219), work="observe"), NOW)
+    assert triggers(fleet) == []
+    fleet.merge(dir_look(look(bound_offset=40, dirty_bytes=220), work="observe"), NOW)
+    assert triggers(fleet) == ["ratio"]
+
+
+def test_what_is_gone_is_forgotten() -> None:
+    fleet = fleet_with()
+    fleet.merge(replace(dir_look(), present=frozenset()), NOW)
+    assert not fleet.partitions
+    fleet.merge(replace(dir_look(look()), present=None), NOW)
+    assert not fleet.partitions, "a look at one partition does not bring it back"

@@ -1,0 +1,103 @@
+"""Rates (C-83): kept on average, shared by threads, changeable while somebody waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from cleanerd.cleaner.cleaner import Stopped
+from cleanerd.daemon.progress import JobProgress
+from cleanerd.daemon.throttle import Rates, Throttle
+
+
+def never() -> None:
+    """Nobody stops."""
+
+
+def seconds_for(throttle: Throttle, *, reads: int = 0, writes: int = 0, chunk: int = 10_000) -> float:
+    started = time.monotonic()
+    for _ in range(reads // chunk):
+        throttle.read(chunk, never)
+    for _ in range(writes // chunk):
+        throttle.wrote(chunk, never)
+    return time.monotonic() - started
+
+
+def test_without_a_limit_nobody_waits() -> None:
+    throttle = Throttle(Rates())
+    assert seconds_for(throttle, reads=10**7, writes=10**7) < 0.3
+    assert (throttle.read_bytes, throttle.written_bytes, throttle.waited_seconds) == (10**7, 10**7, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("rates", "reads", "writes", "least"),
+    [
+        (Rates(read=500_000), 250_000, 250_000, 0.35),
+        (Rates(write=500_000), 250_000, 250_000, 0.35),
+        (Rates(total=500_000), 125_000, 125_000, 0.35),
+        (Rates(read=10**9, total=500_000), 250_000, 0, 0.35),
+    ],
+)
+def test_rates_are_kept(rates: Rates, reads: int, writes: int, least: float) -> None:
+    """Each of the three; the total counts both ways, as Kafka's does."""
+    throttle = Throttle(rates)
+    assert least <= seconds_for(throttle, reads=reads, writes=writes) < least + 1.5
+    assert throttle.waited_seconds >= least - 0.1
+
+
+def test_threads_share_a_rate() -> None:
+    throttle = Throttle(Rates(read=500_000))
+    threads = [threading.Thread(target=lambda: seconds_for(throttle, reads=100_000)) for _ in range(3)]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 0.4 <= time.monotonic() - started < 2
+
+
+def test_a_new_rate_counts_for_who_waits_already() -> None:
+    throttle = Throttle(Rates(read=1))
+    waiting = threading.Thread(target=lambda: throttle.read(10**9, never), daemon=True)
+    waiting.start()
+    time.sleep(0.1)
+    assert waiting.is_alive()
+    throttle.set_rates(Rates())
+    waiting.join(2)
+    assert not waiting.is_alive()
+    assert seconds_for(throttle, reads=10**7) < 0.3, "no debt is left"
+
+
+def test_who_waits_can_be_stopped() -> None:
+    """SIGTERM does not wait for a slow rate."""
+    progress = JobProgress(Throttle(Rates(write=1)), dirty_bytes=0)
+    ended = threading.Event()
+
+    def work() -> None:
+        with pytest.raises(Stopped):
+            progress.wrote(10**9)
+        ended.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    time.sleep(0.05)
+    progress.stop()
+    assert ended.wait(2)
+
+
+def test_progress_tells_the_phases() -> None:
+    """Index while the dirty part is read, then decide, then rewrite, and swap when all is rewritten."""
+    progress = JobProgress(Throttle(Rates()), dirty_bytes=100)
+    phases = [progress.current]
+    progress.phase("index and decide", 300)
+    for count in (60, 60, 180):
+        phases.append(progress.current)
+        progress.advance(count)
+    phases.append(progress.current)
+    progress.phase("rewrite", 50)
+    phases.append(progress.current)
+    progress.advance(50)
+    phases.append(progress.current)
+    assert phases == ["survey", "index", "index", "decide", "decide", "rewrite", "swap"]
+    assert (progress.done_bytes, progress.total_bytes) == (50, 50)

@@ -1,0 +1,110 @@
+"""Worker threads: as many as asked for, replaced when they die, never waited for at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+def run(story: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(story())  # type: ignore[arg-type]
+
+
+def test_results_come_back() -> None:
+    async def story() -> None:
+        pool = WorkerPool(2, "test")
+        names = await asyncio.gather(*(pool.submit(lambda: threading.current_thread().name) for _ in range(20)))
+        assert {name[:5] for name in names} == {"test-"}
+        pool.close()
+
+    run(story)
+
+
+def test_at_most_so_many_at_once() -> None:
+    async def story() -> None:
+        pool = WorkerPool(3, "test")
+        now, most, lock = 0, 0, threading.Lock()
+
+        def work() -> None:
+            nonlocal now, most
+            with lock:
+                now += 1
+                most = max(most, now)
+            time.sleep(0.02)
+            with lock:
+                now -= 1
+
+        await asyncio.gather(*(pool.submit(work) for _ in range(12)))
+        assert most == 3
+        pool.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), MemoryError(), SystemExit(3), KeyboardInterrupt()])
+def test_one_that_dies_is_replaced_and_counted(error: BaseException) -> None:
+    """Whatever it was: told with its cause, and the next job is done."""
+
+    async def story() -> None:
+        pool = WorkerPool(1, "test")
+
+        def die() -> None:
+            raise error
+
+        with pytest.raises(WorkerDiedError) as told:
+            await pool.submit(die)
+        assert told.value.__cause__ is error
+        assert await pool.submit(lambda: 5) == 5
+        assert (pool.died, pool.restarted, pool.alive) == (1, 1, 1)
+        pool.close()
+
+    run(story)
+
+
+def test_more_and_fewer() -> None:
+    """log.cleaner.threads at a reload: more at once, fewer when they are done."""
+
+    async def story() -> None:
+        pool = WorkerPool(1, "test")
+        pool.resize(4)
+        assert pool.alive == 4
+        pool.resize(2)
+        for _ in range(200):
+            if pool.alive == 2:
+                break
+            await asyncio.sleep(0.01)
+        assert pool.alive == pool.size == 2
+        assert await pool.submit(lambda: 5) == 5
+        pool.close()
+
+    run(story)
+
+
+def test_one_that_dies_while_fewer_are_wanted_is_not_replaced() -> None:
+    async def story() -> None:
+        pool = WorkerPool(1, "test")
+        begun, go = threading.Event(), threading.Event()
+
+        def die() -> None:
+            begun.set()
+            go.wait(5)
+            raise ValueError
+
+        answer = pool.submit(die)
+        await asyncio.to_thread(begun.wait, 5)
+        pool.close()
+        go.set()
+        with pytest.raises(WorkerDiedError):
+            await answer
+        assert (pool.died, pool.restarted, pool.alive) == (1, 0, 0)
+
+    run(story)

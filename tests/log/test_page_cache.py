@@ -1,0 +1,51 @@
+"""What was not in the page cache before a cleaning is not left there; what was, stays."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.log.page_cache import cold_segments, drop
+from cleanerd.log.segment import Segment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def segment(path: Path, base: int, size: int = 1 << 20) -> Segment:
+    file = path / f"{base:020d}.log"
+    with file.open("wb") as out:
+        out.write(os.urandom(size))
+        os.fsync(out.fileno())
+    return Segment.from_stat(base, file.stat(), frozenset())
+
+
+def evict(path: Path, found: Segment) -> None:
+    descriptor = os.open(path / f"{found.base:020d}.log", os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(descriptor)
+
+
+def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
+    """Issue 7: page-cache friendly."""
+    cold, warm = segment(tmp_path, 0), segment(tmp_path, 5)
+    evict(tmp_path, cold)
+    found = cold_segments(tmp_path, [cold, warm])
+    if found != [cold]:
+        pytest.skip("this file system does not say, or keeps everything in memory")
+    for each in (cold, warm):
+        (tmp_path / f"{each.base:020d}.log").read_bytes()
+    assert cold_segments(tmp_path, [cold, warm]) == []
+    drop(tmp_path, found)
+    assert cold_segments(tmp_path, [cold, warm]) == [cold]
+
+
+def test_files_that_went_away_or_changed_are_nobodys_business(tmp_path: Path) -> None:
+    gone, other = segment(tmp_path, 0), segment(tmp_path, 5)
+    (tmp_path / f"{0:020d}.log").unlink()
+    (tmp_path / f"{5:020d}.log").rename(tmp_path / "kept")
+    segment(tmp_path, 5)
+    drop(tmp_path, [gone, other])
+    assert cold_segments(tmp_path, [gone]) == []
