@@ -54,8 +54,9 @@ def test_a_pipe_in_a_partition_is_an_error(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_given_away_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """S-60: as root its owner is that of the directory. Another user may not (EPERM); in a user namespace, as with
-    systemd's PrivateUsers, an owner may have no number there that anything could be given to (EINVAL).
+    """S-60: root gives it to the directory's owner, another user may not (EPERM).
+
+    In a user namespace, as with systemd's PrivateUsers, an owner may have no number to be given anything (EINVAL).
     """
 
     def refuse(*_: object, **__: object) -> None:
