@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 VERBS: Final[Mapping[str, tuple[str, str]]] = {
-    "run": ("cleanerd.cli.run:run_daemon", "The daemon, in the foreground: watches log directories and cleans them."),
+    "run": ("cleanerd.cli.run:run_daemon", "The daemon: watches log directories and cleans them."),
     "plan": ("cleanerd.cli.plan:plan", "What cleaning would do, partition by partition, and why not."),
     "clean": ("cleanerd.cli.clean:clean", "Clean the partitions of a stopped broker's log directories."),
     "stage": ("cleanerd.cli.stage:stage", "Prepare a cleaning beside a running broker, for apply."),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.log.clean_point import PartitionState, Retry, StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
 from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, batch, dirty, lock_holder, make, write_metadata
 from tests.support.log_dirs import CLEAN_SHUTDOWN, HIGH_WATERMARKS, Partition, make_log_dir, tree
 from tests.support.logs import Record, encode_batch
@@ -56,6 +60,8 @@ def test_will_be_cleaned(root: Path, shell: Shell) -> None:
         "overdue_ms": 0,
         "overdue_at_ms": None,
         "quarantine": None,
+        "retry": None,
+        "next_purge_ms": None,
         "notes": [],
         "warnings": [],
         "delegation": "not needed",
@@ -311,3 +317,22 @@ def test_malformed_partition(root: Path, shell: Shell, verb: str) -> None:
     assert answer.code == 2
     assert "'orders' is not of the form TOPIC-N" in answer.err
     assert "--partition" not in answer.err
+
+
+def test_what_the_daemon_remembers(root: Path, shell: Shell) -> None:
+    """When its tombstones may go, and a failure with the time of the next try, as text and as JSON."""
+    path = make(root, cleaner_offset=2)
+    store, log_dir = StateStore(root / "state"), read_log_dir(path)
+    log = read_partition(log_dir, log_dir.partitions[0])
+    state = PartitionState(
+        None, "bad batch", None, Retry(NOW, 3, NOW + 60_000), next_purge_ms=NOW + 5000, purge_as_of=2
+    )
+    store.save(log_dir, log, state)
+    found = ask(shell, path)
+    assert found["next_purge_ms"] == NOW + 5000
+    assert found["retry"] == {"since_ms": NOW, "failures": 3, "at_ms": NOW + 60_000}
+    done = shell("explain", "orders-0", path, *COMPACT)
+    assert "3 failures in a row; the daemon tries again at 20" in done.out
+    assert "may go at 20" in done.out
+    store.save(log_dir, log, replace(state, purge_as_of=1))
+    assert ask(shell, path)["next_purge_ms"] is None, "somebody else cleaned it since: nobody knows"
