@@ -65,7 +65,7 @@ KAFKA: Final = (
     _gauge("kafka_log_logcleaner_deadthreadcount", "Worker threads that are dead now."),
     _gauge(
         "kafka_log_logcleaner_cleaner_recopy_percent",
-        "Bytes after by bytes before, in percent, of the last cleans: one for each worker thread.",
+        "Bytes written by bytes read, in percent, in the last cleans: one for each worker thread.",
     ),
     _gauge(
         "kafka_log_logcleaner_max_clean_time_secs",

@@ -318,14 +318,14 @@ def _last_cleans(view: DaemonView) -> list[CleanView]:
 
 def _kafka(families: _Families, view: DaemonView, now_ms: int) -> None:
     last = _last_cleans(view)
-    before = sum(int(each.result.get("bytes_before", 0)) for each in last)
-    after = sum(int(each.result.get("bytes_after", 0)) for each in last)
+    read = sum(int(each.result.get("bytes_read", 0)) for each in last)
+    written = sum(int(each.result.get("bytes_written", 0)) for each in last)
     since = view.started_ms if view.last_round_ms is None else view.last_round_ms
     values = {
         "kafka_log_logcleanermanager_time_since_last_run_ms": max(0, now_ms - since),
         "kafka_log_logcleanermanager_max_dirty_percent": 100 * _max_dirty_ratio(view.partitions),
         "kafka_log_logcleaner_deadthreadcount": dead_workers(view),
-        "kafka_log_logcleaner_cleaner_recopy_percent": 100 * after / before if before else 0,
+        "kafka_log_logcleaner_cleaner_recopy_percent": 100 * written / read if read else 0,
         "kafka_log_logcleaner_max_clean_time_secs": max((e.ended_ms - e.started_ms for e in last), default=0) / 1000,
         "kafka_log_logcleaner_max_compaction_delay_secs": _most_overdue_ms(view, now_ms) / 1000,
         "kafka_log_logcleaner_max_buffer_utilization_percent": 100 * view.map_utilization,

@@ -90,7 +90,10 @@ async def explain_little(name: str) -> dict[str, Any]:
         "limited_by": "the active segment",
         "notes": ["a note"],
         "warnings": [],
-        "settings": {"delete.retention.ms": {"value": 86_400_000, "origin": "default"}},
+        "settings": {
+            "delete.retention.ms": {"value": 86_400_000, "origin": "default"},
+            "max.compaction.lag.ms": {"value": 2**63 - 1, "origin": "default"},
+        },
     }
 
 

@@ -67,7 +67,8 @@ def test_promtool_only_dislikes_kafkas_names_of_kafkas_metrics() -> None:
 def test_kafkas_names_mean_what_kafka_means() -> None:
     """formats.md section 6: what an existing alert compares with its limits."""
     held = QuarantineView("torn", NOW_MS - HOUR_MS, 2, None)
-    slow = clean(started_ms=NOW_MS - 130_000, ended_ms=NOW_MS - 10_000)
+    moved = {"bytes_read": 400, "bytes_written": 100}
+    slow = clean(started_ms=NOW_MS - 130_000, ended_ms=NOW_MS - 10_000, result=moved)
     found = samples(
         view(
             log_dirs=(log_dir("/a"), log_dir("/b")),

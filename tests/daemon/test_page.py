@@ -161,6 +161,7 @@ def test_a_partition_has_the_answer_of_explain(page: Page, served: Served) -> No
     for each in (
         "payments.v2-0", "undelegated", "cleanerd delegate payments.v2", "It is not cleaned now",
         "the active segment (decides)", "min.cleanable.dirty.ratio", "delete.retention.ms", "a note", "strategy=header",
+        "9223372036854775807 (no limit)",
     ):  # fmt: skip
         assert each in told
 
@@ -369,12 +370,26 @@ def test_the_theme_follows_the_system_until_one_is_chosen(page: Page, served: Se
 
 @pytest.mark.parametrize("width", [360, 800, 1000, 1200, 1600])
 def test_nothing_is_too_wide_or_squeezed(page: Page, served: Served, width: int) -> None:
-    """No window scrolls sideways, and the name of a partition always has room."""
+    """No window scrolls sideways; numbers and states are never cut off, and the name of a partition has room."""
+    served.stage.change(
+        lambda v: replace(
+            v,
+            partitions=(
+                replace(v.partitions[0], phase="cleaning", delegated=False, dirty_ratio=1.0),
+                *v.partitions[1:],
+            ),
+        )
+    )
     page.look(width=width, height=740)
     for path in ("/", "/running", "/history", "/quarantine", "/log-dirs", "/partition/payments.v2-0"):
         page.open(f"{served.url}{path}")
         page.wait("document.querySelector('main').innerText.length > 50")
         assert page.run("document.documentElement.scrollWidth") <= width
+        cut = (
+            "[...document.querySelectorAll('td.num, td.c-state, td .name span:last-child')]"
+            ".filter(e => e.scrollWidth > e.clientWidth + 1).map(e => `${e.className}: ${e.innerText}`)"
+        )
+        assert page.run(cut) == [], path
         narrow = "[...document.querySelectorAll('td.c-name, td.h-name')].filter(e => e.clientWidth < 140).length"
         assert page.run(narrow) == 0, path
 
@@ -415,6 +430,20 @@ def test_a_daemon_that_goes_away_is_told_and_comes_back(page: Page, served: Serv
     page.wait("document.querySelector('#banner').hidden")
     assert "lost" not in page.run("document.body.className")
     page.complaints[:] = [each for each in page.complaints if "ERR_CONNECTION" not in each]
+
+
+def test_nobody_looks_nobody_asks(page: Page, served: Served) -> None:
+    """A tab in the background asks seldom, and at once when it comes to the front."""
+    hide = "Object.defineProperty(document, 'hidden', {get: () => window.behind ?? true})"
+    script = page.call("Page.addScriptToEvaluateOnNewDocument", source=hide)["identifier"]
+    page.open(f"{served.url}/")
+    page.call("Page.removeScriptToEvaluateOnNewDocument", identifier=script)
+    time.sleep(2.5)
+    page.run("1")
+    assert [each for each in page.requests if each.endswith("/status")] == [f"{served.url}/status"]
+    served.stage.change(lambda v: replace(v, mode="observe"))
+    page.run("window.behind = false; document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait("document.querySelector('#notices').innerText.includes('Observe mode')", 1.5)
 
 
 def test_a_new_version_offers_to_reload(page: Page, served: Served) -> None:

@@ -94,6 +94,8 @@ def clean(topic: str = "orders", number: int = 0, **changes: Any) -> CleanView:
         "records_kept": 1_900,
         "bytes_before": 4 * GIB,
         "bytes_after": 1 * GIB,
+        "bytes_read": 3 * GIB,
+        "bytes_written": 1 * GIB,
         "segments_before": 8,
         "segments_after": 2,
         "segments_rewritten": 8,

@@ -158,6 +158,11 @@ function limits(answer) {
       h("th", { scope: "row" }, name, name === answer.limited_by ? " (decides)" : ""), h("td", { class: "num" }, count(offset))))));
 }
 
+/** Kafka's "never" is 2^63-1, which a number of JavaScript can not hold: its digits would be wrong. */
+function setting(value) {
+  return typeof value === "number" && value >= 2 ** 63 ? "9223372036854775807 (no limit)" : String(value);
+}
+
 function settingsCard(answer) {
   const known = Object.entries(answer?.settings ?? {});
   if (!known.length) return [];
@@ -165,5 +170,5 @@ function settingsCard(answer) {
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Settings" }, h("table", { class: "plain settings" },
       h("thead", {}, h("tr", {}, ["Setting", "Value", "Comes from"].map((each) => h("th", { scope: "col" }, each)))),
       h("tbody", {}, known.map(([key, { value, origin }]) => h("tr", {},
-        h("th", { scope: "row", class: "mono" }, key), h("td", { class: "mono" }, String(value)), h("td", {}, String(origin))))))));
+        h("th", { scope: "row", class: "mono" }, key), h("td", { class: "mono" }, setting(value)), h("td", {}, String(origin))))))));
 }
