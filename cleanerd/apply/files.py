@@ -11,7 +11,6 @@ created in its place (H-18).
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
 from cleanerd.errors import CleanerdError, LogDirBusyError
-from cleanerd.log.small_file import unreadable
+from cleanerd.log.small_file import if_it_may_be_given, unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -236,7 +235,7 @@ class PartitionFiles:
         os.mkdir(name, 0o755, dir_fd=self._fd)
         status = os.stat(name, dir_fd=self._fd)
         if (status.st_uid, status.st_gid) != (owner.st_uid, owner.st_gid):
-            with contextlib.suppress(PermissionError):
+            with if_it_may_be_given():
                 os.chown(name, owner.st_uid, owner.st_gid, dir_fd=self._fd)
 
     def _put(self, operation: Operation, flag: int) -> None:
@@ -276,7 +275,7 @@ def give(descriptor: int, owner: Owner) -> None:
     """Set owner and mode of an open file, as far as this process may: only root can give files away."""
     status = os.fstat(descriptor)
     if (status.st_uid, status.st_gid) != (owner.uid, owner.gid):
-        with contextlib.suppress(PermissionError):
+        with if_it_may_be_given():
             os.fchown(descriptor, owner.uid, owner.gid)
     if status.st_mode & 0o7777 != owner.mode:
         os.fchmod(descriptor, owner.mode)

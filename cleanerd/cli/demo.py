@@ -24,8 +24,9 @@ from cleanerd.demo.traffic import PRODUCERS
 from cleanerd.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+    from cleanerd.cli.output import Output
     from cleanerd.demo.compare import Verdict
     from cleanerd.demo.traffic import Written
 
@@ -99,11 +100,15 @@ def demo(
             with Demo(release, work_dir, records=records, seed=seed) as run:
                 offline_good, offline = Teller(page, run).tell()
             good, document = good and offline_good, {**document, **offline}
-    seconds_taken = time.monotonic() - started
+    return tell_end(common.output, page, good=good, seconds=time.monotonic() - started, document=document)
+
+
+def tell_end(output: Output, page: Page, *, good: bool, seconds: float, document: Mapping[str, object]) -> int:
+    """The last line, or all of it as JSON; the result is the exit code."""
     page.line()
-    page.line(f"{'Everything is as it should be' if good else 'SOMETHING DIFFERS, see above'}. {seconds_taken:.0f} s.")
-    if common.output.as_json:
-        common.output.json({"good": good, "seconds": round(seconds_taken, 3), **document})
+    page.line(f"{'Everything is as it should be' if good else 'SOMETHING DIFFERS, see above'}. {seconds:.0f} s.")
+    if output.as_json:
+        output.json({"good": good, "seconds": round(seconds, 3), **document})
     return 0 if good else FAILED
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from functools import partial
 
 import click
 import uvloop
@@ -23,7 +24,13 @@ def run_daemon(common: Common) -> int:
     """
     # Until the service listens to it; the default would end the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    service = Service(common.load_settings(), common.load_settings, http=HttpServer)
+    settings = common.load_settings()
+    http = partial(
+        HttpServer,
+        kafka_names=settings.daemon.cleanerd_metrics_kafka_names,
+        partitions_max=settings.daemon.cleanerd_metrics_partitions_max,
+    )
+    service = Service(settings, common.load_settings, http=http)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         number = runner.run(service.run())
     common.output.note(f"stopped by {signal.Signals(number).name}")

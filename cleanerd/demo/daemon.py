@@ -59,6 +59,7 @@ class Daemon:
                 stdout=log,
                 stderr=log,
                 env=environment_of(self._work_dir / "bytecode"),
+                process_group=0,  # Ctrl-C is for whoever started it
             )
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:

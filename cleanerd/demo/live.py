@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -25,6 +26,7 @@ from cleanerd.demo.load import PARTITIONS, SEGMENT_MS, Reader, Writer
 from cleanerd.demo.reading import read_with_confluent
 from cleanerd.demo.strategies import STRATEGY
 from cleanerd.demo.traffic import create_topics
+from cleanerd.errors import ConfigError
 from cleanerd.format.names import SEGMENT_SUFFIX
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ TOPIC_CONFIG: Final = {
 RECORDS_PER_SECOND: Final = 2_000
 """To each topic."""
 
+_CONTROL: Final = "control.sock"
+_MAX_PATH_BYTES: Final = 107 - len(_CONTROL) - 1
+"""What a socket's path has room for; the agent's own finds a way around."""
 _SAMPLE_SECONDS: Final = 5.0
 _CLEAN_SECONDS: Final = 45.0
 _PAUSE_SECONDS: Final = 0.3
@@ -108,6 +113,7 @@ class LiveDemo:
     """One run in ``work_dir``. As a context manager it ends on exit whatever it started and still runs."""
 
     def __init__(self, release: KafkaRelease, work_dir: Path, *, seed: int) -> None:
+        _require_short(work_dir)
         agent = f"-javaagent:{jar_path()}"
         self._broker = Broker(release.libs_dir, work_dir / "broker", version=release.version, jvm_args=[agent])
         self._work_dir = work_dir
@@ -281,10 +287,25 @@ class LiveDemo:
             f'"cleanerd.log.dirs" = "{self._broker.log_dirs[0]}"\n'
             f'"cleanerd.broker.properties" = "{self._broker.properties_file}"\n'
             f'"cleanerd.state.dir" = "{self._work_dir / "state"}"\n'
+            f'"cleanerd.control.socket" = "{self._work_dir / _CONTROL}"\n'
             f'"cleanerd.disk.reserve" = "64MiB"\n'
             f'"log.cleaner.backoff.ms" = "1s"\n'
             # The ratio that delegate saved is Kafka's one half; for a demonstration sooner is nicer.
             f'[topics."*"]\n"min.cleanable.dirty.ratio" = 0.2\n{_strategies()}'
+        )
+
+
+def _require_short(work_dir: Path) -> None:
+    """The daemon listens on a socket in ``work_dir``, and a socket's path has room for little.
+
+    Raises:
+        ConfigError: it is too long.
+    """
+    if len(os.fsencode(work_dir.resolve())) > _MAX_PATH_BYTES:
+        raise ConfigError(
+            "this path is too long for a socket in it",
+            where=str(work_dir),
+            hint="give a shorter directory with --keep, or a shorter TMPDIR",
         )
 
 

@@ -6,7 +6,6 @@ outdated file costs work, never data.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleanerd import __version__
 from cleanerd.format.names import uuid_to_base64
+from cleanerd.log.small_file import if_it_may_be_given
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -209,7 +209,7 @@ def make_directory(path: Path, owner: os.stat_result) -> None:
 
 def _give(file: Path | int, owner: os.stat_result) -> None:
     """Make ``owner``'s owner that of ``file``; only root can, so failing is no error."""
-    with contextlib.suppress(PermissionError):
+    with if_it_may_be_given():
         os.chown(file, owner.st_uid, owner.st_gid)
 
 

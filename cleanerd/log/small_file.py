@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+_NOT_OURS_TO_GIVE: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL})
 
 
 def read_small_file(path: Path) -> bytes | None:
@@ -39,3 +44,17 @@ def unreadable(what: str, path: Path | str, error: OSError) -> CleanerdError:
     """What the system refused, with the way out where that is known."""
     hint = "run cleanerd as the broker's user" if isinstance(error, PermissionError) else None
     return CleanerdError(f"{what}: {error.strerror}", where=str(path), hint=hint)
+
+
+@contextlib.contextmanager
+def if_it_may_be_given() -> Iterator[None]:
+    """A change of owner in the block need not succeed.
+
+    Only root gives files away; and nobody can give one to somebody who has no number in this user namespace
+    (``PrivateUsers=yes``, containers): there the answer is EINVAL.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NOT_OURS_TO_GIVE:
+            raise

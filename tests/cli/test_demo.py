@@ -23,7 +23,7 @@ def jars() -> KafkaJars:
     return fetch("4.3")
 
 
-def _start(arguments: list[str], temporary: Path) -> subprocess.Popen[str]:
+def _start(arguments: list[str], temporary: Path, *, own_group: bool = False) -> subprocess.Popen[str]:
     environment = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT)}
     environment.pop("KAFKA_LIBS", None)
     return subprocess.Popen(
@@ -33,6 +33,7 @@ def _start(arguments: list[str], temporary: Path) -> subprocess.Popen[str]:
         text=True,
         env=environment,
         cwd=temporary,
+        start_new_session=own_group,
     )
 
 
@@ -102,6 +103,25 @@ def test_the_live_part(jars: KafkaJars, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
+@pytest.mark.broker
+@pytest.mark.timeout(200)
+def test_stay_until_ctrl_c(jars: KafkaJars, tmp_path: Path) -> None:
+    """A terminal sends it to the whole group: broker and daemon must not take it for theirs."""
+    arguments = ["--only", "live", "--seconds", "5", "--stay", "--kafka-libs", str(jars.libs)]
+    demo = _start(arguments, tmp_path, own_group=True)
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "Ctrl-C ends it" in line:
+            break
+    time.sleep(1)
+    os.killpg(demo.pid, signal.SIGINT)
+    stdout, stderr = demo.communicate(timeout=120)
+    assert demo.returncode == 0, stderr
+    assert "Everything is as it should be" in stdout
+    assert list(tmp_path.iterdir()) == []
+
+
 def _check_strategies(result: dict[str, Any]) -> None:
     assert result["delegated"]["min.cleanable.dirty.ratio"] == "1"
     race = result["race"]
@@ -155,6 +175,14 @@ def test_without_jars_exit_code_3_and_a_way_out(tmp_path: Path) -> None:
     _, stderr = demo.communicate(timeout=60)
     assert demo.returncode == 3
     assert "make setup" in stderr
+
+
+def test_too_long_a_path_for_a_socket_is_told_at_once(jars: KafkaJars, tmp_path: Path) -> None:
+    keep = tmp_path / ("long" * 20)
+    demo = _start(["--kafka-libs", str(jars.libs), "--keep", str(keep)], tmp_path)
+    _, stderr = demo.communicate(timeout=60)
+    assert demo.returncode == 3
+    assert "too long" in stderr
 
 
 def test_keep_takes_no_directory_that_holds_something(jars: KafkaJars, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from cleanerd.bench.process import Cost
-from cleanerd.cli.demo import Teller
+from cleanerd.cli.demo import Teller, tell_end
+from cleanerd.cli.demo_page import Page
 from cleanerd.cli.output import Output
 from cleanerd.demo.compare import Wrong
-from cleanerd.demo.jars import KafkaRelease
 from cleanerd.demo.kafka_cleaner import KafkaCleaning
 from cleanerd.demo.race import RaceFacts
 from cleanerd.demo.story import Cleaned, Demo, KafkaResult, OnceMore
@@ -115,8 +115,9 @@ def _run(compared: Compared, later: DayLater) -> Demo:
 def test_any_difference_is_exit_code_1(
     capsys: pytest.CaptureFixture[str], compared: Compared, later: DayLater, exit_code: int
 ) -> None:
-    teller = Teller(Output(), _run(compared, later), KafkaRelease("4.3.1", Path("nowhere")))
-    assert teller.tell(0.0) == exit_code
+    page = Page(Output())
+    good, document = Teller(page, _run(compared, later)).tell()
+    assert tell_end(Output(), page, good=good, seconds=0.0, document=document) == exit_code
     printed = capsys.readouterr().out
     assert ("SOMETHING DIFFERS" in printed) == bool(exit_code)
     assert "keys wrong" in printed

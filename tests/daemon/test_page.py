@@ -386,8 +386,8 @@ def test_nothing_is_too_wide_or_squeezed(page: Page, served: Served, width: int)
         page.wait("document.querySelector('main').innerText.length > 50")
         assert page.run("document.documentElement.scrollWidth") <= width
         cut = (
-            "[...document.querySelectorAll('td.num, td.c-state')].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.className + e.innerText + e.scrollWidth + "
-            " + e.clientWidth)"
+            "[...document.querySelectorAll('td.num, td.c-state, td .name span:last-child')]"
+            ".filter(e => e.scrollWidth > e.clientWidth + 1).map(e => `${e.className}: ${e.innerText}`)"
         )
         assert page.run(cut) == [], path
         narrow = "[...document.querySelectorAll('td.c-name, td.h-name')].filter(e => e.clientWidth < 140).length"

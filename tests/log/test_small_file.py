@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.apply.files import Owner, give
 from cleanerd.errors import CleanerdError
+from cleanerd.log.clean_point import make_directory, write_state_file
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
-from cleanerd.log.small_file import read_small_file
+from cleanerd.log.small_file import if_it_may_be_given, read_small_file
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 
@@ -45,3 +48,30 @@ def test_a_pipe_in_a_partition_is_an_error(tmp_path: Path) -> None:
     found = read_log_dir(log_dir)
     with pytest.raises(CleanerdError, match=r"partition\.metadata: cannot be read"):
         read_partition(found, found.partitions[0])
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EINVAL])
+def test_a_file_that_cannot_be_given_away_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """S-60: root gives it to the directory's owner, another user may not (EPERM).
+
+    In a user namespace, as with systemd's PrivateUsers, an owner may have no number to be given anything (EINVAL).
+    """
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "chown", refuse)
+    monkeypatch.setattr(os, "fchown", refuse)
+    make_directory(tmp_path / "state", tmp_path.stat())
+    write_state_file(tmp_path / "state" / "t-0.json", b"{}", tmp_path.stat())
+    assert (tmp_path / "state" / "t-0.json").read_bytes() == b"{}"
+    with (tmp_path / "file").open("wb") as file:
+        give(file.fileno(), Owner(4321, 4321, 0o640))
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_other_failures_are(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space"), if_it_may_be_given():
+        raise OSError(errno.ENOSPC, "No space")

@@ -2,11 +2,11 @@
 
 import { h, setAttribute, setPill, setText } from "./dom.js";
 import { bytes, count, duration, percent, setTime } from "./format.js";
+import { makeName, nameOf } from "./partitions.js";
 import { current, keep, partitionLink } from "./route.js";
 import { SHORT_TRIGGERS, TRIGGERS } from "./running.js";
 import { Table } from "./table.js";
 
-const nameOf = (each) => `${each.topic}-${each.partition}`;
 const saved = (each) => (each.result.bytes_before ?? 0) - (each.result.bytes_after ?? 0);
 
 function droppedOf(clean) {
@@ -18,13 +18,9 @@ const COLUMNS = [
   {
     id: "name", label: "Partition", class: "h-name",
     make(cell) {
-      const link = h("a", { "data-inside": true });
-      cell.append(link);
-      return (row) => {
-        setText(link, nameOf(row));
-        setAttribute(link, "href", partitionLink(row.topic, row.partition));
-        setAttribute(link, "title", nameOf(row));
-      };
+      const name = makeName();
+      cell.append(name.element);
+      return (row) => name.set(row);
     },
   },
   { id: "outcome", label: "Outcome", class: "h-outcome", make: (cell) => { const it = h("span"); cell.append(it); return (row) => setPill(it, row.result.outcome ?? "?"); } },

@@ -12,6 +12,22 @@ export function nameOf(each) {
   return `${each.topic}-${each.partition}`;
 }
 
+/** The link to a partition. Where room is short the topic is cut, never the number. */
+export function makeName() {
+  const topic = h("span");
+  const number = h("span");
+  const element = h("a", { class: "name", "data-inside": true }, topic, number);
+  return {
+    element,
+    set(each) {
+      setText(topic, each.topic);
+      setText(number, `-${each.partition}`);
+      setAttribute(element, "href", partitionLink(each.topic, each.partition));
+      setAttribute(element, "title", nameOf(each));
+    },
+  };
+}
+
 export function isOverdue(partition) {
   return partition.overdue_at_ms !== null && partition.overdue_at_ms <= now() && partition.state !== "excluded";
 }
@@ -59,13 +75,11 @@ const COLUMNS = [
   {
     id: "name", label: "Partition", class: "c-name",
     make(cell) {
-      const link = h("a", { "data-inside": true });
+      const name = makeName();
       const place = h("small");
-      cell.append(link, place);
+      cell.append(name.element, place);
       return (row) => {
-        setText(link, nameOf(row));
-        setAttribute(link, "href", partitionLink(row.topic, row.partition));
-        setAttribute(link, "title", nameOf(row));
+        name.set(row);
         setText(place, row.log_dir);
       };
     },
