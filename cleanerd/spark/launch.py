@@ -24,8 +24,11 @@ from cleanerd.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-DRIVER_MARK: Final = "CLEANERD_SPARK_DRIVER"
-"""Set in the environment of the driver, so that a verb knows that it is one."""
+DRIVER_MARK: Final = "_CLEANERD_SPARK_DRIVER"
+"""Set in the environment of the driver, so that a verb knows that it is one. What begins with CLEANERD_ is a key."""
+
+STDERR_MARK: Final = "_CLEANERD_SPARK_STDERR"
+"""Where the driver's standard error goes: ``spark-submit`` would mix it into the result on standard output."""
 
 DEFAULT_MASTER: Final = "local[*]"
 TASK_FAILURES: Final = 4
@@ -132,6 +135,7 @@ def environment(inherited: Mapping[str, str], *, local: bool) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         **inherited,
         DRIVER_MARK: "1",
+        STDERR_MARK: f"/proc/{os.getpid()}/fd/2",
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "OPENBLAS_NUM_THREADS": "1",
     }
