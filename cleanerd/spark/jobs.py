@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from dataclasses import dataclass
@@ -93,7 +94,8 @@ class Jobs:
         except PySparkException as error:
             raise CleanerdError(f"Spark gave up: {_reason(str(error))}", hint="-v shows more") from error
         except BaseException:
-            context.cancelJobGroup(group)
+            with contextlib.suppress(Exception):  # after a signal Java may be gone already
+                context.cancelJobGroup(group)
             raise
 
     def _wrapped(self, name: str, function: RowFunction) -> RowFunction:

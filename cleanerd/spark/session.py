@@ -37,5 +37,8 @@ def spark_session(name: str) -> Iterator[SparkSession]:
     session = builder.getOrCreate()
     try:
         yield session
-    finally:
-        session.stop()
+    except BaseException:
+        with contextlib.suppress(Exception):  # after a signal Java may be gone already
+            session.stop()
+        raise
+    session.stop()

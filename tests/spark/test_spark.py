@@ -71,5 +71,5 @@ def test_maps_that_are_too_small(spark: SparkSession, log_dir: Path) -> None:
     local = stage_locally(log_dir, all_dirty(NOW_MS), TOPIC, given)
     found = stage_by_spark(spark, log_dir, all_dirty(NOW_MS), TOPIC, given, shards=1)
     assert_twins(local, found)
-    assert found.result.shards > 2
+    assert 2 < found.result.shards < 100
     assert json.dumps(found.result.to_json())
