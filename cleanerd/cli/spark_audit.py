@@ -181,6 +181,7 @@ def _of_partition(each: Judged) -> dict[str, object]:
         found = getattr(each, name)
         return {
             "segments": found.segments,
+            "begin_offset": found.begin,
             "end_offset": found.end_offset,
             "records": found.records,
             "record_bytes": found.record_bytes,
@@ -234,6 +235,11 @@ def _tell(common: Common, judged: Sequence[Judged]) -> None:
             output.line(f"{each.name} damaged: {text}")
         if each.asked.clean_end is None:
             output.note(f"{each.name}: nobody says how far it is clean, so losers may be left (--up-to OFFSET)")
+        if each.head_is_gone:
+            output.note(
+                f"{each.name}: begins at {each.after.begin} and began at {each.before.begin}; if retention or "
+                f"DeleteRecords took the rest: --log-start {each.after.begin}"
+            )
         if each.zeroed:
             output.note(f"{each.name}: {human_count(each.zeroed)} records lost their attributes, as with Kafka (U-14)")
     kinds = [kind for kind in KINDS if any(each.findings[kind] for each in judged)]
