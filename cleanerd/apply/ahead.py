@@ -31,9 +31,11 @@ from cleanerd.errors import CleanerdError, CorruptionError, RefusedError
 from cleanerd.log.pool import ReaderPool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from cleanerd.apply.session import Means
+    from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
@@ -99,10 +101,11 @@ def stage_partition(
     progress: Progress,
     *,
     keep_replaced: Path | None = None,
+    cleaning_of: Callable[[CleaningPlan, ReaderPool, Progress], Cleaning] = Cleaning,
 ) -> CleaningResult:
     """Stage one partition and say what came of it; only a signal or a bug gets out as an exception.
 
-    ``keep_replaced``: where ``apply`` is to keep what it replaces.
+    ``keep_replaced``: where ``apply`` is to keep what it replaces. ``cleaning_of``: who carries out the plan.
     """
     where = str(log_dir.path)
     # The plan's age counts from here: its horizons do, however long staging takes.
@@ -118,7 +121,7 @@ def stage_partition(
                 plan = make_plan(log_dir, found, means, wishes, pool.reader)
                 # U-15: the old values stay readable until the plan is applied, at the latest in so long.
                 plan = replace(plan, delete_retention_ms=plan.delete_retention_ms + means.plan_max_age_ms)
-                cleaning = Cleaning(plan, pool, progress)
+                cleaning = cleaning_of(plan, pool, progress)
                 kept = None if keep_replaced is None else str(keep_replaced.resolve())
                 return _stage_all(files, found, cleaning, means, blank_result(log_dir, found), started_ms, kept)
     except (CleanerdError, OSError) as caught:

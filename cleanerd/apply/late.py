@@ -14,11 +14,9 @@ import numpy as np
 
 from cleanerd._kernel import FLAG_HAS_KEY, Chunk, OffsetMap, crc32c, decode_chunk
 from cleanerd.apply.validate import has_fact
-from cleanerd.cleaner.index import Decoder
 from cleanerd.cleaner.manifest import FileFact, staging_path
 from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
 from cleanerd.cleaner.plan import HASH_KEY_BYTES
-from cleanerd.cleaner.purge import purged_keys
 from cleanerd.errors import CleanerdError, StalePlanError
 from cleanerd.log.read import SegmentReader
 
@@ -49,15 +47,19 @@ def stage_purged_keys(files: PartitionFiles, cleaning: Cleaning, owner: Owner) -
     plan = cleaning.plan
     if not plan.rules.versioned:
         return None  # by offset a record that comes late wins over any tombstone
-    purged = [(each.source, each.purged) for each in cleaning.decision.segments if each.purged is not None]
-    if not purged:
-        return None
-    decoder = Decoder(plan, cleaning.pool, lambda _: None)
-    data = plan.hash_key + purged_keys(decoder, purged).astype("<u8").tobytes()
     name = _name(plan.plan_id)
-    files.write(name, data, owner)
+    fact = FileFact(0, 0)
+    for hashes in cleaning.purged_keys():
+        if not fact.bytes:
+            files.write(name, plan.hash_key, owner)
+            fact = FileFact(len(plan.hash_key), crc32c(np.frombuffer(plan.hash_key, np.uint8)))
+        data = hashes.astype("<u8").tobytes()
+        files.append(name, data)
+        fact = FileFact(fact.bytes + len(data), crc32c(np.frombuffer(data, np.uint8), fact.crc32c))
+    if not fact.bytes:
+        return None
     files.fsync(name)
-    return FileFact(len(data), crc32c(np.frombuffer(data, np.uint8)))
+    return fact
 
 
 def refuse_late_records(

@@ -62,7 +62,8 @@ _POOL_ROWS: Final = 16_384
 class Shape:
     """What a log is made of. ``superseded`` is the share of records with a newer one of the same key.
 
-    ``versions``: all records but the tombstones have a random version in header ``VERSION_HEADER``.
+    ``versions``: all records but the tombstones have a random version in header ``VERSION_HEADER``; a share of ``ties``
+    has one and the same, higher than all others.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Shape:
     superseded: float
     codec: int = 0
     versions: bool = False
+    ties: float = 0.0
 
     @property
     def unpacked_batch_bytes(self) -> int:
@@ -216,7 +218,7 @@ def _block(
     header["max_timestamp"] = header["base_timestamp"] + (each - 1)
     header["producer_id"] = header["producer_epoch"] = header["base_sequence"] = -1
     header["record_count"] = each
-    _fill_records(rows[:, HEADER_BYTES:].reshape(batches, each, shape.record_bytes), keys, pool, random)
+    _fill_records(rows[:, HEADER_BYTES:].reshape(batches, each, shape.record_bytes), keys, pool, random, shape.ties)
     if shape.codec:
         yield from _packed(shape.codec, rows, header)
         return
@@ -227,7 +229,11 @@ def _block(
 
 
 def _fill_records(
-    records: NDArray[np.uint8], keys: NDArray[np.uint64], pool: NDArray[np.uint8], random: np.random.Generator
+    records: NDArray[np.uint8],
+    keys: NDArray[np.uint64],
+    pool: NDArray[np.uint8],
+    random: np.random.Generator,
+    ties: float,
 ) -> None:
     """Write all bytes of ``records`` [batches, records, bytes]."""
     batches, each, record_bytes = records.shape
@@ -246,6 +252,8 @@ def _fill_records(
     if headers_at + 1 < record_bytes:
         records[:, :, headers_at : headers_at + len(_VERSION_HEAD)] = _VERSION_HEAD
         versions = random.integers(0, 2**62, size=(batches, each)).astype(">i8")
+        if ties:
+            versions[random.random((batches, each)) < ties] = 2**62
         records[:, :, headers_at + len(_VERSION_HEAD) :] = versions.view(np.uint8).reshape(batches, each, 8)
     tombstones = random.random((batches, each)) < TOMBSTONE_SHARE
     records[tombstones, _VALUE_LENGTH_AT:] = _tombstone_tail(record_bytes - _VALUE_LENGTH_AT)

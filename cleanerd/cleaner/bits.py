@@ -29,6 +29,19 @@ class BitColumn:
         store_bits(self._words, self.count, values)
         self.count = end
 
+    def extend(self, other: BitColumn) -> None:
+        """Add the bits of ``other`` behind these."""
+        bits = np.unpackbits(other.words().astype("<u8").view(np.uint8), count=other.count, bitorder="little")
+        self.append(bits.astype(np.bool_))
+
+    @classmethod
+    def of(cls, words: NDArray[np.uint64], count: int) -> BitColumn:
+        """The first ``count`` bits of a bitmap; those behind are clear."""
+        column = cls()
+        column._words = words
+        column.count = count
+        return column
+
     def merge(self, other: BitColumn) -> None:
         """Set the bits that are set in ``other`` too; this one grows to its length."""
         if other.count > self.count:

@@ -17,17 +17,18 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-
-from cleanerd._kernel import ACTION_SET_HORIZON
 from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
 from cleanerd.cleaner.index import Decoder
-from cleanerd.cleaner.rewrite import GroupTooLargeError, WrittenSegment, rewrite_group
+from cleanerd.cleaner.purge import purged_keys
+from cleanerd.cleaner.rewrite import GroupTooLargeError, rewrite_group
 from cleanerd.cleaner.verify import verify_staged
 from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, Group, group, split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
@@ -140,7 +141,7 @@ class Cleaning:
         rewritten = [segments[row] for rows in self.groups() for row in rows]
         if not rewritten or any(each.kept < each.records for each in segments):
             return ()
-        begun = sum(int(np.count_nonzero(each.actions & ACTION_SET_HORIZON)) for each in rewritten)
+        begun = sum(each.horizons_begun for each in rewritten)
         why = (
             f"in {begun} batches, tombstones and markers get their delete horizon, after which they go (C-48)"
             if begun
@@ -175,32 +176,58 @@ class Cleaning:
             members = [segments[row] for row in rows]
             started = time.monotonic()
             try:
-                written = self._write(staging, members)
+                staged, oversized = stage_group(self.plan, self.pool, staging, members, self.progress.advance)
             except GroupTooLargeError as error:
-                parts = split(rows, rows[error.source])
-                waiting[:0] = [part for part in parts if len(part) > 1 or segments[part[0]].outcome.changed]
+                waiting[:0] = self.parts(rows, error.source)
                 continue
-            with self.pool.beside(staging.path, staging.directory) as readers:
-                verify_staged(
-                    readers,
-                    staging.staged_segment(written.base),
-                    written,
-                    records=sum(member.kept for member in members),
-                    last_offset=max(member.last_written_offset for member in members),
-                )
-            staged = staging.finish(members, written)
-            self._count(written, members, time.monotonic() - started)
+            self.count(staged, members, oversized, time.monotonic() - started)
             yield staged, members
 
-    def _write(self, staging: Staging, members: Sequence[SegmentDecision]) -> WrittenSegment:
-        expected_bytes = sum(member.outcome.output_bytes for member in members)
-        with staging.log_file(members[0].source.base, expected_bytes) as output:
-            return rewrite_group(self.plan, self.pool, members, output, self.progress.advance)
+    def parts(self, rows: Group, source: int) -> list[Group]:
+        """What becomes of a group that is too large: cut before its row number ``source`` (U-17)."""
+        segments = self.decision.segments
+        parts = split(rows, rows[source])
+        return [part for part in parts if len(part) > 1 or segments[part[0]].outcome.changed]
 
-    def _count(self, written: WrittenSegment, members: Sequence[SegmentDecision], seconds: float) -> None:
+    def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
+        """[2k] each: the key hashes of tombstones that go because nothing of their key is left (U-1), in log order."""
+        decoder = Decoder(self.plan, self.pool, lambda _: None)
+        for each in self.decision.segments:
+            if each.purged is not None:
+                yield from purged_keys(decoder, each.source, each.purged)
+
+    def count(self, staged: StagedGroup, members: Sequence[SegmentDecision], oversized: int, seconds: float) -> None:
+        """Add a group to the totals."""
         self.totals.groups += 1
         self.totals.sources += len(members)
         self.totals.bytes_read += sum(member.source.segment.size_bytes for member in members)
-        self.totals.bytes_written += written.log_bytes
-        self.totals.oversized += written.oversized
+        self.totals.bytes_written += staged.files["log"].bytes
+        self.totals.oversized += oversized
         self.totals.rewrite_seconds += seconds
+
+
+def stage_group(
+    plan: CleaningPlan,
+    pool: ReaderPool,
+    staging: Staging,
+    members: Sequence[SegmentDecision],
+    progress: Callable[[int], None],
+) -> tuple[StagedGroup, int]:
+    """Write, read back and verify one group; also how many of its batches are larger than they may be (C-55).
+
+    Raises:
+        GroupTooLargeError: see ``rewrite_group``; nothing is left of it.
+        UnsupportedLogError, CorruptionError, CleanerdError: it cannot be staged.
+    """
+    expected_bytes = sum(member.outcome.output_bytes for member in members)
+    with staging.log_file(members[0].source.base, expected_bytes) as output:
+        written = rewrite_group(plan, pool, members, output, progress)
+    with pool.beside(staging.path, staging.directory) as readers:
+        verify_staged(
+            readers,
+            staging.staged_segment(written.base),
+            written,
+            records=sum(member.kept for member in members),
+            last_offset=max(member.last_written_offset for member in members),
+        )
+    return staging.finish(members, written), written.oversized

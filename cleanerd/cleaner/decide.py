@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD
+from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON
 from cleanerd.cleaner.head import Head, newest
 from cleanerd.cleaner.index import Decoder, DirtyIndex
 from cleanerd.cleaner.map_size import with_map
@@ -42,9 +42,9 @@ class SegmentDecision:
 
     ``marks`` are places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
     :meth:`actions_at` knows about ends (U-13), where a last batch of which nothing stays gets the action ``closing``.
-    ``last_written_offset`` is where it ends when it ends a group. ``legacy_batches``: v0 and v1 ones among its batches.
-    ``waiting``: tombstones past their horizon that stay (U-1, U-4). ``purged`` is a bitmap of those that go where
-    not all that expire do, None when none does.
+    ``last_written_offset`` is where it ends when it ends a group. ``legacy_batches``: v0 and v1 ones among its batches,
+    ``horizons_begun``: those that get a delete horizon now. ``waiting``: tombstones past theirs that stay (U-1, U-4).
+    ``purged`` is a bitmap of those that go where not all that expire do, None when none does.
     """
 
     source: Source
@@ -65,6 +65,7 @@ class SegmentDecision:
     closing: int
     last_written_offset: int
     legacy_batches: int
+    horizons_begun: int
     outcome: Outcome
 
     def actions_at(self, *, ends_group: bool) -> NDArray[np.uint8]:
@@ -139,13 +140,13 @@ def _gather(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards:
 
 def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, shards: int, started: float) -> Decision:
     records = [
-        _record_evidence(evidence, winners) for evidence, winners in zip(found.segments, found.winners, strict=True)
+        record_evidence(evidence, winners) for evidence, winners in zip(found.segments, found.winners, strict=True)
     ]
     guards, note = guarded(plan, decoder, found.segments, records)
     # In log order: whether a marker still ends something depends on the batches before it (C-33).
     transactions = OpenTransactions()
     decided = [
-        _decide_segment(evidence, replace(facts, guarded=guard), transactions)
+        decide_segment(evidence, replace(facts, guarded=guard), transactions)
         for evidence, facts, guard in zip(found.segments, records, guards, strict=True)
     ]
     return Decision(
@@ -159,7 +160,8 @@ def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, shards: int,
     )
 
 
-def _record_evidence(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> RecordEvidence:
+def record_evidence(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> RecordEvidence:
+    """What retention has to know of a segment's records; ``winners`` as :func:`newest` takes them."""
     return RecordEvidence(
         keyed=evidence.keyed.words(),
         tombstone=evidence.tombstone.words(),
@@ -169,9 +171,10 @@ def _record_evidence(evidence: SegmentEvidence, winners: NDArray[np.uint64] | No
     )
 
 
-def _decide_segment(
+def decide_segment(
     evidence: SegmentEvidence, records: RecordEvidence, transactions: OpenTransactions
 ) -> SegmentDecision:
+    """One segment, once every other record of its keys has been looked at; call in log order."""
     txn_entries = evidence.settle_transactions(transactions)
     first_record = evidence.first_record()
     retention = retain(records, first_record, evidence.batch_flags())
@@ -201,6 +204,7 @@ def _decide_segment(
         closing=closing,
         last_written_offset=_last_written_offset(evidence, retention),
         legacy_batches=evidence.legacy_batches,
+        horizons_begun=int(np.count_nonzero(retention.actions & ACTION_SET_HORIZON)),
         outcome=_outcome(evidence, retention, counts, len(txn_entries), closing),
     )
 

@@ -5,8 +5,8 @@ Kept so that no dirty byte is decoded twice before it is rewritten (kernel.md se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from cleanerd.policy.transaction import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -80,6 +80,22 @@ class Mark(NamedTuple):
     record: int
 
 
+BEGINNING: Final = Mark(0, 0, 0)
+
+
+COUNTS: Final = ("visible_from", "proven_to", "dirty_from", "dirty_to")
+"""Of a :class:`SegmentEvidence`: records below an offset, so those of its parts add up."""
+
+_NUMBERS: Final = (
+    "first_offset",
+    "last_offset",
+    "last_max_timestamp_ms",
+    "min_timestamp_ms",
+    "max_timestamp_ms",
+    "legacy_batches",
+)
+
+
 class SegmentEvidence:
     """The facts of one source segment, gathered chunk by chunk in file order.
 
@@ -109,6 +125,7 @@ class SegmentEvidence:
         self.proven_to = 0
         self.dirty_from = 0
         self.dirty_to = 0
+        self.first_offset = -1
         self.last_offset = -1
         self.last_max_timestamp_ms = -1
         self.first_batch: BatchWitness | None = None
@@ -167,14 +184,94 @@ class SegmentEvidence:
         self.dirty_to += rows.last
         return rows
 
-    def again(self, chunks: Iterable[_kernel.Chunk]) -> Iterator[KnownChunk]:
-        """The segment's chunks once more, from its beginning, with what is known of them."""
+    def again(self, chunks: Iterable[_kernel.Chunk], begin: Mark = BEGINNING) -> Iterator[KnownChunk]:
+        """The segment's chunks from ``begin`` on once more, with what is known of them."""
         excluded = self.excluded()
-        record = batch = 0
+        _, batch, record = begin
         for chunk in chunks:
             yield KnownChunk(chunk, record, excluded[batch : batch + len(chunk.batches)])
             record += len(chunk.records)
             batch += len(chunk.batches)
+
+    def extend(self, part: SegmentEvidence) -> None:
+        """Take in what was gathered, by itself, of the part of the segment that follows.
+
+        Raises:
+            CorruptionError: its offsets do not follow.
+        """
+        if part.first_offset >= 0 and part.first_offset <= self.last_offset:
+            raise self._out_of_order(part.first_offset, part.first_offset, self.last_offset, part.marks[0].position)
+        batches, records = self._batches, self.records
+        self.marks += [Mark(mark.position, mark.batch + batches, mark.record + records) for mark in part.marks]
+        self._record_counts += part._record_counts[1:]
+        self._sizes += part._sizes
+        self._flags += part._flags
+        self._events += [replace(events, batch=events.batch + np.uint32(batches)) for events in part._events]
+        self._batches += part._batches
+        self.keyed.extend(part.keyed)
+        self.tombstone.extend(part.tombstone)
+        self.legacy_batches += part.legacy_batches
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        if part.last_batch is None:
+            return
+        self.first_batch = self.first_batch or part.first_batch
+        self.first_offset = part.first_offset if self.first_offset < 0 else self.first_offset
+        self.last_batch, self.last_batch_offsets = part.last_batch, part.last_batch_offsets
+        self.last_offset, self.last_max_timestamp_ms = part.last_offset, part.last_max_timestamp_ms
+        lows = [low for low in (self.min_timestamp_ms, part.min_timestamp_ms) if low >= 0]
+        self.min_timestamp_ms = min(lows, default=-1)
+        self.max_timestamp_ms = max(self.max_timestamp_ms, part.max_timestamp_ms)
+
+    def to_columns(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """Numbers and columns that :meth:`of_columns` makes the same of on another machine.
+
+        All but what is found out by comparison: ``superseded`` and ``won``.
+        """
+        ends = {name: getattr(self, name) for name in ("first_batch", "last_batch")}
+        numbers = {name: getattr(self, name) for name in (*COUNTS, *_NUMBERS)}
+        numbers |= {name: None if end is None else [end.offset, end.crc] for name, end in ends.items()}
+        columns: dict[str, NDArray[Any]] = {
+            "marks": np.array(self.marks, dtype=np.int64).reshape(-1),
+            "record_counts": np.concatenate(self._record_counts)[1:],
+            "sizes": self.sizes(),
+            "flags": self.batch_flags(),
+            "keyed": self.keyed.words(),
+            "tombstone": self.tombstone.words(),
+        }
+        for field in fields(TransactionEvents) if self._events else ():
+            columns[f"event_{field.name}"] = np.concatenate([getattr(events, field.name) for events in self._events])
+        if self.last_batch_offsets is not None:
+            columns["last_batch_offsets"] = self.last_batch_offsets
+        return {**numbers, "records": self.records}, columns
+
+    @classmethod
+    def of_columns(
+        cls, plan: CleaningPlan, source: Source, numbers: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]
+    ) -> SegmentEvidence:
+        """What :meth:`to_columns` was called on."""
+        evidence = cls(plan, source)
+        for name in (*COUNTS, *_NUMBERS):
+            setattr(evidence, name, numbers[name])
+        for name in ("first_batch", "last_batch"):
+            setattr(evidence, name, None if numbers[name] is None else BatchWitness(*numbers[name]))
+        evidence.marks = [Mark(*each) for each in columns["marks"].reshape(-1, 3).tolist()]
+        evidence._record_counts.append(columns["record_counts"])
+        evidence._sizes.append(columns["sizes"])
+        evidence._flags.append(columns["flags"])
+        evidence._batches = len(columns["flags"])
+        evidence.keyed = BitColumn.of(columns["keyed"], numbers["records"])
+        evidence.tombstone = BitColumn.of(columns["tombstone"], numbers["records"])
+        if "event_batch" in columns:
+            names = [field.name for field in fields(TransactionEvents)]
+            evidence._events.append(TransactionEvents(**{name: columns[f"event_{name}"] for name in names}))
+        evidence.last_batch_offsets = columns.get("last_batch_offsets")
+        return evidence
+
+    @property
+    def events(self) -> Sequence[TransactionEvents]:
+        """The batches that matter to transactions, until these are settled."""
+        return self._events
 
     def settle_transactions(self, open_transactions: OpenTransactions) -> NDArray[np.void]:
         """Find the markers that end nothing any more; returns the index entries that stay (C-37, C-69).
@@ -244,11 +341,15 @@ class SegmentEvidence:
             return
         previous = np.concatenate([[before], batches.last_offset[:-1]])
         row = int(np.argmax((batches.base_offset <= previous) | (batches.last_offset >= self.source.end)))
-        raise CorruptionError(
-            f"batch with offsets {batches.base_offset[row]}..{batches.last_offset[row]} does not follow offset "
-            f"{previous[row]} inside the segment's range {self.source.base}..{self.source.end - 1}",
+        first, last = int(batches.base_offset[row]), int(batches.last_offset[row])
+        raise self._out_of_order(first, last, int(previous[row]), int(batches.position[row]))
+
+    def _out_of_order(self, first: int, last: int, previous: int, position: int) -> CorruptionError:
+        return CorruptionError(
+            f"batch with offsets {first}..{last} does not follow offset {previous} inside the segment's range "
+            f"{self.source.base}..{self.source.end - 1}",
             where=f"{self._plan.path}/{self.source.base:020d}.log",
-            position=int(batches.position[row]),
+            position=position,
         )
 
     def _in_order(self, batches: _kernel.Batches, before: int) -> bool:
@@ -259,6 +360,7 @@ class SegmentEvidence:
     def _remember_ends(self, batches: _kernel.Batches) -> None:
         if self.first_batch is None:
             self.first_batch = _witness(batches, 0)
+            self.first_offset = int(batches.base_offset[0])
         self.last_batch = _witness(batches, -1)
         self.last_offset = int(batches.last_offset[-1])
         self.last_max_timestamp_ms = int(batches.max_timestamp[-1])

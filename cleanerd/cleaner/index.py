@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.cleaner.plan import CleaningPlan, Source
-    from cleanerd.log.pool import ReaderPool
+    from cleanerd.log.pool import Part, ReaderPool
     from cleanerd.policy.rules import Rules
 
 FIRST_DIRTY_ORDINAL = 2**38
@@ -42,11 +42,12 @@ class Decoder:
         rules = plan.rules
         self._headers = (rules.version_header, rules.encoding, rules.mark_header)
 
-    def chunks(self, source: Source) -> Iterator[_kernel.Chunk]:
-        """The decoded chunks of a segment in file order, hashed with the plan's key."""
+    def chunks(self, source: Source, part: Part | None = None) -> Iterator[_kernel.Chunk]:
+        """The decoded chunks of a segment, or of a ``part`` of it, in file order, hashed with the plan's key."""
         segment = source.segment
         reading = gathered(self._begin)
-        for chunk in self._pool.chunks(segment, self._pool.parts(segment), lambda _: reading, guessed=True):
+        parts = self._pool.parts(segment) if part is None else [part]
+        for chunk in self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None):
             yield chunk
             self._progress(chunk.consumed)
 

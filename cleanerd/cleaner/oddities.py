@@ -5,7 +5,7 @@ Each record counts once: in the cleaning that it is dirty in.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from cleanerd.cleaner.evidence import legacy_rows
 from cleanerd.policy.tombstone import nulls_without_flag
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from cleanerd import _kernel
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 MOST_TOLD: Final = 5
 """Of a partition's malformed headers so many are told in a cleaning with their offsets; the rest as a number."""
 
+
+COUNTS: Final = ("records", "malformed_versions", "without_version", "nulls_without_flag", "far_future")
 
 FAR_FUTURE_MS: Final = 3_600_000
 """What brokers let a producer's clock be ahead by default (``message.timestamp.after.max.ms`` since 4.0)."""
@@ -62,6 +66,21 @@ class Oddities:
         if self._by_flag:
             bare = mask & nulls_without_flag(flags, legacy_rows(chunk.batches))
             self.nulls_without_flag += int(np.count_nonzero(bare))
+
+    def merge(self, later: Oddities) -> None:
+        """Add what was counted further on in the log."""
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(later, name))
+        self.malformed_at = (self.malformed_at + later.malformed_at)[:MOST_TOLD]
+
+    def to_json(self) -> dict[str, Any]:
+        """The counts, for :meth:`take`."""
+        return {name: getattr(self, name) for name in (*COUNTS, "malformed_at")}
+
+    def take(self, counts: Mapping[str, Any]) -> None:
+        """Count what :meth:`to_json` said, in the place of what was counted here."""
+        for name in (*COUNTS, "malformed_at"):
+            setattr(self, name, counts[name])
 
     def malformed_in_words(self) -> str:
         """How many malformed headers, and the offsets of the first few (R280-6)."""

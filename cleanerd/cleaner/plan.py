@@ -15,19 +15,20 @@ from uuid import UUID
 import numpy as np
 
 from cleanerd import __version__
-from cleanerd.format.names import MAX_OFFSET, TopicPartition
+from cleanerd.format.index import TXN_ENTRY
+from cleanerd.format.names import MAX_OFFSET, TopicPartition, parse_topic_partition_dir
+from cleanerd.log.segment import Segment
 from cleanerd.policy import legacy
+from cleanerd.policy.grouping import Limits
+from cleanerd.policy.producer import LastRecords
 from cleanerd.policy.rules import Rules
 from cleanerd.policy.transaction import AbortedTransactions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from cleanerd.log.partition import PartitionLog
-    from cleanerd.log.segment import Segment
     from cleanerd.log.topic_config import TopicConfig
-    from cleanerd.policy.grouping import Limits
-    from cleanerd.policy.producer import LastRecords
     from cleanerd.policy.rules import Encoding, Guard, TombstoneMode
 
 PLAN_FORMAT = 1
@@ -99,6 +100,19 @@ class CleaningPlan:
             **{field.name: _plain(getattr(self, field.name)) for field in fields(self)},
         }
 
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> CleaningPlan:
+        """The same plan again, from what :meth:`to_json` gave: what executors on other machines carry out.
+
+        Raises:
+            ValueError: of another release's plan; a plan is carried out by the release that made it.
+        """
+        made_by = (document.get("format"), document.get("cleanerd"))
+        if made_by != (PLAN_FORMAT, __version__):
+            raise ValueError(f"a plan of format {made_by[0]} and cleanerd {made_by[1]}, this is {__version__}")
+        values = {key: value for key, value in document.items() if key not in ("format", "cleanerd")}
+        return cls(**{**values, **{key: read(document[key]) for key, read in _READERS.items()}})
+
 
 def _plain(value: Any) -> Any:
     """``value`` in JSON's types."""
@@ -117,8 +131,42 @@ _CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (frozenset, sorted),
     (tuple, lambda items: [_plain(item) for item in items]),
     (np.ndarray, np.ndarray.tolist),
-    (AbortedTransactions, lambda aborted: aborted.entries[["producer_id", "first_offset", "last_offset"]].tolist()),
+    (AbortedTransactions, lambda aborted: [list(entry) for entry in aborted.entries.tolist()]),
 )
+
+
+def _sources(values: Sequence[Mapping[str, Any]]) -> tuple[Source, ...]:
+    return tuple(
+        Source(Segment(**{**each["segment"], "suffixes": frozenset(each["segment"]["suffixes"])}), each["end"])
+        for each in values
+    )
+
+
+def _partition(text: str) -> TopicPartition:
+    name = parse_topic_partition_dir(text)
+    if name is None:
+        raise ValueError(f"{text!r} is no partition")
+    return name
+
+
+def _last_records(values: Mapping[str, Sequence[int]]) -> LastRecords:
+    return LastRecords(**{name: np.array(numbers, dtype=np.int64) for name, numbers in values.items()})
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "name": _partition,
+    "topic_id": lambda text: text and UUID(text),
+    "directory_id": lambda text: text and UUID(text),
+    "sources": _sources,
+    "tail": _sources,
+    "rules": lambda values: Rules(**values),
+    "last_records": _last_records,
+    "aborted": lambda entries: AbortedTransactions(np.array([tuple(each) for each in entries], dtype=TXN_ENTRY)),
+    "limits": lambda values: Limits(**values),
+    "hash_key": bytes.fromhex,
+    "origins": lambda pairs: tuple((key, origin) for key, origin in pairs),
+    "notes": tuple,
+}
 
 
 def rules_of(config: TopicConfig) -> Rules:

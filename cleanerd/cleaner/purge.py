@@ -28,7 +28,7 @@ from cleanerd.format.batch import CONTROL
 from cleanerd.policy.retain import RecordEvidence, bits_from, expired_winners
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -54,7 +54,7 @@ class _Candidates:
 
     def rows(self, record: int, count: int) -> NDArray[np.bool_]:
         """[count] bool: those among the records from number ``record`` on."""
-        return _bools(self.bits, record, count)
+        return bools(self.bits, record, count)
 
 
 def guarded(
@@ -69,7 +69,7 @@ def guarded(
     """
     rules = plan.rules
     if not rules.versioned:
-        return [_left_out(plan, evidence, facts) for evidence, facts in zip(segments, records, strict=True)], ""
+        return [left_out(plan, evidence, facts) for evidence, facts in zip(segments, records, strict=True)], ""
     if rules.tombstone_guard == "forever":
         return [facts.tombstone for facts in records], ""
     candidates = []
@@ -85,28 +85,25 @@ def guarded(
     return [each.bits & ~_words(free, each) for each in candidates], note
 
 
-def _left_out(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence) -> NDArray[np.uint64] | None:
-    """By offset: a segment's tombstones in the part that ``--first-dirty`` leaves out, between clean and dirty.
+def left_out(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence) -> NDArray[np.uint64] | None:
+    """Under ``offset``, a segment's tombstones in the part that ``--first-dirty`` leaves out, between clean and dirty.
 
     Nothing shows that what they delete went before them, and as clean records nothing in this round supersedes it.
     """
     if not plan.proven_offset < min(evidence.source.end, plan.first_dirty_offset):
         return None
-    left_out = bits_from(evidence.proven_to, evidence.records) & ~bits_from(evidence.dirty_from, evidence.records)
-    return facts.tombstone & left_out
+    between = bits_from(evidence.proven_to, evidence.records) & ~bits_from(evidence.dirty_from, evidence.records)
+    return facts.tombstone & between
 
 
-def purged_keys(decoder: Decoder, sources: Sequence[tuple[Source, NDArray[np.uint64]]]) -> NDArray[np.uint64]:
-    """[2k]: the key hashes of k tombstones, given as a bitmap for each of the sources."""
-    found = [np.zeros(0, dtype=np.uint64)]
-    for source, bits in sources:
-        record = 0
-        for chunk in decoder.chunks(source):
-            rows = _bools(bits, record, len(chunk.records))
-            if rows.any():
-                found.append(chunk.records.key_hash[np.repeat(rows, 2)])
-            record += len(chunk.records)
-    return np.concatenate(found)
+def purged_keys(decoder: Decoder, source: Source, purged: NDArray[np.uint64]) -> Iterator[NDArray[np.uint64]]:
+    """[2k] each: the key hashes of a segment's tombstones in the bitmap ``purged``, in file order."""
+    record = 0
+    for chunk in decoder.chunks(source):
+        rows = bools(purged, record, len(chunk.records))
+        if rows.any():
+            yield chunk.records.key_hash[np.repeat(rows, 2)]
+        record += len(chunk.records)
 
 
 def _free(
@@ -176,14 +173,14 @@ class _Proof:
             chunk = known.chunk
             mask = keyed_rows(chunk, known.rows(evidence.visible_from, evidence.dirty_to))
             mask &= ~held.rows(known.record, len(chunk.records))
-            beyond = _visible_rows(chunk)
+            beyond = visible_rows(chunk)
             beyond[: known.rows(0, evidence.dirty_to).last] = False
             self._meet(chunk, mask | beyond)
 
     def hold_tail_against(self, source: Source) -> None:
         """All records of a segment after the cleaned ones."""
         for chunk in self._decoder.chunks(source):
-            self._meet(chunk, _visible_rows(chunk))
+            self._meet(chunk, visible_rows(chunk))
 
     def _meet(self, chunk: Chunk, mask: NDArray[np.bool_]) -> None:
         if not mask.any():
@@ -195,7 +192,7 @@ class _Proof:
             self._map.put_max(hashes, OTHER_RECORD, known, shard=self._shard, shards=self._shards)
 
 
-def _visible_rows(chunk: Chunk) -> NDArray[np.bool_]:
+def visible_rows(chunk: Chunk) -> NDArray[np.bool_]:
     """[n] bool: the record has a key and lies in no control batch."""
     mask: NDArray[np.bool_] = (chunk.records.flags & FLAG_HAS_KEY) != 0
     control = (chunk.batches.attributes & CONTROL) != 0
@@ -209,8 +206,8 @@ def _words(bits: NDArray[np.uint64], candidates: _Candidates) -> NDArray[np.uint
     return bits[first : first + len(candidates.bits)]
 
 
-def _bools(bits: NDArray[np.uint64], first: int, count: int) -> NDArray[np.bool_]:
-    """[count] bool: the bits from ``first`` on, least significant bits first."""
+def bools(bits: NDArray[np.uint64], first: int, count: int) -> NDArray[np.bool_]:
+    """[count] bool: the bits of a bitmap from ``first`` on, least significant bits first."""
     words = bits[first // 64 : (first + count + 63) // 64].astype("<u8")
     unpacked = np.unpackbits(words.view(np.uint8), bitorder="little")
     result: NDArray[np.bool_] = unpacked[first % 64 : first % 64 + count].astype(np.bool_)

@@ -33,11 +33,12 @@ class Staging:
     ``reserve_bytes`` stay free on the file system: staging stops before it would take them (S-25).
     """
 
-    def __init__(self, plan: CleaningPlan, partition: int, *, reserve_bytes: int) -> None:
+    def __init__(self, plan: CleaningPlan, partition: int, *, reserve_bytes: int, name: str | None = None) -> None:
         self._plan = plan
         self._partition = partition
         self._reserve_bytes = reserve_bytes
-        self.path = f"{plan.path}/{STAGING}/{plan.plan_id}"
+        self._name = f"{STAGING}/{plan.plan_id}" if name is None else name
+        self.path = f"{plan.path}/{self._name}"
         self.directory = -1
         self._buffer = WriteBuffer()
 
@@ -54,12 +55,14 @@ class Staging:
     def _make(self) -> None:
         with suppress(FileExistsError):
             os.mkdir(STAGING, 0o755, dir_fd=self._partition)
-        name = f"{STAGING}/{self._plan.plan_id}"
-        os.mkdir(name, 0o755, dir_fd=self._partition)
-        self.directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._partition)
         self._give_directory(STAGING)
-        self._give_directory(name)
+        self._make_directory()
         self._put(PLAN, json.dumps(self._plan.to_json(), indent=1).encode())
+
+    def _make_directory(self) -> None:
+        os.mkdir(self._name, 0o755, dir_fd=self._partition)
+        self.directory = os.open(self._name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._partition)
+        self._give_directory(self._name)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -137,7 +140,7 @@ class Staging:
             with suppress(OSError):
                 for name in os.listdir(self.directory):
                     os.unlink(name, dir_fd=self.directory)
-        for name in (f"{STAGING}/{self._plan.plan_id}", STAGING):
+        for name in (self._name, STAGING):
             with suppress(OSError):
                 os.rmdir(name, dir_fd=self._partition)
 

@@ -34,4 +34,5 @@ def clean(common: Common, log_dirs: tuple[Path, ...], *, shards: int | None, **o
 
     with spark_session("cleanerd spark clean") as session:
         stager = partial(spark_stage_partition, session, shards=shards)
-        return stage_all(common, log_dirs, stager, **options)
+        # Executors work in other directories than we do.
+        return stage_all(common, tuple(path.absolute() for path in log_dirs), stager, **options)

@@ -23,6 +23,8 @@ from cleanerd.format.control import ControlType
 from cleanerd.format.index import TXN_ENTRY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from numpy.typing import NDArray
 
     from cleanerd import _kernel
@@ -126,12 +128,48 @@ def events_of(batches: _kernel.Batches, aborted: AbortedTransactions, first_row:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionEdges:
+    """What the batches of a segment make of the open transactions before it.
+
+    Of the producers in ``touched`` those in ``open`` have one open at its end; each a pair, for committed and aborted
+    transactions. All others are as they were.
+    """
+
+    touched: tuple[frozenset[int], frozenset[int]]
+    open: tuple[frozenset[int], frozenset[int]]
+
+    @classmethod
+    def of(cls, events: Sequence[TransactionEvents]) -> TransactionEdges:
+        """The edges of a segment's ``events``, in file order."""
+        inside = OpenTransactions()
+        touched: tuple[set[int], set[int]] = (set(), set())
+        for each in events:
+            inside.ended(each)
+            for kinds, seen in zip(((COMMITTED_DATA, COMMIT), (ABORTED_DATA, ABORT)), touched, strict=True):
+                seen.update(each.producer_id[np.isin(each.kind, kinds)].tolist())
+        committed, aborted = inside.producers
+        return cls((frozenset(touched[0]), frozenset(touched[1])), (frozenset(committed), frozenset(aborted)))
+
+
 class OpenTransactions:
     """Which producers have shown a batch since their last marker: carried over all segments of a round (C-33)."""
 
-    def __init__(self) -> None:
-        self._committed: set[int] = set()
-        self._aborted: set[int] = set()
+    def __init__(self, committed: Iterable[int] = (), aborted: Iterable[int] = ()) -> None:
+        self._committed: set[int] = set(committed)
+        self._aborted: set[int] = set(aborted)
+
+    @property
+    def producers(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Those of committed and those of aborted transactions."""
+        return frozenset(self._committed), frozenset(self._aborted)
+
+    def pass_by(self, edges: TransactionEdges) -> OpenTransactions:
+        """What is open of the producers that matter to a segment before it; from now on it lies behind."""
+        before = OpenTransactions(self._committed & edges.touched[0], self._aborted & edges.touched[1])
+        self._committed = (self._committed - edges.touched[0]) | edges.open[0]
+        self._aborted = (self._aborted - edges.touched[1]) | edges.open[1]
+        return before
 
     def ended(self, events: TransactionEvents) -> NDArray[np.bool_]:
         """[k] bool: the event is a marker whose transaction has shown a batch. Call in log order (C-37)."""

@@ -1,28 +1,56 @@
-"""A partition cleaned by Spark's executors up to staged files."""
+"""A partition cleaned by Spark's executors up to staged files: the driver.
+
+::
+
+    scan      splits of all segments  -> evidence; keys by shard     spark/scan.py
+    choose    a shard of the keys     -> winners by segment          spark/winners.py
+    settle    a segment               -> its decision                spark/settle.py
+    (prove    expired tombstones, under a versioned strategy (U-1)   spark/proof.py)
+    (decide   segments with transactions or such tombstones          spark/settle.py)
+    rewrite   a group                 -> staged files                spark/rewrite.py
+
+The driver holds the plan, and of each segment a handful of numbers; records and winners never come here. All else is
+``stage_partition``: the same survey, plan, grouping, checks and manifest as of ``cleanerd stage``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Any
 
-from cleanerd.errors import RefusedError
+from cleanerd.apply.ahead import stage_partition
+from cleanerd.apply.session import disk_reserve_bytes
+from cleanerd.spark.cleaning import SparkCleaning
+from cleanerd.spark.jobs import Jobs
+from cleanerd.spark.plan import SPLIT_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from cleanerd.apply.session import Means
-    from cleanerd.cleaner.cleaner import Progress
+    from cleanerd.cleaner.cleaner import Cleaning, Progress
+    from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import Wishes
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.pool import ReaderPool
     from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.spark.jobs import RunsJobs
 
 
-def spark_stage_partition(
-    session: SparkSession,
+def spark_stage_partition(session: SparkSession, *arguments: Any, **options: Any) -> CleaningResult:
+    """:func:`stage_by_jobs` by the executors of ``session``."""
+    return stage_by_jobs(functools.partial(Jobs, session), *arguments, **options)
+
+
+def stage_by_jobs(
+    jobs_of: Callable[[str, Progress], RunsJobs],
     log_dir: LogDir,
     store: StateStore,
     means: Means,
@@ -33,6 +61,29 @@ def spark_stage_partition(
     *,
     keep_replaced: Path | None = None,
     shards: int | None = None,
+    split_bytes: int = SPLIT_BYTES,
 ) -> CleaningResult:
-    """As ``stage_partition``, by the executors of ``session``."""
-    raise RefusedError(f"{name} cannot be cleaned by Spark yet")
+    """As ``stage_partition``, by jobs.
+
+    ``jobs_of`` a plan id and a progress is who runs them. ``shards``: at least so many. ``split_bytes``: how large the
+    parts of segments are at least.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def cleaning_of(plan: CleaningPlan, pool: ReaderPool, progress: Progress) -> Cleaning:
+            jobs = jobs_of(plan.plan_id, progress)
+            reserve_bytes = disk_reserve_bytes(means, config, plan.path)
+            cleaning = SparkCleaning(plan, pool, progress, jobs, reserve_bytes, shards=shards, split_bytes=split_bytes)
+            return stack.enter_context(cleaning)
+
+        return stage_partition(
+            log_dir,
+            store,
+            means,
+            name,
+            config,
+            wishes,
+            progress,
+            keep_replaced=keep_replaced,
+            cleaning_of=cleaning_of,
+        )

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 ROWS_AN_ARROW_BATCH: Final = 8
 """Our rows are blocks of up to some megabytes; Spark's default of 10 000 of them would not fit any memory."""
 
-_REQUIRED: Final = {
+REQUIRED: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AN_ARROW_BATCH),
     "spark.sql.adaptive.enabled": "false",  # partitions are ours: a shard each, a segment each
     "spark.sql.session.timeZone": "UTC",
 }
+"""Settings of the session: whoever makes one elsewhere has to give it these."""
 
 
 @contextlib.contextmanager
@@ -31,10 +32,13 @@ def spark_session(name: str) -> Iterator[SparkSession]:
         yield active
         return
     builder = SparkSession.builder.appName(name)
-    for key, value in _REQUIRED.items():
+    for key, value in REQUIRED.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     try:
         yield session
-    finally:
-        session.stop()
+    except BaseException:
+        with contextlib.suppress(Exception):  # after a signal Java may be gone already
+            session.stop()
+        raise
+    session.stop()

@@ -54,7 +54,7 @@ def test_unexpected_error(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPa
             "import cleanerd.cleaner.stage as s; s.Staging.finish = wait(s.Staging.finish)", "old", id="while staging"
         ),
         pytest.param(
-            "import cleanerd.cleaner.decide as s; s._decide_segment = wait(s._decide_segment)",
+            "import cleanerd.cleaner.decide as s; s.decide_segment = wait(s.decide_segment)",
             "old",
             id="while deciding",
         ),

@@ -1,1 +1,1 @@
-"""Spark jobs, on one session of two threads."""
+"""Cleaning by Spark: the tasks themselves, and what Spark makes of them."""

@@ -1,4 +1,4 @@
-"""One Spark for all tests: starting it takes longer than most of them."""
+"""One Spark session for all tests: starting one takes longer than most of them."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+pytest.importorskip("pyspark")
+
+from pyspark.sql import SparkSession
+
+from cleanerd.spark.session import REQUIRED
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session with two threads in this process's own JVM."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - other tests need none of it
-
+    """``local[2]``, with tasks tried four times."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("tests")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.adaptive.enabled", "false")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master("local[2,4]").appName("cleanerd tests")
+    settings = {
+        **REQUIRED,
+        "spark.ui.enabled": "false",
+        "spark.log.level": "OFF",
+        "spark.driver.memory": "512m",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
     yield session
     session.stop()

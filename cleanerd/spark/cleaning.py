@@ -1,0 +1,293 @@
+"""A plan carried out by executors: what :class:`Cleaning` does by itself, as Spark jobs."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+
+from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.cleaner.decide import Decision
+from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
+from cleanerd.cleaner.oddities import Oddities
+from cleanerd.errors import CleanerdError
+from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
+from cleanerd.spark import proof
+from cleanerd.spark.decisions import stored_decision
+from cleanerd.spark.jobs import Stage
+from cleanerd.spark.plan import Sizes, first_sizes, larger_sizes, plan_text, splits_of, tasks_of
+from cleanerd.spark.rewrite import StagedByTask, rewrite, write_purged_keys
+from cleanerd.spark.rows import ERROR, error_of
+from cleanerd.spark.scan import scan
+from cleanerd.spark.settle import Deferred, decide_deferred, settle
+from cleanerd.spark.winners import choose
+from cleanerd.spark.work import WorkDirectory, read_file, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.cleaner import Progress
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.manifest import StagedGroup
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.stage import Staging
+    from cleanerd.log.pool import ReaderPool
+    from cleanerd.policy.grouping import Group
+    from cleanerd.spark.jobs import RunsJobs
+    from cleanerd.spark.rows import Row
+
+BY_KIND: Final = ("kind", "segment", "split", "block")
+BY_SEGMENT: Final = ("segment", "kind", "split", "block")
+UNSPLIT: Final = 1 << 62
+
+
+class _TooSmallError(Exception):
+    """A map was full."""
+
+
+class _WrongIndexError(Exception):
+    """Damage where an offset index said that a part begins: perhaps it is the index that is wrong."""
+
+
+class SparkCleaning(Cleaning):
+    """One plan up to staged files, by the executors. A context: its work directory lives as long."""
+
+    def __init__(
+        self,
+        plan: CleaningPlan,
+        pool: ReaderPool,
+        progress: Progress,
+        jobs: RunsJobs,
+        reserve_bytes: int,
+        *,
+        shards: int | None,
+        split_bytes: int,
+    ) -> None:
+        super().__init__(plan, pool, progress)
+        self._jobs = jobs
+        self._reserve_bytes = reserve_bytes
+        self._text = plan_text(plan)
+        self._work = WorkDirectory(plan, pool.reader.directory)
+        self._sizes = first_sizes(plan, shards=shards, cores=jobs.cores, split_bytes=split_bytes)
+        self._bytes = sum(source.segment.size_bytes for source in plan.sources)
+        self._told: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Self:
+        sweep(Path(self.plan.path), alone=_is_claimed(self.plan.path))
+        self._work.make()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._work.remove()
+
+    @property
+    def decision(self) -> Decision:
+        """As of :class:`Cleaning`, but the segments' keep bits and actions stay with the executors."""
+        if self._decision is None:
+            self._decision = self._decide()
+        return self._decision
+
+    def _decide(self) -> Decision:
+        started = time.monotonic()
+        settled = self._settled()
+        index_seconds = time.monotonic() - started
+        oddities = Oddities(self.plan.rules, self.plan.now_ms)
+        for told in settled:
+            counted = Oddities(self.plan.rules, self.plan.now_ms)
+            counted.take(told["oddities"])
+            oddities.merge(counted)
+        facts = {row: told["facts"] for row, told in enumerate(settled) if told["candidates"]}
+        guards, purge_note = self._guards(facts, sum(told["candidates"] for told in settled))
+        deferred = list(_deferred(settled, guards, guard_all=bool(purge_note)))
+        decided = self._run_alone("decide", _portions(deferred, self._jobs.cores), decide_deferred)
+        self._told = [(told if "decision" in told else decided[row])["decision"] for row, told in enumerate(settled)]
+        return Decision(
+            segments=tuple(stored_decision(self.plan, told, bits=False) for told in self._told),
+            shards=self._sizes.shards,
+            map_entries=0,
+            index_seconds=index_seconds,
+            decide_seconds=time.monotonic() - started - index_seconds,
+            oddities=oddities,
+            purge_note=purge_note,
+        )
+
+    def _settled(self) -> list[dict[str, Any]]:
+        """Per segment what ``settle`` told; with larger maps or uncut segments again where that is needed."""
+        while True:
+            sizes, sources = self._sizes, self.plan.sources
+            splits = splits_of(self.plan.path, sources, sizes.split_bytes)
+            counts = np.bincount([split.segment for split in splits], minlength=len(sources)).tolist()
+            stages = (
+                Stage("choose", functools.partial(choose, self._text, sizes), sizes.shards, BY_KIND),
+                Stage("settle", functools.partial(settle, self._text, counts), self._partitions, BY_SEGMENT),
+            )
+            tasks = tasks_of(splits, cores=self._jobs.cores, split_bytes=sizes.split_bytes)
+            try:
+                rows = self._jobs.run(
+                    "scan", tasks, functools.partial(scan, self._text, sizes), *stages, work_bytes=self._bytes
+                )
+                found = _results(rows)
+            except _TooSmallError:
+                larger = larger_sizes(self.plan, sizes)
+                if larger is None:
+                    raise CleanerdError(
+                        f"the keys of {self.plan.name} do not fit {sizes.shards} shards of {sizes.map_bytes} bytes",
+                        where=self.plan.path,
+                        hint="raise log.cleaner.dedupe.buffer.size",
+                    ) from None
+                self._sizes = larger
+            except _WrongIndexError:
+                self._sizes = replace(sizes, split_bytes=UNSPLIT)
+            else:
+                return [found[row] for row in range(len(sources))]
+
+    @property
+    def _partitions(self) -> int:
+        return max(1, min(len(self.plan.sources), 2 * self._jobs.cores))
+
+    def _guards(self, facts: Mapping[int, str], count: int) -> tuple[dict[int, str], str]:
+        """By segment the file of tombstones that may not go; and why none may, if that is so (U-1)."""
+        if not count:
+            return {}, ""
+        needed = int(count * MAP_ENTRY_BYTES / self.plan.map_load) + MIN_MAP_BYTES
+        largest = max(MIN_MAP_BYTES, self.plan.map_bytes)
+        shards = max(-(-needed // largest), min(self._jobs.cores, self._sizes.shards))
+        sizes = replace(self._sizes, shards=shards, map_bytes=min(largest, needed // shards + 2 * MIN_MAP_BYTES))
+        while True:
+            try:
+                found = _results(self._prove(sizes, facts))
+            except _TooSmallError:
+                sizes = replace(sizes, shards=2 * sizes.shards)
+            except _WrongIndexError:
+                sizes = replace(sizes, split_bytes=UNSPLIT)
+            except _TailError as tail:
+                # Not what is being cleaned: no reason to fail. Nothing is known of what follows.
+                return {}, f"no expired tombstone goes: the end of the log cannot be read ({tail.error})"
+            else:
+                return {row: told["guard"] for row, told in found.items()}, ""
+
+    def _prove(self, sizes: Sizes, facts: Mapping[int, str]) -> list[Row]:
+        plan, text = self.plan, self._text
+        splits = splits_of(plan.path, plan.sources, sizes.split_bytes)
+        splits += splits_of(plan.path, plan.tail, sizes.split_bytes, first=len(plan.sources))
+        return self._jobs.run(
+            "prove that tombstones may go",
+            tasks_of(splits, cores=self._jobs.cores, split_bytes=sizes.split_bytes),
+            functools.partial(proof.gather, text, sizes, facts),
+            Stage("prove", functools.partial(proof.prove, text, sizes), sizes.shards, BY_KIND),
+            Stage("guard", functools.partial(proof.guard, text, facts), self._partitions, BY_SEGMENT),
+            work_bytes=sum(split.bytes for split in splits),
+        )
+
+    def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
+        """As of :class:`Cleaning`: all groups are staged at once, then moved to where they belong, ascending."""
+        segments = self.decision.segments
+        staged: list[tuple[StagedByTask, list[SegmentDecision], float]] = []
+        waiting = self.groups()
+        while waiting:
+            groups = [(number, [self._told[row] for row in rows]) for number, rows in enumerate(waiting)]
+            function = functools.partial(rewrite, self._text, self._reserve_bytes)
+            work_bytes = sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows)
+            found = _results(self._jobs.run("rewrite", [[each] for each in groups], function, work_bytes=work_bytes))
+            again: list[Group] = []
+            for number, rows in enumerate(waiting):
+                told = found[number]
+                if "too_large" in told:
+                    again += self.parts(rows, told["too_large"])
+                else:
+                    staged.append((StagedByTask.of_json(told), [segments[row] for row in rows], told["seconds"]))
+            waiting = again
+        for each, members, seconds in sorted(staged, key=lambda group: group[0].group.base):
+            self._work.move(each.attempt, each.names, staging.directory)
+            self.count(each.group, members, each.oversized, seconds)
+            yield each.group, members
+
+    def purged_keys(self) -> Iterator[NDArray[np.uint64]]:
+        """As of :class:`Cleaning`; the executors find them, here they only go from file to file."""
+        wanted = [(row, told["purged"]) for row, told in enumerate(self._told) if told["purged"] is not None]
+        found = self._run_alone("keys of tombstones that go", _portions(wanted, self._jobs.cores), write_purged_keys)
+        for row, _ in wanted:
+            yield np.frombuffer(read_file(self.plan, found[row]["keys"]), "<u8").astype(np.uint64)
+
+    def _run_alone(self, name: str, tasks: Sequence[Any], function: Any) -> dict[int, dict[str, Any]]:
+        return _results(self._jobs.run(name, tasks, functools.partial(function, self._text), work_bytes=self._bytes))
+
+
+class _TailError(Exception):
+    """The end of the log, which is not cleaned, cannot be read."""
+
+    def __init__(self, error: CleanerdError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _results(rows: Sequence[Row]) -> dict[int, dict[str, Any]]:
+    """By segment or number what tasks told.
+
+    Raises:
+        _TooSmallError, _WrongIndexError, _TailError: it is to be done again, otherwise.
+        CleanerdError: what a task found.
+    """
+    errors = [json.loads(row.payload) for row in rows if row.kind == ERROR]
+    if any(told.get("guessed") for told in errors):
+        raise _WrongIndexError
+    fatal = [told for told in errors if not told.get("full") and not told.get("tail")]
+    if fatal:
+        raise error_of(min(fatal, key=lambda told: (told["where"] or "", told["position"])))
+    if any(told.get("full") for told in errors):
+        raise _TooSmallError
+    if errors:
+        raise _TailError(error_of(errors[0]))
+    return {row.segment: json.loads(row.payload) for row in rows}
+
+
+def _deferred(
+    settled: Sequence[Mapping[str, Any]], guards: Mapping[int, str], *, guard_all: bool
+) -> Iterator[Deferred]:
+    """Segments that are not decided, with what of the log before them they depend on (C-33)."""
+    transactions = OpenTransactions()
+    for row, told in enumerate(settled):
+        if "facts" not in told:
+            continue
+        touched, also_touched, opened, also_opened = (frozenset(producers) for producers in told["edges"])
+        before = transactions.pass_by(TransactionEdges((touched, also_touched), (opened, also_opened)))
+        committed, aborted = (tuple(sorted(producers)) for producers in before.producers)
+        yield Deferred(
+            row,
+            told["facts"],
+            (committed, aborted),
+            guards.get(row),
+            guard_all=guard_all and told["candidates"] > 0,
+        )
+
+
+def _portions(items: Sequence[Any], cores: int) -> list[list[Any]]:
+    """The items for a few tasks a core."""
+    count = min(len(items), 2 * cores)
+    return [list(items[number::count]) for number in range(count)]
+
+
+def _is_claimed(path: str) -> bool:
+    """Whether this process's claim on the partition keeps others out: not every file system has such locks."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(directory)
+    return False

@@ -1,0 +1,72 @@
+"""Numbers and columns as one value of bytes: what rows of the shuffles and work files hold.
+
+A header in JSON, then the columns, each at a multiple of eight bytes as the kernel wants its arrays; CRC-32C at the
+end. Packed tightly (``dense``) it is one zstd frame behind the magic.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from cleanerd._kernel import CorruptLogError, compress, crc32c, decompress
+from cleanerd.errors import CorruptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from _typeshed import ReadableBuffer as Buffer
+    from numpy.typing import NDArray
+
+_PLAIN: Final = b"CCOL"
+_DENSE: Final = b"CCOZ"
+_HEAD: Final = struct.Struct("<4sIQ")
+_CRC: Final = struct.Struct("<I")
+_ZSTD: Final = 4
+
+
+def pack(numbers: Mapping[str, Any], columns: Mapping[str, NDArray[Any]], *, dense: bool = False) -> bytes:
+    """``numbers`` (what JSON takes) and one-dimensional ``columns``, in machine order, as bytes."""
+    described = [(name, column.dtype.str, len(column)) for name, column in columns.items()]
+    header = json.dumps({"numbers": numbers, "columns": described}, separators=(",", ":")).encode()
+    parts: list[Buffer] = [header, b" " * (-len(header) % 8)]
+    for column in columns.values():
+        parts += [np.ascontiguousarray(column).view(np.uint8).data, b"\0" * _gap(column)]
+    body = b"".join(parts)
+    head = _HEAD.pack(_DENSE if dense else _PLAIN, len(header), len(body))
+    data = head + (compress(_ZSTD, body) if dense else body)
+    return data + _CRC.pack(crc32c(np.frombuffer(data, np.uint8)))
+
+
+def unpack(data: bytes, where: str = "shuffle") -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What :func:`pack` was given; the columns are views of ``data`` and read-only.
+
+    Raises:
+        CorruptionError: damaged, or nothing of ours.
+    """
+    if len(data) < _HEAD.size + _CRC.size or data[:4] not in (_PLAIN, _DENSE):
+        raise CorruptionError("no packed columns", where=where)
+    (crc,) = _CRC.unpack(data[-_CRC.size :])
+    if crc32c(np.frombuffer(data, np.uint8)[: -_CRC.size]) != crc:
+        raise CorruptionError("damaged columns: wrong CRC-32C", where=where)
+    magic, header_bytes, body_bytes = _HEAD.unpack(data[: _HEAD.size])
+    body, start = data, _HEAD.size
+    if magic == _DENSE:
+        try:
+            body, start = decompress(_ZSTD, data[_HEAD.size : -_CRC.size], body_bytes), 0
+        except CorruptLogError as error:
+            raise CorruptionError(f"damaged columns: {error.reason}", where=where) from error
+    header = json.loads(body[start : start + header_bytes])
+    position = start + header_bytes + -header_bytes % 8
+    columns = {}
+    for name, kind, count in header["columns"]:
+        columns[name] = np.frombuffer(body, np.dtype(kind), count=count, offset=position)
+        position += columns[name].nbytes + _gap(columns[name])
+    return header["numbers"], columns
+
+
+def _gap(column: NDArray[Any]) -> int:
+    return -int(column.nbytes) % 8

@@ -1,0 +1,79 @@
+"""Decisions on their way: the bits as a file in the work directory, all else in the row that the driver gets."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from cleanerd.cleaner.decide import SegmentDecision
+from cleanerd.cleaner.evidence import BEGINNING
+from cleanerd.cleaner.keep_bitmaps import decode_keep, encode_keep
+from cleanerd.format.index import TXN_ENTRY
+from cleanerd.log.segment import BatchWitness, Witness
+from cleanerd.policy.grouping import Outcome
+from cleanerd.spark.columns import pack, unpack
+from cleanerd.spark.work import read_file, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleanerd.cleaner.plan import CleaningPlan
+
+_OTHERWISE: Final = ("source", "witness", "marks", "keep", "actions", "purged", "txn_entries", "outcome")
+
+
+def store_decision(plan: CleaningPlan, row: int, decision: SegmentDecision, attempt: str) -> dict[str, Any]:
+    """Write the decision's bits; what is returned goes to the driver, for :func:`stored_decision`."""
+    name = f"{decision.source.base:020d}.{attempt}"
+    told = {each.name: getattr(decision, each.name) for each in fields(decision) if each.name not in _OTHERWISE}
+    keep = write_file(plan, f"{name}.keep", encode_keep(decision.keep, decision.records, decision.actions))
+    purged = None
+    if decision.purged is not None:
+        purged = write_file(plan, f"{name}.purged", pack({}, {"purged": decision.purged}, dense=True))
+    return {
+        **told,
+        "segment": row,
+        "keep": keep,
+        "purged": purged,
+        "witness": asdict(decision.witness),
+        "outcome": asdict(decision.outcome),
+        "txn_entries": decision.txn_entries.tobytes().hex(),
+    }
+
+
+def stored_decision(plan: CleaningPlan, told: Mapping[str, Any], *, bits: bool) -> SegmentDecision:
+    """The decision; without ``bits`` it is as the driver has it: no keep bits, no actions, only whether it purges.
+
+    Raises:
+        CorruptionError, CleanerdError: its file cannot be read.
+    """
+    keep, actions = np.zeros(0, np.uint64), np.zeros(0, np.uint8)
+    purged = None if told["purged"] is None else np.zeros(0, np.uint64)
+    if bits:
+        keep, _, actions = decode_keep(read_file(plan, told["keep"]), told["keep"])
+    counted = {each.name for each in fields(SegmentDecision)} - set(_OTHERWISE)
+    return SegmentDecision(
+        source=plan.sources[told["segment"]],
+        witness=_witness(told["witness"]),
+        marks=(BEGINNING,) if len(actions) else (),
+        keep=keep,
+        actions=actions,
+        purged=purged,
+        txn_entries=np.frombuffer(bytes.fromhex(told["txn_entries"]), TXN_ENTRY),
+        outcome=Outcome(**told["outcome"]),
+        **{name: told[name] for name in counted},
+    )
+
+
+def purged_bits(plan: CleaningPlan, name: str) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+    """The bitmap of a segment's tombstones that go."""
+    _, columns = unpack(read_file(plan, name), name)
+    bits: np.ndarray[tuple[int], np.dtype[np.uint64]] = columns["purged"]
+    return bits
+
+
+def _witness(told: Mapping[str, Any]) -> Witness:
+    ends = {name: None if told[name] is None else BatchWitness(**told[name]) for name in ("first_batch", "last_batch")}
+    return Witness(**{**told, **ends})

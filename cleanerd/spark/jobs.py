@@ -1,0 +1,172 @@
+"""One Spark job: tasks, a function of each, and functions of what they send on; the rows at the end to the driver."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+from pyspark.errors import PySparkException
+
+from cleanerd.errors import CleanerdError
+from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from cleanerd.cleaner.cleaner import Progress
+
+LOOK_SECONDS: Final = 0.25
+
+Around: TypeAlias = "Callable[[str, RowFunction], RowFunction]"
+"""Gets a stage's name and its function, and gives the function that is run: where tests let tasks fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """``function`` gets the rows of each of ``partitions`` by their targets, sorted by the columns of ``order``."""
+
+    name: str
+    function: RowFunction
+    partitions: int
+    order: tuple[str, ...]
+
+
+class RunsJobs(Protocol):
+    """Who runs jobs: :class:`Jobs`."""
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once."""
+
+    def run(
+        self, name: str, tasks: Sequence[Any], function: Callable[[Any], Iterator[Row]], *stages: Stage, work_bytes: int
+    ) -> list[Row]:
+        """As :meth:`Jobs.run`."""
+
+
+class Jobs:
+    """Runs the jobs of one plan, tells how far they are, and cancels what runs when it is left by an exception."""
+
+    def __init__(self, session: SparkSession, plan_id: str, progress: Progress, around: Around | None = None) -> None:
+        self._session = session
+        self._plan_id = plan_id
+        self._progress = progress
+        self._around = around
+        self._number = 0
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once."""
+        return int(self._session.sparkContext.defaultParallelism)
+
+    def run(
+        self, name: str, tasks: Sequence[Any], function: Callable[[Any], Iterator[Row]], *stages: Stage, work_bytes: int
+    ) -> list[Row]:
+        """``function`` of each task, then the ``stages``; returns what the last one yields, in no order.
+
+        ``work_bytes``: what the progress is shown in.
+
+        Raises:
+            CleanerdError: Spark gave up.
+        """
+        if not tasks:
+            return []
+        frame = self._session.range(0, len(tasks), 1, len(tasks)).mapInArrow(
+            functools.partial(_first, tuple(tasks), self._wrapped(name, _Of(function))), SCHEMA
+        )
+        for stage in stages:
+            frame = frame.repartitionById(stage.partitions, "target").sortWithinPartitions(*stage.order)
+            frame = frame.mapInArrow(for_spark(self._wrapped(stage.name, stage.function)), SCHEMA)
+        context = self._session.sparkContext
+        self._number += 1
+        group = f"{self._plan_id}-{self._number}"
+        context.setJobGroup(group, f"cleanerd: {name}", interruptOnCancel=False)
+        self._progress.phase(name, work_bytes)
+        try:
+            with _Watch(self._session, group, self._progress, work_bytes):
+                return [Row._make((*row[:-1], bytes(row[-1]))) for row in frame.collect()]
+        except PySparkException as error:
+            raise CleanerdError(f"Spark gave up: {_reason(str(error))}", hint="-v shows more") from error
+        except BaseException:
+            with contextlib.suppress(Exception):  # after a signal Java may be gone already
+                context.cancelJobGroup(group)
+            raise
+
+    def _wrapped(self, name: str, function: RowFunction) -> RowFunction:
+        return function if self._around is None else self._around(name, function)
+
+
+class _Of:
+    """A function of tasks as one of rows, each of which has a task in the place of its payload."""
+
+    def __init__(self, function: Callable[[Any], Iterator[Row]]) -> None:
+        self._function = function
+
+    def __call__(self, tasks: Iterator[Any]) -> Iterator[Row]:
+        for task in tasks:
+            yield from self._function(task)
+
+
+def _first(tasks: Sequence[Any], function: RowFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The first stage: numbers of tasks come in."""
+    numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+    chosen: Any = iter([tasks[number] for number in numbers])
+    return for_spark(lambda _: function(chosen))(iter(()))
+
+
+class _Watch:
+    """Tells the progress of a job group while it runs, as finished tasks by all tasks."""
+
+    def __init__(self, session: SparkSession, group: str, progress: Progress, work_bytes: int) -> None:
+        self._tracker = session.sparkContext.statusTracker()
+        self._group = group
+        self._progress = progress
+        self._work_bytes = work_bytes
+        self._told = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="cleanerd-progress", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._tell(1.0)
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_SECONDS):
+            try:
+                self._tell(self._share())
+            except Exception:  # noqa: BLE001 - only about the progress: whatever it is, the job tells it better
+                return
+
+    def _share(self) -> float:
+        done = all_tasks = 0
+        for job in self._tracker.getJobIdsForGroup(self._group):
+            info = self._tracker.getJobInfo(job)
+            for stage in () if info is None else info.stageIds:
+                tasks = self._tracker.getStageInfo(stage)
+                if tasks is not None:
+                    done += tasks.numCompletedTasks
+                    all_tasks += tasks.numTasks
+        return done / all_tasks if all_tasks else 0.0
+
+    def _tell(self, share: float) -> None:
+        reached = int(share * self._work_bytes)
+        if reached > self._told:
+            self._progress.advance(reached - self._told)
+            self._told = reached
+
+
+def _reason(text: str) -> str:
+    """The last line of a Python traceback in Spark's message, or its first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
+    return (errors or lines or ["no reason"])[-1 if errors else 0][:400]

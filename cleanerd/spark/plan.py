@@ -1,0 +1,140 @@
+"""What is cut into tasks, and into how many shards the keys: numbers of a Spark clean that no result depends on."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.cleaner.estimate import MAX_SHARDS, distinct_keys
+from cleanerd.cleaner.map_size import (
+    MAP_ENTRY_BYTES,
+    MIN_MAP_BYTES,
+    MIN_VERSIONED_MAP_BYTES,
+    ROOM,
+    SHARE_OF_LOG,
+    VERSIONED_ENTRY_BYTES,
+)
+from cleanerd.cleaner.plan import CleaningPlan
+from cleanerd.log.pool import index_entries, parts_between
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.cleaner.plan import Source
+
+SPLIT_BYTES: Final = 128 << 20
+"""Of a segment one task reads so much at least: a task of nothing costs a tenth of a second."""
+
+LEAST_TASK_BYTES: Final = 4 << 20
+LEAST_SHARD_BYTES: Final = 8 << 20
+"""Of map: keys are not cut finer than this only because there are cores left."""
+
+COMBINED_RECORDS: Final = 1 << 20
+"""So many records of a split compete with each other before anything is shuffled; 60 MB."""
+
+BLOCK_RECORDS: Final = 1 << 15
+"""Rows of one block in a shuffle, about a megabyte."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A part of a segment: file positions ``start`` to ``end``. ``segment`` is its row among sources and tail.
+
+    ``guessed``: an index says that it begins and ends at batches.
+    """
+
+    segment: int
+    number: int
+    start: int
+    end: int
+    guessed: bool
+
+    @property
+    def bytes(self) -> int:
+        """Bytes to read."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Into how many shards keys are cut, the memory of a shard's map, and how segments are split."""
+
+    shards: int
+    map_bytes: int
+    split_bytes: int = SPLIT_BYTES
+    combined_records: int = COMBINED_RECORDS
+    block_records: int = BLOCK_RECORDS
+
+
+def first_sizes(plan: CleaningPlan, *, shards: int | None, cores: int, split_bytes: int) -> Sizes:
+    """What to begin with: enough shards for the keys that are expected, and for the cores when there are many keys.
+
+    ``shards``: at least so many.
+    """
+    offsets = max(plan.end_offset - plan.first_dirty_offset, 0)
+    entry_bytes = VERSIONED_ENTRY_BYTES if plan.rules.versioned else MAP_ENTRY_BYTES
+    needed = offsets * entry_bytes / plan.map_load
+    if needed > LEAST_SHARD_BYTES:
+        keys = distinct_keys(plan, share=SHARE_OF_LOG)
+        needed = min(needed, ROOM * keys * entry_bytes / plan.map_load) if keys else needed
+    wanted = max(-(-needed // plan.map_bytes), min(cores, needed // LEAST_SHARD_BYTES), shards or 1)
+    count = int(min(wanted, MAX_SHARDS))
+    return Sizes(count, _map_bytes(plan, needed / count), split_bytes)
+
+
+def larger_sizes(plan: CleaningPlan, sizes: Sizes) -> Sizes | None:
+    """After a map was full; None when there is nothing more."""
+    largest = max(plan.map_bytes, _least(plan))
+    if sizes.map_bytes < largest:
+        return replace(sizes, map_bytes=min(4 * sizes.map_bytes, largest))
+    return replace(sizes, shards=min(2 * sizes.shards, MAX_SHARDS)) if sizes.shards < MAX_SHARDS else None
+
+
+def _map_bytes(plan: CleaningPlan, needed: float) -> int:
+    least = _least(plan)
+    return max(least, min(plan.map_bytes, int(needed) + least))
+
+
+def _least(plan: CleaningPlan) -> int:
+    return MIN_VERSIONED_MAP_BYTES if plan.rules.versioned else MIN_MAP_BYTES
+
+
+def splits_of(path: str, sources: Sequence[Source], split_bytes: int, *, first: int = 0) -> list[Split]:
+    """The sources, cut where their offset indexes know batches; ``first`` is the first one's row."""
+    splits = []
+    for row, source in enumerate(sources, first):
+        segment = source.segment
+        positions = []
+        if segment.size_bytes >= 2 * split_bytes:
+            positions = index_entries(path, segment)["position"].tolist()
+        parts = parts_between(positions, segment.size_bytes, split_bytes)
+        splits += [Split(row, number, part.start, part.end, len(parts) > 1) for number, part in enumerate(parts)]
+    return splits
+
+
+def tasks_of(splits: Sequence[Split], *, cores: int, split_bytes: int) -> list[list[Split]]:
+    """Neighbours that one task reads, so that there are a few tasks a core and none of next to nothing."""
+    total = sum(split.bytes for split in splits)
+    wanted = min(max(total // max(2 * cores, 1), LEAST_TASK_BYTES), split_bytes)
+    tasks: list[list[Split]] = []
+    task_bytes = wanted
+    for split in splits:
+        if task_bytes >= wanted:
+            tasks.append([])
+            task_bytes = 0
+        tasks[-1].append(split)
+        task_bytes += split.bytes
+    return tasks
+
+
+def plan_text(plan: CleaningPlan) -> str:
+    """The frozen plan as the tasks get it."""
+    return json.dumps(plan.to_json(), separators=(",", ":"))
+
+
+@functools.lru_cache(maxsize=2)
+def plan_of(text: str) -> CleaningPlan:
+    """The plan of a task; read once in a worker."""
+    return CleaningPlan.from_json(json.loads(text))

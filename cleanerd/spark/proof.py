@@ -1,0 +1,192 @@
+"""Which expired tombstones may go under a versioned strategy (U-1): the proof of ``cleaner/purge.py`` over executors.
+
+The tombstones that could go are put into maps by shard, and every other record that a reader could see, from log start
+to log end, is held against them. Of the log nothing but the hashes of its keys is moved, each once a split.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cleanerd._kernel import OffsetMap
+from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
+from cleanerd.cleaner.index import Decoder, MapFullError, keyed_rows
+from cleanerd.cleaner.purge import OTHER_RECORD, bools, visible_rows
+from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.log.pool import Part, ReaderPool
+from cleanerd.policy.retain import expired_winners
+from cleanerd.spark.blocks import KeyBlocks, Keys, Spool, set_bits, words_of_flags
+from cleanerd.spark.columns import pack
+from cleanerd.spark.plan import plan_of
+from cleanerd.spark.rows import CLEAN, DIRTY, ERROR, FACTS, RESULT, WINNERS, Row, error_row
+from cleanerd.spark.scan import DEFINITE
+from cleanerd.spark.settle import stored_facts
+from cleanerd.spark.winners import everything, full_row
+from cleanerd.spark.work import new_attempt, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.spark.plan import Sizes, Split
+
+
+def gather(plan_text: str, sizes: Sizes, facts: Mapping[int, str], splits: Sequence[Split]) -> Iterator[Row]:
+    """The rows of some splits of sources and tail: candidates as ``DIRTY``, all others as ``CLEAN``.
+
+    ``facts``: by segment the file of its evidence, for those that have candidates.
+    """
+    plan = plan_of(plan_text)
+    with ReaderPool(plan.path, workers=1, chunk_bytes=plan.chunk_bytes) as pool:
+        decoder = Decoder(plan, pool, lambda _: None)
+        for split in splits:
+            in_tail = split.segment >= len(plan.sources)
+            try:
+                if in_tail:
+                    yield from _gather_tail(plan, sizes, split, decoder)
+                else:
+                    yield from _gather_source(plan, sizes, split, decoder, facts.get(split.segment))
+            except DEFINITE as error:
+                yield error_row(error, guessed=split.guessed, tail=in_tail)
+                return
+            except CleanerdError as error:
+                if not in_tail:
+                    raise
+                yield error_row(error, guessed=False, tail=True)
+                return
+
+
+def _gather_source(
+    plan: CleaningPlan, sizes: Sizes, split: Split, decoder: Decoder, facts: str | None
+) -> Iterator[Row]:
+    source = plan.sources[split.segment]
+    candidates, first = np.zeros(0, np.uint64), 0
+    if facts is not None:
+        known, records = stored_facts(plan, split.segment, facts)
+        candidates = expired_winners(records, known.first_record(), known.batch_flags())
+        first = {mark.position: mark.record for mark in known.marks}[split.start] if split.bytes else 0
+        yield Row(split.segment % sizes.shards, FACTS, split.segment, split.number)
+    evidence = SegmentEvidence(plan, source)
+    held = KeyBlocks(plan.rules, sizes, split, DIRTY, combine=False, versions=False)
+    others = KeyBlocks(plan.rules, sizes, split, CLEAN, combine=True, versions=False)
+    for chunk in decoder.chunks(source, Part(split.start, split.end)):
+        record = evidence.records
+        rows = evidence.add(chunk)
+        # What goes in this round counts as well, but not what nobody sees (U-2).
+        below = min(max(evidence.visible_from - record, 0), rows.last)
+        mask = keyed_rows(chunk, ChunkRows(below, rows.last, rows.excluded))
+        if facts is not None:
+            chosen = bools(candidates, first + record, len(mask))
+            yield from held.put(chunk, first + record, chosen)
+            mask &= ~chosen
+        beyond = visible_rows(chunk)
+        beyond[: rows.last] = False
+        yield from others.put(chunk, record, mask | beyond)
+    yield from held.flush()
+    yield from others.flush()
+
+
+def _gather_tail(plan: CleaningPlan, sizes: Sizes, split: Split, decoder: Decoder) -> Iterator[Row]:
+    source = plan.tail[split.segment - len(plan.sources)]
+    others = KeyBlocks(plan.rules, sizes, split, CLEAN, combine=True, versions=False)
+    record = 0
+    for chunk in decoder.chunks(source, Part(split.start, split.end)):
+        yield from others.put(chunk, record, visible_rows(chunk))
+        record += len(chunk.records)
+    yield from others.flush()
+
+
+def prove(plan_text: str, sizes: Sizes, rows: Iterable[Row]) -> Iterator[Row]:
+    """One shard: out come the candidates that nothing else has the key of, by their numbers in their segments."""
+    plan = plan_of(plan_text)
+    with contextlib.closing(_Proof(plan, sizes)) as proof:
+        for row in rows:
+            if row.kind in (ERROR, FACTS):
+                yield row._replace(target=row.segment)
+            elif row.kind == DIRTY:
+                try:
+                    proof.put(row)
+                except MapFullError:
+                    yield full_row()
+                    return
+            else:
+                proof.hold_against(Keys.of_bytes(row.payload))
+        yield from proof.free()
+
+
+class _Proof:
+    def __init__(self, plan: CleaningPlan, sizes: Sizes) -> None:
+        self._map = OffsetMap(sizes.map_bytes, load=plan.map_load)
+        self._candidates = Spool(0, hashes=True)
+        self._complete = False
+
+    def put(self, row: Row) -> None:
+        keys = Keys.of_bytes(row.payload)
+        ordinal = self._candidates.add(row, keys)
+        if self._map.put_max(keys.hashes, ordinal, everything(keys)) < len(keys):
+            raise MapFullError
+
+    def hold_against(self, keys: Keys) -> None:
+        self._hold_losers()
+        known = self._map.contains(keys.hashes, everything(keys))
+        if known.any():
+            # Their keys are in the map, so it cannot be full.
+            self._map.put_max(keys.hashes, OTHER_RECORD, known)
+
+    def _hold_losers(self) -> None:
+        """Of several tombstones of one key the map holds the last; the others speak against it."""
+        if self._complete:
+            return
+        self._complete = True
+        held = self._map.winners(0, self._candidates.next_ordinal)
+        for _, ordinal, keys in self._candidates.again():
+            lost = ~bools(held, ordinal, len(keys))
+            if lost.any():
+                self._map.put_max(keys.hashes, OTHER_RECORD, lost)
+
+    def free(self) -> Iterator[Row]:
+        self._hold_losers()
+        yield from self._candidates.winners(self._map, WINNERS)
+
+    def close(self) -> None:
+        self._candidates.close()
+
+
+def guard(plan_text: str, facts: Mapping[int, str], rows: Iterable[Row]) -> Iterator[Row]:
+    """What the shards proved, back at its segments: a file each with the tombstones that may not go."""
+    plan = plan_of(plan_text)
+    attempt = new_attempt()
+    free: dict[int, list[bytes]] = defaultdict(list)
+    wanted = set()
+    for row in rows:
+        if row.kind == ERROR:
+            yield row
+        elif row.kind == FACTS:
+            wanted.add(row.segment)
+        else:
+            free[row.segment].append(row.payload)
+    for segment in sorted(wanted):
+        try:
+            told = _guard_of(plan, segment, facts[segment], free[segment], attempt)
+        except RefusedError as error:
+            yield error_row(error)
+            return
+        yield Row(0, RESULT, segment, payload=json.dumps(told).encode())
+
+
+def _guard_of(plan: CleaningPlan, segment: int, facts: str, free: list[bytes], attempt: str) -> dict[str, Any]:
+    evidence, records = stored_facts(plan, segment, facts)
+    candidates = expired_winners(records, evidence.first_record(), evidence.batch_flags())
+    flags = np.zeros(evidence.records, np.bool_)
+    for payload in free:
+        set_bits(flags, 0, payload)
+    guarded: NDArray[np.uint64] = candidates & ~words_of_flags(flags)
+    name = f"{plan.sources[segment].base:020d}.{attempt}.guard"
+    return {"guard": write_file(plan, name, pack({}, {"guarded": guarded}, dense=True))}

@@ -1,0 +1,110 @@
+"""Task 3: one group's keep bits and its sources into a staged segment, with the local engine's own code.
+
+Each attempt stages in a directory of its own; the driver moves the files of those that ended well.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.cleaner.cleaner import stage_group
+from cleanerd.cleaner.index import Decoder
+from cleanerd.cleaner.manifest import FileFact, StagedGroup
+from cleanerd.cleaner.purge import purged_keys
+from cleanerd.cleaner.rewrite import GroupTooLargeError
+from cleanerd.format.names import file_name
+from cleanerd.log.pool import ReaderPool
+from cleanerd.spark.decisions import purged_bits, stored_decision
+from cleanerd.spark.plan import plan_of
+from cleanerd.spark.rows import RESULT, Row, error_row
+from cleanerd.spark.scan import DEFINITE
+from cleanerd.spark.work import AttemptStaging, new_attempt, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from cleanerd.cleaner.plan import CleaningPlan
+
+
+@dataclass(frozen=True, slots=True)
+class StagedByTask:
+    """A group that an executor staged: in which attempt's directory, and how many batches are too large."""
+
+    group: StagedGroup
+    attempt: str
+    oversized: int
+
+    @property
+    def names(self) -> list[str]:
+        """Its files."""
+        return [file_name(self.group.base, f".{kind}") for kind in self.group.kinds()]
+
+    @classmethod
+    def of_json(cls, told: Mapping[str, Any]) -> StagedByTask:
+        """From what :func:`rewrite` told."""
+        files = {kind: FileFact(*fact) for kind, fact in told["files"].items()}
+        group = StagedGroup(told["base"], told["end"], tuple(told["sources"]), files)
+        return cls(group, told["attempt"], told["oversized"])
+
+
+def rewrite(
+    plan_text: str, reserve_bytes: int, groups: Sequence[tuple[int, Sequence[Mapping[str, Any]]]]
+) -> Iterator[Row]:
+    """Stage groups: the number of each, and its segments' decisions as the driver has them."""
+    plan = plan_of(plan_text)
+    with ReaderPool(plan.path, workers=1, chunk_bytes=plan.chunk_bytes) as pool:
+        for number, decisions in groups:
+            try:
+                told = _staged(plan, pool, reserve_bytes, decisions)
+            except DEFINITE as error:
+                yield error_row(error)
+                return
+            yield Row(0, RESULT, number, payload=json.dumps(told).encode())
+
+
+def _staged(
+    plan: CleaningPlan, pool: ReaderPool, reserve_bytes: int, decisions: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    members = [stored_decision(plan, told, bits=True) for told in decisions]
+    attempt = new_attempt()
+    started = time.monotonic()
+    directory = pool.reader.directory
+    with AttemptStaging(plan, directory, attempt=attempt, reserve_bytes=reserve_bytes) as staging:
+        try:
+            group, oversized = stage_group(plan, pool, staging, members, lambda _: None)
+        except GroupTooLargeError as error:
+            staging.discard()
+            return {"too_large": error.source}
+        except BaseException:
+            staging.discard()
+            raise
+    return {
+        "attempt": attempt,
+        "base": group.base,
+        "end": group.end,
+        "sources": group.sources,
+        "files": {kind: (fact.bytes, fact.crc32c) for kind, fact in group.files.items()},
+        "oversized": oversized,
+        "seconds": time.monotonic() - started,
+    }
+
+
+def write_purged_keys(plan_text: str, segments: Sequence[tuple[int, str]]) -> Iterator[Row]:
+    """The key hashes of segments' tombstones that go, a file each; given by the names of their bitmaps."""
+    plan = plan_of(plan_text)
+    attempt = new_attempt()
+    with ReaderPool(plan.path, workers=1, chunk_bytes=plan.chunk_bytes) as pool:
+        decoder = Decoder(plan, pool, lambda _: None)
+        for segment, bits in segments:
+            source = plan.sources[segment]
+            try:
+                hashes = purged_keys(decoder, source, purged_bits(plan, bits))
+                data = b"".join(each.astype("<u8").tobytes() for each in hashes)
+            except DEFINITE as error:
+                yield error_row(error)
+                return
+            name = write_file(plan, f"{source.base:020d}.{attempt}.keys", data)
+            yield Row(0, RESULT, segment, payload=json.dumps({"keys": name}).encode())

@@ -1,0 +1,68 @@
+"""Task 1: a part of a segment decoded; its evidence, and the keys that compete, on their way to their shards.
+
+Control records, aborted data and what else takes no part is out before the combiner, or an aborted record could win
+over a committed one of its split.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
+from cleanerd.cleaner.index import Decoder, keyed_rows
+from cleanerd.cleaner.oddities import Oddities
+from cleanerd.errors import CorruptionError, RefusedError
+from cleanerd.log.pool import Part, ReaderPool
+from cleanerd.spark.blocks import KeyBlocks
+from cleanerd.spark.columns import pack
+from cleanerd.spark.plan import plan_of
+from cleanerd.spark.rows import CLEAN, DIRTY, FACTS, Row, error_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.spark.plan import Sizes, Split
+
+DEFINITE: Final = (CorruptionError, RefusedError)
+"""Errors that another try would only find again."""
+
+
+def scan(plan_text: str, sizes: Sizes, splits: Sequence[Split]) -> Iterator[Row]:
+    """The rows of some splits: evidence, and keys by shard."""
+    plan = plan_of(plan_text)
+    with ReaderPool(plan.path, workers=1, chunk_bytes=plan.chunk_bytes) as pool:
+        decoder = Decoder(plan, pool, lambda _: None)
+        for split in splits:
+            try:
+                yield from _scan_split(plan, sizes, split, decoder)
+            except DEFINITE as error:
+                yield error_row(error, guessed=split.guessed)
+                return
+
+
+def _scan_split(plan: CleaningPlan, sizes: Sizes, split: Split, decoder: Decoder) -> Iterator[Row]:
+    rules = plan.rules
+    source = plan.sources[split.segment]
+    evidence = SegmentEvidence(plan, source)
+    oddities = Oddities(rules, plan.now_ms)
+    dirty = KeyBlocks(rules, sizes, split, DIRTY, combine=True, versions=rules.versioned)
+    # All records of the clean part: each has to know whether it is superseded.
+    clean = KeyBlocks(rules, sizes, split, CLEAN, combine=False, versions=rules.versioned)
+    for chunk in decoder.chunks(source, Part(split.start, split.end)):
+        first = evidence.records
+        rows = evidence.add(chunk)
+        if rows.first < rows.last:
+            mask = keyed_rows(chunk, rows)
+            oddities.add(chunk, mask)
+            yield from dirty.put(chunk, first, mask)
+        if rows.first:
+            # Below the log start records are no candidates (U-2); under `offset` they are as any other.
+            below = min(max(evidence.visible_from - first, 0), rows.first) if rules.versioned else 0
+            yield from clean.put(chunk, first, keyed_rows(chunk, ChunkRows(below, rows.first, rows.excluded)))
+    yield from dirty.flush()
+    yield from clean.flush()
+    numbers, columns = evidence.to_columns()
+    payload = pack({**numbers, "oddities": oddities.to_json()}, columns, dense=True)
+    target = (split.segment + split.number) % sizes.shards
+    yield Row(target, FACTS, split.segment, split.number, payload=payload)

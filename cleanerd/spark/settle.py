@@ -1,0 +1,192 @@
+"""What the shards found out, back at its segment: the decision, or what is missing for one.
+
+A segment is decided at once unless it holds transactions, which depend on the segments before it, or tombstones that
+must be shown to be free to go (U-1). Then its evidence becomes a file, and the driver gets what other segments have to
+know: which producers it leaves with a transaction open, how many such tombstones there are.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cleanerd.cleaner.bits import BitColumn
+from cleanerd.cleaner.decide import decide_segment, record_evidence
+from cleanerd.cleaner.evidence import SegmentEvidence
+from cleanerd.cleaner.oddities import Oddities
+from cleanerd.cleaner.purge import left_out
+from cleanerd.errors import CorruptionError
+from cleanerd.policy.retain import RecordEvidence, expired_winners
+from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
+from cleanerd.spark.blocks import set_bits, words_of_flags
+from cleanerd.spark.columns import pack, unpack
+from cleanerd.spark.decisions import store_decision
+from cleanerd.spark.plan import plan_of
+from cleanerd.spark.rows import ERROR, FACTS, RESULT, SUPERSEDED, WINNERS, WON, Row, error_row
+from cleanerd.spark.scan import DEFINITE
+from cleanerd.spark.work import new_attempt, read_file, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.plan import CleaningPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """A segment that is to be decided when all others are known.
+
+    ``open_before``: producers with committed and with aborted transactions open where it begins. ``guard``: the file
+    that says which of its tombstones may not go; ``guard_all``: none of those that could.
+    """
+
+    segment: int
+    facts: str
+    open_before: tuple[tuple[int, ...], tuple[int, ...]]
+    guard: str | None = None
+    guard_all: bool = False
+
+
+def settle(plan_text: str, splits: Sequence[int], rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows of some segments, sorted by segment, kind, split and block; ``splits`` [segments]: parts of each."""
+    plan = plan_of(plan_text)
+    for segment, group in groupby(rows, key=lambda row: row.segment):
+        try:
+            told, errors = _Gathered(plan, segment).told(group, splits[segment])
+        except CorruptionError as error:
+            yield error_row(error, guessed=splits[segment] > 1)
+            continue
+        yield from errors
+        if told is not None:
+            yield Row(0, RESULT, segment, payload=json.dumps(told).encode())
+
+
+class _Gathered:
+    """One segment's rows."""
+
+    def __init__(self, plan: CleaningPlan, segment: int) -> None:
+        self._plan = plan
+        self._segment = segment
+        self._source = plan.sources[segment]
+        self._evidence = SegmentEvidence(plan, self._source)
+        self._oddities = Oddities(plan.rules, plan.now_ms)
+        self._first: list[int] = []
+
+    def told(self, rows: Iterable[Row], splits: int) -> tuple[dict[str, Any] | None, list[Row]]:
+        """What the driver gets, None when a part is missing because of an error; and errors that came along.
+
+        Raises:
+            CorruptionError: the parts do not follow each other.
+        """
+        errors: list[Row] = []
+        found: dict[int, NDArray[np.bool_]] = {}
+        for row in rows:
+            if row.kind == ERROR:
+                errors.append(row)
+            elif row.kind == FACTS:
+                self._take(row)
+            elif row.split < len(self._first):
+                flags = found.setdefault(row.kind, np.zeros(self._evidence.records, np.bool_))
+                set_bits(flags, self._first[row.split], row.payload)
+        if len(self._first) < splits:
+            return None, errors
+        nothing = np.zeros(self._evidence.records, np.bool_)
+        words = {kind: words_of_flags(found.get(kind, nothing)) for kind in (WINNERS, SUPERSEDED, WON)}
+        return self._decided(words), errors
+
+    def _take(self, row: Row) -> None:
+        if row.split != len(self._first):
+            return  # the one before is missing: its error has been told
+        numbers, columns = unpack(row.payload)
+        self._first.append(self._evidence.records)
+        part = SegmentEvidence.of_columns(self._plan, self._source, numbers, columns)
+        self._evidence.extend(part)
+        counted = Oddities(self._plan.rules, self._plan.now_ms)
+        counted.take(numbers["oddities"])
+        self._oddities.merge(counted)
+
+    def _decided(self, words: dict[int, NDArray[np.uint64]]) -> dict[str, Any]:
+        plan, evidence = self._plan, self._evidence
+        evidence.superseded = BitColumn.of(words[SUPERSEDED], evidence.records)
+        evidence.won = words[WON] if plan.rules.versioned else None
+        records = record_evidence(evidence, words[WINNERS] if is_dirty(plan, self._segment) else None)
+        candidates = 0
+        if not plan.rules.versioned:
+            records = replace(records, guarded=left_out(plan, evidence, records))
+        elif plan.rules.tombstone_guard == "forever":
+            records = replace(records, guarded=records.tombstone)
+        else:
+            bits = expired_winners(records, evidence.first_record(), evidence.batch_flags())
+            candidates = int(np.bitwise_count(bits).sum())
+        told: dict[str, Any] = {"oddities": self._oddities.to_json(), "candidates": candidates}
+        attempt = new_attempt()
+        if candidates or evidence.events:
+            edges = TransactionEdges.of(evidence.events)
+            pairs = [*edges.touched, *edges.open]
+            name = f"{self._source.base:020d}.{attempt}.facts"
+            return {
+                **told,
+                "facts": write_file(plan, name, _packed(evidence, records)),
+                "edges": [sorted(producers) for producers in pairs],
+            }
+        decision = decide_segment(evidence, records, OpenTransactions())
+        return {**told, "decision": store_decision(plan, self._segment, decision, attempt)}
+
+
+def is_dirty(plan: CleaningPlan, segment: int) -> bool:
+    """Whether the segment reaches into the dirty range."""
+    return plan.sources[segment].end > plan.first_dirty_offset
+
+
+def _packed(evidence: SegmentEvidence, records: RecordEvidence) -> bytes:
+    numbers, columns = evidence.to_columns()
+    columns["newest"] = records.newest
+    if records.guarded is not None:
+        columns["guarded"] = records.guarded
+    return pack(numbers, columns, dense=True)
+
+
+def stored_facts(plan: CleaningPlan, segment: int, name: str) -> tuple[SegmentEvidence, RecordEvidence]:
+    """What :func:`settle` wrote of a segment.
+
+    Raises:
+        CorruptionError, CleanerdError: it cannot be read.
+    """
+    numbers, columns = unpack(read_file(plan, name), name)
+    evidence = SegmentEvidence.of_columns(plan, plan.sources[segment], numbers, columns)
+    records = RecordEvidence(
+        keyed=evidence.keyed.words(),
+        tombstone=evidence.tombstone.words(),
+        newest=columns["newest"],
+        cleaned_records=evidence.dirty_to if is_dirty(plan, segment) else evidence.records,
+        unjudged_records=evidence.unjudged_records,
+        guarded=columns.get("guarded"),
+    )
+    return evidence, records
+
+
+def decide_deferred(plan_text: str, deferred: Sequence[Deferred]) -> Iterator[Row]:
+    """Decide segments by what :func:`settle` wrote."""
+    plan = plan_of(plan_text)
+    attempt = new_attempt()
+    for each in deferred:
+        try:
+            evidence, records = stored_facts(plan, each.segment, each.facts)
+            if each.guard is not None:
+                _, columns = unpack(read_file(plan, each.guard), each.guard)
+                records = replace(records, guarded=columns["guarded"])
+            elif each.guard_all:
+                bits = expired_winners(records, evidence.first_record(), evidence.batch_flags())
+                records = replace(records, guarded=bits)
+            decision = decide_segment(evidence, records, OpenTransactions(*each.open_before))
+            told = {"decision": store_decision(plan, each.segment, decision, attempt)}
+        except DEFINITE as error:
+            yield error_row(error)
+            return
+        yield Row(0, RESULT, each.segment, payload=json.dumps(told).encode())

@@ -1,0 +1,98 @@
+"""Task 2: one shard of the keys in one offset map; out come the records that won, and those that are superseded.
+
+As locally (``cleaner/index.py``, ``cleaner/head.py``): first the dirty part, then the clean one against it. Rows arrive
+sorted, so ordinals are given out as they come: a block's rows ascend as their offsets do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd._kernel import OffsetMap
+from cleanerd.cleaner.index import FIRST_DIRTY_ORDINAL, MapFullError
+from cleanerd.errors import CleanerdError
+from cleanerd.spark.blocks import Keys, Spool, bits_row
+from cleanerd.spark.plan import plan_of
+from cleanerd.spark.rows import CLEAN, DIRTY, SUPERSEDED, WINNERS, WON, Row, error_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.spark.plan import Sizes
+
+
+def choose(plan_text: str, sizes: Sizes, rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows of one shard, sorted by kind, segment, split and block; all rows that come out go to their segments."""
+    plan = plan_of(plan_text)
+    with contextlib.closing(_Shard(plan, sizes)) as shard:
+        for row in rows:
+            if row.kind == DIRTY:
+                try:
+                    shard.put(row)
+                except MapFullError:
+                    yield full_row()
+                    return
+            elif row.kind == CLEAN:
+                yield from shard.hold_against(row)
+            else:
+                yield row._replace(target=row.segment)
+        yield from shard.winners()
+
+
+def full_row() -> Row:
+    """Tells the driver that a map was too small."""
+    return error_row(CleanerdError("the keys of a shard do not fit its map"), full=True)
+
+
+class _Shard:
+    def __init__(self, plan: CleaningPlan, sizes: Sizes) -> None:
+        self._versioned = plan.rules.versioned
+        self._map = OffsetMap(sizes.map_bytes, load=plan.map_load, versions=self._versioned)
+        self._dirty = Spool(FIRST_DIRTY_ORDINAL)
+        self._clean = Spool(0)
+
+    def put(self, row: Row) -> None:
+        """A block of the dirty part.
+
+        Raises:
+            MapFullError: the keys do not fit.
+        """
+        keys = Keys.of_bytes(row.payload)
+        ordinal = self._dirty.add(row, keys)
+        done = self._map.put_max(
+            keys.hashes, ordinal, everything(keys), version=keys.versions, has_version=keys.present
+        )
+        if done < len(keys):
+            raise MapFullError
+
+    def hold_against(self, row: Row) -> Iterator[Row]:
+        """A block of the clean part: which of its records have a key that the dirty part has too."""
+        keys = Keys.of_bytes(row.payload)
+        if keys.versions is None or keys.present is None:
+            superseded = self._map.contains(keys.hashes, everything(keys))
+        else:
+            ordinal = self._clean.add(row, keys)
+            superseded = self._map.update_existing(
+                keys.hashes, ordinal, everything(keys), version=keys.versions, has_version=keys.present
+            )
+        if superseded.any():
+            yield bits_row(SUPERSEDED, row, keys.numbers[superseded])
+
+    def winners(self) -> Iterator[Row]:
+        """Whose records the map holds when all have competed."""
+        yield from self._dirty.winners(self._map, WINNERS)
+        yield from self._clean.winners(self._map, WON)
+
+    def close(self) -> None:
+        """Give the spools back."""
+        self._dirty.close()
+        self._clean.close()
+
+
+def everything(keys: Keys) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """[k] bool: all of them."""
+    return np.ones(len(keys), dtype=np.bool_)

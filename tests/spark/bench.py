@@ -1,0 +1,256 @@
+"""``make bench-spark``: what a clean by Spark costs, beside the local engine, on logs of several sizes.
+
+Sizes in GiB: ``BENCH_SPARK_GIB`` (default 0.5,1,2,4), cores: ``BENCH_SPARK_CORES`` (default 1,2). For each number of
+cores one session, warmed up with a small log: its start is not counted. CPU is that of Java and all Python workers,
+wall is what a stopwatch says, and on a machine that others use it says little. Memory: the largest Python worker, and
+Java. ``--json`` prints the numbers alone.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.apply.ahead import stage_partition
+from cleanerd.bench.generate import PARTITION, Shape, make_log
+from cleanerd.cleaner.manifest import STAGING
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from tests.cleaner.driver import Silent, config, means
+
+if TYPE_CHECKING:
+    from cleanerd.cleaner.result import CleaningResult
+
+GIB: Final = 1 << 30
+SHAPE: Final = Shape(
+    "spark", "128 B records, 64 a batch, 50 % superseded, random versions", 128, 64, 0.5, versions=True
+)
+TOPIC: Final = config("bench", compaction_strategy="header", compaction_strategy_header="version")
+MEANS: Final = means(map_bytes=128 << 20, chunk_bytes=4 << 20)
+NOW_MS: Final = 1_900_000_000_000
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run. ``cores`` 0: the local engine, one thread."""
+
+    gib: float
+    cores: int
+    records: int
+    shards: int
+    wall_seconds: float
+    cpu_seconds: float
+    java_cpu_seconds: float
+    worker_mib: float
+    java_mib: float
+    shuffle_bytes: int
+    phases: dict[str, float]
+
+
+class Family:
+    """Watches all processes below this one: CPU of those that live and of those that ended, largest memory."""
+
+    def __init__(self) -> None:
+        self.largest = {"java": 0.0, "python": 0.0}
+        self._seen: dict[int, tuple[str, float]] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def cpu_seconds(self, kind: str | None = None) -> float:
+        """So far, of all or of one kind."""
+        self._look()
+        own = sum(os.times()[:2]) if kind != "java" else 0.0
+        return own + sum(spent for name, spent in self._seen.values() if kind in (None, name))
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            self._look()
+
+    def _look(self) -> None:
+        stats = {}
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                try:
+                    head, rest = Path("/proc", name, "stat").read_text().rsplit(")", 1)
+                except OSError:
+                    continue
+                stats[int(name)] = (head.split("(", 1)[1], rest.split())
+        below = {os.getpid()}
+        for pid in sorted(stats, key=lambda pid: int(stats[pid][1][19])):
+            if int(stats[pid][1][1]) in below:
+                below.add(pid)
+        for pid in below - {os.getpid()}:
+            name, fields = stats.get(pid, ("", []))
+            if not fields:
+                continue
+            kind = "java" if name == "java" else "python"
+            self._seen[pid] = (kind, (int(fields[11]) + int(fields[12])) / TICKS)
+            self.largest[kind] = max(self.largest[kind], int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20))
+
+
+def shuffled_bytes(session: Any) -> int:
+    """What all stages so far wrote into shuffles."""
+    store = session.sparkContext._jsc.sc().statusStore()
+    java = session.sparkContext._jvm
+    stages = store.stageList(
+        java.java.util.ArrayList(),
+        False,
+        False,
+        session.sparkContext._gateway.new_array(java.double, 0),
+        java.java.util.ArrayList(),
+    )
+    return sum(stages.apply(row).shuffleWriteBytes() for row in range(stages.size()))
+
+
+def stage(log_dir: Path, stager: Any) -> CleaningResult:
+    """Stage it, and remove what was staged."""
+    wishes = Wishes(now_ms=NOW_MS, force=True, from_start=True)
+    store = StateStore(log_dir.parent / "state")
+    result: CleaningResult = stager(read_log_dir(log_dir), store, MEANS, PARTITION, TOPIC, wishes, Silent())
+    assert result.outcome == "staged", result.reason
+    shutil.rmtree(log_dir / str(PARTITION) / STAGING)
+    return result
+
+
+def measure_local(log_dir: Path, gib: float) -> Measured:
+    """The local engine, as ``cleanerd stage`` uses it."""
+    before, started = sum(os.times()[:2]), time.monotonic()
+    result = stage(log_dir, stage_partition)
+    wall, cpu = time.monotonic() - started, sum(os.times()[:2]) - before
+    return Measured(gib, 0, result.records_read, result.shards, wall, cpu, 0.0, 0.0, 0.0, 0, result.seconds)
+
+
+def measure_spark(cores: int, logs: dict[float, Path], warm_up: Path, answers: Any) -> None:
+    """All logs in one session; in a process of its own."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    from cleanerd.spark.clean import spark_stage_partition  # noqa: PLC0415
+    from cleanerd.spark.session import REQUIRED  # noqa: PLC0415
+
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "OPENBLAS_NUM_THREADS": "1"}
+    builder = SparkSession.builder.master(f"local[{cores},4]")
+    for key, value in {
+        **REQUIRED,
+        "spark.ui.enabled": "false",
+        "spark.log.level": "OFF",
+        "spark.driver.memory": os.environ.get("BENCH_SPARK_HEAP", "512m"),
+        "spark.ui.showConsoleProgress": "false",
+    }.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+
+    def by_spark(*arguments: Any) -> CleaningResult:
+        return spark_stage_partition(session, *arguments)
+
+    stage(warm_up, by_spark)
+    for gib, log_dir in logs.items():
+        family = Family()
+        shuffled = _told(shuffled_bytes, session)
+        before, java = family.cpu_seconds(), family.cpu_seconds("java")
+        started = time.monotonic()
+        result = stage(log_dir, by_spark)
+        wall = time.monotonic() - started
+        cpu, java = family.cpu_seconds() - before, family.cpu_seconds("java") - java
+        family.close()
+        answers.put(
+            Measured(
+                gib,
+                cores,
+                result.records_read,
+                result.shards,
+                wall,
+                cpu,
+                java,
+                family.largest["python"],
+                family.largest["java"],
+                _told(shuffled_bytes, session) - shuffled,
+                result.seconds,
+            )
+        )
+    session.stop()
+    answers.put(None)
+
+
+def _told(question: Any, session: Any) -> int:
+    """Spark's own books, as far as this release keeps them where we look."""
+    try:
+        return int(question(session))
+    except Exception:  # noqa: BLE001 - an internal class of Spark's: without it a column stays empty
+        return 0
+
+
+def main() -> None:
+    """Measure and print."""
+    sizes = [float(text) for text in os.environ.get("BENCH_SPARK_GIB", "0.5,1,2,4").split(",")]
+    cores = [int(text) for text in os.environ.get("BENCH_SPARK_CORES", "1,2").split(",")]
+    root = Path(tempfile.mkdtemp(prefix="cleanerd-bench-", dir=os.environ.get("BENCH_SPARK_DIR")))
+    found = []
+    try:
+        warm_up = make_log(root / "warm" / "logs", SHAPE, unpacked_bytes=8 << 20, segment_bytes=4 << 20).log_dir
+        logs = {}
+        for gib in sizes:
+            made = make_log(
+                root / str(gib) / "logs",
+                SHAPE,
+                unpacked_bytes=int(gib * GIB),
+                segment_bytes=min(int(gib * GIB / 8), GIB),
+            )
+            logs[gib] = made.log_dir
+            found.append(measure_local(made.log_dir, gib))
+        for count in cores:
+            spawn = multiprocessing.get_context("spawn")
+            answers = spawn.Queue()
+            process = spawn.Process(target=measure_spark, args=(count, logs, warm_up, answers))
+            process.start()
+            while (answer := answers.get()) is not None:
+                found.append(answer)
+            process.join()
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    if "--json" in sys.argv:
+        print(json.dumps([asdict(each) for each in found], indent=1))  # noqa: T201
+        return
+    _print(found)
+
+
+def _print(found: list[Measured]) -> None:
+    print(f"{SHAPE.label}; CPU in seconds, cost in CPU ns a record, shuffle in bytes a record")  # noqa: T201
+    head = ("GiB", "who", "records", "shards", "wall", "CPU", "ns/record", "java", "shuffle", "worker MiB", "java MiB")
+    print("".join(f"{title:>12}" for title in head))  # noqa: T201
+    for each in found:
+        who = f"local[{each.cores}]" if each.cores else "stage"
+        row = (
+            f"{each.gib:g}",
+            who,
+            f"{each.records:,}",
+            str(each.shards),
+            f"{each.wall_seconds:.1f}",
+            f"{each.cpu_seconds:.1f}",
+            f"{1e9 * each.cpu_seconds / each.records:.0f}",
+            f"{each.java_cpu_seconds:.1f}",
+            f"{each.shuffle_bytes / each.records:.1f}",
+            f"{each.worker_mib:.0f}",
+            f"{each.java_mib:.0f}",
+        )
+        print("".join(f"{value:>12}" for value in row))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

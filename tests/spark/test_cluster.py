@@ -1,0 +1,203 @@
+"""A standalone master with two workers, and logs of more than 500 MB: what ``make test-all`` runs once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+
+from cleanerd.bench.generate import PARTITION, VERSION_HEADER, Shape, make_log
+from cleanerd.cleaner.manifest import STAGING
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.spark.launch import environment
+from tests.cleaner.driver import config, means
+from tests.spark import twins
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cleanerd.log.topic_config import TopicConfig
+
+pytestmark = pytest.mark.long
+
+MIB = 1 << 20
+SIZE_BYTES = int(os.environ.get("CLUSTER_MIB", "520")) * MIB
+SHAPE = Shape("ties", "128 B, random versions, a tenth of them ties", 128, 64, 0.5, versions=True, ties=0.1)
+WISHES = Wishes(now_ms=1_900_000_000_000, force=True, from_start=True)
+PORT = 17077
+DRIVER = """
+import json, os, pickle, sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+from cleanerd.spark.session import REQUIRED
+from tests.spark import twins
+master, given = sys.argv[1], sys.argv[2]
+builder = SparkSession.builder.master(master)
+for key, value in {**REQUIRED, **json.loads(sys.argv[3])}.items():
+    builder = builder.config(key, value)
+session = builder.getOrCreate()
+arguments, options = pickle.loads(Path(given).read_bytes())
+found = twins.stage_by_spark(session, *arguments, **options)
+Path(given + ".found").write_bytes(pickle.dumps(found))
+session.stop()
+"""
+
+
+def topic(**more: object) -> TopicConfig:
+    by_header = {"compaction_strategy": "header", "compaction_strategy_header": VERSION_HEADER.decode()}
+    return config("bench", **by_header, segment_bytes=64 * MIB, **more)
+
+
+@pytest.fixture(scope="module")
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("cluster") / "logs"
+    return make_log(place, SHAPE, unpacked_bytes=SIZE_BYTES, segment_bytes=64 * MIB).log_dir
+
+
+@pytest.fixture(scope="module")
+def local(log_dir: Path) -> twins.Staged:
+    with named():
+        found = twins.stage_locally(log_dir, WISHES, topic(), means(map_bytes=256 * MIB, chunk_bytes=4 * MIB))
+    assert found.result.dropped.superseded > found.result.records_read // 3
+    return found
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The master's address, and its workers' processes."""
+
+    url: str
+    workers: list[int]
+
+
+@contextmanager
+def named() -> Iterator[None]:
+    """The partition of these logs."""
+    before, twins.NAME = twins.NAME, str(PARTITION)
+    try:
+        yield
+    finally:
+        twins.NAME = before
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A master, and workers on 127.0.0.1 and 127.0.0.2 with a core each."""
+    place = tmp_path_factory.mktemp("spark")
+    home = Path(pyspark.__path__[0])
+    inherited = environment(os.environ, local=False) | {
+        "SPARK_HOME": str(home),
+        "SPARK_NO_DAEMONIZE": "1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LOG_DIR": str(place),
+        "SPARK_WORKER_DIR": str(place / "work"),
+    }
+    url = f"spark://127.0.0.1:{PORT}"
+    started = [_start(home, inherited, place, "master.Master", "--host", "127.0.0.1", "--port", PORT)]
+    _until(lambda: "I have been elected leader" in (place / "master.Master.log").read_text())
+    for number in (1, 2):
+        host = f"127.0.0.{number}"
+        worker = ("worker.Worker", "--host", host, "--cores", 1, "--memory", "1g", "--webui-port", 0, url)
+        started.append(_start(home, inherited | {"SPARK_LOCAL_IP": host}, place, *worker, log=f"worker{number}"))
+    _until(lambda: (place / "master.Master.log").read_text().count("Registering worker") == 2)
+    yield Cluster(url, [process.pid for process in started[1:]])
+    for process in started:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(30)
+
+
+def _start(
+    home: Path, inherited: dict[str, str], place: Path, kind: str, *arguments: object, log: str = ""
+) -> subprocess.Popen[bytes]:
+    command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", *arguments]
+    if kind == "master.Master":
+        command += ["--webui-port", "0"]
+    with (place / f"{log or kind}.log").open("wb") as output:
+        return subprocess.Popen(
+            [str(each) for each in command], env=inherited, stdout=output, stderr=output, start_new_session=True
+        )
+
+
+def _until(holds: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def on_cluster(master: str, place: Path, log_dir: Path, topic: Any, given: Any, **options: Any) -> twins.Staged:
+    """A driver of its own: one process has one session."""
+    import json  # noqa: PLC0415
+    import pickle  # noqa: PLC0415
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+    }
+    request = place / "request"
+    request.write_bytes(pickle.dumps(((log_dir, WISHES, topic, given), options)))
+    code = f"from tests.spark import twins; twins.NAME = {str(PARTITION)!r}\n{DRIVER}"
+    command = [sys.executable, "-c", code, master, str(request), json.dumps(settings)]
+    subprocess.run(command, check=True, timeout=900, env=environment(os.environ, local=False))
+    found: twins.Staged = pickle.loads((place / "request.found").read_bytes())  # noqa: S301 - our own
+    return found
+
+
+def test_two_workers(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
+    """Versions that have nothing to do with offsets, a tenth of them ties: the local engine's bytes."""
+    given = means(map_bytes=256 * MIB, chunk_bytes=4 * MIB)
+    twins.assert_twins(local, on_cluster(cluster.url, tmp_path, log_dir, topic(), given, split_bytes=16 * MIB))
+
+
+def test_an_executor_is_killed(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
+    """Its shuffle files are lost with it, and what it staged stays behind: the same bytes all the same."""
+    given = means(map_bytes=256 * MIB, chunk_bytes=4 * MIB)
+    killed: list[int] = []
+    killer = threading.Thread(target=_kill_one, args=(cluster, log_dir / str(PARTITION) / STAGING, killed), daemon=True)
+    killer.start()
+    found = on_cluster(cluster.url, tmp_path, log_dir, topic(), given, split_bytes=8 * MIB)
+    killer.join(1)
+    assert killed
+    twins.assert_twins(local, found)
+
+
+def test_more_keys_than_all_maps(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
+    """U-20: two executors whose maps together take a fraction of the keys; more shards, one after the other."""
+    given = means(map_bytes=4 * MIB, chunk_bytes=4 * MIB)
+    found = on_cluster(cluster.url, tmp_path, log_dir, topic(), given)
+    keys = local.result.records_read - local.result.dropped.superseded
+    assert keys * 24 > 2 * 4 * MIB
+    assert found.result.shards > 4
+    assert {name: facts for name, facts in found.files.items() if name.endswith(".log")} == {
+        name: facts for name, facts in local.files.items() if name.endswith(".log")
+    }
+
+
+def _kill_one(cluster: Cluster, staging: Path, killed: list[int]) -> None:
+    """Kill an executor's Java once the work has begun."""
+    _until(lambda: any(staging.glob("spark-*/*")) if staging.is_dir() else False, 600)
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                fields = Path("/proc", name, "stat").read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[1]) in cluster.workers and fields[0] != "Z":
+                killed.append(int(name))
+                os.kill(int(name), signal.SIGKILL)
+                return

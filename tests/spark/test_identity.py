@@ -1,0 +1,73 @@
+"""What tasks make of a plan is what the local engine makes of it, byte for byte: whatever the rules, the log, the cuts.
+
+Without Spark: its scheduler is played by ``inline.py``, which runs every task twice and believes either.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cleaner.driver import config, means, scratch
+from tests.cleaner.test_cleaning import World
+from tests.spark.inline import InlineJobs
+from tests.spark.rich_log import NOW_MS, RichLog
+from tests.spark.twins import all_dirty, assert_twins, stage_inline, stage_locally
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+STRATEGIES: Mapping[str, Mapping[str, object]] = {
+    "offset": {},
+    "timestamp": {"compaction_strategy": "timestamp"},
+    "header": {"compaction_strategy": "header", "compaction_strategy_header": "version"},
+}
+MODES: Mapping[str, Mapping[str, object]] = {
+    "null": {},
+    "flag": {"tombstone_mode": "flag"},
+    "header": {"tombstone_mode": "header", "tombstone_header": "deleted"},
+}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_logs(seed: int) -> None:
+    """OP-2: by offsets, with every way to ask for a part of the log."""
+    with scratch() as root:
+        world = World(root, seed, 5, 12)
+        topic, wishes, given = world.topic(), world.wishes(), world.means()
+        local = stage_locally(world.path, wishes, topic, given)
+        spark = stage_inline(
+            world.path, wishes, topic, given, jobs=InlineJobs(seed), shards=1 + seed % 4, split_bytes=600
+        )
+        assert_twins(local, spark)
+
+
+@pytest.mark.parametrize(("strategy", "mode", "transactions"), list(product(STRATEGIES, MODES, (False, True))))
+def test_rules(strategy: str, mode: str, transactions: bool) -> None:
+    """OP-2, U-1 for every strategy and kind of tombstone: with any codec, number of shards, dirty part of the log."""
+    topic = config(**STRATEGIES[strategy], **MODES[mode], segment_bytes=4000, delete_retention_ms=100)
+    dropped: dict[str, int] = {"superseded": 0, "tombstone": 0, "aborted": 0}
+    for seed in range(10):
+        with scratch() as root:
+            log = RichLog(seed, codec=seed % 5, transactions=transactions, legacy=seed == 7, keys=(40, 900)[seed % 2])
+            start = 25 if seed == 4 else None
+            path = log.write(root / "logs", 5, 25, log_start_offset=start)
+            wished: dict[str, Any] = {"from_start": True}
+            if seed in (1, 4, 8):
+                wished = {"from_start": False, "first_dirty_offset": log.offset // 2}
+            if seed == 2:
+                wished["up_to_offset"] = log.offset // 3
+            wishes = all_dirty(NOW_MS, **wished)
+            given = means(chunk_bytes=(700, 1 << 20)[seed % 2])
+            local = stage_locally(path, wishes, topic, given)
+            spark = stage_inline(
+                path, wishes, topic, given, jobs=InlineJobs(seed), shards=(1, 2, 5, 16)[seed % 4], split_bytes=900
+            )
+            assert_twins(local, spark)
+            for reason in dropped:
+                dropped[reason] += getattr(local.result.dropped, reason)
+    assert dropped["superseded"]
+    assert dropped["tombstone"]
+    assert bool(dropped["aborted"]) == transactions

@@ -1,0 +1,138 @@
+"""Starting Spark: what is missing is told, and what was started ends with whoever started it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.errors import ConfigError
+from cleanerd.spark import launch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.mark.parametrize(
+    ("master", "given"),
+    [
+        ("local", "local[1,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[3]", "local[3,4]"),
+        ("local[2,7]", "local[2,7]"),
+        ("spark://host:7077", "spark://host:7077"),
+        ("yarn", "yarn"),
+        ("k8s://https://host:6443", "k8s://https://host:6443"),
+    ],
+)
+def test_masters(master: str, given: str) -> None:
+    """``local[N]`` alone tries a task once: with it one hiccup of a disk would end everything."""
+    assert launch.checked_master(master) == given
+
+
+@pytest.mark.parametrize("master", ["", "localhost", "local[0]", "local[]", "spark://", "http://x"])
+def test_no_masters(master: str) -> None:
+    with pytest.raises(ConfigError, match="no Spark master"):
+        launch.checked_master(master)
+
+
+def test_no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "NEEDED", ("pyspark", "no_such_package"))
+    with pytest.raises(ConfigError, match=r"no_such_package.*cleanerd\[spark\]"):
+        launch.require_spark()
+
+
+def _java(place: Path, body: str) -> Path:
+    (place / "bin").mkdir(parents=True)
+    script = place / "bin" / "java"
+    script.write_text(f"#!/bin/sh\n{body}\n")
+    script.chmod(0o755)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (None, "no java there"),
+        ("echo 'openjdk version \"11.0.2\"' >&2", "version 11"),
+        ("echo 'java version \"1.8.0_202\"' >&2", "version 8"),
+        ("echo gibberish >&2", "no version"),
+    ],
+)
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str | None, told: str) -> None:
+    home = tmp_path / "jdk" if body is None else _java(tmp_path / "jdk", body)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    with pytest.raises(ConfigError, match=told):
+        launch.require_spark()
+
+
+def test_a_spark_home_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="holds no bin/spark-submit"):
+        launch.require_spark()
+
+
+def test_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are this interpreter, unless the environment names the one of the cluster."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert launch.environment({}, local=True)["PYSPARK_PYTHON"] == sys.executable
+    cluster = launch.environment({"PYSPARK_PYTHON": "/opt/env/bin/python"}, local=False)
+    assert cluster["PYSPARK_PYTHON"] == "/opt/env/bin/python"
+    assert "SPARK_LOCAL_IP" not in cluster
+
+
+def test_the_core_needs_no_spark() -> None:
+    """Everything but the driver imports without pyspark, pyarrow and pandas; so does ``cleanerd spark --help``."""
+    code = """
+import sys
+for name in ("pyspark", "pyarrow", "pandas"):
+    sys.modules[name] = None
+from cleanerd.cli.main import run
+assert run(["spark", "clean", "--help"]) == 0
+import cleanerd.apply.ahead, cleanerd.spark.launch
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--master" in done.stdout
+
+
+FAMILY = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.{on_term})
+child = subprocess.Popen([sys.executable, "-c", "import signal, time; time.sleep(300)"])
+open(sys.argv[1], "w").write(str(child.pid))
+time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize("on_term", ["SIG_DFL", "SIG_IGN"])
+def test_the_whole_group_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_term: str) -> None:
+    """A driver's parent that is told to stop leaves its Python behind (design/spark.md, G): the group has to go."""
+    monkeypatch.setattr(launch, "GRACE_SECONDS", 1.0)
+    note = tmp_path / "pid"
+    command = [sys.executable, "-c", FAMILY.format(on_term=on_term), str(note)]
+    process = subprocess.Popen(command, start_new_session=True)
+    _until(lambda: note.exists() and note.read_text() != "")
+    launch.end_group(process)
+    assert process.returncode in (-signal.SIGTERM, -signal.SIGKILL)
+    _until(lambda: not _runs(int(note.read_text())))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -1,0 +1,123 @@
+"""The pieces of a Spark clean by themselves: what they say no to, and what they must not mix up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from cleanerd import errors
+from cleanerd._kernel import OffsetMap
+from cleanerd.cleaner.keep_bitmaps import decode_keep, encode_keep
+from cleanerd.errors import CorruptionError, RefusedError, UnsupportedLogError
+from cleanerd.spark.blocks import Keys, Spool, bits_row, combined, set_bits, shard_of
+from cleanerd.spark.columns import pack, unpack
+from cleanerd.spark.rows import WINNERS, Row, error_of, error_row
+
+HASHES = arrays.arrays(np.uint64, st.integers(0, 40).map(lambda count: 2 * count))
+
+
+@given(st.integers(0, 200), st.integers(0, 9), st.randoms())
+def test_keep_bitmaps(records: int, batches: int, pick: object) -> None:
+    """formats.md section 2: what is written is read; every damaged byte is found."""
+    random = np.random.default_rng(pick.getrandbits(32))  # type: ignore[attr-defined]
+    keep = random.integers(0, 1 << 63, (records + 63) // 64, dtype=np.uint64)
+    actions = random.integers(0, 4, batches, dtype=np.uint8)
+    data = encode_keep(keep, records, actions)
+    assert data[:4] == b"CKEP"
+    found, count, found_actions = decode_keep(data, "x.keep")
+    assert (found.tolist(), count, found_actions.tolist()) == (keep.tolist(), records, actions.tolist())
+    place = int(random.integers(len(data)))
+    with pytest.raises(CorruptionError):
+        decode_keep(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :], "x.keep")
+    with pytest.raises(CorruptionError):
+        decode_keep(data[:place], "x.keep")
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_columns(dense: bool) -> None:
+    columns = {"a": np.arange(3, dtype=np.uint8), "b": np.zeros(0, np.int64), "c": np.array([-1, 1 << 62])}
+    data = pack({"n": 7, "none": None}, columns, dense=dense)
+    numbers, found = unpack(data)
+    assert numbers == {"n": 7, "none": None}
+    assert {name: column.tolist() for name, column in found.items()} == {k: v.tolist() for k, v in columns.items()}
+    assert all(column.ctypes.data % 8 == 0 or not len(column) for column in found.values())
+    for place in range(0, len(data), 7):
+        with pytest.raises(CorruptionError):
+            unpack(data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :])
+
+
+@given(HASHES, st.integers(1, 4096))
+def test_shards_are_the_kernels(hashes: np.ndarray[tuple[int], np.dtype[np.uint64]], shards: int) -> None:
+    """A key goes to the shard that a map would have taken it for: a map of all shards and ours agree."""
+    shard = shard_of(hashes, shards)
+    everything = np.ones(len(hashes) // 2, dtype=np.bool_)
+    offset_map = OffsetMap(1 << 17)
+    offset_map.put_max(hashes, 0, everything)
+    for row, number in enumerate(shard.tolist()):
+        held = offset_map.contains(hashes, everything, shard=number, shards=shards)
+        assert held[row]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.integers(-2, 2)), max_size=60))
+def test_the_combiner(rows: list[tuple[int, bool, int]]) -> None:
+    """R280-4..6: of each key the highest (has a version, version, number), and its own number and version with it."""
+    hashes = np.array([(key * 7 + 1, key << 40) for key, _, _ in rows], dtype=np.uint64).reshape(-1)
+    numbers = np.arange(len(rows), dtype=np.uint32) * 3
+    versions = np.array([version for _, _, version in rows], dtype=np.int64)
+    present = np.array([has for _, has, _ in rows], dtype=np.bool_)
+    best: dict[int, tuple[bool, int, int]] = {}
+    for number, (key, has, version) in enumerate(rows):
+        best[key] = max(best.get(key, (False, 0, -1)), (has, version if has else 0, 3 * number))
+    found = combined(Keys(hashes, numbers, versions, present))
+    assert found.numbers.tolist() == sorted(number for _, _, number in best.values())
+    again = Keys.of_bytes(found.to_bytes())
+    assert again.versions is not None
+    assert again.versions.tolist() == versions[found.numbers // 3].tolist()
+    by_offset = combined(Keys(hashes, numbers))
+    last = {key: 3 * number for number, (key, _, _) in enumerate(rows)}
+    assert by_offset.numbers.tolist() == sorted(last.values())
+
+
+@given(st.sets(st.integers(0, 3000), min_size=1), st.integers(0, 200))
+def test_bits_find_their_place(numbers: set[int], first: int) -> None:
+    """Few or many, a split's records are set where the split begins in its segment, and nothing else is."""
+    row = bits_row(WINNERS, Row(0, 0, 4, 2, 1), np.array(sorted(numbers), dtype=np.uint32))
+    assert (row.target, row.segment, row.split) == (4, 4, 2)
+    flags = np.zeros(first + max(numbers) + 1, dtype=np.bool_)
+    set_bits(flags, first, row.payload)
+    assert np.flatnonzero(flags).tolist() == [number + first for number in sorted(numbers)]
+
+
+def test_a_spool_that_goes_to_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers come back with the ordinals that they were put with, each block's first one a multiple of 64."""
+    monkeypatch.setattr("cleanerd.spark.blocks.SPOOL_BYTES", 100)
+    spool = Spool(1 << 38, hashes=True)
+    blocks = [Keys(np.arange(2 * n, dtype=np.uint64), np.arange(n, dtype=np.uint32) + 5) for n in (1, 64, 65, 3)]
+    ordinals = [spool.add(Row(0, 2, segment), keys) for segment, keys in enumerate(blocks)]
+    assert [ordinal - (1 << 38) for ordinal in ordinals] == [0, 64, 128, 256]
+    for (row, ordinal, keys), segment in zip(spool.again(), range(4), strict=True):
+        assert (row.segment, ordinal) == (segment, ordinals[segment])
+        assert keys.numbers.tolist() == blocks[segment].numbers.tolist()
+        assert keys.hashes.tolist() == blocks[segment].hashes.tolist()
+    spool.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CorruptionError("bad", where="f", position=7, hint="h"),
+        UnsupportedLogError("new", where="g"),
+        RefusedError("no"),
+        errors.AgentRefusalError("no", operation="swap", code="x"),
+    ],
+)
+def test_errors_travel(error: errors.CleanerdError) -> None:
+    import json  # noqa: PLC0415
+
+    back = error_of(json.loads(error_row(error).payload))
+    assert str(back) == str(error)
+    expected = errors.CleanerdError if isinstance(error, errors.AgentRefusalError) else type(error)
+    assert type(back) is expected

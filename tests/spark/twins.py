@@ -1,0 +1,131 @@
+"""The same plan carried out twice, by this process and by Spark; and what each of them staged."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+from cleanerd.apply import offline
+from cleanerd.apply.ahead import stage_partition
+from cleanerd.apply.late import PURGED
+from cleanerd.cleaner.manifest import MANIFEST, READY, STAGING
+from cleanerd.cleaner.survey import Wishes
+from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.spark.clean import stage_by_jobs
+from cleanerd.spark.jobs import Jobs
+from tests.cleaner.driver import NAME, Silent, config, means
+from tests.spark.inline import InlineJobs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.apply.session import Means
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.spark.jobs import Around
+
+PLAN_ID = "20260101t000000-0123abcd"
+HASH_KEY = bytes(range(16))
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Files of a plan's directory: content, mode and modification time; and the result."""
+
+    files: dict[str, tuple[Any, int, int]]
+    result: CleaningResult
+
+
+def staged(path: Path, result: CleaningResult, name: str = NAME) -> Staged:
+    """What lies in the plan's directory; of the two documents all but times, shards and seconds."""
+    files: dict[str, tuple[Any, int, int]] = {}
+    place = path / name / STAGING / PLAN_ID
+    for file in sorted(place.iterdir()) if place.is_dir() else ():
+        status = file.stat()
+        content: Any = file.read_bytes()
+        times = 0 if file.name == PURGED else status.st_mtime_ns
+        if file.name in (MANIFEST, READY, "plan.json"):
+            content, times = json.loads(content), 0
+        if file.name == MANIFEST:
+            del content["created_ms"]
+        if file.name == READY:
+            del content["result"]["seconds"], content["result"]["shards"]
+        files[file.name] = (content, status.st_mode, times)
+    return Staged(files, result)
+
+
+def stage_locally(
+    path: Path, wishes: Wishes, topic: TopicConfig | None = None, with_means: Means | None = None
+) -> Staged:
+    """As ``cleanerd stage``; removed again."""
+    return _stage(path, wishes, topic, with_means, stage_partition)
+
+
+def stage_by_spark(
+    session: SparkSession,
+    path: Path,
+    wishes: Wishes,
+    topic: TopicConfig | None = None,
+    with_means: Means | None = None,
+    *,
+    around: Around | None = None,
+    **options: Any,
+) -> Staged:
+    """As ``cleanerd spark clean``; removed again."""
+    jobs_of = functools.partial(Jobs, session, around=around)
+    return _stage(path, wishes, topic, with_means, functools.partial(stage_by_jobs, jobs_of, **options))
+
+
+def stage_inline(
+    path: Path,
+    wishes: Wishes,
+    topic: TopicConfig | None = None,
+    with_means: Means | None = None,
+    *,
+    jobs: InlineJobs | None = None,
+    **options: Any,
+) -> Staged:
+    """The same without Spark."""
+    stager = functools.partial(stage_by_jobs, jobs or InlineJobs(), **options)
+    return _stage(path, wishes, topic, with_means, stager)
+
+
+def _stage(path: Path, wishes: Wishes, topic: TopicConfig | None, with_means: Means | None, stager: Any) -> Staged:
+    partition = parse_topic_partition_dir(NAME)
+    assert partition is not None
+    store = StateStore(path.parent / "state")
+    with (
+        mock.patch.object(offline, "new_plan_id", return_value=PLAN_ID),
+        mock.patch.object(offline, "new_hash_key", return_value=HASH_KEY),
+    ):
+        result = stager(
+            read_log_dir(path), store, with_means or means(), partition, topic or config(), wishes, Silent()
+        )
+    found = staged(path, result)
+    left = sorted(each.name for each in (path / NAME / STAGING).iterdir()) if (path / NAME / STAGING).is_dir() else []
+    assert left in ([], [PLAN_ID])
+    shutil.rmtree(path / NAME / STAGING, ignore_errors=True)
+    return found
+
+
+def assert_twins(local: Staged, spark: Staged) -> None:
+    """The same files, byte for byte, and the same told of them."""
+    assert spark.result.error is None, spark.result.reason
+    assert spark.files.keys() == local.files.keys()
+    for name, facts in local.files.items():
+        assert spark.files[name] == facts, name
+    told = ("outcome", "reason", "records_read", "records_kept", "bytes_after", "dropped", "notes", "groups")
+    assert {key: getattr(spark.result, key) for key in told} == {key: getattr(local.result, key) for key in told}
+
+
+def all_dirty(now_ms: int, **wished: Any) -> Wishes:
+    """The whole log, whatever its ratio."""
+    return Wishes(now_ms=now_ms, force=True, **{"from_start": True, **wished})
