@@ -107,9 +107,11 @@ def audit(
     total = sum(sides.size_bytes for sides in compared)
     common.output.note(f"{human_count(len(compared))} partitions, {human_bytes(total)} to read twice")
     hash_key = _digest_key(digest_key)
-    with spark_session("cleanerd audit") as session:
+    with spark_session("cleanerd audit") as session, common.output.progress("audit", total=total) as advance:
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        judged = audit_sides(session, compared, asked, now_ms=now, hash_key=hash_key, examples=examples)
+        judged = audit_sides(
+            session, compared, asked, now_ms=now, hash_key=hash_key, examples=examples, advance=advance
+        )
     for note in notes:
         common.output.warning(note)
     if common.output.as_json:
@@ -271,10 +273,10 @@ def _erasure(
     kept = kept_dirs(settings.daemon.cleanerd_state_dir, dirs)
     for path in kept:
         common.output.note(f"{path}: kept of a cleaning of these directories, searched too")
-    with spark_session("cleanerd audit") as session:
+    with spark_session("cleanerd audit") as session, common.output.progress("audit") as advance:
         found = search_keys(
             session, [*dirs, *kept], wanted, lambda topic: key_rules(settings, topic) if topic else KAFKAS_RULES,
-            limit=limit,
+            limit=limit, advance=advance,
         )  # fmt: skip
     if common.output.as_json:
         common.output.json(_erasure_document([*dirs, *kept], wanted, found))

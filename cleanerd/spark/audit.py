@@ -16,11 +16,11 @@ from cleanerd.spark.example import Example, look_up
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.record_scan import COLUMNS, SCHEMA, Fact, SegmentWork, place_of, scan
 from cleanerd.spark.sides import without_outputs
-from cleanerd.spark.spread import queries, spread
+from cleanerd.spark.spread import nobody, queries, spread
 from cleanerd.verify.records import HASH_KEY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Row, SparkSession
 
@@ -123,13 +123,14 @@ def audit_sides(
     now_ms: int,
     hash_key: bytes,
     examples: int,
+    advance: Callable[[int], None] = nobody,
 ) -> list[Judged]:
     """Judge each of ``compared``, of which ``asked`` says the rules; ``examples`` places of each kind are looked up.
 
     Raises:
         CleanerdError: a file cannot be read.
     """
-    with queries(session):
+    with queries(session, sum(each.size_bytes for each in compared), advance):
         logs = _walk(session, compared, asked)
         files: list[SegmentFile] = []
         work = [
