@@ -107,9 +107,11 @@ def audit(
     total = sum(sides.size_bytes for sides in compared)
     common.output.note(f"{human_count(len(compared))} partitions, {human_bytes(total)} to read twice")
     hash_key = _digest_key(digest_key)
-    with spark_session("cleanerd audit") as session:
+    with spark_session("cleanerd audit") as session, common.output.progress("audit", total=total) as advance:
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        judged = audit_sides(session, compared, asked, now_ms=now, hash_key=hash_key, examples=examples)
+        judged = audit_sides(
+            session, compared, asked, now_ms=now, hash_key=hash_key, examples=examples, advance=advance
+        )
     for note in notes:
         common.output.warning(note)
     if common.output.as_json:
@@ -181,6 +183,7 @@ def _of_partition(each: Judged) -> dict[str, object]:
         found = getattr(each, name)
         return {
             "segments": found.segments,
+            "begin_offset": found.begin,
             "end_offset": found.end_offset,
             "records": found.records,
             "record_bytes": found.record_bytes,
@@ -234,6 +237,11 @@ def _tell(common: Common, judged: Sequence[Judged]) -> None:
             output.line(f"{each.name} damaged: {text}")
         if each.asked.clean_end is None:
             output.note(f"{each.name}: nobody says how far it is clean, so losers may be left (--up-to OFFSET)")
+        if each.head_is_gone:
+            output.note(
+                f"{each.name}: begins at {each.after.begin} and began at {each.before.begin}; if retention or "
+                f"DeleteRecords took the rest: --log-start {each.after.begin}"
+            )
         if each.zeroed:
             output.note(f"{each.name}: {human_count(each.zeroed)} records lost their attributes, as with Kafka (U-14)")
     kinds = [kind for kind in KINDS if any(each.findings[kind] for each in judged)]
@@ -265,10 +273,10 @@ def _erasure(
     kept = kept_dirs(settings.daemon.cleanerd_state_dir, dirs)
     for path in kept:
         common.output.note(f"{path}: kept of a cleaning of these directories, searched too")
-    with spark_session("cleanerd audit") as session:
+    with spark_session("cleanerd audit") as session, common.output.progress("audit") as advance:
         found = search_keys(
             session, [*dirs, *kept], wanted, lambda topic: key_rules(settings, topic) if topic else KAFKAS_RULES,
-            limit=limit,
+            limit=limit, advance=advance,
         )  # fmt: skip
     if common.output.as_json:
         common.output.json(_erasure_document([*dirs, *kept], wanted, found))

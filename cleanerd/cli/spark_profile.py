@@ -37,14 +37,15 @@ def profile(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str
     Map and shards are what cleanerd would need for it with the settings of this machine. Exit code 5 when there are
     bytes that cannot be read.
     """
-    from cleanerd.spark.logs import find_logs  # noqa: PLC0415 - needs pyspark, which only a driver has
+    from cleanerd.spark.logs import find_logs, size_of_all  # noqa: PLC0415 - needs pyspark, which only a driver has
     from cleanerd.spark.profile import profile_logs  # noqa: PLC0415
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     settings = common.load_settings()
     logs = find_logs(log_dirs, parse_partitions(partitions), lambda topic: key_rules(settings, topic))
-    with spark_session("cleanerd profile") as session:
-        found = profile_logs(session, logs)
+    total = size_of_all(logs)
+    with spark_session("cleanerd profile") as session, common.output.progress("profile", total=total) as advance:
+        found = profile_logs(session, logs, advance)
     if common.output.as_json:
         common.output.json({"partitions": [_document(each, settings) for each in found]})
     else:

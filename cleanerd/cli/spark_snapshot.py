@@ -38,15 +38,16 @@ def snapshot(
     """
     if "://" not in out and Path(out).exists():
         raise ConfigError("exists already", where=out, hint="name a new directory: a snapshot replaces nothing")
-    from cleanerd.spark.logs import find_logs  # noqa: PLC0415 - needs pyspark, which only a driver has
+    from cleanerd.spark.logs import find_logs, size_of_all  # noqa: PLC0415 - needs pyspark, which only a driver has
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
     from cleanerd.spark.snapshot import write_snapshot  # noqa: PLC0415
 
     settings = common.load_settings()
     logs = find_logs(log_dirs, parse_partitions(partitions), lambda topic: key_rules(settings, topic))
     target = out if "://" in out else Path(out).resolve().as_uri()
-    with spark_session("cleanerd snapshot") as session:
-        taken = write_snapshot(session, logs, target, tombstones=tombstones)
+    total = size_of_all(logs)
+    with spark_session("cleanerd snapshot") as session, common.output.progress("snapshot", total=total) as advance:
+        taken = write_snapshot(session, logs, target, tombstones=tombstones, advance=advance)
     if common.output.as_json:
         rows = [
             {

@@ -16,11 +16,11 @@ from cleanerd.spark.example import Example, look_up
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.record_scan import COLUMNS, SCHEMA, Fact, SegmentWork, place_of, scan
 from cleanerd.spark.sides import without_outputs
-from cleanerd.spark.spread import queries, spread
+from cleanerd.spark.spread import nobody, queries, spread
 from cleanerd.verify.records import HASH_KEY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import Row, SparkSession
 
@@ -59,8 +59,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a partition. ``digest`` is that of all its records, in any order; None where there is none."""
+    """One side of a partition. ``begin``: base of its first segment. ``digest`` is of all its records, in any order."""
 
+    begin: int
     segments: int
     end_offset: int
     records: int
@@ -87,6 +88,11 @@ class Judged:
     def found(self) -> int:
         """How many findings there are."""
         return sum(self.findings.values())
+
+    @property
+    def head_is_gone(self) -> bool:
+        """Whether segments at the beginning are no more: retention does that, a cleaner never."""
+        return self.after.segments > 0 and max(self.before.begin, self.log_start) < self.after.begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +123,14 @@ def audit_sides(
     now_ms: int,
     hash_key: bytes,
     examples: int,
+    advance: Callable[[int], None] = nobody,
 ) -> list[Judged]:
     """Judge each of ``compared``, of which ``asked`` says the rules; ``examples`` places of each kind are looked up.
 
     Raises:
         CleanerdError: a file cannot be read.
     """
-    with queries(session):
+    with queries(session, sum(each.size_bytes for each in compared), advance):
         logs = _walk(session, compared, asked)
         files: list[SegmentFile] = []
         work = [
@@ -210,8 +217,9 @@ def _judged(log: _Log, rows: Sequence[Row], files: Sequence[SegmentFile], exampl
 
 
 def _side(files: Sequence[SegmentFile], walked: Walked, total: Row | None, name: str, short: str) -> Side:
+    begin = files[0].base if files else 0
     if total is None:
-        return Side(len(files), walked.end_offset, 0, 0, "0" * 32)
+        return Side(begin, len(files), walked.end_offset, 0, 0, "0" * 32)
     words = [total[f"{short}_{word}"] or 0 for word in ("high", "low")]
     digest = "".join(f"{word & _MASK:016x}" for word in words)
-    return Side(len(files), walked.end_offset, total[f"{name}_records"], total[f"{name}_bytes"], digest)
+    return Side(begin, len(files), walked.end_offset, total[f"{name}_records"], total[f"{name}_bytes"], digest)

@@ -20,7 +20,7 @@ from cleanerd.log.log_dir import LOG_START_CHECKPOINT
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.record_scan import rules_from_item, rules_to_item
 from cleanerd.spark.sides import files_below
-from cleanerd.spark.spread import queries, spread
+from cleanerd.spark.spread import nobody, queries, spread
 from cleanerd.verify.audit import LIVE, KeySearch, Occurrence
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import bytes_of, list_partition, size_of
@@ -81,6 +81,7 @@ def search_keys(
     rules_of: Callable[[str], KeyRules],
     *,
     limit: int,
+    advance: Callable[[int], None] = nobody,
 ) -> Erasure:
     """Look for ``keys`` in every file below ``directories``; ``rules_of`` a topic says what its records mean.
 
@@ -88,7 +89,7 @@ def search_keys(
         OSError: a directory cannot be listed.
     """
     files = list({each.path.resolve(): each for place in directories for each in files_below(place)}.values())
-    with queries(session):
+    with queries(session, sum(_size(file.path) for file in files), advance):
         first = _search(session, files, keys, rules_of, {}, limit)
         # Only where there is something it matters what a consumer still gets.
         hit = [file for file, found in first if found["found"] and file.state == LIVE]

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cleanerd.spark.record_scan import segment_from
 from cleanerd.spark.spread import spread
-from cleanerd.verify.finding import Findings
+from cleanerd.verify.finding import Findings, Severity
 from cleanerd.verify.partition_log import HeaderWalk
 from cleanerd.verify.producers import Clock
 
@@ -81,7 +81,11 @@ def walk_one(item: Item) -> Iterator[pa.RecordBatch]:
         "batches": log.batches,
         "hidden": log.invisible.ranges.tolist(),
         "ends": {str(facts.file.path): facts.end_offset for facts in log.segments if facts.batches},
-        "damaged": [f"{each.file} at byte {each.position}: {each.what}" for each in told.in_order()],
+        "damaged": [
+            f"{each.file} at byte {each.position}: {each.what}"
+            for each in told.in_order()
+            if each.severity is Severity.ERROR
+        ],
     }
     yield pa.RecordBatch.from_arrays(
         [pa.array([item["walk"]], pa.int32()), pa.array([json.dumps(found)])], schema=_SCHEMA

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from pyspark.errors import PySparkException
 
 from cleanerd.errors import CleanerdError
 from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
+from cleanerd.spark.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.cleaner.cleaner import Progress
-
-LOOK_SECONDS: Final = 0.25
 
 Around: TypeAlias = "Callable[[str, RowFunction], RowFunction]"
 """Gets a stage's name and its function, and gives the function that is run: where tests let tasks fail."""
@@ -89,7 +87,7 @@ class Jobs:
         context.setJobGroup(group, f"cleanerd: {name}", interruptOnCancel=False)
         self._progress.phase(name, work_bytes)
         try:
-            with _Watch(self._session, group, self._progress, work_bytes):
+            with Watch(self._session, group, self._progress.advance, work_bytes):
                 return [Row._make((*row[:-1], bytes(row[-1]))) for row in frame.collect()]
         except PySparkException as error:
             raise CleanerdError(f"Spark gave up: {_reason(str(error))}", hint="-v shows more") from error
@@ -118,51 +116,6 @@ def _first(tasks: Sequence[Any], function: RowFunction, batches: Iterator[pa.Rec
     numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
     chosen: Any = iter([tasks[number] for number in numbers])
     return for_spark(lambda _: function(chosen))(iter(()))
-
-
-class _Watch:
-    """Tells the progress of a job group while it runs, as finished tasks by all tasks."""
-
-    def __init__(self, session: SparkSession, group: str, progress: Progress, work_bytes: int) -> None:
-        self._tracker = session.sparkContext.statusTracker()
-        self._group = group
-        self._progress = progress
-        self._work_bytes = work_bytes
-        self._told = 0
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="cleanerd-progress", daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_error: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self._tell(1.0)
-
-    def _look(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
-            try:
-                self._tell(self._share())
-            except Exception:  # noqa: BLE001 - only about the progress: whatever it is, the job tells it better
-                return
-
-    def _share(self) -> float:
-        done = all_tasks = 0
-        for job in self._tracker.getJobIdsForGroup(self._group):
-            info = self._tracker.getJobInfo(job)
-            for stage in () if info is None else info.stageIds:
-                tasks = self._tracker.getStageInfo(stage)
-                if tasks is not None:
-                    done += tasks.numCompletedTasks
-                    all_tasks += tasks.numTasks
-        return done / all_tasks if all_tasks else 0.0
-
-    def _tell(self, share: float) -> None:
-        reached = int(share * self._work_bytes)
-        if reached > self._told:
-            self._progress.advance(reached - self._told)
-            self._told = reached
 
 
 def _reason(text: str) -> str:

@@ -71,6 +71,11 @@ def find_logs(
     return [found[name] for name in sorted(found)]
 
 
+def size_of_all(logs: Sequence[Log]) -> int:
+    """Bytes in the segments of ``logs``."""
+    return sum(file.size_bytes for log in logs for file in log.segments)
+
+
 def work_on(
     logs: Sequence[Log], hidden: Sequence[list[list[int]]], hash_key: bytes, *, strict: bool = False
 ) -> tuple[list[SegmentFile], list[tuple[int, Item]]]:

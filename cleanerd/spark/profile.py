@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.logs import work_on
+from cleanerd.spark.logs import size_of_all, work_on
 from cleanerd.spark.record_scan import COLUMNS, FACTS, SCHEMA, Fact, place_of, scan
-from cleanerd.spark.spread import queries, spread
+from cleanerd.spark.spread import nobody, queries, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -102,14 +102,14 @@ class Profile:
         return self.superseded / (self.keys + self.superseded) if self.keys else 0.0
 
 
-def profile_logs(session: SparkSession, logs: Sequence[Log]) -> list[Profile]:
+def profile_logs(session: SparkSession, logs: Sequence[Log], advance: Callable[[int], None] = nobody) -> list[Profile]:
     """Profile each of ``logs``.
 
     Raises:
         CleanerdError: a file cannot be read.
     """
     counts = int(Fact.SEALED | Fact.VISIBLE | Fact.HAS_KEY)
-    with queries(session):
+    with queries(session, size_of_all(logs), advance):
         walks = walk_headers(session, [log.segments for log in logs])
         _, items = work_on(logs, [walked.hidden for walked in walks], new_digest_key())
         records = spread(session, items, scan, SCHEMA, COLUMNS)

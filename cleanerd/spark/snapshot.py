@@ -18,14 +18,14 @@ from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.logs import work_on
+from cleanerd.spark.logs import size_of_all, work_on
 from cleanerd.spark.record_scan import COLUMNS, FACTS, SCHEMA, Fact, scan, segment_from
-from cleanerd.spark.spread import queries, spread, tasks_for
+from cleanerd.spark.spread import nobody, queries, spread, tasks_for
 from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 from cleanerd.verify.walk import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Any
 
     from numpy.typing import NDArray
@@ -73,7 +73,14 @@ class Taken:
     keys: int
 
 
-def write_snapshot(session: SparkSession, logs: Sequence[Log], target: str, *, tombstones: bool = False) -> list[Taken]:
+def write_snapshot(
+    session: SparkSession,
+    logs: Sequence[Log],
+    target: str,
+    *,
+    tombstones: bool = False,
+    advance: Callable[[int], None] = nobody,
+) -> list[Taken]:
     """Write the latest state of ``logs`` to the new directory ``target``, a sub-directory a topic.
 
     ``tombstones``: deleted keys too, by the record that deletes them.
@@ -82,7 +89,7 @@ def write_snapshot(session: SparkSession, logs: Sequence[Log], target: str, *, t
         CorruptionError: a log has bytes that cannot be read: its state is not known.
         CleanerdError: a file cannot be read.
     """
-    with queries(session):
+    with queries(session, size_of_all(logs), advance):
         walks = walk_headers(session, [log.segments for log in logs])
         damaged = [text for walked in walks for text in walked.damaged]
         if damaged:

@@ -9,12 +9,14 @@ import contextlib
 import heapq
 import json
 import re
+import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark.errors import PySparkException
 
 from cleanerd import errors
+from cleanerd.spark.watch import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,18 +39,28 @@ _SETTINGS: Final = {
 }
 
 
+def nobody(_bytes: int) -> None:
+    """Progress that nobody looks at."""
+
+
 @contextlib.contextmanager
-def queries(session: SparkSession) -> Iterator[None]:
-    """Settings for jobs of many small rows; the session's own come back afterwards.
+def queries(session: SparkSession, size_bytes: int, advance: Callable[[int], None] = nobody) -> Iterator[None]:
+    """Settings for jobs of many small rows; the session's own come back afterwards. Told is how far they are.
+
+    ``size_bytes`` is what is read in all, ``advance`` gets as many bytes while the jobs of the block run.
 
     Raises:
         CleanerdError: what a task raised, as it was said there, and not as Spark wraps it.
     """
-    before = {key: session.conf.get(key, None) for key in _SETTINGS}
-    for key, value in _SETTINGS.items():
+    wanted = {**_SETTINGS, "spark.sql.shuffle.partitions": str(max(_cores(session), -(-size_bytes // TASK_BYTES)))}
+    before = {key: session.conf.get(key, None) for key in wanted}
+    for key, value in wanted.items():
         session.conf.set(key, value)
+    group = f"cleanerd-{uuid.uuid4().hex}"
+    session.sparkContext.setJobGroup(group, "cleanerd", interruptOnCancel=False)
     try:
-        yield
+        with Watch(session, group, advance, size_bytes):
+            yield
     except PySparkException as error:
         raised = _RAISED.search(str(error))
         if raised is None:
@@ -80,8 +92,12 @@ def spread(
 
 def tasks_for(session: SparkSession, sizes: Sequence[int]) -> int:
     """How many tasks are worth their cost for pieces of ``sizes`` bytes: no more than pieces, 0 without any."""
-    most = int(session.conf.get("spark.sql.shuffle.partitions") or "1")
-    return min(len(sizes), max(most, -(-sum(sizes) // TASK_BYTES)))
+    return min(len(sizes), max(_cores(session), -(-sum(sizes) // TASK_BYTES)))
+
+
+def _cores(session: SparkSession) -> int:
+    """How many tasks run at once."""
+    return int(session.sparkContext.defaultParallelism)
 
 
 def _pack(items: Sequence[tuple[int, Item]], count: int) -> list[list[Item]]:

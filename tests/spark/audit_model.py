@@ -184,7 +184,7 @@ class Pair:
 
     def _harm(self, stays: dict[int, Record]) -> None:
         pick = self._random
-        kind = pick.choice(("drop", "keep", "alter", "swap", "swap"))
+        kind = pick.choice(("drop", "keep", "keep", "alter", "swap"))
         if kind == "swap":
             for key, winner in sorted(self._winners().items()):
                 losers = [each for each in self._rivals(self.known()) if each.record.key == key and each is not winner]
@@ -195,7 +195,7 @@ class Pair:
                     return
         elif kind == "keep":
             keyless = [each for each in self.known() if each.record.key is None and not each.aborted]
-            known = pick.choice(keyless or self.known())
+            known = pick.choice(keyless if keyless and pick.random() < 0.4 else self.known())
             stays.setdefault(known.offset, known.record)
         elif stays:
             offset = pick.choice(sorted(stays))

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import Wishes
     from tests.cleaner.strategy_script import Clean
 
-PAIRS = 300
-HISTORIES = 60
+PAIRS = 200
+HISTORIES = 48
 SHAPES = [
     Shape(strategy, encoding, mode, guard, expires)
     for strategy, encoding in (("offset", "long"), ("timestamp", "long"), ("header", "long"), ("header", "varlong"))
