@@ -37,7 +37,7 @@ BUILD = HERE.parents[1] / "agent" / "build.sh"
 def build(work_dir: Path, overlay: str) -> Path:
     """The agent with the classes of ``builds/OVERLAY`` in the place of its own."""
     jar = work_dir / f"{overlay}.jar"
-    subprocess.run([BUILD, jar, HERE / "builds" / overlay], check=True, timeout=120)
+    subprocess.run(["bash", BUILD, jar, HERE / "builds" / overlay], check=True, timeout=120)
     return jar
 
 
@@ -51,7 +51,7 @@ def changed_build(work_dir: Path, name: str, file: str, *changes: tuple[str, str
         text = text.replace(old, new)
     (package / file).write_text(text)
     jar = work_dir / f"{name}.jar"
-    subprocess.run([BUILD, jar, package.parents[1]], check=True, timeout=120)
+    subprocess.run(["bash", BUILD, jar, package.parents[1]], check=True, timeout=120)
     return jar
 
 
