@@ -235,7 +235,14 @@ def outcome(topic: Topic, manifest: Manifest) -> str:
     return "new" if all(new) else "mixed" if any(new) else "old"
 
 
-@pytest.mark.parametrize(("moment", "expected"), [("opened", "old"), ("locked", "old"), ("swapped", "new")])
+@pytest.mark.parametrize(
+    ("moment", "expected"),
+    [
+        pytest.param("opened", "old", marks=pytest.mark.long),
+        ("locked", "old"),
+        pytest.param("swapped", "new", marks=pytest.mark.long),
+    ],
+)
 def test_killed(stopping: Stopping, moment: str, expected: str) -> None:
     """K-2, K-3, K-5: old or new, never between; nothing is left behind after the next start."""
     topic = stopping.live.topic(f"killed-at-{moment}", transactions=False)

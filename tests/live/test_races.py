@@ -21,7 +21,7 @@ from tests.live.scene import NO_LAG, alter, ask, check_broker, facts, info, read
 from tests.support.log_dirs import read_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cleanerd.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
@@ -231,13 +231,21 @@ def test_the_brokers_own_cleaner_at_work(broker_43: StartBroker, tmp_path: Path,
     check_broker(broker)
 
 
-def test_the_brokers_own_cleaner_is_slow(broker_43: StartBroker, tmp_path: Path, monkeypatch: Any) -> None:
-    """LT-7, A-16: throttled, it has the partition for minutes; busy is the answer, and at once."""
-    broker = broker_43(jvm_args=with_agent(), properties={"log.cleaner.io.max.bytes.per.second": "20000"})
-    rounds = Rounds(broker, tmp_path / "state")
-    rounds.note_swaps(monkeypatch)
-    create_topics(broker, ["slow"], min_cleanable_dirty_ratio="0.01")
-    latest = write(broker, "slow", 10_000)
+@pytest.fixture
+def throttled(shared: Broker) -> Iterator[Broker]:
+    """Its own cleaner is slow."""
+    throttle = (ResourceType.BROKER, "1", "log.cleaner.io.max.bytes.per.second")
+    alter(shared, *throttle, "20000")
+    yield shared
+    alter(shared, *throttle, None)
+
+
+def test_the_brokers_own_cleaner_is_slow(throttled: Broker, rounds: Rounds) -> None:
+    """LT-7, A-16: throttled, it has the partition for minutes; busy is the answer, and soon."""
+    broker = throttled
+    create_topics(broker, ["slow"])
+    latest = write(broker, "slow", 8_000)
+    alter(broker, ResourceType.TOPIC, "slow", "min.cleanable.dirty.ratio", "0")
     wait_until("it is at work", lambda: facts(broker, "slow").cleaning == "in_progress")
     started = time.monotonic()
     (result,) = rounds.clean(Name("slow", 0))
@@ -250,7 +258,6 @@ def test_the_brokers_own_cleaner_is_slow(broker_43: StartBroker, tmp_path: Path,
     alter(broker, ResourceType.TOPIC, "slow", "min.cleanable.dirty.ratio", "1")
     alter(broker, ResourceType.BROKER, "1", "log.cleaner.io.max.bytes.per.second", "100000000")
     wait_until("it is done", lambda: facts(broker, "slow").cleaning == "none", seconds=60)
-    write(broker, "slow")
     latest |= write(broker, "slow")
     assert rounds.clean(Name("slow", 0))[0].outcome == "cleaned"
     assert read(broker, "slow") == latest
