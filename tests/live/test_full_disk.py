@@ -37,8 +37,10 @@ QUIET = {
 @pytest.fixture
 def on_small_disk(broker_43: StartBroker, tmp_path: Path) -> Iterator[Broker]:
     """A broker whose log directory is a file system of 32 MiB, and its agent."""
+    # Without room for its metadata a controller gives up at once.
+    own = {**QUIET, "metadata.log.dir": str(tmp_path / "metadata")}
     broker = Broker(
-        broker_43.jars.libs, tmp_path, version=broker_43.jars.version, properties=QUIET, jvm_args=with_agent()
+        broker_43.jars.libs, tmp_path, version=broker_43.jars.version, properties=own, jvm_args=with_agent()
     )
     place = broker.log_dirs[0]
     place.mkdir()
@@ -85,7 +87,7 @@ def test_the_disk_is_full(on_small_disk: Broker, tmp_path: Path, monkeypatch: py
         assert rounds.swaps
     else:
         assert result.outcome == "quarantined"
-        assert "No space left" in result.reason
+        assert "No space left" in result.reason or "not enough free" in result.reason
     if not rounds.swaps:
         assert content(directory) == before
     assert not list(directory.glob(".kstage*"))
