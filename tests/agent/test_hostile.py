@@ -147,17 +147,16 @@ def test_a_thousand_connections(live: Live) -> None:
     sockets = []
     told = 0
     try:
-        for _ in range(1000):
-            one = socket.socket(socket.AF_UNIX)
-            one.connect(str(live.socket))  # blocks while the backlog is full
-            one.settimeout(10)
-            sockets.append(one)
+        while len(sockets) < 8:  # those of the test before give their places back when their threads get to it
+            one = _connected(live)
+            one.sendall(INFO)
+            if b'"ok":true' in _received(one):
+                sockets.append(one)
+            else:
+                one.close()
+        sockets += [_connected(live) for _ in range(992)]
         for one in sockets[8:]:
-            try:
-                answer = one.recv(1000)
-            except ConnectionResetError:
-                answer = b'"too_many"'
-            told += b'"too_many"' in answer
+            told += b'"too_many"' in _received(one)
         threads = len(os.listdir(f"/proc/{live.broker.pid}/task"))
         sockets[0].sendall(INFO)
         assert b'"ok":true' in sockets[0].recv(100_000)
@@ -174,6 +173,21 @@ def test_a_thousand_connections(live: Live) -> None:
             return answer is not None and answer["ok"] is True
 
     wait_until("the next one is served", served)
+
+
+def _connected(live: Live) -> socket.socket:
+    one = socket.socket(socket.AF_UNIX)
+    one.settimeout(60)
+    one.connect(str(live.socket))  # waits while the backlog is full
+    return one
+
+
+def _received(one: socket.socket) -> bytes:
+    """The beginning of an answer; whoever is hung up on was one too many."""
+    try:
+        return one.recv(100_000)
+    except (ConnectionResetError, BrokenPipeError):
+        return b'"too_many"'
 
 
 def test_a_client_that_hangs_up(live: Live) -> None:

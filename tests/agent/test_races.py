@@ -37,7 +37,7 @@ BUILD = HERE.parents[1] / "agent" / "build.sh"
 def build(work_dir: Path, overlay: str) -> Path:
     """The agent with the classes of ``builds/OVERLAY`` in the place of its own."""
     jar = work_dir / f"{overlay}.jar"
-    subprocess.run([BUILD, jar, HERE / "builds" / overlay], check=True, timeout=120)
+    subprocess.run(["bash", BUILD, jar, HERE / "builds" / overlay], check=True, timeout=120)
     return jar
 
 
@@ -51,7 +51,7 @@ def changed_build(work_dir: Path, name: str, file: str, *changes: tuple[str, str
         text = text.replace(old, new)
     (package / file).write_text(text)
     jar = work_dir / f"{name}.jar"
-    subprocess.run([BUILD, jar, package.parents[1]], check=True, timeout=120)
+    subprocess.run(["bash", BUILD, jar, package.parents[1]], check=True, timeout=120)
     return jar
 
 
@@ -235,7 +235,14 @@ def outcome(topic: Topic, manifest: Manifest) -> str:
     return "new" if all(new) else "mixed" if any(new) else "old"
 
 
-@pytest.mark.parametrize(("moment", "expected"), [("opened", "old"), ("locked", "old"), ("swapped", "new")])
+@pytest.mark.parametrize(
+    ("moment", "expected"),
+    [
+        pytest.param("opened", "old", marks=pytest.mark.long),
+        ("locked", "old"),
+        pytest.param("swapped", "new", marks=pytest.mark.long),
+    ],
+)
 def test_killed(stopping: Stopping, moment: str, expected: str) -> None:
     """K-2, K-3, K-5: old or new, never between; nothing is left behind after the next start."""
     topic = stopping.live.topic(f"killed-at-{moment}", transactions=False)

@@ -25,8 +25,10 @@ NO_LAG: Final = str(2**63 - 1)
 KEYS: Final = 20
 
 
-def write(broker: Broker, topic: str, count: int = 600, keys: int = KEYS) -> dict[bytes, bytes]:
-    """``count`` records of few keys; the last value of each."""
+def write(
+    broker: Broker, topic: str, count: int = 600, keys: int = KEYS, seen_by: Broker | None = None
+) -> dict[bytes, bytes]:
+    """``count`` records of few keys; the last value of each. ``seen_by``: the broker that flushes them, if another."""
     producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 3000})
     last = {}
     for number in range(count):
@@ -36,7 +38,8 @@ def write(broker: Broker, topic: str, count: int = 600, keys: int = KEYS) -> dic
         last[key] = value
     assert producer.flush(30) == 0
     # Segments count as soon as they are flushed, which the broker does some time after it rolled them.
-    wait_until("it is flushed", lambda: facts(broker, topic).recovery_point >= facts(broker, topic).active.base)
+    node = seen_by or broker
+    wait_until("it is flushed", lambda: facts(node, topic).recovery_point >= facts(node, topic).active.base)
     return last
 
 

@@ -61,7 +61,7 @@ def test_attach_clean_restart(request: pytest.FixtureRequest, shell: Shell, rele
 @pytest.mark.parametrize(
     ("flag", "code", "reason"),
     [
-        ("-XX:+DisableAttachMechanism", 4, "does not open its socket"),
+        pytest.param("-XX:+DisableAttachMechanism", 4, "does not open its socket", marks=pytest.mark.long),
         ("-XX:-EnableDynamicAgentLoading", 1, "did not load the agent"),
     ],
 )

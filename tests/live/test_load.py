@@ -95,7 +95,7 @@ def test_three_hundred_swaps(rounds: Rounds) -> None:
     dropping = rounds.dropping
     merges = sum(swap.is_merge for swap in dropping)
     print(  # noqa: T201 - figures for the report
-        f"\n{rounds.broker.version}: {len(dropping)} swaps that drop records, {merges} of them merges; {load.full_reads} "
-        f"full reads, {load.times_asked} times asked for; appends waited {max(s.held_us for s in dropping) / 1000:.1f} ms "
-        f"at most"
+        f"\n{rounds.broker.version}: {len(dropping)} swaps that drop records, {merges} of them merges; "
+        f"{load.full_reads} full reads, {load.times_asked} times asked for; appends waited "
+        f"{max(swap.held_us for swap in dropping) / 1000:.1f} ms at most"
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import time
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd.demo.broker import Broker, free_port
@@ -25,6 +28,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 WRITINGS = (Writing("replicated", "idempotent", "lz4"), Writing("transactional", "transactional", "zstd"))
 PARTITIONS = 2
+LOST = b"acknowledged by one broker, which died"
 CONFIG = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "1",
@@ -83,8 +87,32 @@ def rows(broker: Broker, name: str, above: int = 0) -> dict[int, tuple[bytes | N
     return {r.offset: (r.key, r.value) for batch in batches for r in batch.records if r.offset >= above}
 
 
+def write_in_vain(first: Broker, second: Broker) -> None:
+    """Records that only the second broker gets, acknowledged by it alone, before it dies with them.
+
+    When it comes back it follows, and has to cut its log (A-14, K-4 of the other kind).
+    """
+    topic = WRITINGS[0].topic
+    producer = Producer({"bootstrap.servers": second.bootstrap, "acks": 1})
+    producer.produce(topic, key=b"stray", value=b"kept", partition=0)
+    assert producer.flush(30) == 0
+    os.kill(first.pid, signal.SIGSTOP)
+    try:
+        time.sleep(1)  # the answer to its last fetch is on its way no more
+        for _ in range(20):
+            producer.produce(topic, key=b"stray", value=LOST, partition=0)
+        assert producer.flush(10) == 0
+        second.kill()
+    finally:
+        os.kill(first.pid, signal.SIGCONT)
+    assert LOST in (value for _, value in rows(second, f"{topic}-0").values()), "U-26"
+
+
 def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path) -> None:
-    """U-4: no tombstone expires here; above what both have cleaned they are the same, below no key's winner differs."""
+    """U-4, LT-9: leadership moves, a follower is killed, started again and truncated, and both are cleaned meanwhile.
+
+    No tombstone expires here; above what both have cleaned they are the same, below no key's winner differs.
+    """
     first, second = nodes
     admin = AdminClient({"bootstrap.servers": first.bootstrap})
     assignment = [[2, 1], [1, 2]]
@@ -101,10 +129,11 @@ def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path) -> None:
                 for rounds in both:
                     rounds.clean()
                     time.sleep(0.7)
-            second.kill()
+            write_in_vain(first, second)
             both[0].clean()
             second.start()
             wait_until("it has caught up", lambda: in_sync(first), 60)
+            assert re.search(rf"{WRITINGS[0].topic}-0\S* .*[Tt]runcat", second.log_text()), "U-26"
             prefer(first)
     wait_until("both are in sync", lambda: in_sync(first), 60)
     for rounds in both:
@@ -119,5 +148,6 @@ def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path) -> None:
         assert one == two, name
         whole = [rows(node, name) for node in nodes]
         assert all(whole[0][offset] == whole[1][offset] for offset in whole[0].keys() & whole[1].keys())
+        assert not any(value == LOST for replica in whole for _, value in replica.values())
     for node in nodes:
         assert not [kind for kind in complaints(node.log_text()) if kind.startswith("ERROR")]

@@ -139,10 +139,10 @@ def test_late_writes_while_swaps_run(broker_43: StartBroker, tmp_path: Path, mon
     assert not (broker.log_dirs[0] / "cleaner-offset-checkpoint").read_text().count(TOPIC), "U-10: not Kafka's rules"
 
 
-def test_not_delegated(broker_43: StartBroker, tmp_path: Path) -> None:
+def test_not_delegated(rounds: Rounds) -> None:
     """U-8: by what the broker itself goes by; nothing is asked of it."""
-    broker = broker_43(jvm_args=with_agent())
-    create_topics(broker, [TOPIC], min_cleanable_dirty_ratio="0.9")
-    (result,) = Rounds(broker, tmp_path / "state", STRATEGY).clean(Name(TOPIC, 0))
+    rounds.assignments = tuple(words.replace(TOPIC, "not-delegated") for words in STRATEGY)
+    create_topics(rounds.broker, ["not-delegated"], min_cleanable_dirty_ratio="0.9")
+    (result,) = rounds.clean(Name("not-delegated", 0))
     assert result.outcome == "skipped"
     assert "cleanerd delegate" in result.reason

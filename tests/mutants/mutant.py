@@ -31,6 +31,11 @@ class Mutant:
         """Judged by cargo."""
         return self.file.startswith("kernel/")
 
+    @property
+    def is_agent(self) -> bool:
+        """In the agent's Java, which is built anew and loaded into real brokers."""
+        return self.file.startswith("agent/")
+
     def applied(self, text: str) -> str:
         """``text`` with the mistake in it.
 

@@ -25,7 +25,7 @@ from tests.mutants.table import MUTANTS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 480
 PYTEST_FAILED = 1
 CARGO_CACHE = ROOT / ".cache" / "mutants"
 PYTEST_RED = re.compile(r"^(?:FAILED|ERROR) (\S+?::\w+)", re.MULTILINE)
@@ -44,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants.run", description="Planted wrong rules.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these; all of them by default")
     parser.add_argument("--kernel", action="store_true", help="those in Rust too (named ones always)")
+    parser.add_argument("--agent", action="store_true", help="those in Java too, some minutes (named ones always)")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - {mutant.name for mutant in MUTANTS}
     if unknown:
@@ -51,13 +52,18 @@ def main(arguments: Sequence[str]) -> int:
     if options.names:
         chosen = [mutant for mutant in MUTANTS if mutant.name in options.names]
     else:
-        chosen = [mutant for mutant in MUTANTS if options.kernel or not mutant.is_kernel]
-    python = [mutant for mutant in chosen if not mutant.is_kernel]
+        left_out = [m for m in MUTANTS if (m.is_kernel and not options.kernel) or (m.is_agent and not options.agent)]
+        chosen = [mutant for mutant in MUTANTS if mutant not in left_out]
     kernel = [mutant for mutant in chosen if mutant.is_kernel]
+    agent = [mutant for mutant in chosen if mutant.is_agent]
+    python = [mutant for mutant in chosen if mutant not in kernel and mutant not in agent]
     verdicts: list[bool] = []
     if python:
         with python_copy() as copy:
             verdicts += judged(python, copy, lambda tests: pytest_run(copy, tests))
+    if agent:
+        with python_copy("agent") as copy:
+            verdicts += judged(agent, copy, lambda tests: agent_run(copy, tests))
     if kernel:
         with kernel_copy() as copy:
             verdicts += judged(kernel, copy, lambda tests: cargo_run(copy, tests))
@@ -116,6 +122,14 @@ def pytest_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
     return set(PYTEST_RED.findall(output)), output
 
 
+def agent_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
+    """Raises JudgeError when the agent does not compile, and as pytest_run does."""
+    code, output = run(["bash", "agent/build.sh"], copy, dict(os.environ))
+    if code != 0:
+        raise JudgeError(output)
+    return pytest_run(copy, ["-m", "not long", *tests])
+
+
 def cargo_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
     """Raises JudgeError when the kernel does not compile."""
     names = {test.rpartition("::")[2]: test for test in tests}
@@ -153,11 +167,11 @@ def run(command: Sequence[str], directory: Path, environment: dict[str, str]) ->
 
 
 @contextmanager
-def python_copy() -> Iterator[Path]:
-    """The package with its kernel, and the tests."""
+def python_copy(*more: str) -> Iterator[Path]:
+    """The package with its kernel, and the tests; ``more``: what else is to be changed in it."""
     with tempfile.TemporaryDirectory(prefix="cleanerd-mutants-") as name:
         copy = Path(name)
-        copy_of(("cleanerd", "tests", "pyproject.toml"), copy)
+        copy_of(("cleanerd", "tests", "pyproject.toml", *more), copy)
         for other in ROOT.iterdir():  # documents, configuration and jars, for tests that look at them
             if not (copy / other.name).exists() and other.name not in {".git", ".hypothesis"}:
                 (copy / other.name).symlink_to(other)

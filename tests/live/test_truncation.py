@@ -1,0 +1,144 @@
+"""A leader that loses its place and what it wrote, while it is cleaned: unclean elections cut into cleaned segments."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from cleanerd.demo.broker import Broker, free_port
+from cleanerd.format.names import TopicPartition as Name
+from tests.brokers.node import wait_until
+from tests.live.rounds import Rounds, with_agent
+from tests.live.scene import check_broker, directory_of, facts, read, write
+from tests.support.log_dirs import read_checkpoint, read_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+TOPIC: Final = "cut"
+FENCE: Final = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "1",
+    "file.delete.delay.ms": "500",
+    "internal.segment.bytes": "20000",
+    "index.interval.bytes": "512",
+    "segment.index.bytes": "65536",
+    "unclean.leader.election.enable": "true",
+}
+
+Rows = dict[int, tuple[bytes | None, bytes | None]]
+
+
+@pytest.fixture
+def nodes(broker_43: StartBroker, tmp_path: Path) -> Iterator[tuple[Broker, Broker, Broker]]:
+    """The controller, a broker with the agent, and one that is behind."""
+    first = broker_43(properties=FENCE)
+    others = []
+    for number in (2, 3):
+        port = free_port()
+        own = {
+            "process.roles": "broker",
+            "node.id": str(number),
+            "controller.quorum.voters": first.properties()["controller.quorum.voters"],
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            **FENCE,
+        }
+        place = tmp_path / f"node{number}"
+        broker = Broker(
+            broker_43.jars.libs, place, version=first.version, port=port, properties=own, jvm_args=with_agent()
+        )
+        others.append(broker)
+    try:
+        for broker in others:
+            broker.start()
+        yield first, others[0], others[1]
+    finally:
+        for broker in others:
+            broker.kill()
+
+
+def rows(broker: Broker) -> Rows:
+    """Records of its replica by offset."""
+    batches = (batch for found in read_segments(directory_of(broker, TOPIC)).values() for batch in found)
+    return {r.offset: (r.key, r.value) for batch in batches for r in batch.records}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_evidence_is_cut(nodes: tuple[Broker, Broker, Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-3, LT-8, H-05: a plan whose evidence was truncated is refused; a cut inside of a merged segment is harmless.
+
+    Then appends, another swap, a SIGKILL, and all is as before; and as on the replica that nobody cleaned.
+    """
+    first, cleaned, other = nodes
+    admin = AdminClient({"bootstrap.servers": first.bootstrap})
+    for future in admin.create_topics([NewTopic(TOPIC, 1, replica_assignment=[[2, 3]], config=CONFIG)]).values():
+        future.result()
+
+    def partition() -> tuple[int, list[int]]:
+        found = admin.list_topics(TOPIC, timeout=20).topics[TOPIC].partitions[0]
+        return found.leader, sorted(found.isrs)
+
+    rounds = Rounds(cleaned, tmp_path / "state")
+    rounds.note_swaps(monkeypatch)
+    wait_until("both are there", lambda: partition() == (2, [2, 3]))
+    write(cleaned, TOPIC, 500)
+    wait_until("both have it", lambda: facts(other, TOPIC).leo == 500)
+    other.kill()
+    wait_until("one is left", lambda: partition() == (2, [2]), 60)
+    write(cleaned, TOPIC, 900)
+    assert rounds.clean(Name(TOPIC, 0))[0].outcome == "cleaned"
+    assert any(swap.is_merge for swap in rounds.swaps)
+    bases = [segment.base for segment in facts(cleaned, TOPIC).segments]
+    assert 500 not in bases, "U-26: the cut will be inside of a segment"
+    write(cleaned, TOPIC, 600)
+
+    def lose() -> None:
+        os.kill(cleaned.pid, signal.SIGSTOP)
+        try:
+            wait_until("nobody leads", lambda: partition()[0] == -1, 60)
+            other.start()
+            wait_until("the one that is behind leads", lambda: partition()[0] == 3, 60)
+        finally:
+            os.kill(cleaned.pid, signal.SIGCONT)
+        wait_until("it is cut", lambda: facts(cleaned, TOPIC).leo == 500, 60)
+
+    waiting = [lose]
+    rounds.before_swap = lambda _request: waiting.pop()() if waiting else None
+    before = len(rounds.swaps)
+    (result,) = rounds.clean(Name(TOPIC, 0))
+    assert not waiting, "U-26"
+    assert len(rounds.refused) >= 1
+    assert set(rounds.refused) <= {"source_gone", "source_changed", "evidence_changed", "not_below_bound", "not_sealed"}
+    assert result.outcome in {"cleaned", "unchanged", "skipped"}, result.reason
+    assert len(rounds.swaps) == before
+    assert rows(cleaned).items() <= rows(other).items()
+
+    wait_until("it follows", lambda: partition() == (3, [2, 3]), 60)
+    latest = write(first, TOPIC, 700, seen_by=cleaned)
+    (result,) = rounds.clean(Name(TOPIC, 0))
+    assert result.outcome == "cleaned", result.reason
+    kept = rows(cleaned)
+    cleaned.kill()
+    cleaned.start()
+    assert rows(cleaned) == kept
+    wait_until("it follows", lambda: partition() == (3, [2, 3]), 60)
+    whole = rows(other)
+    clean_to = read_checkpoint(cleaned.log_dirs[0] / "cleaner-offset-checkpoint")[f"{TOPIC}-0"]
+    assert {offset: row for offset, row in kept.items() if offset >= clean_to} == {
+        offset: row for offset, row in whole.items() if offset >= clean_to
+    }
+    assert kept.items() <= whole.items()
+    assert len(kept) < len(whole), "U-26"
+    assert read(first, TOPIC) == latest
+    check_broker(cleaned)
