@@ -60,7 +60,10 @@ class Exposition:
     def render(self, accept: str = "") -> tuple[bytes, str]:
         """Body and content type by an Accept header: Prometheus' text, or OpenMetrics."""
         view, now_ms = self._view(), int(self._clock() * 1000)
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # of a version that is no number
+            encode, content_type = choose_encoder("")
         # A registry of its own, so that nothing else of the process slips in.
         registry = CollectorRegistry(auto_describe=False)
         shown = partition_series.most_interesting(view.partitions, self._partitions_max, now_ms)
