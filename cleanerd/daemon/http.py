@@ -15,13 +15,15 @@ import contextlib
 import functools
 import gzip
 import ipaddress
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import structlog
 from aiohttp import web
 
 from cleanerd.daemon.connections import Connections
-from cleanerd.daemon.metrics import DEFAULT_PARTITIONS_MAX, Exposition, ViewCollector
+from cleanerd.daemon.metrics import DEFAULT_PARTITIONS_MAX, Exposition
 from cleanerd.daemon.page_files import PageFile, PageFiles
 from cleanerd.daemon.status_body import StatusBody, encode
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
@@ -33,6 +35,12 @@ if TYPE_CHECKING:
     from cleanerd.daemon.view import DaemonView, PartitionView
 
 _T = TypeVar("_T")
+
+_log = structlog.get_logger()
+
+_protocol_log = logging.getLogger("cleanerd.daemon.http.protocol")
+"""What is no HTTP gets its 400; a traceback of each would let anybody fill the journal."""
+_protocol_log.setLevel(logging.CRITICAL + 1)
 
 EXPLAIN_SECONDS: Final = 30.0
 """How long ``/explain`` may take: it reads the partition's files."""
@@ -84,8 +92,7 @@ class HttpServer:
         self._listen = listen
         self._view = view
         self._explain = explain
-        collector = ViewCollector(view, kafka_names=kafka_names, partitions_max=partitions_max)
-        self._exposition = Exposition(collector)
+        self._exposition = Exposition(view, kafka_names=kafka_names, partitions_max=partitions_max)
         self._status = StatusBody()
         self._page = PageFiles()
         self._explaining: dict[str, asyncio.Task[dict[str, Any]]] = {}
@@ -111,7 +118,9 @@ class HttpServer:
     async def start(self) -> None:
         """Listen. A server that was stopped can be started again."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cleanerd-http")
-        self._handler = web.Server(self._answer, access_log=None, keepalive_timeout=_KEEPALIVE_SECONDS)
+        self._handler = web.Server(
+            self._answer, access_log=None, keepalive_timeout=_KEEPALIVE_SECONDS, logger=_protocol_log
+        )
         self._connections = Connections(self._handler)
         loop = asyncio.get_running_loop()
         try:
@@ -146,7 +155,11 @@ class HttpServer:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if self._connections is not None:
             self._connections.used(request.protocol)
-        response = await self._route(request)
+        try:
+            response: web.StreamResponse = await self._route(request)
+        except Exception:  # noqa: BLE001 - a bug in what shows; what cleans goes on
+            _log.exception("an answer failed", path=request.path)
+            response = web.Response(status=500, text="An error in cleanerd: its log says more.\n")
         for name, value in _HEADERS.items():
             response.headers[name] = value
         response.headers.setdefault("Cache-Control", "no-store")

@@ -177,6 +177,15 @@ def test_metrics_in_both_formats(served: Served) -> None:
     assert om.text.endswith("# EOF\n")
 
 
+@pytest.mark.parametrize(
+    "accept", ["application/openmetrics-text;version=abc", "text/plain;version=x;q=z", ";;,,", "*/*"]
+)
+def test_an_odd_accept_header_gets_the_plain_text(served: Served, accept: str) -> None:
+    answer = served.get("/metrics", headers={"Accept": accept})
+    assert answer.status == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
 def test_metrics_obey_the_two_settings() -> None:
     with serving(busy(30), kafka_names=False, partitions_max=4) as served:
         text = served.get("/metrics").text
@@ -371,10 +380,24 @@ def test_it_can_be_started_again(served: Served) -> None:
     assert served.get("/healthz").status == 200
 
 
+def test_what_is_no_http_is_a_400_and_no_noise(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    """Anybody could fill the journal otherwise."""
+    for nonsense in (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", served.port)) as client:
+            client.settimeout(3)
+            client.sendall(nonsense)
+            assert client.recv(100).startswith(b"HTTP/1.0 400")
+    assert caplog.records == []
+    assert served.get("/healthz").status == 200
+
+
 def test_a_view_that_fails_is_a_500_and_no_end(served: Served) -> None:
     good = served.stage.shown
     served.stage.shown = None  # type: ignore[assignment]
-    assert served.get("/status").status == 500
+    answer = served.get("/status")
+    assert answer.status == 500
+    assert "Traceback" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
     served.stage.shown = good
     assert served.get("/status").status == 200
 
