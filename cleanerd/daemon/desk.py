@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.daemon.pauses import save_pauses
@@ -11,8 +12,8 @@ from cleanerd.scope.explanation import explanation, formats_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from cleanerd.daemon.fleet import Tracked
     from cleanerd.daemon.service import Service
+    from cleanerd.daemon.tracked import Tracked
 
 
 class Desk:
@@ -63,7 +64,8 @@ class Desk:
         return {**answer, "daemon": daemon}
 
     async def _status(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self._service.view().to_json()
+        # Thousands of partitions take a while to spell out, and nobody else should wait for it.
+        return await asyncio.to_thread(self._service.view().to_json)
 
     async def _explain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         return await self.explain(_name(request) or "")

@@ -5,25 +5,24 @@ Pure in the sense that matters: no file, no clock, no thread. Looks and results 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.daemon.jobs import passes_soon
 from cleanerd.daemon.look import FailedLook, Look
 from cleanerd.daemon.schedule import Candidate, Trigger, retry_wait_ms
+from cleanerd.daemon.tracked import Quarantine, Tracked
 from cleanerd.daemon.view import CleanView
 from cleanerd.log.clean_point import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cleanerd.daemon.jobs import JobDone, Saving
+    from cleanerd.daemon.jobs import JobDone
     from cleanerd.daemon.looker import DirLook
     from cleanerd.daemon.modes import Work
-    from cleanerd.daemon.view import PartitionView
+    from cleanerd.daemon.tracked import Key
     from cleanerd.format.names import TopicPartition
-
-Key = tuple[str, "TopicPartition"]
-"""A log directory and a partition in it."""
 
 HOLD_MS: Final = (15_000, 300_000)
 """After something that passes (the broker was busy): so long at first, so long at most."""
@@ -33,57 +32,6 @@ RESTAGE_AFTER_MS: Final = 3_600_000
 
 GREW: Final = 10
 """In observe mode a partition is worked out again when one part in so many more is dirty."""
-
-FIRST_SHARE: Final = 0.5
-"""Of the dirty bytes so much is expected to go, until a cleaning has told."""
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantine:
-    """Why a partition is left alone, since when, after how many failures, until when. ``by_look``: a look found it."""
-
-    reason: str
-    since_ms: int
-    failures: int
-    retry_at_ms: int
-    by_look: bool = False
-
-
-@dataclass(slots=True)
-class Tracked:
-    """One compacted partition."""
-
-    name: TopicPartition
-    path: str
-    look: Look | None = None
-    failed: FailedLook | None = None
-    failed_in_a_row: int = 0
-    excluded: str = ""
-    paused: bool = False
-    asked: bool = False
-    trigger: Trigger | None = None
-    queued: bool = False
-    waiting_since_ms: int | None = None
-    quarantine: Quarantine | None = None
-    hold_until_ms: int = 0
-    holds: int = 0
-    hold_reason: str = ""
-    next_purge_ms: int | None = None
-    purge_known: bool = False
-    done_to: int | None = None
-    saving: Saving | None = None
-    share: float = FIRST_SHARE
-    last_clean: CleanView | None = None
-    view: PartitionView | None = None
-
-    @property
-    def key(self) -> Key:
-        """What it is known by."""
-        return self.path, self.name
-
-    def touch(self) -> None:
-        """It is to be shown anew."""
-        self.view = None
 
 
 class Fleet:
@@ -147,6 +95,8 @@ class Fleet:
             tracked = self.partitions[tracked.key] = fresh
         first = tracked.look is None
         tracked.look, tracked.failed, tracked.failed_in_a_row = look, None, 0
+        if not look.eligible:
+            tracked.hold_reason = ""
         if tracked.quarantine is not None and tracked.quarantine.by_look:
             tracked.quarantine = None
         if first and look.quarantine is not None and look.retry is not None and tracked.quarantine is None:
@@ -196,7 +146,7 @@ class Fleet:
             since_ms = done.ended_ms if retry is None else retry.since_ms
             tracked.quarantine = Quarantine(done.failed, since_ms, 1 if retry is None else retry.failures, at_ms)
         elif done.passing:
-            self._hold(tracked, done.passing, done.ended_ms)
+            self._hold(tracked, done.passing, done.ended_ms, HOLD_MS)
         elif done.result is None or done.result.outcome != "skipped":
             tracked.quarantine = None
             tracked.holds, tracked.hold_until_ms, tracked.hold_reason = 0, 0, ""
@@ -207,7 +157,9 @@ class Fleet:
         if result is None:
             return None
         if result.outcome == "skipped" or (result.outcome == "quarantined" and not done.failed):
-            self._hold(tracked, result.reason, done.ended_ms)
+            # Without an error the look was just outdated.
+            reason = "" if result.error is None else result.reason
+            self._hold(tracked, reason, done.ended_ms, HOLD_MS if passes_soon(result.error) else self.backoff_ms)
             return None
         if not done.failed:
             look = done.job.look
@@ -229,9 +181,9 @@ class Fleet:
         )
         return tracked.last_clean
 
-    def _hold(self, tracked: Tracked, reason: str, now_ms: int) -> None:
+    def _hold(self, tracked: Tracked, reason: str, now_ms: int, waits_ms: tuple[int, int]) -> None:
         tracked.holds += 1
-        tracked.hold_until_ms = now_ms + retry_wait_ms(tracked.holds, *HOLD_MS)
+        tracked.hold_until_ms = now_ms + retry_wait_ms(tracked.holds, *waits_ms)
         tracked.hold_reason = reason
 
     def died(self, key: Key, reason: str, now_ms: int) -> None:
@@ -347,6 +299,8 @@ class Fleet:
             trigger = "ratio"
         elif look.forceable and look.has_clean_part and _is_past(tracked.next_purge_ms, now_ms):
             trigger = "purge"
+        elif look.leftover and work == "live":
+            trigger = "purge"  # a cleaning that was killed: another one tidies up and moves the clean point
         return None if trigger != "asked" and self._is_done(tracked, look, work, trigger, now_ms) else trigger
 
     def _is_left_alone(self, tracked: Tracked, now_ms: int) -> bool:

@@ -18,7 +18,17 @@ from cleanerd.cleaner.cleaner import Cleaning, Stopped
 from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.survey import Wishes, quarantined, survey_log
 from cleanerd.daemon.schedule import retry_wait_ms
-from cleanerd.errors import CleanerdError, NoSpaceError, RefusedError
+from cleanerd.errors import (
+    AgentRefusalError,
+    AgentUnavailableError,
+    CleanerdError,
+    ConfigError,
+    LogDirBusyError,
+    NoSpaceError,
+    RefusedError,
+    StalePlanError,
+    UnsupportedLogError,
+)
 from cleanerd.log.clean_point import PartitionState, Retry
 from cleanerd.log.page_cache import cold_segments, drop
 from cleanerd.log.partition import read_partition
@@ -93,6 +103,20 @@ class JobDone:
     next_purge_ms: int | None = None
 
 
+def is_ordinary(error: Exception | None) -> bool:
+    """Whether nothing is wrong with the log: a refusal, a setting, a full disk."""
+    if isinstance(error, UnsupportedLogError):
+        return False
+    return isinstance(error, RefusedError | ConfigError | NoSpaceError)
+
+
+def passes_soon(error: Exception | None) -> bool:
+    """Whether it is worth trying again in a moment, and not only when somebody did something about it."""
+    return not isinstance(error, RefusedError | ConfigError) or isinstance(
+        error, AgentRefusalError | AgentUnavailableError | StalePlanError | LogDirBusyError
+    )
+
+
 def run(job: Job) -> JobDone:
     """Do it, in a worker's thread."""
     path = job.path / str(job.name)
@@ -111,7 +135,8 @@ def run(job: Job) -> JobDone:
 def _run(job: Job, listed: PartitionLog | None) -> JobDone:
     if job.kind in {"live", "stage"}:
         result = _clean_live(job) if job.kind == "live" else _stage(job)
-        if result.outcome == "quarantined" and not isinstance(result.error, NoSpaceError):
+        # Staging calls every failure a quarantine; a live round knows better.
+        if result.outcome == "quarantined" and (job.kind == "live" or not is_ordinary(result.error)):
             return replace(_failed(job, result.reason), result=result)
         return JobDone(job, _now_ms(), result=result)
     try:

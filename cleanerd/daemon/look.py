@@ -35,7 +35,8 @@ class Look:
     against it, and ``refused`` that somebody has to do something about it.
     ``settled``: until a segment is rolled nothing but time can change the answer. ``again_ms``: when time does.
     ``purge_known``: ``next_purge_ms`` is what a cleaning, or a look at every batch, has told. ``has_clean_part``: there
-    is something that tombstones can lie in although nothing is dirty.
+    is something that tombstones can lie in although nothing is dirty. ``leftover``: a staging directory, but no
+    plan in it that ``cleanerd apply`` would take.
     """
 
     name: TopicPartition
@@ -70,6 +71,7 @@ class Look:
     retry: Retry | None
     last_result: dict[str, object] | None
     staged: StagedPlan | None
+    leftover: bool
     notes: tuple[str, ...] = ()
 
 
@@ -86,7 +88,13 @@ class FailedLook:
 
 
 def look_of(
-    found: Survey, log_dir: LogDir, state: PartitionState | None, staged: StagedPlan | None, now_ms: int
+    found: Survey,
+    log_dir: LogDir,
+    state: PartitionState | None,
+    staged: StagedPlan | None,
+    now_ms: int,
+    *,
+    leftover: bool,
 ) -> Look:
     """The survey of one partition, with what is remembered of it."""
     bounds, verdict, config = found.bounds, found.verdict, found.config
@@ -130,6 +138,7 @@ def look_of(
         retry=None if state is None else state.retry,
         last_result=None if state is None else state.last_result,
         staged=staged,
+        leftover=leftover and staged is None,
         notes=(*found.notes, *config.warnings),
     )
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.apply.live_broker import LiveBroker
 from cleanerd.apply.mode import LOOK, ModeChoice, choose_mode
+from cleanerd.cleaner.manifest import STAGING
 from cleanerd.daemon.look import FailedLook, Look, look_of
 from cleanerd.daemon.modes import DirMode, dir_mode, why_excluded
 from cleanerd.daemon.sources import FactsCache, staged_plan
@@ -251,7 +252,9 @@ class DirLooker:
         try:
             found, log_dir = way.survey(name, config, now_ms)
             state = way.store.load(log_dir, found.log)
-            look = look_of(found, log_dir, state, staged_plan(self.path / str(name)), now_ms)
+            partition = self.path / str(name)
+            leftover = (partition / STAGING).is_dir()
+            look = look_of(found, log_dir, state, staged_plan(partition), now_ms, leftover=leftover)
         except (StalePlanError, AgentRefusalError, AgentUnavailableError) as error:
             self._seen[name] = _Seen(mtime_ns, known, kind, settled=False, again_ms=0, active=None)
             return FailedLook(name, _told(error), "passing")

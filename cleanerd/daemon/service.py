@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -42,13 +42,14 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.scope.log_dirs import log_dirs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from cleanerd.daemon.fleet import Key, Tracked
     from cleanerd.daemon.jobs import Kind
     from cleanerd.daemon.looker import DirLook
     from cleanerd.daemon.schedule import Trigger
+    from cleanerd.daemon.shows import Shows, ShowsFactory
+    from cleanerd.daemon.tracked import Key, Tracked
     from cleanerd.daemon.view import DaemonView
     from cleanerd.format.names import TopicPartition
     from cleanerd.settings import Settings
@@ -63,25 +64,6 @@ TICK_SECONDS: Final = 1.0
 LEAST_BACKOFF_SECONDS: Final = 0.1
 
 _log = structlog.get_logger()
-
-
-class Shows(Protocol):
-    """Who shows the view to others: the HTTP server."""
-
-    async def start(self) -> None:
-        """Listen."""
-
-    async def stop(self) -> None:
-        """Hang up."""
-
-
-class ShowsFactory(Protocol):
-    """Makes one: ``cleanerd.daemon.http.HttpServer``."""
-
-    def __call__(
-        self, listen: str, view: Callable[[], DaemonView], explain: Callable[[str], Awaitable[dict[str, Any]]]
-    ) -> Shows:
-        """One that will listen on ``listen`` (host:port)."""
 
 
 class Service:
@@ -266,6 +248,8 @@ class Service:
             self._followed = set(self.fleet.partitions)
             places = ((self._path_of(tracked), tracked.name) for tracked in self.fleet.partitions.values())
             self._watcher.follow(self.log_dirs, [(path, name) for path, name in places if path is not None])
+            if self._watcher.warning:
+                self.publisher.warn(self._watcher.warning)
 
     def _path_of(self, tracked: Tracked) -> Path | None:
         found = self.fleet.dirs.get(tracked.path)

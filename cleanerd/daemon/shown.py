@@ -9,9 +9,10 @@ from cleanerd.daemon.fleet import reclaimable_bytes
 from cleanerd.daemon.view import LogDirView, PartitionView, QuarantineView, RunningView
 
 if TYPE_CHECKING:
-    from cleanerd.daemon.fleet import Fleet, Tracked
+    from cleanerd.daemon.fleet import Fleet
     from cleanerd.daemon.jobs import Job
     from cleanerd.daemon.looker import DirLook
+    from cleanerd.daemon.tracked import Tracked
     from cleanerd.daemon.view import PartitionMode, PartitionPhase
 
 

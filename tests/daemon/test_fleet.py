@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from cleanerd.apply.mode import ModeChoice
 from cleanerd.cleaner.result import CleaningResult
-from cleanerd.daemon.fleet import HOLD_MS, RESTAGE_AFTER_MS, Fleet, Tracked, reclaimable_bytes
+from cleanerd.daemon.fleet import HOLD_MS, RESTAGE_AFTER_MS, Fleet, reclaimable_bytes
 from cleanerd.daemon.jobs import Job, JobDone, Saving
 from cleanerd.daemon.look import FailedLook, Look, StagedPlan
 from cleanerd.daemon.looker import DirLook
 from cleanerd.daemon.modes import DirMode
 from cleanerd.daemon.shown import partition_view
-from cleanerd.errors import RefusedError
+from cleanerd.daemon.tracked import Tracked
+from cleanerd.errors import RefusedError, StalePlanError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import Retry
 from tests.cleaner.driver import config
@@ -37,6 +38,7 @@ def look(**values: Any) -> Look:
         delegated=None, clean_offset=10, bound_offset=20, size_bytes=300, clean_bytes=100, dirty_bytes=200,
         dirty_ratio=0.67, overdue_ms=0, overdue_at_ms=None, settled=True, again_ms=None, next_purge_ms=None,
         purge_known=False, has_clean_part=True, quarantine=None, retry=None, last_result=None, staged=None,
+        leftover=False,
     )  # fmt: skip
     return replace(base, **values)
 
@@ -134,11 +136,29 @@ def test_a_failure_is_remembered_and_ends_with_a_success() -> None:
 def test_what_passes_is_held_for_a_moment_only() -> None:
     fleet = fleet_with()
     for wait_ms in (HOLD_MS[0], 2 * HOLD_MS[0]):
-        done(fleet, result=result("skipped", reason="busy", error=RefusedError("busy")))
+        done(fleet, result=result("skipped", reason="busy", error=StalePlanError("busy")))
         assert partition_view(fleet, tracked(fleet)).quarantine is None
         assert partition_view(fleet, tracked(fleet)).reason == "busy"
         assert triggers(fleet, NOW + wait_ms - 1) == []
         assert triggers(fleet, NOW + wait_ms) == ["ratio"]
+
+
+def test_what_somebody_has_to_change_is_not_tried_every_few_minutes() -> None:
+    """A cleaning that has to index all of a log to find that it may not go on: as rarely as after a failure."""
+    fleet = fleet_with()
+    fleet.backoff_ms = (60_000, 3_600_000)
+    for number in range(12):
+        done(fleet, result=result("skipped", reason="v0 messages", error=RefusedError("v0 messages")))
+        assert triggers(fleet, NOW + min(60_000 << number, 3_600_000) - 1) == []
+    assert triggers(fleet, NOW + 3_600_000) == ["ratio"]
+    assert partition_view(fleet, tracked(fleet)).reason == "v0 messages"
+    fleet.merge(dir_look(look(**CLEAN)), NOW)
+    assert partition_view(fleet, tracked(fleet)).reason == "clean enough"
+
+
+def test_what_a_killed_cleaning_left_is_tidied_up() -> None:
+    assert triggers(fleet_with(look(**CLEAN, leftover=True))) == ["purge"]
+    assert triggers(fleet_with(look(**CLEAN, leftover=True), work="stage")) == []
 
 
 def test_a_look_that_fails_twice_is_a_quarantine_and_ends_by_itself() -> None:

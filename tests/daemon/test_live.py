@@ -275,3 +275,18 @@ def test_a_damaged_state_directory_costs_work_only(root: Path) -> None:
         (state,) = (root.parent / "state" / "partitions").rglob("*.json")
         state.write_text("{")
         serve(assignments(root), goes_on)
+
+
+def test_what_a_killed_daemon_left_goes(root: Path) -> None:
+    """A staging directory that nobody works in, although nothing is dirty any more."""
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            plan = root / "orders-0" / ".kstage" / "20260101t000000-0000abcd"
+            plan.mkdir(parents=True)
+            (plan / "plan.json").write_text("{}")
+            await until("it is gone", lambda: not (root / "orders-0" / ".kstage").exists())
+            assert content(root)
+
+        serve(assignments(root), story)
