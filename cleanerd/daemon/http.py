@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from aiohttp import web
 
 from cleanerd.daemon.connections import Connections
-from cleanerd.daemon.metrics import DEFAULT_PARTITIONS_MAX, Exposition, ViewCollector
+from cleanerd.daemon.metrics import DEFAULT_PARTITIONS_MAX, Exposition
 from cleanerd.daemon.page_files import PageFile, PageFiles
 from cleanerd.daemon.status_body import StatusBody, encode
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
@@ -84,8 +84,7 @@ class HttpServer:
         self._listen = listen
         self._view = view
         self._explain = explain
-        collector = ViewCollector(view, kafka_names=kafka_names, partitions_max=partitions_max)
-        self._exposition = Exposition(collector)
+        self._exposition = Exposition(view, kafka_names=kafka_names, partitions_max=partitions_max)
         self._status = StatusBody()
         self._page = PageFiles()
         self._explaining: dict[str, asyncio.Task[dict[str, Any]]] = {}

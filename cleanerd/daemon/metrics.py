@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
-from prometheus_client.samples import Sample
 
 from cleanerd.cleaner.result import Dropped, Outcome
-from cleanerd.daemon import metric_names
+from cleanerd.daemon import metric_names, partition_series
+from cleanerd.daemon.partition_series import is_overdue
 from cleanerd.daemon.view import PartitionPhase
 
 if TYPE_CHECKING:
@@ -32,11 +32,13 @@ DEFAULT_PARTITIONS_MAX: Final = 1000
 
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
 REASONS: Final = tuple(Dropped.__dataclass_fields__)
+_END: Final = b"# EOF\n"  # OpenMetrics has it
+
 STATES: Final[tuple[str, ...]] = get_args(PartitionPhase)
 
 
-class ViewCollector(Collector):
-    """Exports the view of the moment.
+class Exposition:
+    """What a scrape gets: the view of the moment, in one piece.
 
     ``kafka_names``: Kafka's names too (formats.md section 6). ``partitions_max``: how many partitions have series of
     their own. ``clock`` gives seconds since the epoch.
@@ -55,69 +57,39 @@ class ViewCollector(Collector):
         self._partitions_max = partitions_max
         self._clock = clock
 
-    def describe(self) -> Iterable[Family]:
-        """Nothing: who registers this asks no view, which may not be there yet."""
-        return []
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """Body and content type by an Accept header: Prometheus' text, or OpenMetrics."""
+        view, now_ms = self._view(), int(self._clock() * 1000)
+        encode, content_type = choose_encoder(accept)
+        # A registry of its own, so that nothing else of the process slips in.
+        registry = CollectorRegistry(auto_describe=False)
+        shown = partition_series.most_interesting(view.partitions, self._partitions_max, now_ms)
+        registry.register(_ViewCollector(view, now_ms, shown=len(shown), kafka_names=self._kafka_names))
+        body = encode(registry)
+        rest = body.removesuffix(_END)
+        return rest + partition_series.lines(shown).encode() + body[len(rest) :], content_type
+
+
+class _ViewCollector(Collector):
+    """Exports one view, except the series of single partitions."""
+
+    def __init__(self, view: DaemonView, now_ms: int, *, shown: int, kafka_names: bool) -> None:
+        self._view = view
+        self._now_ms = now_ms
+        self._shown = shown
+        self._kafka_names = kafka_names
 
     def collect(self) -> Iterator[Family]:
-        """All families, each of one and the same view."""
-        view = self._view()
-        now_ms = int(self._clock() * 1000)
-        families = _Families()
-        _daemon(families, view, now_ms)
+        """All families."""
+        view, families = self._view, _Families()
+        _daemon(families, view, self._now_ms)
         _totals(families, view)
         _log_dirs(families, view)
         _topics(families, view)
-        shown = most_interesting(view.partitions, self._partitions_max, now_ms)
-        families.add("cleanerd_partitions_left_out", (), len(view.partitions) - len(shown))
-        _partitions(families, shown)
+        families.add("cleanerd_partitions_left_out", (), len(view.partitions) - self._shown)
         if self._kafka_names:
-            _kafka(families, view, now_ms)
+            _kafka(families, view, self._now_ms)
         yield from families.made()
-
-
-class Exposition:
-    """Renders a registry of its own, so that nothing else of the process slips in."""
-
-    def __init__(self, collector: Collector) -> None:
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(collector)
-
-    def render(self, accept: str = "") -> tuple[bytes, str]:
-        """Body and content type by an Accept header: Prometheus' text, or OpenMetrics."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self._registry), content_type
-
-
-def is_overdue(partition: PartitionView, now_ms: int) -> bool:
-    """Whether max.compaction.lag.ms has made it due."""
-    due = partition.overdue_at_ms
-    return due is not None and due <= now_ms and partition.phase != "excluded"
-
-
-def most_interesting(partitions: Iterable[PartitionView], limit: int, now_ms: int) -> list[PartitionView]:
-    """The ``limit`` partitions whose series are worth most.
-
-    In trouble first, then those that are worked on, then by what a clean saves. Sizes count by their powers of two, so
-    that a few bytes more do not make series come and go.
-    """
-
-    def rank(partition: PartitionView) -> tuple[object, ...]:
-        trouble = partition.quarantine is not None
-        worry = is_overdue(partition, now_ms) or partition.delegated is False or partition.fingerprint_changed
-        return (
-            not trouble,
-            not worry,
-            partition.phase == "excluded",
-            partition.phase not in ("cleaning", "staged", "queued"),
-            -(partition.reclaimable_bytes or 0).bit_length(),
-            -partition.dirty_bytes.bit_length(),
-            partition.topic,
-            partition.partition,
-            partition.log_dir,
-        )
-
-    return heapq.nsmallest(max(0, limit), partitions, key=rank)
 
 
 class _Families:
@@ -149,10 +121,6 @@ class _Families:
     def info(self, name: str, *labels: str) -> None:
         """A sample of an info metric."""
         self.add(name, labels, 1)
-
-    def put(self, family: Family) -> None:
-        """One that is complete."""
-        self._families[family.name] = family
 
     def made(self) -> Iterator[Family]:
         """In the order of the catalogue."""
@@ -276,38 +244,6 @@ def _topics(families: _Families, view: DaemonView) -> None:
             delegated[partition.topic] = delegated.get(partition.topic, True) and partition.delegated
     for topic, is_delegated in delegated.items():
         families.add("cleanerd_topic_delegated", (topic,), is_delegated)
-
-
-def _partitions(families: _Families, shown: Iterable[PartitionView]) -> None:
-    """The bulk of a scrape, so it makes its samples itself: ten of each partition, which share their labels."""
-    made = [GaugeMetricFamily(metric.name, metric.help, labels=metric.labels) for metric in metric_names.PARTITIONS]
-    appends = [(family.name, family.samples.append) for family in made]
-    seen: set[tuple[str, int, str]] = set()
-    for partition in shown:
-        key = (partition.topic, partition.partition, partition.log_dir)
-        if key in seen:
-            continue
-        seen.add(key)
-        labels = {"topic": partition.topic, "partition": str(partition.partition), "log_dir": partition.log_dir}
-        last, quarantine = partition.last_clean, partition.quarantine
-        values = (
-            partition.dirty_ratio,
-            partition.size_bytes,
-            partition.dirty_bytes,
-            partition.reclaimable_bytes,
-            partition.clean_offset,
-            partition.bound_offset,
-            _seconds(partition.overdue_at_ms),
-            _seconds(partition.next_purge_ms),
-            None if last is None else _seconds(last.ended_ms),
-            None if quarantine is None else _seconds(quarantine.since_ms),
-        )
-        for (name, append), value in zip(appends, values, strict=True):
-            if value is not None:
-                append(Sample(name, labels, value))
-    for family in made:
-        if family.samples:
-            families.put(family)
 
 
 def _last_cleans(view: DaemonView) -> list[CleanView]:

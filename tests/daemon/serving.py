@@ -11,6 +11,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import uvloop
+
 from cleanerd.daemon.http import HttpServer
 from tests.daemon.views import Stage
 
@@ -106,7 +108,7 @@ def serving(
     **options: Any,
 ) -> Iterator[Served]:
     """A server of ``shown`` as long as the block lasts."""
-    loop = asyncio.new_event_loop()
+    loop = uvloop.new_event_loop()  # as cleanerd run
     thread = threading.Thread(target=loop.run_forever, name="served", daemon=True)
     thread.start()
     stage = Stage(shown)

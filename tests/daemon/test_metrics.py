@@ -11,7 +11,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from cleanerd.daemon import metric_names
-from cleanerd.daemon.metrics import Exposition, ViewCollector, most_interesting
+from cleanerd.daemon.metrics import Exposition
+from cleanerd.daemon.partition_series import most_interesting
 from cleanerd.daemon.view import QuarantineView, Totals
 from tests.daemon.promtool import ROOT, promtool
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, HOUR_MS, NOW_MS, busy, clean, log_dir, partition, view
@@ -24,8 +25,8 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 def samples(shown: DaemonView, *, accept: str = "", **options: object) -> Samples:
     """All samples by name and labels; a pair that comes twice is an error."""
-    collector = ViewCollector(lambda: shown, clock=lambda: NOW_MS / 1000, **options)  # type: ignore[arg-type]
-    body, _ = Exposition(collector).render(accept)
+    exposition = Exposition(lambda: shown, clock=lambda: NOW_MS / 1000, **options)  # type: ignore[arg-type]
+    body, _ = exposition.render(accept)
     parse = parse_openmetrics if accept else text_string_to_metric_families
     found: Samples = {}
     for family in parse(body.decode()):
@@ -52,13 +53,13 @@ def test_both_formats_say_the_same() -> None:
 
 
 def test_promtool_is_content_with_our_names() -> None:
-    body, _ = Exposition(ViewCollector(lambda: busy(40), kafka_names=False)).render()
+    body, _ = Exposition(lambda: busy(40), kafka_names=False).render()
     assert promtool("check", "metrics", stdin=body) == (0, "")
 
 
 def test_promtool_only_dislikes_kafkas_names_of_kafkas_metrics() -> None:
     """Milliseconds, percent and camel case are theirs; the format itself is right."""
-    body, _ = Exposition(ViewCollector(lambda: busy(40))).render()
+    body, _ = Exposition(lambda: busy(40)).render()
     code, said = promtool("check", "metrics", stdin=body)
     assert code == 3
     assert all(line.startswith("kafka_log_") for line in said.splitlines() if line)
@@ -204,7 +205,7 @@ def test_the_most_interesting_come_first(limit: int) -> None:
 def test_a_scrape_of_2000_partitions_is_quick() -> None:
     """Issue 7: below 100 ms. CPU time, because other tests run beside this one."""
     shown = busy(2000)
-    exposition = Exposition(ViewCollector(lambda: shown))
+    exposition = Exposition(lambda: shown)
     exposition.render()
     taken = []
     for _ in range(5):
