@@ -79,7 +79,8 @@ def first_sizes(plan: CleaningPlan, *, shards: int | None, cores: int, split_byt
     if needed > LEAST_SHARD_BYTES:
         keys = distinct_keys(plan, share=SHARE_OF_LOG)
         needed = min(needed, ROOM * keys * entry_bytes / plan.map_load) if keys else needed
-    wanted = max(-(-needed // plan.map_bytes), min(cores, needed // LEAST_SHARD_BYTES), shards or 1)
+    largest = max(plan.map_bytes, _least(plan))
+    wanted = max(-(-needed // largest), min(cores, needed // LEAST_SHARD_BYTES), shards or 1)
     count = int(min(wanted, MAX_SHARDS))
     return Sizes(count, _map_bytes(plan, needed / count), split_bytes)
 

@@ -66,7 +66,12 @@ class WorkDirectory:
         try:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(STAGING, 0o755, dir_fd=self._partition)
-            os.mkdir(work_name(self._plan.plan_id), 0o755, dir_fd=self._partition)
+            name = work_name(self._plan.plan_id)
+            os.mkdir(name, 0o755, dir_fd=self._partition)
+            # The broker's user must be able to remove it with the topic.
+            owner = os.fstat(self._partition)
+            if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
+                os.chown(name, owner.st_uid, owner.st_gid, dir_fd=self._partition)
         except OSError as error:
             raise CleanerdError(f"cannot be made: {error.strerror}", where=self.path) from error
 

@@ -54,7 +54,7 @@ session.stop()
 
 
 def topic(**more: object) -> TopicConfig:
-    by_header = {"compaction_strategy": "header", "compaction_strategy_header": VERSION_HEADER.decode()}
+    by_header = {"compaction_strategy": "header", "compaction_strategy_header": VERSION_HEADER}
     return config("bench", **by_header, segment_bytes=64 * MIB, **more)
 
 

@@ -1,0 +1,184 @@
+"""What a Spark clean must not stumble over: wrong indexes, groups that grow, unreadable tails, what others left."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.apply.files import PartitionFiles
+from cleanerd.cleaner.manifest import STAGING
+from cleanerd.errors import CleanerdError, LogDirBusyError, UnsupportedLogError
+from cleanerd.spark import rewrite, work
+from cleanerd.spark.plan import plan_of
+from tests.cleaner.driver import NAME, config, means
+from tests.cleaner.strategy_cases import NOW, batches, rec
+from tests.cleaner.test_segments import lopsided, tail
+from tests.cleaner.test_strategy_rounds import many
+from tests.spark.inline import InlineJobs
+from tests.spark.rich_log import NOW_MS, RichLog
+from tests.spark.twins import PLAN_ID, all_dirty, assert_twins, stage_inline, stage_locally
+from tests.support.log_dirs import Partition, make_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from cleanerd.spark.jobs import Stage
+    from cleanerd.spark.rows import Row
+
+BY_HEADER = config(compaction_strategy="header", compaction_strategy_header="version", delete_retention_ms=100)
+
+
+def test_groups_that_grow(tmp_path: Path) -> None:
+    """U-17: an output larger than was thought is cut at a source edge, at the same one."""
+    logs = {10 * row: lopsided(10 * row, f"k{row}", 1950) for row in range(4)}
+    make_log_dir(tmp_path / "logs", {NAME: Partition({**logs, 40: tail(40), 50: b""})})
+    topic = config(segment_bytes=2000)
+    local = stage_locally(tmp_path / "logs", all_dirty(NOW_MS), topic)
+    jobs = InlineJobs()
+    assert_twins(local, stage_inline(tmp_path / "logs", all_dirty(NOW_MS), topic, jobs=jobs))
+    assert jobs.names.count("rewrite") > 1
+
+
+def test_an_index_that_lies(tmp_path: Path) -> None:
+    """Where an index says that a batch begins none does: the segment is read in one go, and nothing is damaged."""
+    path = RichLog(5).write(tmp_path / "logs", 3, 60)
+    local = stage_locally(path, all_dirty(NOW_MS))
+    for index in sorted((path / NAME).glob("*.index"))[:-1]:
+        entries = bytearray(index.read_bytes())
+        for at in range(7, len(entries), 8):
+            entries[at] ^= 1
+        status = index.stat()
+        index.write_bytes(bytes(entries))
+        os.utime(index, ns=(status.st_atime_ns, status.st_mtime_ns))
+    jobs = InlineJobs()
+    found = stage_inline(path, all_dirty(NOW_MS), jobs=jobs, split_bytes=900)
+    assert_twins(local, found)
+    assert jobs.names.count("scan") == 2
+
+
+@pytest.mark.parametrize("split_bytes", [100, 1 << 20])
+def test_a_tail_that_cannot_be_read(tmp_path: Path, split_bytes: int) -> None:
+    """U-1: what lies behind the damage is not known, so no tombstone goes; the partition is cleaned all the same."""
+    segments = many(9)
+    data = bytearray(batches(rec("x", 1), rec("y", 1), first=18))
+    data[-1] ^= 1
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition({**segments, 18: bytes(data)})})
+    local = stage_locally(path, all_dirty(NOW), BY_HEADER)
+    assert local.result.tombstones_waiting == 9
+    found = stage_inline(path, all_dirty(NOW), BY_HEADER, split_bytes=split_bytes)
+    assert_twins(local, found)
+    assert "cannot be read" in str(found.result.notes)
+
+
+@pytest.mark.parametrize("map_load", [0.85, 0.02, 0.005])
+def test_a_proof_in_shards(tmp_path: Path, map_load: float) -> None:
+    """U-1: the keys of tombstones are cut into shards when they do not fit; the same ones go, their keys are told."""
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition(many(90))})
+    given = means(map_bytes=1, map_load=map_load)
+    local = stage_locally(path, all_dirty(NOW), BY_HEADER, given)
+    assert local.result.dropped.tombstone == 60
+    assert_twins(local, stage_inline(path, all_dirty(NOW), BY_HEADER, given))
+
+
+def test_the_guard_forever(tmp_path: Path) -> None:
+    """U-4: no tombstone goes, and nothing is proved."""
+    topic = config(compaction_strategy="header", compaction_strategy_header="version", tombstone_guard="forever")
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition(many(30))})
+    jobs = InlineJobs()
+    local = stage_locally(path, all_dirty(NOW), topic)
+    assert local.result.tombstones_waiting == 30
+    assert_twins(local, stage_inline(path, all_dirty(NOW), topic, jobs=jobs))
+    assert "prove that tombstones may go" not in jobs.names
+
+
+def test_the_driver_sees_no_records(tmp_path: Path) -> None:
+    """What tasks tell it is a handful of numbers a segment, and what is shuffled of a split one row a key."""
+    told, shuffled = [], []
+    for batches_a_segment in (20, 400):
+        log = RichLog(9, keys=30)
+        path = log.write(tmp_path / str(batches_a_segment) / "logs", 4, batches_a_segment)
+        jobs = InlineJobs(attempts=1)
+        stage_inline(path, all_dirty(NOW_MS), BY_HEADER, jobs=jobs)
+        told.append(sum(len(row.payload) for row in jobs.results))
+        shuffled.append(jobs.shuffled_bytes / log.offset)
+    assert told[1] < 1.2 * told[0]
+    assert shuffled[1] < shuffled[0] / 3, "20 times the records of the same keys"
+
+
+def test_what_is_left_of_other_runs(tmp_path: Path) -> None:
+    """Work directories go by plan id: all of them while our claim keeps others out, and nothing else."""
+    path = RichLog(1).write(tmp_path / "logs", 2, 5)
+    place = path / NAME / STAGING
+    (place / "spark-20200101t000000-00000000" / "attempt").mkdir(parents=True)
+    (place / "other").mkdir()
+    with pytest.raises(AssertionError):  # the twins' own check finds the other one
+        stage_inline(path, all_dirty(NOW_MS))
+    assert sorted(each.name for each in place.iterdir()) == [PLAN_ID, "other"]
+
+
+def test_sweeping_by_age(tmp_path: Path) -> None:
+    """formats.md section 2: where no claim keeps others out, what is a day old goes."""
+    old, young = (tmp_path / STAGING / f"spark-20200101t00000{number}-00000000" for number in (1, 2))
+    old.mkdir(parents=True)
+    young.mkdir()
+    long_ago = time.time() - 2 * 86_400
+    os.utime(old, (long_ago, long_ago))
+    assert work.sweep(tmp_path, alone=False) == [old.name]
+    assert work.sweep(tmp_path, alone=True) == [young.name]
+
+
+class Zombie(InlineJobs):
+    """Runs the last rewrite once more when the run is over."""
+
+    def run(
+        self, name: str, tasks: Sequence[Any], function: Callable[[Any], Iterator[Row]], *stages: Stage, work_bytes: int
+    ) -> list[Row]:
+        self.late = lambda: [list(function(task)) for task in tasks]
+        return super().run(name, tasks, function, *stages, work_bytes=work_bytes)
+
+
+def test_an_attempt_that_outlives_its_run(tmp_path: Path) -> None:
+    """It fails, and leaves nothing: its directory is gone with the run."""
+    path = RichLog(1).write(tmp_path / "logs", 3, 10)
+    jobs = Zombie()
+    assert stage_inline(path, all_dirty(NOW_MS), jobs=jobs).result.outcome == "staged"
+    with pytest.raises(CleanerdError, match="cannot be"):
+        jobs.late()
+    assert not (path / NAME / STAGING).exists()
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    """Another cleanerd is at work there: refused, and its staging place is not touched."""
+    path = RichLog(1).write(tmp_path / "logs", 2, 5)
+    theirs = path / NAME / STAGING / "spark-20200101t000000-00000000"
+    theirs.mkdir(parents=True)
+    with PartitionFiles(path / NAME) as files:
+        files.claim()
+        with pytest.raises(AssertionError):
+            stage_inline(path, all_dirty(NOW_MS))
+        assert theirs.is_dir()
+    assert LogDirBusyError.exit_code == 4
+
+
+def test_a_plan_of_another_release() -> None:
+    """Executors with another cleanerd do not guess."""
+    with pytest.raises(ValueError, match="this is"):
+        plan_of('{"format": 1, "cleanerd": "0.0.1"}')
+
+
+def test_a_task_that_cannot_go_on_tells_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error of ours comes back as itself, whatever Spark makes of it; the partition is refused, the log whole."""
+
+    def refuse(*_arguments: object) -> None:
+        raise UnsupportedLogError("grows past 2 GiB", where="segment 0")
+
+    monkeypatch.setattr(rewrite, "stage_group", refuse)
+    path = RichLog(1).write(tmp_path / "logs", 3, 10)
+    found = stage_inline(path, all_dirty(NOW_MS))
+    assert isinstance(found.result.error, UnsupportedLogError)
+    assert "grows past 2 GiB" in found.result.reason
+    assert not (path / NAME / STAGING).exists()
