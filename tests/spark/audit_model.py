@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 T0 = 1_700_000_000_000
-NOW = T0 + 10_000
+NOW = T0 + 1_000_000
 FLAG = 0x20
 
 
