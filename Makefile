@@ -61,8 +61,8 @@ test-all: setup ## and the long ones: crash matrix, long differential runs, more
 bench: setup ## speed against Kafka's own cleaner and cp, in one run
 	$(BIN)/python -m pytest -q -s tests/bench -m "bench" -o addopts=
 
-mutants: setup ## wrong rules, planted one by one: each must turn a test red; a minute
-	$(BIN)/python -m tests.mutants.run --kernel
+mutants: setup ## wrong rules, planted one by one: each must turn a test red; some minutes
+	$(BIN)/python -m tests.mutants.run --kernel --agent
 
 fuzz: ## hostile bytes for the kernel's decoder, one minute (nightly toolchain, cargo-fuzz)
 	cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
