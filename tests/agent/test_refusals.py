@@ -79,7 +79,7 @@ def refused(topic: Topic, agent: Asking, request: dict[str, Any]) -> str:
     assert caught.value.answer["done"] == []
     assert caught.value.answer["error"]
     assert topic.listing() == before
-    assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] == "none"
+    assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused"
     return caught.value.code
 
 
@@ -387,7 +387,7 @@ def test_paused_by_somebody(topic: Topic, manifest: Manifest, agent: Asking, liv
         assert (caught.value.code, topic.listing()) == ("busy", before)
     while agent.ask("info")["pauses"]:
         pass
-    assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] == "none"
+    assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused"
 
 
 def test_what_is_sound_goes_in(topic: Topic, manifest: Manifest, agent: Asking) -> None:
