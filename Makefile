@@ -69,8 +69,8 @@ bench: setup ## speed against Kafka's own cleaner and cp, in one run
 bench-spark: setup ## a clean by Spark beside the local engine: BENCH_SPARK_GIB=0.5,1,2,4 BENCH_SPARK_CORES=1,2
 	$(BIN)/python -m tests.spark.bench
 
-mutants: setup ## wrong rules, planted one by one: each must turn a test red; a minute
-	$(BIN)/python -m tests.mutants.run --kernel
+mutants: setup ## wrong rules, planted one by one: each must turn a test red; some minutes
+	$(BIN)/python -m tests.mutants.run --kernel --agent
 
 fuzz: ## hostile bytes for the kernel's decoder, one minute (nightly toolchain, cargo-fuzz)
 	cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked

@@ -229,10 +229,26 @@ class _Round:
                 return (f"the broker changed segment {last.base} at once: the clean point stays where it was",)
             save_clean_point(self._live.store, log_dir, after, offset, plan.fingerprint, result)
             if plan.fingerprint == KAFKAS_FINGERPRINT and (facts.checkpoint is None or facts.checkpoint < offset):
-                self._broker.checkpoint(self._name, facts, offset)
+                self._tell_checkpoint(facts, offset)
         except CleanerdError as error:
             return (f"the clean point, or the broker's, stays where it was: {error}",)
         return ()
+
+    def _tell_checkpoint(self, facts: LogFacts, offset: int) -> None:
+        """A-20; the broker's cleaner glances at every compacted log now and then, and is asked again.
+
+        Raises:
+            AgentUnavailableError, AgentRefusalError: the broker's checkpoint stays.
+        """
+        for wait in (*self._broker.patience.waits(), None):
+            try:
+                self._broker.checkpoint(self._name, facts, offset)
+            except AgentRefusalError as error:
+                if wait is None or error.code not in LATER:
+                    raise
+                time.sleep(wait)
+            else:
+                return
 
 
 def _refuse_unfit(facts: LogFacts, where: str) -> None:

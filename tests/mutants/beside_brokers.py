@@ -59,6 +59,22 @@ BESIDE_BROKERS = (
         (f"{TESTS}::test_replaced_a_moment_ago",),
     ),
     Mutant(
+        "checkpoint-told-once",
+        "A-20",
+        LIVE,
+        "if wait is None or error.code not in LATER:",
+        "if wait is None or error.code in LATER:",
+        (f"{TESTS}::test_the_checkpoint_is_told_again",),
+    ),
+    Mutant(
+        "quarantined-when-moved",
+        "A-13",
+        LIVE,
+        "if not (live.log_dir.path / str(name)).is_dir():",
+        "if not live.log_dir.path.is_dir():",
+        (f"{TESTS}::test_it_left_its_log_directory",),
+    ),
+    Mutant(
         "old-formats-live",
         "U-18",
         LIVE,

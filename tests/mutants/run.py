@@ -192,13 +192,13 @@ def kernel_copy() -> Iterator[Path]:
 
 
 def copy_of(names: Iterable[str], copy: Path) -> None:
-    """Fresh files, times included: cargo must not take those of the last run for what it has compiled."""
+    """Fresh files, times included (not modes): cargo must not take those of the last run for what it has compiled."""
     for name in names:
         if (ROOT / name).is_dir():
             ignored = shutil.ignore_patterns("__pycache__", "target", "fuzz")
-            shutil.copytree(ROOT / name, copy / name, ignore=ignored, copy_function=shutil.copyfile)
+            shutil.copytree(ROOT / name, copy / name, ignore=ignored, copy_function=shutil.copy)
         else:
-            shutil.copyfile(ROOT / name, copy / name)
+            shutil.copy(ROOT / name, copy / name)
 
 
 if __name__ == "__main__":
