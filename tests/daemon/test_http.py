@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
-import io
 import json
 import os
-import socket
 import threading
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.daemon import http as daemon_http
-from cleanerd.daemon.connections import Connections
 from cleanerd.daemon.http import names_loopback, parse_listen
 from cleanerd.errors import ConfigError, CorruptionError, LogDirBusyError
-from tests.daemon.serving import explain_little, serving
-from tests.daemon.views import NOW_MS, busy, clean, partition, view
+from tests.daemon.serving import serving
+from tests.daemon.views import busy, clean, partition, view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -305,123 +300,3 @@ def test_a_port_that_is_taken_is_told() -> None:
 
 def test_no_host_header_is_no_browser() -> None:
     assert names_loopback(None)
-
-
-# ---- nobody holds it up ----
-
-
-def test_no_answer_but_explain_opens_a_file(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scrape never touches a disk: with every way to a file broken, everything is still answered."""
-
-    def fail(*_args: object, **_kwargs: object) -> None:
-        raise AssertionError("a disk was touched")
-
-    for module, name in (
-        (builtins, "open"), (io, "open"), (os, "open"), (os, "stat"), (os, "lstat"), (os, "scandir"), (os, "listdir"),
-    ):  # fmt: skip
-        monkeypatch.setattr(module, name, fail)
-    paths = ("/metrics", "/status", "/healthz", "/readyz", "/", "/page/app.js", "/partition/x-0",
-             f"/status/{served.stage.shown.partitions[0].name}")  # fmt: skip
-    answers = [served.get(path).status for path in paths]
-    monkeypatch.undo()
-    assert answers == [200] * len(paths)
-
-
-def test_clients_that_hang_delay_nobody(served: Served) -> None:
-    """Half a request, no request, and a body that nobody reads: others are answered at once, and stop is quick."""
-    hanging = [socket.create_connection(("127.0.0.1", served.port)) for _ in range(20)]
-    for n, each in enumerate(hanging):
-        if n % 3:
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            each.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n" + (b"\r\n" if n % 3 == 1 else b""))
-    began = time.monotonic()
-    assert served.get("/metrics").status == 200
-    assert time.monotonic() - began < 3
-    began = time.monotonic()
-    served.stop()
-    assert time.monotonic() - began < 5
-    for each in hanging:
-        each.close()
-    served.start()
-
-
-def test_more_clients_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one that was silent longest makes room; its connection ends, the newest one is served."""
-    monkeypatch.setattr(daemon_http, "Connections", lambda server: Connections(server, most=8))
-    with serving(view()) as served:
-        idle = []
-        for _ in range(12):
-            idle.append(socket.create_connection(("127.0.0.1", served.port)))
-            time.sleep(0.02)
-        assert served.get("/healthz").status == 200
-        for each in idle:
-            each.settimeout(0.3)
-        ended = [_has_ended(each) for each in idle]
-        assert ended == [True] * 5 + [False] * 7
-        for each in idle:
-            each.close()
-
-
-def test_connections_that_do_nothing_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon_http, "Connections", lambda server: Connections(server, idle_seconds=0.5))
-    with serving(view()) as served, socket.create_connection(("127.0.0.1", served.port)) as idle:
-        idle.settimeout(3)
-        assert _has_ended(idle)
-        assert served.get("/healthz").status == 200
-
-
-def test_it_can_be_started_again(served: Served) -> None:
-    port = served.port
-    served.stop()
-    with pytest.raises(OSError, match="refused"):
-        served.get("/healthz")
-    served.start()
-    assert served.port == port
-    assert served.get("/healthz").status == 200
-
-
-def test_what_is_no_http_is_a_400_and_no_noise(served: Served, caplog: pytest.LogCaptureFixture) -> None:
-    """Anybody could fill the journal otherwise."""
-    for nonsense in (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n"):
-        with socket.create_connection(("127.0.0.1", served.port)) as client:
-            client.settimeout(3)
-            client.sendall(nonsense)
-            assert client.recv(100).startswith(b"HTTP/1.0 400")
-    assert caplog.records == []
-    assert served.get("/healthz").status == 200
-
-
-def test_a_view_that_fails_is_a_500_and_no_end(served: Served) -> None:
-    good = served.stage.shown
-    served.stage.shown = None  # type: ignore[assignment]
-    answer = served.get("/status")
-    assert answer.status == 500
-    assert "Traceback" not in answer.text
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    served.stage.shown = good
-    assert served.get("/status").status == 200
-
-
-def test_nothing_is_left_behind() -> None:
-    """Started and stopped fifty times: no thread and no descriptor more."""
-
-    def once() -> None:
-        with serving(view(made_ms=NOW_MS), explain_little) as served:
-            served.get("/metrics")
-
-    once()
-    before = (len(os.listdir("/proc/self/fd")), threading.active_count())
-    for _ in range(50):
-        once()
-    after = (len(os.listdir("/proc/self/fd")), threading.active_count())
-    assert after[0] <= before[0] + 1
-    assert after[1] <= before[1] + 1
-
-
-def _has_ended(connection: socket.socket) -> bool:
-    try:
-        return connection.recv(1) == b""
-    except ConnectionResetError:
-        return True
-    except TimeoutError:
-        return False
