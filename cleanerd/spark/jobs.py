@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.cleaner import Progress
 
 LOOK_SECONDS: Final = 0.25
+PATIENCE_SECONDS: Final = 2.0
 
 Around: TypeAlias = "Callable[[str, RowFunction], RowFunction]"
 """Gets a stage's name and its function, and gives the function that is run: where tests let tasks fail."""
@@ -94,8 +95,7 @@ class Jobs:
         except PySparkException as error:
             raise CleanerdError(f"Spark gave up: {_reason(str(error))}", hint="-v shows more") from error
         except BaseException:
-            with contextlib.suppress(Exception):  # after a signal Java may be gone already
-                context.cancelJobGroup(group)
+            _in_time(functools.partial(context.cancelJobGroup, group))
             raise
 
     def _wrapped(self, name: str, function: RowFunction) -> RowFunction:
@@ -137,7 +137,7 @@ class _Watch:
 
     def __exit__(self, *_error: object) -> None:
         self._over.set()
-        self._thread.join()
+        self._thread.join(PATIENCE_SECONDS)
         self._tell(1.0)
 
     def _look(self) -> None:
@@ -163,6 +163,18 @@ class _Watch:
         if reached > self._told:
             self._progress.advance(reached - self._told)
             self._told = reached
+
+
+def _in_time(call: Callable[[], object]) -> None:
+    """Ask something of Java that does not matter any more: after a signal it may be gone, or be going slowly."""
+
+    def asked() -> None:
+        with contextlib.suppress(Exception):
+            call()
+
+    thread = threading.Thread(target=asked, name="cleanerd-cancel", daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
 
 
 def _reason(text: str) -> str:
