@@ -61,7 +61,7 @@ def test_help_lists_the_verbs_without_loading_them() -> None:
 def test_verbs_of_later_releases_do_not_appear(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(VERBS) == {
         "plan", "clean", "stage", "apply", "undo", "explain", "verify", "audit", "inspect", "doctor", "config", "demo",
-        "bench", "delegate", "hand-back", "agent",
+        "bench", "delegate", "hand-back", "agent", "spark",
     }  # fmt: skip
     for verb in LATER:
         assert run([verb]) == 2

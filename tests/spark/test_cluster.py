@@ -26,7 +26,7 @@ from tests.spark import twins
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.apply.session import Means
 
 pytestmark = pytest.mark.long
 
@@ -46,16 +46,18 @@ builder = SparkSession.builder.master(master)
 for key, value in {**REQUIRED, **json.loads(sys.argv[3])}.items():
     builder = builder.config(key, value)
 session = builder.getOrCreate()
-arguments, options = pickle.loads(Path(given).read_bytes())
-found = twins.stage_by_spark(session, *arguments, **options)
+(log_dir, wishes, values, means), options = pickle.loads(Path(given).read_bytes())
+found = twins.stage_by_spark(session, log_dir, wishes, twins.config("bench", **values), means, **options)
 Path(given + ".found").write_bytes(pickle.dumps(found))
 session.stop()
 """
 
 
-def topic(**more: object) -> TopicConfig:
-    by_header = {"compaction_strategy": "header", "compaction_strategy_header": VERSION_HEADER}
-    return config("bench", **by_header, segment_bytes=64 * MIB, **more)
+TOPIC: dict[str, object] = {
+    "compaction_strategy": "header",
+    "compaction_strategy_header": VERSION_HEADER,
+    "segment_bytes": 64 * MIB,
+}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +69,9 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def local(log_dir: Path) -> twins.Staged:
     with named():
-        found = twins.stage_locally(log_dir, WISHES, topic(), means(map_bytes=256 * MIB, chunk_bytes=4 * MIB))
+        found = twins.stage_locally(
+            log_dir, WISHES, config("bench", **TOPIC), means(map_bytes=256 * MIB, chunk_bytes=4 * MIB)
+        )
     assert found.result.dropped.superseded > found.result.records_read // 3
     return found
 
@@ -135,7 +139,7 @@ def _until(holds: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
-def on_cluster(master: str, place: Path, log_dir: Path, topic: Any, given: Any, **options: Any) -> twins.Staged:
+def on_cluster(master: str, place: Path, log_dir: Path, given: Means, **options: Any) -> twins.Staged:
     """A driver of its own: one process has one session."""
     import json  # noqa: PLC0415
     import pickle  # noqa: PLC0415
@@ -150,7 +154,7 @@ def on_cluster(master: str, place: Path, log_dir: Path, topic: Any, given: Any, 
         "spark.executor.cores": "1",
     }
     request = place / "request"
-    request.write_bytes(pickle.dumps(((log_dir, WISHES, topic, given), options)))
+    request.write_bytes(pickle.dumps(((log_dir, WISHES, TOPIC, given), options)))
     code = f"from tests.spark import twins; twins.NAME = {str(PARTITION)!r}\n{DRIVER}"
     command = [sys.executable, "-c", code, master, str(request), json.dumps(settings)]
     subprocess.run(command, check=True, timeout=900, env=environment(os.environ, local=False))
@@ -161,7 +165,7 @@ def on_cluster(master: str, place: Path, log_dir: Path, topic: Any, given: Any, 
 def test_two_workers(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
     """Versions that have nothing to do with offsets, a tenth of them ties: the local engine's bytes."""
     given = means(map_bytes=256 * MIB, chunk_bytes=4 * MIB)
-    twins.assert_twins(local, on_cluster(cluster.url, tmp_path, log_dir, topic(), given, split_bytes=16 * MIB))
+    twins.assert_twins(local, on_cluster(cluster.url, tmp_path, log_dir, given, split_bytes=16 * MIB))
 
 
 def test_an_executor_is_killed(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
@@ -170,7 +174,7 @@ def test_an_executor_is_killed(cluster: Cluster, log_dir: Path, local: twins.Sta
     killed: list[int] = []
     killer = threading.Thread(target=_kill_one, args=(cluster, log_dir / str(PARTITION) / STAGING, killed), daemon=True)
     killer.start()
-    found = on_cluster(cluster.url, tmp_path, log_dir, topic(), given, split_bytes=8 * MIB)
+    found = on_cluster(cluster.url, tmp_path, log_dir, given, split_bytes=8 * MIB)
     killer.join(1)
     assert killed
     twins.assert_twins(local, found)
@@ -178,10 +182,11 @@ def test_an_executor_is_killed(cluster: Cluster, log_dir: Path, local: twins.Sta
 
 def test_more_keys_than_all_maps(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
     """U-20: two executors whose maps together take a fraction of the keys; more shards, one after the other."""
-    given = means(map_bytes=4 * MIB, chunk_bytes=4 * MIB)
-    found = on_cluster(cluster.url, tmp_path, log_dir, topic(), given)
+    map_bytes = SIZE_BYTES // 128
+    given = means(map_bytes=map_bytes, chunk_bytes=4 * MIB)
+    found = on_cluster(cluster.url, tmp_path, log_dir, given)
     keys = local.result.records_read - local.result.dropped.superseded
-    assert keys * 24 > 2 * 4 * MIB
+    assert keys * 24 > 2 * map_bytes
     assert found.result.shards > 4
     assert {name: facts for name, facts in found.files.items() if name.endswith(".log")} == {
         name: facts for name, facts in local.files.items() if name.endswith(".log")

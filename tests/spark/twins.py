@@ -44,10 +44,10 @@ class Staged:
     result: CleaningResult
 
 
-def staged(path: Path, result: CleaningResult, name: str = NAME) -> Staged:
+def staged(path: Path, result: CleaningResult) -> Staged:
     """What lies in the plan's directory; of the two documents all but times, shards and seconds."""
     files: dict[str, tuple[Any, int, int]] = {}
-    place = path / name / STAGING / PLAN_ID
+    place = path / NAME / STAGING / PLAN_ID
     for file in sorted(place.iterdir()) if place.is_dir() else ():
         status = file.stat()
         content: Any = file.read_bytes()
@@ -119,6 +119,7 @@ def _stage(path: Path, wishes: Wishes, topic: TopicConfig | None, with_means: Me
 def assert_twins(local: Staged, spark: Staged) -> None:
     """The same files, byte for byte, and the same told of them."""
     assert spark.result.error is None, spark.result.reason
+    assert bool(local.files) == (local.result.outcome == "staged")
     assert spark.files.keys() == local.files.keys()
     for name, facts in local.files.items():
         assert spark.files[name] == facts, name
