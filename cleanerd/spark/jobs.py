@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -11,7 +12,7 @@ from pyspark.errors import PySparkException
 
 from cleanerd.errors import CleanerdError
 from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
-from cleanerd.spark.watch import Watch
+from cleanerd.spark.watch import PATIENCE_SECONDS, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -92,8 +93,7 @@ class Jobs:
         except PySparkException as error:
             raise CleanerdError(f"Spark gave up: {_reason(str(error))}", hint="-v shows more") from error
         except BaseException:
-            with contextlib.suppress(Exception):  # after a signal Java may be gone already
-                context.cancelJobGroup(group)
+            _in_time(functools.partial(context.cancelJobGroup, group))
             raise
 
     def _wrapped(self, name: str, function: RowFunction) -> RowFunction:
@@ -116,6 +116,18 @@ def _first(tasks: Sequence[Any], function: RowFunction, batches: Iterator[pa.Rec
     numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
     chosen: Any = iter([tasks[number] for number in numbers])
     return for_spark(lambda _: function(chosen))(iter(()))
+
+
+def _in_time(call: Callable[[], object]) -> None:
+    """Ask something of Java that does not matter any more: after a signal it may be gone, or be going slowly."""
+
+    def asked() -> None:
+        with contextlib.suppress(Exception):
+            call()
+
+    thread = threading.Thread(target=asked, name="cleanerd-cancel", daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
 
 
 def _reason(text: str) -> str:

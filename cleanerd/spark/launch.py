@@ -35,7 +35,7 @@ TASK_FAILURES: Final = 4
 """As often a task is tried: Spark's default on a cluster, which ``local[N]`` alone has not."""
 
 OLDEST_JAVA: Final = 17
-GRACE_SECONDS: Final = 10.0
+GRACE_SECONDS: Final = 20.0
 NEEDED: Final = ("pyspark", "pyarrow", "pandas")
 
 _LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|[1-9][0-9]*)(?:,(?P<failures>[1-9][0-9]*))?\])?")

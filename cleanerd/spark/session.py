@@ -37,8 +37,9 @@ def spark_session(name: str) -> Iterator[SparkSession]:
     session = builder.getOrCreate()
     try:
         yield session
-    except BaseException:
-        with contextlib.suppress(Exception):  # after a signal Java may be gone already
+    except Exception:
+        with contextlib.suppress(Exception):
             session.stop()
         raise
+    # After a signal nothing is asked of Java any more: it had the same signal, and would keep us waiting.
     session.stop()

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOOK_SECONDS: Final = 0.25
+PATIENCE_SECONDS: Final = 2.0
+"""For what may be waiting for Java, which after a signal may be gone."""
 
 
 class Watch:
@@ -30,7 +32,7 @@ class Watch:
 
     def __exit__(self, *_error: object) -> None:
         self._over.set()
-        self._thread.join()
+        self._thread.join(PATIENCE_SECONDS)
         self._tell(1.0)
 
     def _look(self) -> None:

@@ -56,7 +56,7 @@ def test_verbs_of_later_releases_do_not_appear(capsys: pytest.CaptureFixture[str
     assert set(VERBS) == {
         "plan", "clean", "stage", "apply", "undo", "explain", "verify", "audit", "inspect", "doctor", "config", "demo",
         "bench", "delegate", "hand-back", "agent", "run", "status", "top", "trigger", "pause", "resume",
-        "retry", "reload",
+        "retry", "reload", "spark",
     }  # fmt: skip
     for verb in LATER:
         assert run([verb]) == 2

@@ -119,6 +119,11 @@ CASES = {
         {0: HISTORY, 9: OTHER}, {0: CLEANED, 2: one(2, record("a", "2", 0)), 9: OTHER}, {"duplicated": 1, "damaged": 1}
     ),
     "bad bytes": Case({0: HISTORY + OTHER}, {0: HISTORY[:-1] + b"\xff" + OTHER}, {"lost": 2, "damaged": 1}),
+    "a record that is none, under a right checksum": Case(
+        {0: HISTORY + one(3, record("c", "1", 0)) + OTHER},
+        {0: CLEANED + encode_batch([record("c", "1", 0)], base_offset=3, payload=b"\x0e\x00\x00\x00\x02k\x02") + OTHER},
+        {"lost": 1, "damaged": 1},
+    ),
     "expired tombstone gone": Case({0: DELETED}, {0: OTHER}, {}),
     "expired tombstone kept": Case({0: DELETED}, {0: DELETED[len(one(0, record("a", "1", 0))) :]}, {}),
     "deleted key is back": Case({0: DELETED}, {0: one(0, record("a", "1", 0)) + OTHER}, {"resurrected": 1}),
