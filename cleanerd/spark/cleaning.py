@@ -84,7 +84,11 @@ class SparkCleaning(Cleaning):
 
     def __enter__(self) -> Self:
         sweep(Path(self.plan.path), alone=_is_claimed(self.plan.path))
-        self._work.make()
+        try:
+            self._work.make()
+        except BaseException:
+            self._work.remove()
+            raise
         return self
 
     def __exit__(

@@ -98,8 +98,9 @@ class WorkDirectory:
             shutil.rmtree(self.path, ignore_errors=True)
             if not os.path.lexists(self.path):
                 break
+        # By path: the descriptor may be closed by now.
         with contextlib.suppress(OSError):
-            os.rmdir(STAGING, dir_fd=self._partition)
+            os.rmdir(f"{self._plan.path}/{STAGING}")
 
 
 def sweep(partition: Path, *, alone: bool) -> list[str]:

@@ -69,7 +69,7 @@ def test_stopped_by_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     command += ["--master", "local[1]", *MEMORY]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 120
-    while not (path / NAME / STAGING).exists():
+    while not list((path / NAME).glob(f"{STAGING}/spark-*")):
         assert process.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.02)

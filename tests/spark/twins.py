@@ -110,8 +110,9 @@ def _stage(path: Path, wishes: Wishes, topic: TopicConfig | None, with_means: Me
             read_log_dir(path), store, with_means or means(), partition, topic or config(), wishes, Silent()
         )
     found = staged(path, result)
-    left = sorted(each.name for each in (path / NAME / STAGING).iterdir()) if (path / NAME / STAGING).is_dir() else []
-    assert left in ([], [PLAN_ID])
+    place = path / NAME / STAGING
+    left = sorted(each.name for each in place.iterdir()) if place.is_dir() else None
+    assert left in (None, [PLAN_ID]), left
     shutil.rmtree(path / NAME / STAGING, ignore_errors=True)
     return found
 
