@@ -113,7 +113,7 @@ def kill_again_and_again(root: Path, kills: int) -> None:
 
 def test_killed_again_and_again_nothing_is_lost(root: Path) -> None:
     """OP-10: SIGKILL at random moments; the next start goes on, and in the end all is clean, with no leftover."""
-    kill_again_and_again(root, 5)
+    kill_again_and_again(root, 4)
 
 
 @pytest.mark.long
