@@ -25,7 +25,6 @@ from cleanerd.apply.validate import refuse_unfinished, validate_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
 from cleanerd.cleaner.manifest import READY, FileFact, staging_path, write_manifest
 from cleanerd.cleaner.result import CleaningResult
-from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, survey
 from cleanerd.errors import CleanerdError, CorruptionError, RefusedError
 from cleanerd.log.pool import ReaderPool
@@ -149,7 +148,7 @@ def _stage_all(
     # At most one ready plan. The claim is ours and nothing is half swapped, so nobody needs what is there.
     drop_plans(files)
     reserve_bytes = disk_reserve_bytes(means, found.config, plan.path)
-    with Staging(plan, cleaning.pool.reader.directory, reserve_bytes=reserve_bytes) as staging:
+    with cleaning.staging(reserve_bytes) as staging:
         try:
             groups = tuple(staged for staged, _ in cleaning.staged_groups(staging))
             witnesses = tuple(segment.witness for segment in cleaning.decision.segments)

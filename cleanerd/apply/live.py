@@ -26,7 +26,6 @@ from cleanerd.apply.session import disk_reserve_bytes
 from cleanerd.apply.swap import drop_plans, finish_plan
 from cleanerd.cleaner.cleaner import Cleaning, Progress
 from cleanerd.cleaner.result import CleaningResult
-from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, survey_log
 from cleanerd.errors import (
     AgentRefusalError,
@@ -195,7 +194,7 @@ class _Round:
             swapper.wait_for_deletions(found.config.file_delete_delay_ms)
             drop_plans(self._files)  # what `cleanerd stage` made: outdated now
             reserve_bytes = disk_reserve_bytes(live.means, found.config, plan.path)
-            with Staging(plan, cleaning.pool.reader.directory, reserve_bytes=reserve_bytes) as staging:
+            with cleaning.staging(reserve_bytes) as staging:
                 try:
                     for staged, members in cleaning.staged_groups(staging):
                         swapper.swap(staging, staged, members)

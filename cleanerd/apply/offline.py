@@ -39,7 +39,6 @@ from cleanerd.cleaner.plan import (
     tail_of,
 )
 from cleanerd.cleaner.result import CleaningResult, Dropped
-from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.survey import Survey, Wishes, survey
 from cleanerd.errors import CleanerdError, LogDirBusyError, OutOfRangeError, RefusedError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name, parse_file_name
@@ -55,6 +54,7 @@ if TYPE_CHECKING:
 
     from cleanerd.apply.session import LockedDir, Means
     from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.stage import Staging
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.read import SegmentReader
@@ -219,7 +219,7 @@ def _carry_out(
     reserve_bytes = disk_reserve_bytes(locked.means, found.config, plan.path)
     started = time.monotonic()
     if cleaning.groups():
-        with Staging(plan, cleaning.pool.reader.directory, reserve_bytes=reserve_bytes) as staging:
+        with cleaning.staging(reserve_bytes) as staging:
             try:
                 _swap_all(locked, files, cleaning, staging, _keeper(locked, files, found, plan))
             except LogDirBusyError:

@@ -23,6 +23,7 @@ from cleanerd._kernel import ACTION_SET_HORIZON
 from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
 from cleanerd.cleaner.index import Decoder
 from cleanerd.cleaner.rewrite import GroupTooLargeError, WrittenSegment, rewrite_group
+from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.verify import verify_staged
 from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, Group, group, split
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.log_file import LogFile
     from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.cleaner.stage import Staging
     from cleanerd.log.pool import ReaderPool
 
 
@@ -166,6 +166,11 @@ class Cleaning:
     def groups(self) -> list[Group]:
         """Which sources become one segment; sources in no group stay as they are."""
         return group([segment.outcome for segment in self.decision.segments], self.plan.limits)
+
+    def staging(self, reserve_bytes: int) -> Staging:
+        """Where this plan's groups are written; ``reserve_bytes`` stay free there."""
+        pool = self.pool
+        return Staging(self.plan, pool.reader.directory, reserve_bytes=reserve_bytes, behind=pool.workers > 1)
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
         """Stage and verify group after group, ascending.

@@ -257,7 +257,7 @@ def _outcome(
     old_header = np.where((evidence.batch_flags()[rebuilt] & BATCH_REBUILT) != 0, 0, HEADER_BYTES)
     payload = np.maximum(sizes[rebuilt].astype(np.int64) - old_header, 0)
     written_bytes = (
-        int(sizes[copied].sum())
+        int((sizes * copied).sum())
         + int((HEADER_BYTES + payload * share).sum())
         + HEADER_BYTES * int(np.count_nonzero((actions & ACTION_MASK) == ACTION_EMPTY))
     )

@@ -186,7 +186,9 @@ class SegmentEvidence:
         kept = [aborted.ended_by(np.zeros(0, np.int64))]
         flags = self.batch_flags()
         # An emptied control batch has no type any more: its transaction is gone.
-        flags[((flags & BATCH_CONTROL) != 0) & (np.diff(self.first_record()) == 0)] |= BATCH_ENDS_NOTHING
+        first_record = self.first_record()
+        control = np.flatnonzero(flags & BATCH_CONTROL)
+        flags[control[first_record[control] == first_record[control + 1]]] |= BATCH_ENDS_NOTHING
         for events in self._events:
             ended = open_transactions.ended(events)
             markers = (events.kind == COMMIT) | (events.kind == ABORT)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,22 +19,63 @@ from cleanerd.errors import unwritable
 from cleanerd.log.read import DIRECT_ALIGNMENT, set_direct
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
     from numpy.typing import NDArray
 
 BUFFER_BYTES: Final = 4 * 1024 * 1024
 
 
 class WriteBuffer:
-    """Memory that direct writes can be made from; one for all files of a staging directory, one after the other."""
+    """Memory that direct writes can be made from; one for all files of a staging directory, one after the other.
 
-    def __init__(self) -> None:
-        self._memory: mmap.mmap | None = None
+    ``behind``: a thread writes one half while the other is filled. Whoever rewrites with several threads would have
+    them wait for the disk otherwise.
+    """
+
+    def __init__(self, *, behind: bool = False) -> None:
+        self._memories: list[mmap.mmap] = []
+        self._halves = 2 if behind else 1
+        self._number = 0
+        self._writer = ThreadPoolExecutor(1, "cleanerd-writer") if behind else None
+        self._pending: Future[None] | None = None
 
     def memory(self) -> mmap.mmap:
-        """``BUFFER_BYTES`` that begin at a page, made at the first call."""
-        if self._memory is None:
-            self._memory = mmap.mmap(-1, BUFFER_BYTES)
-        return self._memory
+        """``BUFFER_BYTES`` that begin at a page and may be filled, made at the first call."""
+        row = self._number % self._halves
+        if row == len(self._memories):
+            self._memories.append(mmap.mmap(-1, BUFFER_BYTES))
+        return self._memories[row]
+
+    def write(self, call: Callable[[memoryview, int], None], count: int) -> None:
+        """``call(memory, count)``, at once or soon; other memory is to be filled afterwards.
+
+        Raises:
+            CleanerdError: what this call raised, or the one before.
+        """
+        memory = memoryview(self.memory())
+        if self._writer is None:
+            call(memory, count)
+            return
+        self.settle()
+        self._pending = self._writer.submit(call, memory, count)
+        self._number += 1
+
+    def settle(self) -> None:
+        """Wait until everything is written.
+
+        Raises:
+            CleanerdError: what the last call raised.
+        """
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self) -> None:
+        """End the thread, when it is done. Never fails."""
+        if self._writer is not None:
+            self._writer.shutdown()
 
 
 class LogFile:
@@ -41,8 +84,8 @@ class LogFile:
     def __init__(self, descriptor: int, where: str, buffer: WriteBuffer) -> None:
         self._descriptor = descriptor
         self._where = where
-        self._memory = memoryview(buffer.memory())
-        self._bytes = np.frombuffer(self._memory, dtype=np.uint8)
+        self._buffer = buffer
+        self._bytes = np.frombuffer(buffer.memory(), dtype=np.uint8)
         self._filled = 0
         self._direct = set_direct(descriptor, wanted=True)
 
@@ -71,6 +114,7 @@ class LogFile:
         """
         whole = len(block) - len(block) % DIRECT_ALIGNMENT
         if self._direct and whole and lead_bytes == self._filled and block.ctypes.data % DIRECT_ALIGNMENT == 0:
+            self._buffer.settle()
             self._put_from(block.data, whole)
             self._keep(block[whole:])
         else:
@@ -83,13 +127,16 @@ class LogFile:
             CleanerdError: no space, or the disk failed.
         """
         self._put(self._filled)
+        self._buffer.settle()
         try:
             os.fsync(self._descriptor)
         except OSError as error:
             raise unwritable("cannot be flushed to disk", self._where, error) from error
 
     def close(self) -> None:
-        """Close the descriptor."""
+        """Close the descriptor; what still waits to be written is of no use any more."""
+        with suppress(CleanerdError):
+            self._buffer.settle()
         os.close(self._descriptor)
 
     def _collect(self, data: NDArray[np.uint8]) -> None:
@@ -108,7 +155,8 @@ class LogFile:
 
     def _put(self, count: int) -> None:
         """Write ``count`` bytes from the beginning of the buffer, which is empty then."""
-        self._put_from(self._memory, count)
+        self._buffer.write(self._put_from, count)
+        self._bytes = np.frombuffer(self._buffer.memory(), dtype=np.uint8)
         self._filled = 0
 
     def _put_from(self, memory: memoryview, count: int) -> None:

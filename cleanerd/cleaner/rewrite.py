@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.pool import ReaderPool
     from cleanerd.log.read import Reading
+
+
+LEAST_SHARE: Final = 1 / 8
+"""Where less than this stays, chunks grow no further: eight times what is read at once otherwise."""
+
+ROOM: Final = 1.125
+"""Room for the output of a chunk over its estimate: memory that has to grow is copied."""
 
 
 class GroupTooLargeError(Exception):
@@ -171,23 +178,30 @@ def _rewritten(
 ) -> Iterator[Rewritten]:
     """The chunks of one source through ``rewrite_chunk``, in order."""
     horizon_ms = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
-    ends = [mark.position for mark in member.marks[1:]]
-    parts = [
-        Part(mark.position, end)
-        for mark, end in zip(member.marks, [*ends, member.source.segment.size_bytes], strict=False)
-    ]
-
-    # With several readers nobody knows what will stand in front of a part's output.
-    lead = output.lead if pool.workers == 1 else None
+    size_bytes = member.source.segment.size_bytes
+    share = max(min(member.outcome.output_bytes / max(size_bytes, 1), 1.0), LEAST_SHARE)
+    if pool.workers > 1:
+        ends = [mark.position for mark in member.marks[1:]]
+        parts = [Part(mark.position, end) for mark, end in zip(member.marks, [*ends, size_bytes], strict=False)]
+        # Nobody knows what will stand in front of a part's output.
+        lead, chunk_bytes = None, pool.chunk_bytes
+    else:
+        parts = [Part(member.marks[0].position, size_bytes)] if member.marks else []
+        # Chunks of about the same output: each is one write to the disk.
+        lead, chunk_bytes = output.lead, int(pool.chunk_bytes / share)
 
     def reading_of(number: int) -> Reading[Rewritten]:
-        return gathered(PartOfSource(plan, member, actions, horizon_ms, member.marks[number], lead).begin)
+        part = PartOfSource(plan, member, actions, horizon_ms, member.marks[number], share, lead)
+        return gathered(part.begin, chunk_bytes=chunk_bytes)
 
     yield from pool.chunks(member.source.segment, parts, reading_of)
 
 
 class PartOfSource:
-    """The rewrite of a part, chunk by chunk: how far it has come in batches and records."""
+    """The rewrite of a part, chunk by chunk: how far it has come in batches and records.
+
+    ``share`` of the bytes about stays. ``lead`` gives what stands in front of a chunk's output.
+    """
 
     def __init__(
         self,
@@ -196,6 +210,7 @@ class PartOfSource:
         actions: NDArray[np.uint8],
         horizon_ms: int,
         mark: Mark,
+        share: float = 1.0,
         lead: Callable[[], NDArray[np.uint8] | None] | None = None,
     ) -> None:
         self._keep = member.keep
@@ -206,12 +221,13 @@ class PartOfSource:
         self._max_unpacked = plan.max_unpacked_bytes
         self._batch = mark.batch
         self._record = mark.record
+        self._share = share
         self._lead = lead
 
     def begin(self, expected_bytes: int) -> _Chunk:
-        """The next chunk; the one before is finished."""
+        """The next chunk, of about so many bytes; the one before is finished."""
         rewriter = _kernel.ChunkRewriter(
-            expected_bytes,
+            min(expected_bytes, int(expected_bytes * self._share * ROOM)),
             self._keep,
             self._record,
             self._actions[self._batch :],

@@ -30,16 +30,17 @@ PLAN = "plan.json"
 class Staging:
     """One plan's staging directory, made through the partition directory's descriptor (S-23).
 
-    ``reserve_bytes`` stay free on the file system: staging stops before it would take them (S-25).
+    ``reserve_bytes`` stay free on the file system: staging stops before it would take them (S-25). ``behind``: see
+    :class:`WriteBuffer`.
     """
 
-    def __init__(self, plan: CleaningPlan, partition: int, *, reserve_bytes: int) -> None:
+    def __init__(self, plan: CleaningPlan, partition: int, *, reserve_bytes: int, behind: bool = False) -> None:
         self._plan = plan
         self._partition = partition
         self._reserve_bytes = reserve_bytes
         self.path = f"{plan.path}/{STAGING}/{plan.plan_id}"
         self.directory = -1
-        self._buffer = WriteBuffer()
+        self._buffer = WriteBuffer(behind=behind)
 
     def __enter__(self) -> Self:
         try:
@@ -67,6 +68,7 @@ class Staging:
         self._close()
 
     def _close(self) -> None:
+        self._buffer.close()
         if self.directory >= 0:
             os.close(self.directory)
             self.directory = -1
@@ -118,7 +120,7 @@ class Staging:
             for kind, content in indexes:
                 if content is None:
                     continue
-                self._put(file_name(base, f".{kind}"), content)
+                self._write(file_name(base, f".{kind}"), content)
                 files[kind] = FileFact(len(content), crc32c(np.frombuffer(content, np.uint8)))
             for kind in files:
                 self._dress(file_name(base, f".{kind}"), model, mtime_ns)
@@ -148,15 +150,19 @@ class Staging:
             )
 
     def _put(self, name: str, content: bytes) -> None:
+        self._write(name, content, flush=True)
+
+    def _write(self, name: str, content: bytes, *, flush: bool = False) -> None:
         descriptor = self._create(name)
         try:
             write_all(descriptor, memoryview(content))
-            os.fsync(descriptor)
+            if flush:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def _dress(self, name: str, model: Segment, mtime_ns: int) -> None:
-        """Owner and mode of the sources, modification time of the last one; the data is on disk already."""
+        """Owner and mode of the sources, modification time of the last one; then all of it is on the disk."""
         descriptor = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self.directory)
         try:
             stat = os.fstat(descriptor)

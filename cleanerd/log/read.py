@@ -160,17 +160,25 @@ class SegmentReader:
             CorruptionError: the call found damage, or the segment ends inside a batch.
             CleanerdError: the file is gone or cannot be read, or has become shorter.
         """
-        return self._read(segment, lambda _: _Whole(call), start, self._chunk_bytes)
+        return self._read(segment, lambda _: _Whole(call), start, self._chunk_bytes, self._chunk_bytes)
 
     def gathered(
-        self, segment: Segment, begin: Callable[[int], Gathering[S_co]], *, start: int = 0
+        self,
+        segment: Segment,
+        begin: Callable[[int], Gathering[S_co]],
+        *,
+        start: int = 0,
+        chunk_bytes: int | None = None,
     ) -> Generator[S_co, None, None]:
         """Feed the segment to ``begin(bytes that are expected)`` piece by piece, chunk after chunk; yields the chunks.
+
+        ``chunk_bytes`` is how much goes into a chunk where that is not what is read at once otherwise.
 
         Raises:
             CorruptionError, CleanerdError: as :meth:`chunks`.
         """
-        return self._read(segment, begin, start, min(PIECE_BYTES, self._chunk_bytes))
+        piece_bytes = min(PIECE_BYTES, self._chunk_bytes)
+        return self._read(segment, begin, start, piece_bytes, chunk_bytes or self._chunk_bytes)
 
     @contextlib.contextmanager
     def _opened(self, segment: Segment) -> Iterator[tuple[int, str]]:
@@ -190,13 +198,18 @@ class SegmentReader:
                 self._buffer = _Buffer(self._chunk_bytes)
 
     def _read(
-        self, segment: Segment, begin: Callable[[int], Gathering[S_co]], start: int, piece_bytes: int
+        self,
+        segment: Segment,
+        begin: Callable[[int], Gathering[S_co]],
+        start: int,
+        piece_bytes: int,
+        chunk_bytes: int,
     ) -> Generator[S_co, None, None]:
         size = segment.size_bytes
         position = start
         with self._opened(segment) as (descriptor, where):
             while position < size:
-                end = min(position + self._chunk_bytes, size)
+                end = min(position + chunk_bytes, size)
                 gathering = begin(end - position)
                 while not gathering.full:
                     data = self._fill(descriptor, where, position, size, piece_bytes)
@@ -266,9 +279,9 @@ def whole(call: Callable[[NDArray[np.uint8], int], T]) -> Reading[T]:
     return lambda reader, segment, start: reader.chunks(segment, call, start=start)
 
 
-def gathered(begin: Callable[[int], Gathering[S_co]]) -> Reading[S_co]:
-    """A way to read: chunk by chunk, each gathered from pieces."""
-    return lambda reader, segment, start: reader.gathered(segment, begin, start=start)
+def gathered(begin: Callable[[int], Gathering[S_co]], *, chunk_bytes: int | None = None) -> Reading[S_co]:
+    """A way to read: chunk by chunk, each gathered from pieces; see ``SegmentReader.gathered``."""
+    return lambda reader, segment, start: reader.gathered(segment, begin, start=start, chunk_bytes=chunk_bytes)
 
 
 def _cut_off(where: str, position: int, left_bytes: int, needed_bytes: int) -> CorruptionError:

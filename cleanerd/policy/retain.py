@@ -94,11 +94,11 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
     past_horizon = (batch_flags & BATCH_EXPIRED) != 0
     control = _records_of(batch_flags, BATCH_CONTROL, first_record)
     aborted = _records_of(batch_flags, BATCH_ABORTED, first_record)
-    spent = fill_by_batch(((batch_flags & BATCH_ENDS_NOTHING) != 0) & past_horizon, first_record)
+    spent = _records_in(((batch_flags & BATCH_ENDS_NOTHING) != 0) & past_horizon, first_record)
     untouched = bits_from(records.cleaned_records, total)
     if records.unjudged_records:
         untouched |= ~bits_from(records.unjudged_records, total) & bits_from(0, total)
-    late = records.tombstone & fill_by_batch(past_horizon, first_record)
+    late = records.tombstone & _records_in(past_horizon, first_record)
     expired = late if records.guarded is None else late & ~records.guarded
     current = records.keyed & records.newest
     # C-45: outside of the cleaned range everything stays, key or not; in it only the newest of a key, and no expired
@@ -109,7 +109,7 @@ def retain(records: RecordEvidence, first_record: NDArray[np.uint32], batch_flag
     purged = judged & current & expired
     return Retention(
         keep=keep,
-        actions=_actions(kept, first_record, batch_flags, popcount_by_batch(keep & records.tombstone, first_record)),
+        actions=_actions(kept, first_record, batch_flags, _records_by_batch(keep & records.tombstone, first_record)),
         kept_by_batch=kept,
         superseded=_count(judged & records.keyed & ~records.newest),
         keyless=_count(judged & ~records.keyed),
@@ -130,11 +130,25 @@ def expired_winners(
     judged_batches = past_horizon & ((batch_flags & (BATCH_CONTROL | BATCH_ABORTED)) == 0)
     judged = bits_from(records.unjudged_records, total) & ~bits_from(records.cleaned_records, total)
     late = records.tombstone & records.keyed & records.newest
-    return late & judged & fill_by_batch(judged_batches, first_record)
+    return late & judged & _records_in(judged_batches, first_record)
 
 
 def _records_of(batch_flags: NDArray[np.uint8], flag: int, first_record: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    return fill_by_batch((batch_flags & flag) != 0, first_record)
+    return _records_in((batch_flags & flag) != 0, first_record)
+
+
+def _records_in(batches: NDArray[np.bool_], first_record: NDArray[np.uint32]) -> NDArray[np.uint64]:
+    """The bits of all records in some ``batches`` [b]; most logs have none, and that is told apart cheaply."""
+    if not batches.any():
+        return np.zeros((int(first_record[-1]) + 63) // 64, dtype=np.uint64)
+    return fill_by_batch(batches, first_record)
+
+
+def _records_by_batch(bits: NDArray[np.uint64], first_record: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """[b] uint32: set bits of each batch."""
+    if not bits.any():
+        return np.zeros(len(first_record) - 1, dtype=np.uint32)
+    return popcount_by_batch(bits, first_record)
 
 
 def _actions(

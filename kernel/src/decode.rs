@@ -1,11 +1,10 @@
 //! Whole batches to columns. Unpacked bytes live no longer than their batch.
 
-use siphasher::sip128::SipHasher13;
-
 use crate::batch_table::{Batches, Builder};
 use crate::codec::{Codecs, Scratch, with_workbench};
 use crate::error::{Error, Reason};
 use crate::header::{Header, check_crc};
+use crate::key_hash::KeyHasher;
 use crate::legacy::Messages;
 use crate::record::SMALLEST_RECORD;
 use crate::record_headers::{Found, HeaderNames, ReadHeaders, Unread};
@@ -124,12 +123,12 @@ impl Gathering {
     pub fn feed(&mut self, data: &[u8], position: i64, options: &Options) -> Result<(usize, usize), Error> {
         with_workbench(|bench| {
             let mut walk = Walk::new(data, position)?;
-            let hasher = options.hash_key.as_ref().map(SipHasher13::new_with_key);
+            let mut hasher = options.hash_key.as_ref().map(KeyHasher::new);
             while !self.full() {
                 let Some((header, batch)) = walk.peek()? else {
                     break;
                 };
-                let task = Task { header: &header, batch, options, hasher: hasher.as_ref() };
+                let task = Task { header: &header, batch, options, hasher: hasher.as_mut() };
                 let (codecs, scratch) = (&mut bench.codecs, &mut bench.unpacked);
                 let decoded = if header.is_v2() {
                     task.decode(codecs, scratch, &mut self.records).map(|bytes| (bytes, None))
@@ -147,6 +146,9 @@ impl Gathering {
                     self.reserve(batch.len(), options);
                 }
                 walk.advance(batch);
+            }
+            if let Some(hasher) = &mut hasher {
+                hasher.finish(&mut self.records.key_hash);
             }
             self.consumed += walk.consumed;
             self.needed = walk.needed;
@@ -172,12 +174,13 @@ struct Task<'a> {
     header: &'a Header,
     batch: &'a [u8],
     options: &'a Options,
-    hasher: Option<&'a SipHasher13>,
+    /// Hashes of the batch's keys may come with a later batch's.
+    hasher: Option<&'a mut KeyHasher>,
 }
 
 impl Task<'_> {
     /// Appends the batch's records to `records`; returns the bytes that it unpacked to.
-    fn decode(&self, codecs: &mut Codecs, scratch: &mut Scratch, records: &mut Records) -> Result<usize, Reason> {
+    fn decode(mut self, codecs: &mut Codecs, scratch: &mut Scratch, records: &mut Records) -> Result<usize, Reason> {
         if self.options.verify_crc {
             check_crc(self.header, self.batch)?;
         }
@@ -198,7 +201,7 @@ impl Task<'_> {
 
     /// The same for a batch of magic 0 or 1; returns its header too, which is known only now.
     fn decode_legacy(
-        &self,
+        mut self,
         codecs: &mut Codecs,
         scratch: &mut Scratch,
         batches: &mut Builder,
@@ -215,9 +218,8 @@ impl Task<'_> {
             let has_key = if message.key.is_some() { FLAG_HAS_KEY } else { 0 };
             let has_value = if message.value.is_some() { FLAG_HAS_VALUE } else { 0 };
             records.flags.push(has_key | has_value);
-            if let Some(hasher) = self.hasher {
-                let hash = message.key.map_or((0, 0), |key| hasher.hash(key).as_u64());
-                records.key_hash.extend_from_slice(&[hash.0, hash.1]);
+            if let Some(hasher) = &mut self.hasher {
+                hasher.push(message.key, &mut records.key_hash);
             }
             Ok(())
         })?;
@@ -233,17 +235,14 @@ impl Task<'_> {
     /// `note` takes what `reader` finds in a record's headers and returns flags.
     #[inline(always)]
     fn hashed_columns<R: ReadHeaders>(
-        &self,
+        &mut self,
         payload: &[u8],
         records: &mut Records,
         reader: R,
         note: impl FnMut(&R::Found, &mut Vec<i64>) -> u8,
     ) -> Result<(), Reason> {
-        match self.hasher {
-            Some(hasher) => self.columns(payload, records, reader, note, |key, hashes| {
-                let hash = key.map_or((0, 0), |key| hasher.hash(key).as_u64());
-                hashes.extend_from_slice(&[hash.0, hash.1]);
-            }),
+        match self.hasher.take() {
+            Some(hasher) => self.columns(payload, records, reader, note, |key, hashes| hasher.push(key, hashes)),
             None => self.columns(payload, records, reader, note, |_, _| ()),
         }
     }

@@ -11,6 +11,7 @@ pub mod decode;
 pub mod error;
 pub mod file_crc;
 pub mod header;
+mod key_hash;
 pub mod legacy;
 pub mod offset_map;
 pub mod record;
@@ -24,11 +25,12 @@ mod walk;
 pub use error::{Corrupt, Error, guard};
 
 /// Crate versions that the output of this kernel depends on.
-pub const CODEC_CRATES: [(&str, &str); 7] = [
+pub const CODEC_CRATES: [(&str, &str); 8] = [
     ("crc-fast", "1.10.0"),
     ("crc32c", "0.6.9"),
     ("flate2", "1.1.10"),
     ("lz4_flex", "0.14.0"),
+    ("pulp", "0.22.3"),
     ("siphasher", "1.0.4"),
     ("snap", "1.1.2"),
     ("zstd", "0.14.3"),

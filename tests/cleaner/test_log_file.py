@@ -107,15 +107,46 @@ def test_blocks_with_and_without_their_lead(data: st.DataObject) -> None:
         assert path.read_bytes() == content
 
 
-def test_files_share_a_buffer_one_after_the_other(directory: Path) -> None:
+@pytest.mark.parametrize("behind", [False, True])
+def test_files_share_a_buffer_one_after_the_other(directory: Path, behind: bool) -> None:
     """A long file before a short one: nothing of it may show up there."""
-    buffer = WriteBuffer()
+    buffer = WriteBuffer(behind=behind)
     for name, count in (("a", 3 * BLOCK + 5), ("b", BLOCK + 1)):
         output = _open(directory / name, buffer)
         output.write(_bytes(count))
         output.sync()
         output.close()
         assert (directory / name).read_bytes() == _bytes(count).tobytes()
+    buffer.close()
+
+
+def test_written_behind(directory: Path) -> None:
+    """Several buffers full, by a thread: the halves are not mixed up, whatever the pieces are."""
+    buffer = WriteBuffer(behind=True)
+    content = _bytes(5 * BUFFER_BYTES + 1234)
+    output = _open(directory / "a", buffer)
+    for start in range(0, len(content), 1_000_003):
+        output.write(content[start : start + 1_000_003])
+    output.sync()
+    output.close()
+    buffer.close()
+    assert (directory / "a").read_bytes() == content.tobytes()
+
+
+def test_a_failure_behind_is_told(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No space for the thread: whoever writes on hears of it, at the next full buffer or at the end."""
+
+    def full(_: int, __: memoryview) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    buffer = WriteBuffer(behind=True)
+    output = _open(directory / "a", buffer)
+    output.write(_bytes(BUFFER_BYTES))
+    with pytest.raises(CleanerdError, match="cannot be written: No space left"):
+        output.sync()
+    output.close()
+    buffer.close()
 
 
 def _is_direct(descriptor: int) -> bool:
