@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cleanerd.errors import unwritable
+from cleanerd.errors import CleanerdError, unwritable
 from cleanerd.log.read import DIRECT_ALIGNMENT, set_direct
 
 if TYPE_CHECKING:
