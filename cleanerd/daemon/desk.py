@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.daemon.pauses import save_pauses
+from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.scope.explanation import explanation, formats_of
 
@@ -56,7 +57,10 @@ class Desk:
                 return error
             return {**document, "notes": [*document["notes"], *told]}
 
-        answer = await self._service.in_look_thread(look)
+        try:
+            answer = await self._service.in_look_thread(look)
+        except WorkerDiedError as error:
+            raise RefusedError(f"could not be looked at: {error}", where=name) from error
         if isinstance(answer, CleanerdError):
             raise answer
         view = next(each for each in self._service.view().partitions if each.name == name)

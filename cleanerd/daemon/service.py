@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 STOP_SECONDS: Final = 45.0
 """How long the end waits for workers; the log is whole whenever one is cut short."""
 
+HANG_UP_SECONDS: Final = 5.0
+"""How long the end waits for clients of the HTTP server."""
+
 DEBOUNCE_SECONDS: Final = 1.0
 """A roll makes half a dozen files: one look is enough."""
 
@@ -172,11 +175,13 @@ class Service:
             hurry.cancel()
             if not ended.done():
                 _log.warning("not all cleanings ended in time; the log is whole", left=len(self._jobs))
-        self.workers.close()
-        self._looks.close()
+        # Who asks is answered as long as there is somebody to look.
         await self._control.stop()
         if self._http is not None:
-            await self._http.stop()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._http.stop(), HANG_UP_SECONDS)
+        self.workers.close()
+        self._looks.close()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
@@ -315,7 +320,14 @@ class Service:
         self.running[tracked.key] = job
         task = asyncio.create_task(self._work(tracked, job))
         self._jobs.add(task)
-        task.add_done_callback(self._jobs.discard)
+        task.add_done_callback(self._job_ended)
+
+    def _job_ended(self, task: asyncio.Task[None]) -> None:
+        """What a job raises here is a bug of the daemon's own: it must not go on with half of its books written."""
+        self._jobs.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._stopping is not None and not self._stopping.done():
+            self._stopping.set_exception(error)
 
     async def _work(self, tracked: Tracked, job: Job) -> None:
         key = tracked.key

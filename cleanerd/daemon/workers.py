@@ -71,6 +71,9 @@ class WorkerPool:
         part of a result.
         """
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        if self._size == 0:
+            answer.set_exception(WorkerDiedError("there are no workers any more"))
+            return answer
         self._jobs.put(_Job(work, answer))  # type: ignore[arg-type]
         return answer
 

@@ -20,6 +20,7 @@ from tests.support.log_dirs import make_log_dir
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import Any
 
     from cleanerd.daemon.view import DaemonView, PartitionView
     from tests.support.log_dirs import Partition
@@ -51,12 +52,12 @@ def assignments(*log_dirs: Path, **more: str) -> list[str]:
     return [f"{key}={value}" for key, value in values.items()]
 
 
-def serve(settings: Sequence[str], story: Callable[[Service], Awaitable[None]]) -> Service:
+def serve(settings: Sequence[str], story: Callable[[Service], Awaitable[None]], *, http: Any = None) -> Service:
     """Run a service while ``story`` is told, then end it as SIGTERM does."""
     told = list(settings)
 
     async def main() -> Service:
-        service = Service(load_settings([], told, {}), lambda: load_settings([], told, {}))
+        service = Service(load_settings([], told, {}), lambda: load_settings([], told, {}), http=http)
         running = asyncio.create_task(service.run())
         try:
             telling = asyncio.ensure_future(story(service))

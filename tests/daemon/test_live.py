@@ -7,16 +7,17 @@ import errno
 import json
 import shutil
 import time
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon import jobs, watch
+from cleanerd.daemon import jobs, looker, watch
 from tests.apply.live_scene import content, held, leftovers
 from tests.apply.offline_scene import batch, two_groups
 from tests.cleaner.driver import scratch
-from tests.daemon.scene import assignments, broker, outcomes, partition, serve, until
+from tests.daemon.scene import PATIENCE_SECONDS, assignments, broker, outcomes, partition, serve, until
 from tests.support.fake_agent import FakeAgent, refuse, wait
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_partition, write_segment
 
@@ -290,3 +291,39 @@ def test_what_a_killed_daemon_left_goes(root: Path) -> None:
             assert content(root)
 
         serve(assignments(root), story)
+
+
+def test_a_broker_that_hangs_costs_one_wait_a_round(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one for each of its partitions; nothing is quarantined, and when it answers again all goes on."""
+    monkeypatch.setattr(looker, "LOOK", replace(looker.LOOK, answer_seconds=0.3))
+    with broker(root, 20) as agent:
+        agent.fail("log", *[wait(0.6)] * 6)
+
+        async def story(service: Service) -> None:
+            await until("all are clean", lambda: service.view().totals.cleans.get("cleaned") == 20)
+            assert not [p for p in service.view().partitions if p.quarantine is not None]
+
+        started = time.monotonic()
+        serve(assignments(root), story)
+        assert time.monotonic() - started < PATIENCE_SECONDS
+
+
+def test_who_shows_the_view_is_started_and_stopped(root: Path) -> None:
+    """What ``cleanerd.daemon.http.HttpServer`` is to be: asked to listen, given the view and explain, hung up on."""
+    seen: list[str] = []
+
+    class Shows:
+        def __init__(self, listen: str, view: Any, explain: Any) -> None:
+            seen.append(listen)
+            self.view, self.explain = view, explain
+
+        async def start(self) -> None:
+            seen.append(f"start, {len(self.view().partitions)} partitions")
+
+        async def stop(self) -> None:
+            seen.append((await self.explain("orders-0"))["topic"])
+
+    with broker(root):
+        told = [each for each in assignments(root) if not each.startswith("cleanerd.http")]
+        serve([*told, "cleanerd.http.listen=127.0.0.1:1"], lambda s: until("ready", lambda: s.view().ready), http=Shows)
+    assert seen == ["127.0.0.1:1", "start, 0 partitions", "orders"]

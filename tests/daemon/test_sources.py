@@ -9,9 +9,8 @@ import pytest
 
 from cleanerd.daemon import sources
 from cleanerd.daemon.sources import FactsCache, staged_plan
-from cleanerd.errors import CleanerdError, ConfigError
+from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
-from cleanerd.scope.log_dirs import log_dirs_of
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.support.log_dirs import make_log_dir
@@ -68,20 +67,3 @@ def test_rubbish_in_a_staging_directory_is_no_plan(tmp_path: Path) -> None:
     assert staged_plan(tmp_path) is None
     (plan / "manifest.json").write_text("{")
     assert staged_plan(tmp_path) is None
-
-
-@pytest.mark.parametrize("key", ["log.dirs", "log.dir"])
-def test_log_directories_of_the_broker(tmp_path: Path, key: str) -> None:
-    """Ours, else the broker's; each once; never with the state directory inside."""
-    properties = tmp_path / "server.properties"
-    properties.write_text(f"{key}={tmp_path}/a, {tmp_path}/b,{tmp_path}/a\n")
-    told = f"cleanerd.broker.properties={properties}"
-    assert log_dirs_of(settings(tmp_path, told)) == (tmp_path / "a", tmp_path / "b")
-    assert log_dirs_of(settings(tmp_path, told, f"cleanerd.log.dirs={tmp_path}/c")) == (tmp_path / "c",)
-    with pytest.raises(ConfigError, match="lies in the log directory"):
-        log_dirs_of(settings(tmp_path, f"cleanerd.log.dirs={tmp_path}"))
-    with pytest.raises(ConfigError, match="no log directory is named"):
-        log_dirs_of(settings(tmp_path))
-    properties.unlink()
-    with pytest.raises(ConfigError, match="cannot be read"):
-        log_dirs_of(settings(tmp_path, told))

@@ -108,3 +108,15 @@ def test_one_that_dies_while_fewer_are_wanted_is_not_replaced() -> None:
         assert (pool.died, pool.restarted, pool.alive) == (1, 0, 0)
 
     run(story)
+
+
+def test_after_the_end_nobody_waits_for_ever() -> None:
+    async def story() -> None:
+        pool = WorkerPool(1, "test")
+        last = pool.submit(lambda: 5)
+        pool.close()
+        assert await last == 5
+        with pytest.raises(WorkerDiedError, match="no workers any more"):
+            await pool.submit(lambda: 5)
+
+    run(story)
