@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -175,6 +176,24 @@ def test_the_log_start_moves_meanwhile(stopping: Stopping, topic: Topic) -> None
     with stopping.live.asking() as agent:
         assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused"
         assert agent.ask("info")["failed_resumes"] == []
+
+
+@pytest.mark.parametrize("kind", ["log", "index", "timeindex"])
+def test_a_staged_file_is_changed_after_the_check(stopping: Stopping, topic: Topic, kind: str) -> None:
+    """A-23, A-24: one byte in place, size and time as before; what was moved in is taken back."""
+    manifest = topic.stage(output_bytes=6_000)
+    before = topic.listing()
+    staged = topic.directory / ".kstage" / manifest.plan / f"{manifest.groups[0].base:020d}.{kind}"
+    with stopping.at("validated", topic.request(manifest)) as swap:
+        status = staged.stat()
+        with staged.open("r+b") as file:
+            byte = file.read(1)[0]
+            file.seek(0)
+            file.write(bytes([byte ^ 1]))
+        os.utime(staged, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert swap.code == f"bad_{kind}"
+    assert unfinished(topic) == []
+    assert topic.listing() == before
 
 
 @pytest.mark.parametrize("kind", ["log", "index", "timeindex"])

@@ -19,7 +19,7 @@ from tests.brokers.node import wait_until
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.moments import MOMENTS, happens_once
 from tests.live.rounds import Rounds, with_agent
-from tests.live.scene import NO_LAG, alter, ask, check_broker, facts, info, read, set_topic, write
+from tests.live.scene import NO_LAG, alter, ask, check_broker, directory_of, facts, info, read, set_topic, write
 from tests.support.log_dirs import read_checkpoint
 
 if TYPE_CHECKING:
@@ -238,15 +238,16 @@ def test_the_brokers_own_cleaner_is_slow(broker_43: StartBroker, tmp_path: Path,
 
     A pause would wait for it without limit.
     """
-    broker = broker_43(jvm_args=with_agent(), properties={"log.cleaner.io.max.bytes.per.second": "20000"})
+    broker = broker_43(jvm_args=with_agent(), properties={"log.cleaner.io.max.bytes.per.second": "5000"})
     rounds = Rounds(broker, tmp_path / "state")
     rounds.note_swaps(monkeypatch)
     create_topics(broker, ["slow"])
-    latest = write(broker, "slow", 8_000)
+    # Kafka's throttle sleeps only after 300 ms of work, and then for all of it.
+    latest = write(broker, "slow", 30_000)
 
     def begin() -> None:
         alter(broker, ResourceType.TOPIC, "slow", "min.cleanable.dirty.ratio", "0")
-        wait_until("it is at work", lambda: facts(broker, "slow").cleaning == "in_progress")
+        wait_until("it is at work", lambda: bool(list(directory_of(broker, "slow").glob("*.cleaned"))))
 
     happens_once(monkeypatch, rounds, "swap", begin)
     started = time.monotonic()

@@ -150,3 +150,26 @@ def test_d07_disk_is_given_back(rounds: Rounds) -> None:
     assert sum(sizes(directory, "*.log").values()) < sum(before.values())
     assert not list(directory.glob(".kstage*"))
     check_broker(broker)
+
+
+def test_the_clean_point_survives_a_sigkill(rounds: Rounds) -> None:
+    """U-10, A-25: the broker recovers its log; what was cleaned is known as such, by us and by the broker.
+
+    And no further than that: a clean point that claims more would hide duplicates (S-50).
+    """
+    broker = rounds.broker
+    create_topics(broker, ["point"])
+    write(broker, "point")
+    (first,) = rounds.clean(Name("point", 0))
+    assert first.outcome == "cleaned", first.reason
+    broker.kill()
+    broker.start()
+    assert facts(broker, "point").checkpoint == first.end_offset
+    latest = write(broker, "point")
+    (second,) = rounds.clean(Name("point", 0))
+    assert second.outcome == "cleaned", second.reason
+    assert second.first_dirty_offset == first.end_offset
+    segments = read_segments(directory_of(broker, "point"))
+    below = [r.key for b in segments.values() for batch in b for r in batch.records if r.offset < second.end_offset]
+    assert len(below) == len(set(below)), "S-50: below the clean point each key is there once"
+    assert read(broker, "point") == latest

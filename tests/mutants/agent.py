@@ -79,7 +79,7 @@ AGENT = (
         f"{SOURCES}/Swap.java",
         "                files.removeCleaned();\n",
         "",
-        ("tests/agent/test_races.py::test_the_log_start_moves_meanwhile",),
+        ("tests/agent/test_races.py::test_a_staged_file_is_changed_after_the_check",),
     ),
     Mutant(
         "agent-serves-anybody",

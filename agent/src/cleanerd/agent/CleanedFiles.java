@@ -32,8 +32,14 @@ final class CleanedFiles {
         for (String kind : Group.KINDS) {
             Path staged = staging.paths().get(kind);
             if (staged != null) {
-                Files.move(staged, path(kind, CLEANED), StandardCopyOption.ATOMIC_MOVE);
-                if (!FileFacts.of(path(kind, CLEANED)).equals(staging.facts().get(kind))) {
+                FileFacts checked = staging.facts().get(kind);
+                boolean same = FileFacts.of(staged).equals(checked);
+                if (same) {
+                    Files.move(staged, path(kind, CLEANED), StandardCopyOption.ATOMIC_MOVE);
+                    FileFacts moved = FileFacts.of(path(kind, CLEANED));
+                    same = moved.equals(checked.renamed(moved));
+                }
+                if (!same) {
                     throw new Refusal(Staging.codeOf(kind), staged + " was changed while it was checked");
                 }
             }
