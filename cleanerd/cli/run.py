@@ -10,8 +10,10 @@ import click
 import uvloop
 
 from cleanerd.cli.options import Common, common_options
+from cleanerd.daemon.hand_over import HandOver
 from cleanerd.daemon.http import HttpServer
 from cleanerd.daemon.service import Service
+from cleanerd.spark.launch import require_spark
 
 
 @click.command("run")
@@ -30,7 +32,7 @@ def run_daemon(common: Common) -> int:
         kafka_names=settings.daemon.cleanerd_metrics_kafka_names,
         partitions_max=settings.daemon.cleanerd_metrics_partitions_max,
     )
-    service = Service(settings, common.load_settings, http=http)
+    service = Service(settings, common.load_settings, http=http, hand_over=HandOver(require_spark))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         number = runner.run(service.run())
     common.output.note(f"stopped by {signal.Signals(number).name}")

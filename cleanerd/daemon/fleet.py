@@ -41,10 +41,17 @@ class Fleet:
     by the disk's size.
     """
 
-    def __init__(self, backoff_ms: tuple[int, int], plan_max_age_ms: int, reserve_bytes: int | None) -> None:
+    def __init__(
+        self,
+        backoff_ms: tuple[int, int],
+        plan_max_age_ms: int,
+        reserve_bytes: int | None,
+        spark_threshold_keys: int | None = None,
+    ) -> None:
         self.backoff_ms = backoff_ms
         self.plan_max_age_ms = plan_max_age_ms
         self.reserve_bytes = reserve_bytes
+        self.spark_threshold_keys = spark_threshold_keys
         self.dirs: dict[str, DirLook] = {}
         self.partitions: dict[Key, Tracked] = {}
         self.paused = False

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from cleanerd.apply.session import Means
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import Survey
+    from cleanerd.daemon.hand_over import HandOver
     from cleanerd.daemon.look import Look
     from cleanerd.daemon.progress import JobProgress
     from cleanerd.daemon.schedule import Trigger
@@ -71,6 +72,7 @@ class Job:
     threads: int
     before: Retry | None
     backoff_ms: tuple[int, int]
+    hand_over: HandOver | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +163,12 @@ def _clean_live(job: Job) -> CleaningResult:
 
 
 def _stage(job: Job) -> CleaningResult:
-    return stage_partition(
-        job.look.log_dir, job.store, _means(job), job.name, job.look.config, _wishes(job), job.progress
-    )
+    means, wishes = _means(job), _wishes(job)
+    if job.hand_over is not None:
+        handed = job.hand_over.stage(job, means, wishes)
+        if handed is not None:
+            return handed
+    return stage_partition(job.look.log_dir, job.store, means, job.name, job.look.config, wishes, job.progress)
 
 
 def _observe(job: Job) -> JobDone:

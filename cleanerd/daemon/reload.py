@@ -58,7 +58,9 @@ def _apply(service: Service, log_dirs: tuple[Path, ...]) -> None:
     daemon, fleet = service.settings.daemon, service.fleet
     service.throttle.set_rates(rates_of(service.settings))
     service.workers.resize(daemon.log_cleaner_threads)
-    fleet.backoff_ms, fleet.plan_max_age_ms, fleet.reserve_bytes = fleet_settings(service.settings)
+    fleet.backoff_ms, fleet.plan_max_age_ms, fleet.reserve_bytes, fleet.spark_threshold_keys = fleet_settings(
+        service.settings
+    )
     if daemon.cleanerd_mode == "observe":
         service.interrupt(lambda job: job.kind in {"live", "stage"})
     service.log_dirs = log_dirs
@@ -80,11 +82,12 @@ def rates_of(settings: Settings) -> Rates:
     )
 
 
-def fleet_settings(settings: Settings) -> tuple[tuple[int, int], int, int | None]:
-    """The waits after failures, how old a staged plan may be, what stays free on a disk."""
+def fleet_settings(settings: Settings) -> tuple[tuple[int, int], int, int | None, int | None]:
+    """The waits after failures, how old a staged plan may be, what stays free on a disk, what is too large for us."""
     daemon = settings.daemon
     return (
         (daemon.cleanerd_retry_backoff_ms, daemon.cleanerd_retry_backoff_max_ms),
         daemon.cleanerd_plan_max_age_ms,
         daemon.cleanerd_disk_reserve,
+        daemon.cleanerd_spark_threshold_keys,
     )

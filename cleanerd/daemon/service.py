@@ -24,6 +24,7 @@ from cleanerd import __version__
 from cleanerd.daemon.control import ControlServer, control_socket
 from cleanerd.daemon.desk import Desk
 from cleanerd.daemon.fleet import Fleet, retry_of
+from cleanerd.daemon.hand_over import HandOver
 from cleanerd.daemon.jobs import Job, run
 from cleanerd.daemon.looker import DirLooker, World
 from cleanerd.daemon.notify import Notifier
@@ -70,7 +71,7 @@ _log = structlog.get_logger()
 
 
 class Service:
-    """The daemon. ``reread`` reads the settings again; ``http`` makes the server for ``cleanerd.http.listen``."""
+    """The daemon. ``reread`` reads the settings again; ``http`` makes the server, ``hand_over`` gives to Spark."""
 
     def __init__(
         self,
@@ -79,6 +80,7 @@ class Service:
         *,
         http: ShowsFactory | None = None,
         notifier: Notifier | None = None,
+        hand_over: HandOver | None = None,
     ) -> None:
         daemon = settings.daemon
         self.settings = settings
@@ -97,6 +99,7 @@ class Service:
         if told:
             self.publisher.warn(told)
         self.notifier = notifier or Notifier()
+        self._hand_over = hand_over or HandOver()
         self._watcher = Watcher(self._noticed)
         self._noticed_names: dict[Path, set[TopicPartition] | None] = {}
         self._wake = asyncio.Event()
@@ -315,6 +318,7 @@ class Service:
             threads=daemon.log_cleaner_threads,
             before=retry_of(tracked.quarantine),
             backoff_ms=self.fleet.backoff_ms,
+            hand_over=self._hand_over,
         )
         self.fleet.begun(tracked.key, trigger)
         self.running[tracked.key] = job
@@ -387,9 +391,9 @@ class Service:
         return await self._looks.submit(work)
 
     def store_warnings(self) -> list[str]:
-        """What could not be used of the state directory since the last call."""
+        """What could not be used of the state directory, or of Spark, since the last call."""
         told, self._store.warnings = self._store.warnings, []
-        return told
+        return [*told, *self._hand_over.told()]
 
 
 def _now_ms() -> int:

@@ -65,7 +65,7 @@ def _partition_view(fleet: Fleet, tracked: Tracked) -> PartitionView:
         log_dir=tracked.path,
         phase=_phase(fleet, tracked),
         mode=mode,
-        reason=_reason(fleet, tracked),
+        reason=_reason(fleet, tracked) + _by_whom(fleet, tracked),
         strategy="" if look is None else look.strategy,
         fingerprint="" if look is None else look.fingerprint,
         clean_offset=None if look is None else look.clean_offset,
@@ -105,6 +105,22 @@ _TRIGGERS = {
     "purge": "tombstones or markers are past their delete horizon",
     "ratio": "its dirty ratio is above the limit",
 }
+
+
+_NOT_BY_SPARK = (
+    "; it may have as many keys as cleanerd.spark.threshold.keys says, but is not handed over: what Spark stages "
+    "cannot be swapped in live"
+)
+
+
+def _by_whom(fleet: Fleet, tracked: Tracked) -> str:
+    """That it is cleaned live, in spite of its size; by its offsets, of which every key has one of its own."""
+    look, found = tracked.look, fleet.dirs.get(tracked.path)
+    threshold = fleet.spark_threshold_keys
+    if look is None or found is None or found.mode.work != "live" or threshold is None:
+        return ""
+    large = look.bound_offset - look.clean_offset >= threshold
+    return _NOT_BY_SPARK if large and (look.eligible or tracked.trigger is not None) else ""
 
 
 def _reason(fleet: Fleet, tracked: Tracked) -> str:

@@ -41,6 +41,7 @@ class BrokerFacts:
     """What is known of the broker that a log directory belongs to. ``metadata`` is None when no KRaft log was found.
 
     ``saved``: by topic the values from before ``cleanerd delegate``. ``warnings``: what could not be used of the state.
+    ``metadata_dir``: the log directory that the metadata log lies in.
     """
 
     metadata: ClusterMetadata | None
@@ -49,6 +50,7 @@ class BrokerFacts:
     settings: Settings
     saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    metadata_dir: Path | None = None
 
     def topic_config(
         self, topic: str, *, effective: Mapping[str, str] | None = None, segment_bytes: int = 0
@@ -171,16 +173,18 @@ def broker_facts(
             hint="give the broker's metadata.log.dir or, when it has none, the first of its log.dirs",
         )
     properties_path = settings.daemon.cleanerd_broker_properties
-    copies = [read_cluster_metadata(path, only_before_ms=only_before_ms) for path in found]
+    copies = [(read_cluster_metadata(path, only_before_ms=only_before_ms), path.parent) for path in found]
+    metadata, metadata_dir = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
     delegations = Delegations(settings.daemon.cleanerd_state_dir)
     saved = {topic: entry.effective for topic, entry in delegations.of_cluster(log_dir.meta.cluster_id).items()}
     return BrokerFacts(
-        metadata=max(copies, key=lambda copy: copy.as_of, default=None),
+        metadata=metadata,
         node_id=log_dir.meta.node_id,
         server_properties=None if properties_path is None else _server_properties(properties_path, log_dir),
         settings=settings,
         saved=saved,
         warnings=tuple(delegations.warnings),
+        metadata_dir=metadata_dir,
     )
 
 

@@ -174,6 +174,31 @@ def _write_listen(value: tuple[str, int] | None) -> str:
 _LISTEN_HINT: Final = "off, or host:port"
 
 
+def _keys(text: str) -> int | None:
+    word = text.strip()
+    if word == "never":
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", word, re.ASCII) or int(word) < 1:
+        raise ValueError(_KEYS_HINT)
+    return int(word)
+
+
+def _write_keys(value: int | None) -> str:
+    return "never" if value is None else str(value)
+
+
+_KEYS_HINT: Final = "never, or a number of keys; at least 1"
+
+
+def _master(text: str) -> str:
+    if not re.fullmatch(r"[!-~]+", text.strip()):
+        raise ValueError(_MASTER_HINT)
+    return text.strip()
+
+
+_MASTER_HINT: Final = "a Spark master: local[*], local[N], spark://HOST:PORT, yarn, k8s://HOST:PORT"
+
+
 def _write_bool(value: bool) -> str:  # noqa: FBT001 - a writer of values takes the value
     return "true" if value else "false"
 
@@ -214,6 +239,8 @@ Listen = Annotated[
     tuple[str, int] | None, BeforeValidator(_listen), Kind(_LISTEN_HINT, _write_listen, writes_none=True)
 ]
 Flag = Annotated[bool, BeforeValidator(_bool), Kind(_BOOL_HINT, _write_bool)]
+KeyThreshold = Annotated[int | None, BeforeValidator(_keys), Kind(_KEYS_HINT, _write_keys, writes_none=True)]
+Master = Annotated[str, BeforeValidator(_master), Kind(_MASTER_HINT)]
 WindowsValue = Annotated[Windows, BeforeValidator(parse_windows), Kind(WINDOWS_HINT, str)]
 PathValue = Annotated[Path, BeforeValidator(_path), Kind("a path")]
 Version = Annotated[

@@ -11,8 +11,10 @@ from cleanerd.policy.windows import Windows
 from cleanerd.settings.kinds import (
     Count,
     Flag,
+    KeyThreshold,
     Kind,
     Listen,
+    Master,
     Milliseconds,
     Paths,
     PathValue,
@@ -104,4 +106,13 @@ class ServiceSettings(Keys):
         description="The socket of cleanerd status, top, trigger, pause, resume, retry and reload. Default: "
         "control.sock in $RUNTIME_DIRECTORY (systemd), else in the state directory.",
         examples=["/run/cleanerd/control.sock"],
+    )
+    cleanerd_spark_threshold_keys: KeyThreshold = Field(
+        None,
+        description="From how many keys on, as estimated, the daemon has a partition cleaned by Spark (cleanerd spark "
+        "clean) instead of by itself. Only where it stages: what is cleaned live, or observed, is never handed over. "
+        "docs/spark.md.",
+    )
+    cleanerd_spark_master: Master = Field(
+        "local[*]", description="The Spark master that the daemon hands partitions over to."
     )

@@ -176,7 +176,7 @@ UNKNOWN = [
     ('[topics."a b"]\n"cleanup.policy" = "compact"\n', 2, "cannot be a topic"),
     ('"log.segment.bytes" = 1979-05-27\n', 1, "must be text, a number"),
     ('\n"log.segment.bytes" = "13"\n', 2, "log.segment.bytes is '13', must be a size"),
-    ('"cleanerd.spark.threshold.keys" = "5"\n', 1, "no such key"),
+    ('"quota.of.every.user" = "5"\n', 1, "no such key"),
     ('"compaction.strategy.header" = "v"\n', 1, "unknown key compaction.strategy.header"),
 ]
 
@@ -373,6 +373,9 @@ def test_values_of_the_daemons_keys(key: str, text: str, value: object) -> None:
         ("cleanerd.log.dirs", "/a,,/b"),
         ("cleanerd.metrics.kafka.names", "yes"),
         ("cleanerd.windows", "at night"),
+        ("cleanerd.spark.threshold.keys", "0"),
+        ("cleanerd.spark.threshold.keys", "1e9"),
+        ("cleanerd.spark.master", "a b"),
         ("cleanerd.mode", "offline"),
     ],
 )

@@ -95,7 +95,7 @@ def test_names_that_no_topic_can_have(topic: str) -> None:
         ("log.cleaner.dedupe.bufer.size", "did you mean log.cleaner.dedupe.buffer.size?"),
         ("cleanerd.state.directory", "did you mean cleanerd.state.dir?"),
         ("min.cleanable.dirty.ratio", "topics.NAME.min.cleanable.dirty.ratio, or for all topics log.cleaner.min.clean"),
-        ("cleanerd.spark.threshold.keys", "no such key; nearest: "),
+        ("quota.of.every.user", "no such key; nearest: "),
     ],
 )
 def test_advice_for_broker_level_keys(key: str, advice: str) -> None:

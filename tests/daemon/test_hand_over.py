@@ -1,0 +1,281 @@
+"""Partitions with many keys are handed over to Spark: which, how it is ended, what its end means."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.cleaner.result import CleaningResult
+from cleanerd.cli import main
+from cleanerd.daemon import hand_over, looker
+from cleanerd.daemon.hand_over import HandOver
+from cleanerd.daemon.pauses import save_pauses
+from cleanerd.errors import ConfigError
+from cleanerd.format.names import TopicPartition
+from cleanerd.settings import load_settings
+from tests.apply.live_scene import content, held
+from tests.apply.offline_scene import two_groups
+from tests.cleaner.driver import scratch
+from tests.daemon.process import Daemon
+from tests.daemon.scene import assignments, broker, outcomes, partition, serve, until
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.daemon.jobs import Job
+    from cleanerd.daemon.service import Service
+
+COMPACT = "topics.orders.cleanup.policy=compact"
+KEYS = 4
+"""``two_groups``: a, b, c, big."""
+
+
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    with scratch() as path:
+        yield path / "logs"
+
+
+class Spark:
+    """Stands in for ``cleanerd spark clean``: a Python program that finds the command line of it in ``argv[1]``."""
+
+    def __init__(self, base: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+        self.real = hand_over.spark_command
+        self.commands: list[list[str]] = []
+        self.settings: list[Any] = []
+        self._program = f"import json, os, signal, sys, time\nbase = {str(base)!r}\n{program}"
+        monkeypatch.setattr(hand_over, "spark_command", self._command)
+
+    def _command(self, job: Job, settings: Path) -> list[str]:
+        command = self.real(job, settings)
+        self.commands.append(command)
+        self.settings.append(load_settings([settings], [], {}))
+        return [sys.executable, "-c", self._program, json.dumps(command)]
+
+
+STAGES = """
+words = json.loads(sys.argv[1])
+words[words.index('spark'):words.index('clean') + 1] = ['stage']
+at = words.index('--master')
+del words[at:at + 2]
+from cleanerd.cli import main, stage
+stage.SETTLE_SECONDS = 0.1
+sys.exit(main.run(words[3:]))
+"""
+"""The local engine, by the same command line: which it so has to be able to read."""
+
+HANGS = """
+import subprocess
+stubborn = 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)'
+child = subprocess.Popen([sys.executable, '-c', stubborn], stdout=subprocess.PIPE)
+child.stdout.readline()
+open(base + '/pids', 'w').write(f'{os.getpid()} {child.pid}')
+time.sleep(600)
+"""
+
+
+DAMAGED = json.dumps(
+    {"partitions": [CleaningResult(TopicPartition("orders", 0), "/logs", "quarantined", "damaged").to_json()]}
+)
+
+
+def threshold(root: Path, keys: int | str = KEYS, **more: str) -> list[str]:
+    return [*assignments(root, cleanerd_spark_threshold_keys=str(keys), **more), COMPACT]
+
+
+def lives(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(("keys", "handed"), [(KEYS, True), (KEYS + 1, False), (7, False), ("never", False)])
+def test_from_so_many_keys_on(root: Path, monkeypatch: pytest.MonkeyPatch, keys: int | str, handed: bool) -> None:
+    """7 records of 4 keys: records do not count. By whomever it is staged, once, and apply swaps it in."""
+    spark = Spark(root.parent, monkeypatch, STAGES)
+    make_log_dir(root, {"orders-0": two_groups()})
+    before = content(root)
+    settings = threshold(root, keys, cleanerd_spark_master="local[3]", cleanerd_mode="on-start")
+
+    async def story(service: Service) -> None:
+        await until("staged", lambda: partition(service.view()).phase == "staged")
+        assert outcomes(service.view()) == ["staged"]
+        assert service.view().history[0].result["dropped"]["superseded"] == 3
+        assert service.view().warnings == ()
+
+    with held(root):
+        serve(settings, story)
+    assert len(spark.commands) == handed
+    for command, told in zip(spark.commands, spark.settings, strict=True):
+        assert command[3:7] == ["spark", "clean", str(root), "--partition"]
+        assert command[command.index("--master") + 1] == "local[3]"
+        assert "--force" not in command
+        assert told.daemon.cleanerd_state_dir == root.parent / "state"
+        assert told.topic_overrides("orders").keys() == {"cleanup.policy"}
+    options = [option for each in settings for option in ("--set", each)]
+    assert main.run(["apply", str(root), *options]) == 0
+    assert content(root) != before
+
+
+@pytest.mark.parametrize("how", ["stop", "pause", "observe"])
+def test_its_process_group_ends_with_the_cleaning(root: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """SIGTERM and a pause: nothing that it started stays, soon, and nobody is blamed."""
+    Spark(root.parent, monkeypatch, HANGS)
+    make_log_dir(root, {"orders-0": two_groups()})
+    pids = root.parent / "pids"
+    settings = threshold(root)
+    began = 0.0
+
+    async def story(service: Service) -> None:
+        nonlocal began
+        await until("it runs", lambda: pids.exists() and len(pids.read_text().split()) == 2)
+        assert all(lives(int(pid)) for pid in pids.read_text().split())
+        began = time.monotonic()
+        if how == "pause":
+            service.fleet.pause(None, paused=True)
+            service.interrupt(lambda _: True)
+        elif how == "observe":
+            monkeypatch.setattr(service, "reread", lambda: load_settings([], [*settings, "cleanerd.mode=observe"], {}))
+            service.reload()
+        if how != "stop":
+            await until("it ended", lambda: not service.running)
+            assert partition(service.view()).quarantine is None
+
+    with held(root):
+        serve(settings, story)
+    assert time.monotonic() - began < 5
+    while any(lives(int(pid)) for pid in pids.read_text().split()):  # what was killed takes a moment to be gone
+        assert time.monotonic() - began < 6
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("print('{}'); print('x.Y: 1\\ncleanerd: no room\\n  at Z', file=sys.stderr); sys.exit(1)", "code 1: no room"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "exit code -9: it said nothing"),
+        ("print(json.dumps({'partitions': []}))", "exit code 0"),
+        (f"print({DAMAGED!r}); sys.exit(5)", "by Spark: damaged"),
+    ],
+)
+def test_its_failure_is_a_failed_job(root: Path, monkeypatch: pytest.MonkeyPatch, program: str, reason: str) -> None:
+    """OP-10: quarantined with what it said, and with the usual back-off."""
+    spark = Spark(root.parent, monkeypatch, program)
+    make_log_dir(root, {"orders-0": two_groups()})
+
+    async def story(service: Service) -> None:
+        await until("quarantined", lambda: partition(service.view()).phase == "quarantined")
+        found = partition(service.view()).quarantine
+        assert found is not None
+        assert reason in found.reason
+        assert found.retry_at_ms == found.since_ms + 60_000
+
+    with held(root):
+        serve(threshold(root), story)
+    assert len(spark.commands) == 1
+
+
+def test_without_spark_the_worker_stages(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One warning, however many partitions; nothing is started, nothing fails."""
+    spark = Spark(root.parent, monkeypatch, STAGES)
+    make_log_dir(root, {f"orders-{n}": two_groups() for n in range(2)})
+
+    def require() -> None:
+        raise ConfigError("not installed: pyspark", hint="pip install 'cleanerd[spark]'")
+
+    monkeypatch.setattr(hand_over.HandOver, "__init__", _requiring(HandOver.__init__, require))
+
+    async def story(service: Service) -> None:
+        await until("staged", lambda: {each.phase for each in service.view().partitions} == {"staged"})
+        await until("told", lambda: len(service.view().warnings) == 1)
+        assert "not installed: pyspark (pip install" in service.view().warnings[0]
+
+    with held(root):
+        serve(threshold(root), story)
+    assert spark.commands == []
+
+
+def _requiring(init: Any, require: Any) -> Any:
+    return lambda self: init(self, require)
+
+
+def test_live_and_observe_hand_nothing_over(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Spark stages is for a start; the reason says that it is cleaned live all the same."""
+    spark = Spark(root.parent, monkeypatch, STAGES)
+    reasons: list[str] = []
+
+    async def observed(service: Service) -> None:
+        await until("worked out", lambda: partition(service.view()).reclaimable_exact)
+        assert partition(service.view()).reason == "would be cleaned"
+
+    async def paused(service: Service) -> None:
+        await until("shown", lambda: partition(service.view()).phase == "paused")
+        reasons.append(partition(service.view()).reason)
+
+    async def cleaned(service: Service) -> None:
+        await until("clean", lambda: partition(service.view()).clean_offset == 8)
+        assert "Spark" not in partition(service.view()).reason or service.running
+
+    with broker(root):
+        serve(threshold(root, 5, cleanerd_mode="observe"), observed)
+        for keys in (8, 9):
+            save_pauses(root.parent / "state", paused=True, names=set())
+            serve(threshold(root, keys), paused)
+        save_pauses(root.parent / "state", paused=False, names=set())
+        serve(threshold(root, 5), cleaned)
+    assert "cleanerd.spark.threshold.keys" in reasons[0]
+    assert "swapped in live" in reasons[0]
+    assert "Spark" not in reasons[1]
+    assert spark.commands == []
+
+
+def test_one_at_a_time_and_asked_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drivers are large: with two workers the second waits. ``cleanerd trigger`` is ``--force``."""
+    clash = "try: os.mkdir(base + '/one')\nexcept OSError: sys.exit('two at once')\ntime.sleep(0.5)\n"
+    spark = Spark(root.parent, monkeypatch, f"{clash}os.rmdir(base + '/one'){STAGES}")
+    make_log_dir(root, {f"orders-{n}": two_groups() for n in range(2)})
+
+    async def story(service: Service) -> None:
+        await until("settled", lambda: [each.bound_offset for each in service.view().partitions] == [8, 8])
+        assert not service.running, "clean enough"
+        for tracked in service.fleet.partitions.values():
+            tracked.asked = True
+        await until("both", lambda: outcomes(service.view()) == ["staged", "staged"])
+
+    with held(root):
+        ratio = "topics.orders.min.cleanable.dirty.ratio=1"
+        serve([*threshold(root, 1, log_cleaner_threads="2"), ratio], story)
+    assert len(spark.commands) == 2
+    assert all("--force" in command for command in spark.commands)
+
+
+@pytest.mark.long
+def test_with_real_spark(root: Path) -> None:
+    """The whole way: the daemon hands over, Spark stages, the broker stops, apply swaps; as the local engine would."""
+    pytest.importorskip("pyspark")
+    make_log_dir(root, {"orders-0": two_groups()})
+    make_log_dir(root.parent / "other", {"orders-0": two_groups()})
+    settings = threshold(root, cleanerd_spark_master="local[1]")
+    with held(root), Daemon(settings, root.parent, {"SPARK_DRIVER_MEMORY": "512m"}) as daemon:
+        view = daemon.until("staged", lambda view: view["totals"]["cleans"].get("staged", 0) == 1, 180)
+        assert view["warnings"] == []
+        assert daemon.end(signal.SIGTERM) == 143
+        assert "handed over to Spark" in daemon.log.read_text()
+    options = [option for each in settings for option in ("--set", each)]
+    assert main.run(["apply", str(root), *options]) == 0
+    local = [*assignments(root.parent / "other"), f"cleanerd.state.dir={root.parent}/state2", COMPACT]
+    options = [option for each in local for option in ("--set", each)]
+    assert main.run(["clean", str(root.parent / "other"), "--yes", "--force", *options]) == 0
+    assert content(root) == content(root.parent / "other")
+    assert not os.path.exists(root / "orders-0" / ".kstage")
