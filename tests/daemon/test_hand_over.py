@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -186,6 +187,20 @@ def test_its_failure_is_a_failed_job(root: Path, monkeypatch: pytest.MonkeyPatch
     assert len(spark.commands) == 1
 
 
+def test_a_bad_master_is_told(root: Path) -> None:
+    """By the command itself, as it is started; it says so before it looks for Java."""
+    make_log_dir(root, {"orders-0": two_groups()})
+
+    async def story(service: Service) -> None:
+        await until("quarantined", lambda: partition(service.view()).phase == "quarantined")
+        found = partition(service.view()).quarantine
+        assert found is not None
+        assert "exit code 3: --master: 'nonsense' is no Spark master" in found.reason
+
+    with held(root):
+        serve(threshold(root, cleanerd_spark_master="nonsense"), story)
+
+
 def test_without_spark_the_worker_stages(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One warning, however many partitions; nothing is started, nothing fails."""
     spark = Spark(root.parent, monkeypatch, STAGES)
@@ -279,3 +294,43 @@ def test_with_real_spark(root: Path) -> None:
     assert main.run(["clean", str(root.parent / "other"), "--yes", "--force", *options]) == 0
     assert content(root) == content(root.parent / "other")
     assert not os.path.exists(root / "orders-0" / ".kstage")
+
+
+@pytest.mark.long
+def test_a_stop_ends_real_spark(root: Path) -> None:
+    """Java is in a group of its own; it has ended when the daemon has, and nothing is left behind."""
+    pytest.importorskip("pyspark")
+    make_log_dir(root, {"orders-0": two_groups()})
+    settings = threshold(root, cleanerd_spark_master="local[1]")
+    with held(root), Daemon(settings, root.parent, {"SPARK_DRIVER_MEMORY": "512m"}) as daemon:
+        deadline = time.monotonic() + 60
+        while not (java := [pid for pid in descendants(daemon.process.pid) if "java" in program_of(pid)]):
+            assert time.monotonic() < deadline, daemon.log.read_text()
+            time.sleep(0.05)
+        family = descendants(daemon.process.pid)
+        assert daemon.end(signal.SIGTERM) == 143
+        deadline = time.monotonic() + 2
+        while any(lives(pid) for pid in {*family, *java}):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert not os.path.exists(root / "orders-0" / ".kstage")
+
+
+def descendants(root: int) -> list[int]:
+    """All processes that it started, and that these did."""
+    found = [root]
+    for pid in found:
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{task}/children") as file:
+                    found += map(int, file.read().split())
+    return found[1:]
+
+
+def program_of(pid: int) -> str:
+    """Its name, empty when it has ended."""
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return file.read()
+    except OSError:
+        return ""
