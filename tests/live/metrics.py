@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 PROGRAM: Final = Path(__file__).with_name("BrokerMetrics.java")
 READ_SECONDS: Final = 60
 # The cleaner of a test's broker looks for work every second (log.cleaner.backoff.ms); the rest is for a busy machine.
-IDLE_MS: Final = 10_000
+IDLE_MS: Final = 5_000
 
 
 class Jmx:
