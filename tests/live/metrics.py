@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.demo.broker import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from cleanerd.demo.broker import Broker
 
 PROGRAM: Final = Path(__file__).with_name("BrokerMetrics.java")
 READ_SECONDS: Final = 60
@@ -17,36 +17,37 @@ READ_SECONDS: Final = 60
 IDLE_MS: Final = 5_000
 
 
-class Jmx:
-    """JMX of one broker, on 127.0.0.1 alone; ``jvm_args`` are for its start."""
+# For the broker's start: where a client finds what JMX exports. The rest can be told a running JVM.
+JVM_ARG: Final = "-Djava.rmi.server.hostname=127.0.0.1"
 
-    def __init__(self) -> None:
+
+class Jmx:
+    """JMX of a running broker that was started with ``JVM_ARG``, from now on and on 127.0.0.1 alone."""
+
+    def __init__(self, broker: Broker) -> None:
         self.port = free_port()
+        self._log_dirs = broker.log_dirs
+        # As options of the start they would open a port of the JVM's choice on all addresses, too.
         options = {
-            "host": "127.0.0.1", "port": self.port, "rmi.port": self.port,
-            "authenticate": "false", "ssl": "false", "local.only": "true",
+            "host": "127.0.0.1", "port": self.port, "rmi.port": self.port, "authenticate": "false", "ssl": "false",
         }  # fmt: skip
-        self.jvm_args = (
-            "-Djava.rmi.server.hostname=127.0.0.1",
-            *(f"-Dcom.sun.management.jmxremote.{name}={value}" for name, value in options.items()),
-        )
+        words = [f"jmxremote.{name}={value}" for name, value in options.items()]
+        _run(["jcmd", str(broker.pid), "ManagementAgent.start", *words])
 
     def read(self) -> dict[str, dict[str, int]]:
         """Gauges by name, then by log directory (``""``: one for the whole broker)."""
         # Run from its source: a class more among the judges would have them compiled again in every checkout.
         command = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", str(PROGRAM), str(self.port)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=READ_SECONDS)
-        assert done.returncode == 0, done.stderr
         gauges: dict[str, dict[str, int]] = {}
-        for line in done.stdout.splitlines():
+        for line in _run(command).splitlines():
             name, directory, value = line.split("\t")
             gauges.setdefault(name, {})[directory] = int(value)
         return gauges
 
-    def unhealthy(self, log_dirs: Iterable[Path]) -> dict[str, dict[str, int]]:
+    def unhealthy(self) -> dict[str, dict[str, int]]:
         """Those gauges that say: a dead or idle cleaner thread, a partition or a directory that was given up."""
         gauges = self.read()
-        nowhere = {str(log_dir): 0 for log_dir in log_dirs}
+        nowhere = {str(log_dir): 0 for log_dir in self._log_dirs}
         wanted = {
             "DeadThreadCount": {"": 0},
             "uncleanable-partitions-count": nowhere,
@@ -57,3 +58,9 @@ class Jmx:
         found = {name: gauges[name] for name, values in wanted.items() if gauges[name] != values}
         last_run_ms = gauges["time-since-last-run-ms"]
         return found if last_run_ms[""] < IDLE_MS else {**found, "time-since-last-run-ms": last_run_ms}
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=READ_SECONDS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

@@ -10,7 +10,7 @@ import pytest
 
 from tests.brokers.node import cleanerd, complaints, wait_until
 from tests.live.load import WRITINGS, Load, create_topics
-from tests.live.metrics import Jmx
+from tests.live.metrics import JVM_ARG, Jmx
 from tests.live.rounds import Rounds, with_agent
 
 if TYPE_CHECKING:
@@ -20,15 +20,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 
 @pytest.fixture
-def jmx() -> Jmx:
-    return Jmx()
-
-
-@pytest.fixture
-def rounds(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jmx: Jmx) -> Rounds:
+def rounds(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
     """A broker with the agent in it and a topic of each kind."""
     start: StartBroker = request.getfixturevalue(f"broker_{request.param}")
-    rounds = Rounds(start(log_dirs=2, jvm_args=(*with_agent(), *jmx.jvm_args)), tmp_path / "state")
+    rounds = Rounds(start(log_dirs=2, jvm_args=(*with_agent(), JVM_ARG)), tmp_path / "state")
     rounds.note_swaps(monkeypatch)
     return rounds
 
@@ -64,10 +59,10 @@ def check_swaps(rounds: Rounds, load: Load) -> None:
     assert max(swap.held_us for swap in rounds.swaps) < 2_000_000
 
 
-def check_broker(rounds: Rounds, jmx: Jmx) -> None:
+def check_broker(rounds: Rounds) -> None:
     """Its own cleaner is well; disk and descriptors are given back (LT-10); the broker logged no error (U-27)."""
     broker = rounds.broker
-    assert jmx.unhealthy(broker.log_dirs) == {}
+    assert Jmx(broker).unhealthy() == {}
     topics = {writing.topic for writing in WRITINGS}
     directories = [path for log_dir in broker.log_dirs for topic in topics for path in log_dir.glob(f"{topic}-*")]
     wait_until("replaced segments are deleted", lambda: not [n for d in directories for n in d.glob("*.deleted")])
@@ -84,21 +79,21 @@ def check_broker(rounds: Rounds, jmx: Jmx) -> None:
 
 
 @pytest.mark.parametrize("rounds", ["43", "39"], indirect=True)
-def test_thirty_swaps(rounds: Rounds, jmx: Jmx) -> None:
+def test_thirty_swaps(rounds: Rounds) -> None:
     """LT-2, LT-10, D-08."""
     load = swap_under_load(rounds, swaps=30, partitions=1, seconds=150)
     check_swaps(rounds, load)
-    check_broker(rounds, jmx)
+    check_broker(rounds)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("rounds", ["43", "39"], indirect=True)
-def test_three_hundred_swaps(rounds: Rounds, jmx: Jmx) -> None:
+def test_three_hundred_swaps(rounds: Rounds) -> None:
     """Issue 6: 30 compacted partitions."""
     load = swap_under_load(rounds, swaps=300, partitions=6, seconds=900)
     check_swaps(rounds, load)
-    check_broker(rounds, jmx)
+    check_broker(rounds)
     dropping = rounds.dropping
     merges = sum(swap.is_merge for swap in dropping)
     print(  # noqa: T201 - figures for the report

@@ -10,7 +10,7 @@ from confluent_kafka.admin import ResourceType
 
 from tests.brokers.node import segment_bases, wait_until
 from tests.live.load import create_topics
-from tests.live.metrics import IDLE_MS, Jmx
+from tests.live.metrics import IDLE_MS, JVM_ARG, Jmx
 from tests.live.rounds import with_agent
 from tests.live.scene import alter, directory_of, write
 
@@ -37,20 +37,20 @@ def damage_first_record(broker: Broker, topic: str) -> None:
 def test_not_healthy(request: pytest.FixtureRequest, release: str) -> None:
     """Negative control: a partition that the broker's cleaner cannot clean, then a cleaner that does nothing."""
     start: StartBroker = request.getfixturevalue(f"broker_{release}")
-    jmx = Jmx()
-    broker = start(log_dirs=2, jvm_args=(*with_agent(), *jmx.jvm_args))
+    broker = start(log_dirs=2, jvm_args=(*with_agent(), JVM_ARG))
+    jmx = Jmx(broker)
     create_topics(broker, ["damaged"])
     write(broker, "damaged")
     damage_first_record(broker, "damaged")
-    assert jmx.unhealthy(broker.log_dirs) == {}
+    assert jmx.unhealthy() == {}
 
     alter(broker, ResourceType.TOPIC, "damaged", "min.cleanable.dirty.ratio", "0")
     wait_until("it is given up", lambda: any(jmx.read()["uncleanable-partitions-count"].values()))
-    found = jmx.unhealthy(broker.log_dirs)
+    found = jmx.unhealthy()
     where = directory_of(broker, "damaged").parent
     assert set(found) == {"uncleanable-partitions-count", "uncleanable-bytes"}
     assert found["uncleanable-partitions-count"] == {str(path): int(path == where) for path in broker.log_dirs}
 
     alter(broker, ResourceType.BROKER, "1", "log.cleaner.backoff.ms", "3600000")
     time.sleep(IDLE_MS / 1000 + 2)
-    assert set(jmx.unhealthy(broker.log_dirs)) == {*found, "time-since-last-run-ms"}
+    assert set(jmx.unhealthy()) == {*found, "time-since-last-run-ms"}
