@@ -15,8 +15,6 @@ PROGRAM: Final = Path(__file__).with_name("BrokerMetrics.java")
 READ_SECONDS: Final = 60
 # The cleaner of a test's broker looks for work every second (log.cleaner.backoff.ms); the rest is for a busy machine.
 IDLE_MS: Final = 5_000
-
-
 # For the broker's start: where a client finds what JMX exports. The rest can be told a running JVM.
 JVM_ARG: Final = "-Djava.rmi.server.hostname=127.0.0.1"
 
