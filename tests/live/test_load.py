@@ -10,6 +10,7 @@ import pytest
 
 from tests.brokers.node import cleanerd, complaints, wait_until
 from tests.live.load import WRITINGS, Load, create_topics
+from tests.live.metrics import JVM_ARG, Jmx
 from tests.live.rounds import Rounds, with_agent
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 def rounds(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
     """A broker with the agent in it and a topic of each kind."""
     start: StartBroker = request.getfixturevalue(f"broker_{request.param}")
-    rounds = Rounds(start(log_dirs=2, jvm_args=with_agent()), tmp_path / "state")
+    rounds = Rounds(start(log_dirs=2, jvm_args=(*with_agent(), JVM_ARG)), tmp_path / "state")
     rounds.note_swaps(monkeypatch)
     return rounds
 
@@ -59,8 +60,9 @@ def check_swaps(rounds: Rounds, load: Load) -> None:
 
 
 def check_broker(rounds: Rounds) -> None:
-    """Disk and descriptors are given back (LT-10); the broker logged no error (U-27)."""
+    """Its own cleaner is well; disk and descriptors are given back (LT-10); the broker logged no error (U-27)."""
     broker = rounds.broker
+    assert Jmx(broker).unhealthy() == {}
     topics = {writing.topic for writing in WRITINGS}
     directories = [path for log_dir in broker.log_dirs for topic in topics for path in log_dir.glob(f"{topic}-*")]
     wait_until("replaced segments are deleted", lambda: not [n for d in directories for n in d.glob("*.deleted")])
