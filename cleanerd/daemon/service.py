@@ -34,7 +34,7 @@ from cleanerd.daemon.reload import fleet_settings, rates_of, reload
 from cleanerd.daemon.schedule import Limits, choose, ordered
 from cleanerd.daemon.tallies import Tallies
 from cleanerd.daemon.throttle import Throttle
-from cleanerd.daemon.told import log_done
+from cleanerd.daemon.told import log_done, log_look
 from cleanerd.daemon.watch import Watcher
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 from cleanerd.errors import CleanerdError
@@ -245,6 +245,7 @@ class Service:
             return
         for each in found:
             if each.path in self.lookers:
+                log_look(self.fleet.dirs.get(str(each.path)), each)
                 self.fleet.merge(each, _now_ms())
 
     def _follow(self) -> None:
@@ -271,8 +272,7 @@ class Service:
 
     async def look_again(self, tracked: Tracked) -> None:
         """At one partition, now."""
-        path = self._path_of(tracked)
-        if path is not None:
+        if (path := self._path_of(tracked)) is not None:
             await self._look({path: {tracked.name}})
 
     # -- work ---------------------------------------------------------------------------------------------------------
