@@ -11,8 +11,8 @@ from cleanerd.scope.explanation import explanation, formats_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from cleanerd.daemon.fleet import Tracked
     from cleanerd.daemon.service import Service
+    from cleanerd.daemon.tracked import Tracked
 
 
 class Desk:

@@ -23,7 +23,7 @@ import structlog
 from cleanerd import __version__
 from cleanerd.daemon.control import ControlServer, control_socket
 from cleanerd.daemon.desk import Desk
-from cleanerd.daemon.fleet import Fleet, retry_of
+from cleanerd.daemon.fleet import Fleet
 from cleanerd.daemon.jobs import Job, run
 from cleanerd.daemon.looker import DirLooker, World
 from cleanerd.daemon.notify import Notifier
@@ -35,6 +35,7 @@ from cleanerd.daemon.schedule import Limits, choose, ordered
 from cleanerd.daemon.tallies import Tallies
 from cleanerd.daemon.throttle import Throttle
 from cleanerd.daemon.told import log_done
+from cleanerd.daemon.tracked import retry_of
 from cleanerd.daemon.watch import Watcher
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 from cleanerd.errors import CleanerdError
@@ -45,10 +46,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
     from pathlib import Path
 
-    from cleanerd.daemon.fleet import Key, Tracked
     from cleanerd.daemon.jobs import Kind
     from cleanerd.daemon.looker import DirLook
     from cleanerd.daemon.schedule import Trigger
+    from cleanerd.daemon.tracked import Key, Tracked
     from cleanerd.daemon.view import DaemonView
     from cleanerd.format.names import TopicPartition
     from cleanerd.settings import Settings
