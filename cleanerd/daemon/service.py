@@ -304,7 +304,8 @@ class Service:
                 tracked.queued = True
                 tracked.touch()
         if not candidates and limits.window_open and len(self.running) < limits.threads:
-            unknown = next(self.fleet.unknown_horizons(_now_ms()), None)
+            free = (each for each in self.fleet.unknown_horizons(_now_ms()) if each.key not in self.running)
+            unknown = next(free, None)
             if unknown is not None:
                 self._begin(unknown, "purge", kind="horizons")
 

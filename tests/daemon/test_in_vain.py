@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.daemon import looker
+from cleanerd.daemon.tracked import Tracked
 from cleanerd.log import clean_point
 from tests.apply.live_scene import held
 from tests.cleaner.driver import scratch
@@ -95,3 +96,23 @@ def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(root: P
             assert any("cannot be written" in warning for warning in view.warnings)
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
+
+
+def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted and created again while it was cleaned: two jobs of one name would leave it "cleaning" for ever."""
+    make_log_dir(root, {"orders-0": horizon_without_tombstone()})
+
+    async def story(service: Service) -> None:
+        await until("looked at", lambda: partition(service.view()).clean_offset is not None)
+        begun: list[object] = []
+        monkeypatch.setattr(service, "_begin", lambda tracked, *_args, **_more: begun.append(tracked.key))
+        (tracked,) = service.fleet.partitions.values()
+        service.fleet.partitions[tracked.key] = Tracked(tracked.name, tracked.path, look=tracked.look)
+        service.schedule()
+        assert begun == [tracked.key]
+        service.running[tracked.key] = None  # type: ignore[assignment]
+        service.schedule()
+        del service.running[tracked.key]
+        assert begun == [tracked.key]
+
+    serve([*assignments(root, log_cleaner_threads="2"), "topics.orders.cleanup.policy=compact"], story)

@@ -136,6 +136,7 @@ def test_reload_by_signal_and_by_verb(root: Path, capsys: pytest.CaptureFixture[
             view = daemon.until("reloaded", lambda view: view["settings_generation"] == 2 and view["ready"])
             assert view["threads"] == 3
             assert view["totals"]["cleans"] == {"cleaned": 1}
+            assert "cleanerd.metrics.partitions.max was changed: takes effect at the next start" in view["warnings"]
             assert len(view["history"]) == 1
             daemon.until("excluded", lambda view: view["partitions"][0]["state"] == "excluded")
             config.write_text('"log.cleaner.thread" = 3\n')
