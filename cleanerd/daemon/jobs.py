@@ -18,7 +18,7 @@ from cleanerd.cleaner.cleaner import Cleaning, Stopped
 from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.survey import Wishes, quarantined, survey_log
 from cleanerd.daemon.schedule import retry_wait_ms
-from cleanerd.errors import CleanerdError, NoSpaceError, RefusedError
+from cleanerd.errors import CleanerdError, LogDirBusyError, NoSpaceError, RefusedError, StalePlanError
 from cleanerd.log.clean_point import PartitionState, Retry
 from cleanerd.log.page_cache import cold_segments, drop
 from cleanerd.log.partition import read_partition
@@ -111,8 +111,10 @@ def run(job: Job) -> JobDone:
 def _run(job: Job, listed: PartitionLog | None) -> JobDone:
     if job.kind in {"live", "stage"}:
         result = _clean_live(job) if job.kind == "live" else _stage(job)
-        if result.outcome == "quarantined" and not isinstance(result.error, NoSpaceError):
-            return replace(_failed(job, result.reason), result=result)
+        if result.outcome == "quarantined":
+            if not _is_ordinary(job, result.error, listed):
+                return replace(_failed(job, result.reason), result=result)
+            result = replace(result, outcome="skipped")
         return JobDone(job, _now_ms(), result=result)
     try:
         return _observe(job) if job.kind == "observe" else _horizons(job)
@@ -120,6 +122,16 @@ def _run(job: Job, listed: PartitionLog | None) -> JobDone:
         if _passes(job, error, listed):
             return JobDone(job, _now_ms(), passing=str(error))
         return _failed(job, str(error))
+
+
+def _is_ordinary(job: Job, error: CleanerdError | None, before: PartitionLog | None) -> bool:
+    """Whether nothing is wrong with the log: no room, another cleanerd, or a broker that changed it while it was read.
+
+    ``clean_live`` has told the last of these from others itself.
+    """
+    if isinstance(error, NoSpaceError | LogDirBusyError | StalePlanError):
+        return True
+    return job.kind == "stage" and _changed(job, before)
 
 
 def _clean_live(job: Job) -> CleaningResult:
@@ -180,14 +192,16 @@ def _survey(job: Job) -> Survey:
 
 
 def _passes(job: Job, error: Exception, before: PartitionLog | None) -> bool:
-    """Whether the broker changed the log while it was read: then nothing is wrong with it."""
-    if isinstance(error, RefusedError):
-        return True
+    """Whether the broker changed the log while it was read, or it was refused: then nothing is wrong with it."""
+    return isinstance(error, RefusedError) or _changed(job, before)
+
+
+def _changed(job: Job, before: PartitionLog | None) -> bool:
     try:
         after = read_partition(job.look.log_dir, job.name)
     except CleanerdError:
         return False
-    return before is None or bool(after.unfinished) or _identity(before) != _identity(after)
+    return before is None or bool(before.unfinished or after.unfinished) or _identity(before) != _identity(after)
 
 
 def _identity(log: PartitionLog) -> list[tuple[int, int, int]]:
