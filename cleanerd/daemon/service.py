@@ -200,8 +200,6 @@ class Service:
 
     async def _watch(self) -> None:
         await self._watcher.run()
-        if self._watcher.warning:
-            self.publisher.warn(self._watcher.warning)
         await asyncio.Event().wait()
 
     async def _ticks(self) -> None:
@@ -263,10 +261,12 @@ class Service:
 
     def _follow(self) -> None:
         """Have the file system tell of the partitions that there are now."""
-        if self.fleet.partitions.keys() != self._followed:
+        if self._watcher.lost or self.fleet.partitions.keys() != self._followed:
             self._followed = set(self.fleet.partitions)
             places = ((self._path_of(tracked), tracked.name) for tracked in self.fleet.partitions.values())
             self._watcher.follow(self.log_dirs, [(path, name) for path, name in places if path is not None])
+        if self._watcher.warning:
+            self.publisher.warn(self._watcher.warning)
 
     def _path_of(self, tracked: Tracked) -> Path | None:
         found = self.fleet.dirs.get(tracked.path)
@@ -304,8 +304,7 @@ class Service:
                 tracked.queued = True
                 tracked.touch()
         if not candidates and limits.window_open and len(self.running) < limits.threads:
-            free = (each for each in self.fleet.unknown_horizons(_now_ms()) if each.key not in self.running)
-            unknown = next(free, None)
+            unknown = next((t for t in self.fleet.unknown_horizons(_now_ms()) if t.key not in self.running), None)
             if unknown is not None:
                 self._begin(unknown, "purge", kind="horizons")
 
@@ -363,8 +362,7 @@ class Service:
 
     def wake(self) -> None:
         """Look at everything now."""
-        for path in self.log_dirs:
-            self._noticed_names[path] = None
+        self._noticed_names.update(dict.fromkeys(self.log_dirs))
         self._wake.set()
 
     # -- what others need of it ---------------------------------------------------------------------------------------
