@@ -25,7 +25,7 @@ from cleanerd.errors import RefusedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cleanerd.daemon.jobs import JobDone
+    from cleanerd.daemon.jobs import JobDone, Kind
     from cleanerd.daemon.looker import DirLook
     from cleanerd.daemon.modes import Work
     from cleanerd.format.names import TopicPartition
@@ -293,6 +293,19 @@ class Fleet:
                 and tracked.trigger is None
                 and not self._is_left_alone(tracked, now_ms)
             ):
+                yield tracked
+
+    def spare_work(self, now_ms: int) -> Iterator[tuple[Tracked, Kind]]:
+        """What may be done while nobody is to be cleaned."""
+        yield from ((tracked, "drop") for tracked in self.outdated_plans(now_ms))
+        yield from ((tracked, "horizons") for tracked in self.unknown_horizons(now_ms))
+
+    def outdated_plans(self, now_ms: int) -> Iterator[Tracked]:
+        """Partitions with a staged plan that ``apply`` would refuse for its age (U-15), and that was not made anew."""
+        for tracked in self.partitions.values():
+            plan = None if tracked.look is None else tracked.look.staged
+            outdated = plan is not None and _is_past(plan.expires_ms, now_ms)
+            if outdated and self.work_of(tracked) in {"live", "stage"} and not self._is_left_alone(tracked, now_ms):
                 yield tracked
 
     def reserve_of(self, found: DirLook) -> int:

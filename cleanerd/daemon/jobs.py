@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from cleanerd.apply.ahead import stage_partition
+from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.live import LiveDir, clean_live
 from cleanerd.apply.live_broker import LiveBroker
 from cleanerd.apply.offline import make_plan
+from cleanerd.apply.swap import drop_plans
+from cleanerd.apply.validate import refuse_unfinished
 from cleanerd.cleaner.cleaner import Cleaning, Stopped
 from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.survey import Wishes, quarantined, survey_log
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.scope.broker_facts import BrokerFacts
 
-Kind = Literal["live", "stage", "observe", "horizons"]
+Kind = Literal["live", "stage", "observe", "horizons", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,8 @@ def _run(job: Job, listed: PartitionLog | None) -> JobDone:
             result = replace(result, outcome="skipped")
         return JobDone(job, _now_ms(), result=result)
     try:
+        if job.kind == "drop":
+            return _drop(job)
         return _observe(job) if job.kind == "observe" else _horizons(job)
     except (CleanerdError, OSError) as error:
         if _passes(job, error, listed):
@@ -183,6 +188,15 @@ def _horizons(job: Job) -> JobDone:
     state = job.store.load(job.look.log_dir, log) or PartitionState(None, None, None)
     job.store.save(job.look.log_dir, log, replace(state, next_purge_ms=found_ms, purge_as_of=end))
     return JobDone(job, _now_ms(), horizons=True, next_purge_ms=found_ms)
+
+
+def _drop(job: Job) -> JobDone:
+    """Give the room back that staged plans take which are too old to be applied (U-15)."""
+    with PartitionFiles(job.path / str(job.name)) as files:
+        files.claim()
+        refuse_unfinished(files, files.names())
+        drop_plans(files)
+    return JobDone(job, _now_ms())
 
 
 def _survey(job: Job) -> Survey:

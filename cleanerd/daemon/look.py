@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StagedPlan:
-    """A plan that waits in the partition for ``cleanerd apply``: up to where it cleans, and since when it is there."""
+    """A plan that waits in the partition for ``cleanerd apply``: up to where it cleans, since when and until when."""
 
     bound_offset: int
     created_ms: int
+    expires_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

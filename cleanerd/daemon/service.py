@@ -283,8 +283,7 @@ class Service:
 
     async def look_again(self, tracked: Tracked) -> None:
         """At one partition, now."""
-        path = self._path_of(tracked)
-        if path is not None:
+        if (path := self._path_of(tracked)) is not None:
             await self._look({path: {tracked.name}})
 
     # -- work ---------------------------------------------------------------------------------------------------------
@@ -304,9 +303,9 @@ class Service:
                 tracked.queued = True
                 tracked.touch()
         if not candidates and limits.window_open and len(self.running) < limits.threads:
-            unknown = next((t for t in self.fleet.unknown_horizons(_now_ms()) if t.key not in self.running), None)
-            if unknown is not None:
-                self._begin(unknown, "purge", kind="horizons")
+            spare = self.fleet.spare_work(_now_ms())
+            if found := next(((each, kind) for each, kind in spare if each.key not in self.running), None):
+                self._begin(found[0], "purge", found[1])
 
     def _begin(self, tracked: Tracked, trigger: Trigger, kind: Kind | None = None) -> None:
         found, look, work = self.fleet.dirs[tracked.path], tracked.look, self.fleet.work_of(tracked)

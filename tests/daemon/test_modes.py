@@ -19,7 +19,7 @@ from tests.apply.live_scene import content, held
 from tests.apply.offline_scene import two_groups
 from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, partition, serve, until
-from tests.support.log_dirs import make_log_dir
+from tests.support.log_dirs import make_log_dir, write_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,6 +145,25 @@ def test_on_start_stages_and_apply_swaps(root: Path, monkeypatch: pytest.MonkeyP
     options = [option for each in [*assignments(root), COMPACT] for option in ("--set", each)]
     assert main.run(["apply", str(root), *options]) == 0
     assert content(root) != before
+
+
+def test_a_plan_that_nobody_can_apply_any_more_does_not_keep_the_disk(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-15: too old, and not made anew because the broker's own cleaner was there meanwhile."""
+    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    make_log_dir(root, {"orders-0": two_groups()})
+
+    async def story(service: Service) -> None:
+        await until("staged", lambda: partition(service.view()).phase == "staged")
+        write_checkpoint(root / "cleaner-offset-checkpoint", {"orders-0": 8})
+        os.utime(root / "orders-0")
+        await until("dropped", lambda: not list((root / "orders-0").glob(".kstage/*")))
+        await until("told", lambda: partition(service.view()).phase == "idle")
+        assert partition(service.view()).quarantine is None
+
+    with held(root):
+        serve([*assignments(root, cleanerd_plan_max_age_ms="2000"), COMPACT], story)
 
 
 def test_nothing_is_staged_on_one_reading(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
