@@ -92,7 +92,7 @@ def kill_again_and_again(root: Path, kills: int) -> None:
     with broker(root, {name: large(4, 25) for name in names}) as agent:
         agent.settings["file.delete.delay.ms"] = "0"
         before = {name: newest(root, name) for name in names}
-        settings = assignments(root, cleanerd_io_write_max_bytes_per_second="256KiB", log_cleaner_backoff_ms="50")
+        settings = assignments(root, cleanerd_io_write_max_bytes_per_second="32KiB", log_cleaner_backoff_ms="50")
         for _ in range(kills):
             with Daemon(settings, root.parent) as daemon:
                 view = daemon.until("it began", lambda view: bool(view["running"]) or view["ready"])
