@@ -22,6 +22,8 @@ def log_done(done: JobDone) -> None:
     elif done.failed:
         _log.warning("quarantined", partition=partition, reason=done.failed,
                      failures=0 if done.retry is None else done.retry.failures)  # fmt: skip
+    elif job.kind == "drop" and not done.passing:
+        _log.info("staged plan dropped: too old to be applied", partition=partition)
     elif done.saving is not None:
         _log.info("would be cleaned", partition=partition, trigger=job.trigger,
                   bytes_before=done.saving.bytes_before, bytes_after=done.saving.bytes_after)  # fmt: skip
