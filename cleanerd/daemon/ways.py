@@ -26,10 +26,9 @@ if TYPE_CHECKING:
 
 
 class Way:
-    """How partitions are looked at: what ``kind`` of look it is, and which there are. ``gone``: nobody answers."""
+    """How partitions are looked at: what ``kind`` of look it is, and which there are."""
 
     kind = ""
-    gone = False
 
     def __init__(self, store: StateStore, log_dir: LogDir, facts: BrokerFacts) -> None:
         self.store = store

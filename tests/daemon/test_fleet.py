@@ -336,7 +336,7 @@ def test_what_only_somebody_can_change_is_tried_ever_more_seldom() -> None:
     """U-18: a log of v0 beside a running broker is indexed and decided before that is known."""
     fleet = Fleet((1000, 3_600_000), 7 * DAY_MS, 100)
     fleet.merge(dir_look(look()), NOW)
-    for _ in range(12):
+    for _ in range(14):
         done(fleet, result=result("skipped", reason="v0", error=RefusedError("v0")))
     assert triggers(fleet, NOW + 3_599_999) == []
     assert triggers(fleet, NOW + 3_600_000) == ["ratio"]
