@@ -306,9 +306,12 @@ def test_not_compacted(root: Path, shell: Shell) -> None:
     """A topic that is not compacted is that first of all; where its policy comes from is said."""
     path = make_log_dir(root / "logs", {"orders-0": dirty()})
     answer = shell("explain", "orders-0", path, "--set", "topics.orders.cleanup.policy=delete")
-    assert answer.code == 3
-    assert "cleanup.policy is delete, not compact" in answer.err
+    assert answer.code == 0
+    assert "rule:    cleanup.policy" in answer.out
+    assert "reason:  cleanup.policy is delete, not compact" in answer.out
     assert "--set" in answer.err
+    told = shell("explain", "orders-0", path, "--json", "--set", "topics.orders.cleanup.policy=delete").json
+    assert (told["cleaned_now"], told["rule"]) == (False, "cleanup.policy")
 
 
 @pytest.mark.parametrize("verb", ["explain", "audit"])
