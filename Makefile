@@ -53,15 +53,18 @@ $(AGENT): agent/build.sh $(shell find agent/src agent/stub -name '*.java') .cach
 demo: setup ## real brokers, real traffic: the daemon under load, then the offline path; what went, what stayed
 	$(BIN)/cleanerd demo
 
+# Most tests wait for a broker or a disk most of the time.
+BESIDE := -n 3 --dist loadgroup
+
 # ---- tests ------------------------------------------------------------------------------------------------------------
 
 test: setup .cache/.test-tools ## what a developer runs before every commit
 	cargo test --quiet --release -p cleanerd-kernel
-	$(BIN)/python -m pytest -m "not long and not bench"
+	$(BIN)/python -m pytest $(BESIDE) -m "not long and not bench"
 
 test-all: setup .cache/.test-tools ## and the long ones: crash matrix, long differential runs, more than a thousand random histories, the wheel
 	cargo test --quiet --release -p cleanerd-kernel
-	$(BIN)/python -m pytest -m "not bench"
+	$(BIN)/python -m pytest $(BESIDE) -m "not bench"
 
 bench: setup ## speed against Kafka's own cleaner and cp, in one run
 	$(BIN)/python -m pytest -q -s tests/bench -m "bench" -o addopts=

@@ -5,6 +5,7 @@
     CleanerdError                 exit code 1: anything else (no space, unreadable file)
     ├── NoSpaceError                 (1) the disk, or what is kept free of it, has no room for the next segment
     ├── ConfigError               3: a setting, or a file that holds settings, is wrong
+    │   └── NotCompactedError       nothing is wrong with it, but the topic's cleanup.policy has no compact
     ├── RefusedError              4: cleanerd will not touch this now
     │   ├── OutOfRangeError         the command line asks for what this log cannot give
     │   ├── LogDirBusyError         somebody (a broker) has the log directory or a segment open
@@ -47,6 +48,10 @@ class ConfigError(CleanerdError):
     """A setting, or a file that holds settings, is wrong."""
 
     exit_code = 3
+
+
+class NotCompactedError(ConfigError):
+    """A topic that is asked for by name is not compacted."""
 
 
 class RefusedError(CleanerdError):

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from cleanerd.log.segment import BatchWitness, Witness
 
 _CHUNK_BYTES: Final = 1 << 20
+_CLOCKS_DIFFER_MS: Final = 300_000
+"""A plan may be staged on one host and applied on another."""
+
 # Enough of a batch for its offset, size, magic and, with magic 2, CRC (F-1, F-2).
 _FRAME_BYTES: Final = 21
 _SIZE: Final = slice(8, 12)
@@ -132,6 +135,8 @@ def _check_facts(files: PartitionFiles, manifest: Manifest, facts: CurrentFacts)
         # Not only below the last group: what decided may lie in a segment that stays as it is (U-3).
         f"the bound fell to {facts.bound}, below {manifest.bound}": facts.bound < manifest.bound,
         f"the plan is {age_ms} ms old, the limit is {manifest.max_age_ms} ms": age_ms > manifest.max_age_ms,
+        # By such a clock tombstones went before their time; nobody knows how old the plan is.
+        f"the plan was made {-age_ms} ms ahead of the clock": age_ms < -_CLOCKS_DIFFER_MS,
     }
     for reason, holds in reasons.items():
         if holds:

@@ -110,10 +110,10 @@ def _of_bounds(bounds: Bounds, end_offset: int, config: TopicConfig, now_ms: int
 def _when_limit_moves(limit: str, bounds: Bounds, config: TopicConfig, now_ms: int) -> str:
     if limit == "min.compaction.lag.ms" and bounds.young_since_ms is not None:
         at_ms = bounds.young_since_ms + config.min_compaction_lag_ms
-        return f"at {_time(at_ms)}, in {max(0, at_ms - now_ms)} ms, when the segment is old enough"
+        return f"at {_time(at_ms)}, in {_span(max(0, at_ms - now_ms))}, when the segment is old enough"
     moves = {
         "the active segment": "when the broker rolls the active segment: after segment.ms "
-        f"({config.segment_ms} ms) or segment.bytes ({config.segment_bytes} bytes)",
+        f"({_span(config.segment_ms)}) or segment.bytes ({config.segment_bytes} bytes)",
         "the high watermark": "when the in-sync replicas have caught up and the broker has written its checkpoint",
         "the recovery point": "when the broker has flushed the log: at the latest at its next clean stop",
         "an open transaction": "when the transaction is committed or aborted; a producer that is gone times out, "
@@ -147,3 +147,11 @@ def _time(at_ms: int) -> str:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
         return f"{at_ms} ms"
+
+
+def _span(span_ms: int) -> str:
+    """A span of time in the largest unit of which it has two or more, cut: an answer for people."""
+    for unit, unit_ms in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000)):
+        if span_ms >= 2 * unit_ms:
+            return f"{span_ms // unit_ms} {unit}"
+    return f"{span_ms} ms"

@@ -15,14 +15,23 @@ from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes
 from cleanerd.cli.scope import parse_partitions, require_found
 from cleanerd.cli.wishes import wishes_from
+from cleanerd.errors import NotCompactedError
 from cleanerd.log.clean_point import PartitionState, StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
-from cleanerd.scope.explanation import explanation, formats_of, settings_of
+from cleanerd.scope.explanation import (
+    POLICY_CHANGES,
+    POLICY_RULE,
+    explanation,
+    explanation_of_policy,
+    formats_of,
+    settings_of,
+)
 from cleanerd.scope.targets import compacted_partitions
 
 if TYPE_CHECKING:
     from cleanerd.cli.output import Output
+    from cleanerd.format.names import TopicPartition
 
 
 @click.command("explain")
@@ -38,8 +47,16 @@ def explain(common: Common, partition: str, log_dir: Path, now_ms: int | None) -
     require_found(wanted, [directory])
     facts = broker_facts(settings, directory, [])
     (target,) = compacted_partitions(facts, directory, wanted)
-    config = target.require_config()
     running = is_held(log_dir)
+    try:
+        config = target.require_config()
+    except NotCompactedError as reason:
+        if common.output.as_json:
+            common.output.json(explanation_of_policy(target.name, reason, running=running))
+        else:
+            _tell_reason(common.output, target.name, POLICY_RULE, reason.message, POLICY_CHANGES)
+            common.output.note(str(reason.hint))
+        return
     store = StateStore(settings.daemon.cleanerd_state_dir)
     wishes = wishes_from({
         "now_ms": now_ms, "force": False, "first_dirty": None, "from_start": False, "up_to": None, "unclean": running,
@@ -56,15 +73,19 @@ def explain(common: Common, partition: str, log_dir: Path, now_ms: int | None) -
         common.output.warning(warning)
 
 
+def _tell_reason(output: Output, name: TopicPartition, rule: str, reason: str, changes: str) -> None:
+    output.line(f"{name} is not cleaned now.")
+    output.line(f"  rule:    {rule}")
+    output.line(f"  reason:  {reason}")
+    output.line(f"  changes: {changes}")
+
+
 def _tell(output: Output, found: Survey, state: PartitionState | None, *, running: bool) -> None:
     bounds = found.bounds
     if found.verdict is None:
         output.line(f"{found.log.name} is cleaned at the next run of cleanerd clean.")
     else:
-        output.line(f"{found.log.name} is not cleaned now.")
-        output.line(f"  rule:    {found.verdict.rule}")
-        output.line(f"  reason:  {found.verdict.reason}")
-        output.line(f"  changes: {found.verdict.changes}")
+        _tell_reason(output, found.log.name, found.verdict.rule, found.verdict.reason, found.verdict.changes)
     if running:
         output.line("  A broker runs on this directory: offline cleaning waits until it is stopped.")
     if state is not None and state.quarantine is not None:

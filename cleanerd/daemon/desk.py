@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.daemon.pauses import save_pauses
+from cleanerd.daemon.shown import partition_view
 from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.scope.explanation import explanation, formats_of
@@ -63,7 +64,7 @@ class Desk:
             raise RefusedError(f"could not be looked at: {error}", where=name) from error
         if isinstance(answer, CleanerdError):
             raise answer
-        view = next(each for each in self._service.view().partitions if each.name == name)
+        view = partition_view(self._service.fleet, tracked)
         daemon = {"phase": view.phase, "mode": view.mode, "reason": view.reason, "next_purge_ms": view.next_purge_ms}
         return {**answer, "daemon": daemon}
 

@@ -11,27 +11,32 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.daemon.jobs import passes_soon
 from cleanerd.daemon.look import FailedLook, Look
 from cleanerd.daemon.schedule import Candidate, Trigger, retry_wait_ms
-from cleanerd.daemon.tracked import Quarantine, Tracked
+from cleanerd.daemon.tracked import (
+    RESTAGE_AFTER_MS,
+    Key,
+    Quarantine,
+    Tracked,
+    is_in_vain,
+    reclaimable_bytes,
+    was_staged_lately,
+)
 from cleanerd.daemon.view import CleanView
-from cleanerd.log.clean_point import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cleanerd.daemon.jobs import JobDone
+    from cleanerd.daemon.jobs import JobDone, Kind
     from cleanerd.daemon.looker import DirLook
     from cleanerd.daemon.modes import Work
-    from cleanerd.daemon.tracked import Key
     from cleanerd.format.names import TopicPartition
 
 HOLD_MS: Final = (15_000, 300_000)
 """After something that passes (the broker was busy): so long at first, so long at most."""
 
-RESTAGE_AFTER_MS: Final = 3_600_000
-"""A plan that waits for a restart is made anew no sooner, however much was written since."""
-
 GREW: Final = 10
 """In observe mode a partition is worked out again when one part in so many more is dirty."""
+
+IN_VAIN: Final = "cleaned twice with nothing new: how far it is clean cannot be remembered (see the warnings)"
 
 
 class Fleet:
@@ -66,7 +71,8 @@ class Fleet:
         if before is not None and found.facts is None:
             found = replace(found, facts=before.facts)
         self.dirs[path] = found
-        if before is None or before.mode != found.mode or before.error != found.error:
+        changed = before is None or before.mode != found.mode or before.error != found.error
+        if changed or before is None or self.is_full(before) != self.is_full(found):
             for tracked in self.in_dir(path):
                 tracked.touch()
         if found.present is not None:
@@ -110,9 +116,13 @@ class Fleet:
             retry = look.retry
             tracked.quarantine = Quarantine(look.quarantine, retry.since_ms, retry.failures, retry.at_ms)
         if look.purge_known:
-            if not (tracked.purge_known and tracked.next_purge_ms is not None and tracked.next_purge_ms <= now_ms):
+            told = (look.clean_offset, look.next_purge_ms)
+            # Said again it is no news: what a worker found out since may be what could not be written down.
+            if told != tracked.purge_told and not (tracked.purge_known and _is_past(tracked.next_purge_ms, now_ms)):
                 tracked.next_purge_ms = look.next_purge_ms
-            tracked.purge_known = True
+            tracked.purge_known, tracked.purge_to, tracked.purge_told = True, look.clean_offset, told
+        elif look.clean_offset > tracked.purge_to:
+            tracked.purge_known = False  # somebody else cleaned, and set horizons
 
     def _quarantine(self, tracked: Tracked, reason: str, now_ms: int, *, by_look: bool) -> None:
         before = tracked.quarantine
@@ -134,19 +144,23 @@ class Fleet:
         """What a worker says. Returns what goes into the history, if anything does."""
         job = done.job
         tracked = self.partitions.get((str(job.path), job.name))
-        if tracked is None:
-            return None
+        if tracked is None or tracked.trigger is None:
+            return None  # the one that it worked on is gone, whatever has its name now
         tracked.trigger = None
         tracked.touch()
         if done.stopped:
+            return None
+        if tracked.look is not None and tracked.look.topic_id != job.look.topic_id:
+            # Created again meanwhile: the next look begins with it anew.
+            self.partitions[tracked.key] = Tracked(tracked.name, tracked.path, paused=tracked.paused)
             return None
         tracked.waiting_since_ms = None
         tracked.asked = False
         if done.horizons:
             tracked.purge_known, tracked.next_purge_ms = True, done.next_purge_ms
+            tracked.purge_to = max(tracked.purge_to, job.look.clean_offset)
         if done.saving is not None:
             tracked.saving = done.saving
-            tracked.done_to = done.saving.bound_offset
         if done.failed:
             retry = done.retry
             at_ms = done.ended_ms + self.backoff_ms[0] if retry is None else retry.at_ms
@@ -156,7 +170,10 @@ class Fleet:
             self._hold(tracked, done.passing, done.ended_ms, HOLD_MS)
         elif done.result is None or done.result.outcome != "skipped":
             tracked.quarantine = None
-            tracked.holds, tracked.hold_until_ms, tracked.hold_reason = 0, 0, ""
+            if is_in_vain(tracked, job):
+                self._hold(tracked, IN_VAIN, done.ended_ms, HOLD_MS)
+            else:
+                tracked.holds, tracked.hold_until_ms, tracked.hold_reason = 0, 0, ""
         return self._result(tracked, done)
 
     def _result(self, tracked: Tracked, done: JobDone) -> CleanView | None:
@@ -172,8 +189,12 @@ class Fleet:
             look = done.job.look
             saved = max(0, result.bytes_before - result.bytes_after)
             tracked.share = min(1.0, saved / look.dirty_bytes) if look.dirty_bytes else tracked.share
-            tracked.purge_known, tracked.next_purge_ms = True, result.next_purge_ms
-            tracked.done_to = look.bound_offset
+            # What is staged goes at the next start of the broker, and not before.
+            if result.outcome != "staged":
+                tracked.purge_known, tracked.next_purge_ms = True, result.next_purge_ms
+                tracked.done_to = look.bound_offset
+                if done.job.kind == "live":
+                    tracked.purge_to = max(tracked.purge_to, look.bound_offset)
             guards = look.config.tombstone_guard == "horizon"
             if result.tombstones_waiting and result.dropped.total and guards and look.strategy != "offset":
                 # What they waited for went in this very round (R534-6): another one finds out.
@@ -196,7 +217,7 @@ class Fleet:
     def died(self, key: Key, reason: str, now_ms: int) -> None:
         """The worker that had it is gone."""
         tracked = self.partitions.get(key)
-        if tracked is not None:
+        if tracked is not None and tracked.trigger is not None:
             tracked.trigger, tracked.asked = None, False
             tracked.touch()
             self._quarantine(tracked, reason, now_ms, by_look=False)
@@ -241,7 +262,7 @@ class Fleet:
     def candidates(self, now_ms: int) -> list[Candidate]:
         """Who may be cleaned now, in no order."""
         found = []
-        full = {path for path, each in self.dirs.items() if each.free_bytes <= self.reserve_of(each)}
+        full = {path for path, each in self.dirs.items() if self.is_full(each)}
         for key, tracked in self.partitions.items():
             trigger = self._trigger(tracked, now_ms, is_full=key[0] in full)
             look = tracked.look
@@ -282,9 +303,26 @@ class Fleet:
             ):
                 yield tracked
 
+    def spare_work(self, now_ms: int) -> Iterator[tuple[Tracked, Kind]]:
+        """What may be done while nobody is to be cleaned."""
+        yield from ((tracked, "drop") for tracked in self.outdated_plans(now_ms))
+        yield from ((tracked, "horizons") for tracked in self.unknown_horizons(now_ms))
+
+    def outdated_plans(self, now_ms: int) -> Iterator[Tracked]:
+        """Partitions with a staged plan that ``apply`` would refuse for its age (U-15), and that was not made anew."""
+        for tracked in self.partitions.values():
+            plan = None if tracked.look is None else tracked.look.staged
+            outdated = plan is not None and _is_past(plan.expires_ms, now_ms)
+            if outdated and self.work_of(tracked) in {"live", "stage"} and not self._is_left_alone(tracked, now_ms):
+                yield tracked
+
     def reserve_of(self, found: DirLook) -> int:
         """What is kept free on its disk: the setting, or a tenth (two segments, where that is more: U-16)."""
         return found.total_bytes // 10 if self.reserve_bytes is None else self.reserve_bytes
+
+    def is_full(self, found: DirLook) -> bool:
+        """Whether only what is kept free is left there."""
+        return found.free_bytes <= self.reserve_of(found)
 
     def work_of(self, tracked: Tracked) -> Work | None:
         """What a worker would do in its log directory."""
@@ -321,34 +359,26 @@ class Fleet:
         # A clock that jumped back must not leave it alone for longer than the longest wait.
         return now_ms < held <= now_ms + max(self.backoff_ms[1], HOLD_MS[1])
 
+    def has_nothing_to_stage(self, tracked: Tracked) -> bool:
+        """Whether a worker found that nothing of the log as it is would go."""
+        look = tracked.look
+        if look is None or look.staged is not None or self.work_of(tracked) != "stage":
+            return False
+        return tracked.done_to == look.bound_offset
+
     def _is_done(self, tracked: Tracked, look: Look, work: Work, trigger: Trigger | None, now_ms: int) -> bool:
         """Whether nothing has changed since it was staged or worked out, where doing so changes no log."""
         if work == "stage":
             plan = look.staged
             if plan is not None and 0 <= now_ms - plan.created_ms < self.plan_max_age_ms // 2:
                 return now_ms - plan.created_ms < RESTAGE_AFTER_MS or plan.bound_offset >= look.bound_offset
-            return plan is None and trigger != "purge" and tracked.done_to == look.bound_offset
+            if plan is None and was_staged_lately(tracked, now_ms):
+                return True
+            return trigger != "purge" and self.has_nothing_to_stage(tracked)
         if work == "observe" and tracked.saving is not None:
             grown = GREW * (look.dirty_bytes - tracked.saving.dirty_bytes) >= tracked.saving.dirty_bytes
             return look.bound_offset == tracked.saving.bound_offset or not grown
         return False
-
-
-def reclaimable_bytes(tracked: Tracked) -> int:
-    """What a cleaning is expected to save: exactly, if it was worked out for the log as it is, else by experience."""
-    look, saving = tracked.look, tracked.saving
-    if look is None:
-        return 0
-    if saving is not None and saving.bound_offset == look.bound_offset:
-        return max(0, saving.bytes_before - saving.bytes_after)
-    return int(tracked.share * look.dirty_bytes)
-
-
-def retry_of(quarantine: Quarantine | None) -> Retry | None:
-    """What of it the state directory remembers."""
-    if quarantine is None:
-        return None
-    return Retry(quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms)
 
 
 def _is_past(at_ms: int | None, now_ms: int) -> bool:

@@ -11,9 +11,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from cleanerd.apply.ahead import stage_partition
+from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.live import LiveDir, clean_live
 from cleanerd.apply.live_broker import LiveBroker
 from cleanerd.apply.offline import make_plan
+from cleanerd.apply.swap import drop_plans
+from cleanerd.apply.validate import refuse_unfinished
 from cleanerd.cleaner.cleaner import Cleaning, Stopped
 from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.survey import Wishes, quarantined, survey_log
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.scope.broker_facts import BrokerFacts
 
-Kind = Literal["live", "stage", "observe", "horizons"]
+Kind = Literal["live", "stage", "observe", "horizons", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +140,31 @@ def run(job: Job) -> JobDone:
 def _run(job: Job, listed: PartitionLog | None) -> JobDone:
     if job.kind in {"live", "stage"}:
         result = _clean_live(job) if job.kind == "live" else _stage(job)
-        # Staging calls every failure a quarantine; a live round knows better.
-        if result.outcome == "quarantined" and (job.kind == "live" or not is_ordinary(result.error)):
-            return replace(_failed(job, result.reason), result=result)
+        if result.outcome == "quarantined":
+            # Staging calls every failure a quarantine; a live round knows better.
+            ordinary = job.kind == "stage" and is_ordinary(result.error)
+            if not ordinary and not _is_ordinary(job, result.error, listed):
+                return replace(_failed(job, result.reason), result=result)
+            result = replace(result, outcome="skipped")
         return JobDone(job, _now_ms(), result=result)
     try:
+        if job.kind == "drop":
+            return _drop(job)
         return _observe(job) if job.kind == "observe" else _horizons(job)
     except (CleanerdError, OSError) as error:
         if _passes(job, error, listed):
             return JobDone(job, _now_ms(), passing=str(error))
         return _failed(job, str(error))
+
+
+def _is_ordinary(job: Job, error: CleanerdError | None, before: PartitionLog | None) -> bool:
+    """Whether nothing is wrong with the log: no room, another cleanerd, or a broker that changed it while it was read.
+
+    ``clean_live`` has told the last of these from others itself.
+    """
+    if isinstance(error, NoSpaceError | LogDirBusyError | StalePlanError):
+        return True
+    return job.kind == "stage" and _changed(job, before)
 
 
 def _clean_live(job: Job) -> CleaningResult:
@@ -203,6 +221,15 @@ def _horizons(job: Job) -> JobDone:
     return JobDone(job, _now_ms(), horizons=True, next_purge_ms=found_ms)
 
 
+def _drop(job: Job) -> JobDone:
+    """Give the room back that staged plans take which are too old to be applied (U-15)."""
+    with PartitionFiles(job.path / str(job.name)) as files:
+        files.claim()
+        refuse_unfinished(files, files.names())
+        drop_plans(files)
+    return JobDone(job, _now_ms())
+
+
 def _survey(job: Job) -> Survey:
     """As it was looked at, with the files as they are now."""
     log = read_partition(job.look.log_dir, job.name)
@@ -210,14 +237,16 @@ def _survey(job: Job) -> Survey:
 
 
 def _passes(job: Job, error: Exception, before: PartitionLog | None) -> bool:
-    """Whether the broker changed the log while it was read: then nothing is wrong with it."""
-    if isinstance(error, RefusedError):
-        return True
+    """Whether the broker changed the log while it was read, or it was refused: then nothing is wrong with it."""
+    return isinstance(error, RefusedError) or _changed(job, before)
+
+
+def _changed(job: Job, before: PartitionLog | None) -> bool:
     try:
         after = read_partition(job.look.log_dir, job.name)
     except CleanerdError:
         return False
-    return before is None or bool(after.unfinished) or _identity(before) != _identity(after)
+    return before is None or bool(before.unfinished or after.unfinished) or _identity(before) != _identity(after)
 
 
 def _identity(log: PartitionLog) -> list[tuple[int, int, int]]:

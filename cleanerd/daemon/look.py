@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from cleanerd.log.strategy_config import fingerprint
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Mapping
 
     from cleanerd.cleaner.survey import Survey
     from cleanerd.format.names import TopicPartition
@@ -19,19 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StagedPlan:
-    """A plan that waits in the partition for ``cleanerd apply``: up to where it cleans, and since when it is there."""
+    """A plan that waits in the partition for ``cleanerd apply``: up to where it cleans, since when and until when."""
 
     bound_offset: int
     created_ms: int
+    expires_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """One compacted partition at one moment.
 
-    ``log_dir`` is the reading that it was looked at with, ``config`` its topic's configuration. ``eligible``: it is to
-    be cleaned by Kafka's rules (C-08..C-11; by our own values where it is delegated, U-9); else ``reason`` says why
-    not, ``changes`` when that may change, ``forceable`` that only its being clean enough speaks
+    ``log_dir`` is what the reading that it was looked at with says of it, ``config`` its topic's configuration.
+    ``eligible``: it is to be cleaned by Kafka's rules (C-08..C-11; by our own values where it is delegated, U-9); else
+    ``reason`` says why not, ``changes`` when that may change, ``forceable`` that only its being clean enough speaks
     against it, and ``refused`` that somebody has to do something about it.
     ``settled``: until a segment is rolled nothing but time can change the answer. ``again_ms``: when time does.
     ``purge_known``: ``next_purge_ms`` is what a cleaning, or a look at every batch, has told. ``has_clean_part``: there
@@ -103,7 +105,7 @@ def look_of(
     mark = fingerprint(config)
     return Look(
         name=found.log.name,
-        log_dir=log_dir,
+        log_dir=_of_one(log_dir, found.log.name),
         config=config,
         topic_id=found.log.topic_id,
         looked_ms=now_ms,
@@ -140,6 +142,23 @@ def look_of(
         staged=staged,
         leftover=leftover and staged is None,
         notes=(*found.notes, *config.warnings),
+    )
+
+
+def _of_one(log_dir: LogDir, name: TopicPartition) -> LogDir:
+    """What a reading says of one partition: kept for each, whole readings would fill the memory."""
+
+    def only(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return {name: offsets[name]} if name in offsets else {}
+
+    return replace(
+        log_dir,
+        partitions=(name,),
+        cleaner_offsets=only(log_dir.cleaner_offsets),
+        recovery_points=only(log_dir.recovery_points),
+        log_start_offsets=only(log_dir.log_start_offsets),
+        high_watermarks=only(log_dir.high_watermarks),
+        linked=(),
     )
 
 

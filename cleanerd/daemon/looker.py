@@ -227,8 +227,6 @@ class DirLooker:
             if only is None and not self._is_due(name, mtime_ns, config, kind, now_ms):
                 continue
             yield self._look_at(way, name, config, kind, mtime_ns, now_ms)
-            if way.gone:
-                return  # the others stay as they were: each would wait for an answer that does not come
 
     def _is_due(
         self, name: TopicPartition, mtime_ns: int, config: TopicConfig | CleanerdError | None, kind: str, now_ms: int
@@ -258,7 +256,6 @@ class DirLooker:
             leftover = (partition / STAGING).is_dir()
             look = look_of(found, log_dir, state, staged_plan(partition), now_ms, leftover=leftover)
         except (StalePlanError, AgentRefusalError, AgentUnavailableError) as error:
-            way.gone = isinstance(error, AgentUnavailableError)
             self._seen[name] = _Seen(mtime_ns, known, kind, settled=False, again_ms=0, active=None)
             return FailedLook(name, _told(error), "passing")
         except (RefusedError, ConfigError) as error:

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from cleanerd.daemon.service import Service
     from cleanerd.settings import Settings
 
-NEEDS_RESTART: Final = ("cleanerd.state.dir", "cleanerd.control.socket", "cleanerd.http.listen")
+NEEDS_RESTART: Final = (
+    "cleanerd.state.dir",
+    "cleanerd.control.socket",
+    "cleanerd.http.listen",
+    "cleanerd.metrics.kafka.names",
+    "cleanerd.metrics.partitions.max",
+)
 """Keys that count at the next start only: what is open already cannot move."""
 
 _log = structlog.get_logger()

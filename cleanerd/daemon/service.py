@@ -23,7 +23,7 @@ import structlog
 from cleanerd import __version__
 from cleanerd.daemon.control import ControlServer, control_socket
 from cleanerd.daemon.desk import Desk
-from cleanerd.daemon.fleet import Fleet, retry_of
+from cleanerd.daemon.fleet import Fleet
 from cleanerd.daemon.hand_over import HandOver
 from cleanerd.daemon.jobs import Job, run
 from cleanerd.daemon.looker import DirLooker, World
@@ -35,7 +35,8 @@ from cleanerd.daemon.reload import fleet_settings, rates_of, reload
 from cleanerd.daemon.schedule import Limits, choose, ordered
 from cleanerd.daemon.tallies import Tallies
 from cleanerd.daemon.throttle import Throttle
-from cleanerd.daemon.told import log_done
+from cleanerd.daemon.told import log_done, log_look
+from cleanerd.daemon.tracked import retry_of
 from cleanerd.daemon.watch import Watcher
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 from cleanerd.errors import CleanerdError
@@ -189,8 +190,6 @@ class Service:
 
     async def _watch(self) -> None:
         await self._watcher.run()
-        if self._watcher.warning:
-            self.publisher.warn(self._watcher.warning)
         await asyncio.Event().wait()
 
     async def _ticks(self) -> None:
@@ -248,16 +247,17 @@ class Service:
             return
         for each in found:
             if each.path in self.lookers:
+                log_look(self.fleet.dirs.get(str(each.path)), each)
                 self.fleet.merge(each, _now_ms())
 
     def _follow(self) -> None:
         """Have the file system tell of the partitions that there are now."""
-        if self.fleet.partitions.keys() != self._followed:
+        if self._watcher.lost or self.fleet.partitions.keys() != self._followed:
             self._followed = set(self.fleet.partitions)
             places = ((self._path_of(tracked), tracked.name) for tracked in self.fleet.partitions.values())
             self._watcher.follow(self.log_dirs, [(path, name) for path, name in places if path is not None])
-            if self._watcher.warning:
-                self.publisher.warn(self._watcher.warning)
+        if self._watcher.warning:
+            self.publisher.warn(self._watcher.warning)
 
     def _path_of(self, tracked: Tracked) -> Path | None:
         found = self.fleet.dirs.get(tracked.path)
@@ -274,8 +274,7 @@ class Service:
 
     async def look_again(self, tracked: Tracked) -> None:
         """At one partition, now."""
-        path = self._path_of(tracked)
-        if path is not None:
+        if (path := self._path_of(tracked)) is not None:
             await self._look({path: {tracked.name}})
 
     # -- work ---------------------------------------------------------------------------------------------------------
@@ -295,9 +294,9 @@ class Service:
                 tracked.queued = True
                 tracked.touch()
         if not candidates and limits.window_open and len(self.running) < limits.threads:
-            unknown = next(self.fleet.unknown_horizons(_now_ms()), None)
-            if unknown is not None:
-                self._begin(unknown, "purge", kind="horizons")
+            spare = self.fleet.spare_work(_now_ms())
+            if found := next(((each, kind) for each, kind in spare if each.key not in self.running), None):
+                self._begin(found[0], "purge", found[1])
 
     def _begin(self, tracked: Tracked, trigger: Trigger, kind: Kind | None = None) -> None:
         found, look, work = self.fleet.dirs[tracked.path], tracked.look, self.fleet.work_of(tracked)
@@ -361,8 +360,7 @@ class Service:
 
     def wake(self) -> None:
         """Look at everything now."""
-        for path in self.log_dirs:
-            self._noticed_names[path] = None
+        self._noticed_names.update(dict.fromkeys(self.log_dirs))
         self._wake.set()
 
     # -- what others need of it ---------------------------------------------------------------------------------------

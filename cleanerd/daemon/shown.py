@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from cleanerd.daemon.fleet import reclaimable_bytes
+from cleanerd.daemon.tracked import reclaimable_bytes
 from cleanerd.daemon.view import LogDirView, PartitionView, QuarantineView, RunningView
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def _phase(fleet: Fleet, tracked: Tracked) -> PartitionPhase:
 
 
 _STAGED = "staged: cleanerd apply swaps it in before the next start of the broker"
+_FULL = "no more is free on the disk than is kept (cleanerd.disk.reserve)"
 _TRIGGERS = {
     "asked": "it was asked for",
     "overdue": "max.compaction.lag.ms has passed",
@@ -138,6 +139,8 @@ def _reason(fleet: Fleet, tracked: Tracked) -> str:
         "" if found is None or found.mode.work is not None else found.mode.reason,
         "not looked at yet" if look is None else look.reason,
         "it waits for its turn" if tracked.queued else "",
+        _FULL if found is not None and found.mode.work != "observe" and fleet.is_full(found) else "",
+        "nothing of it would go" if fleet.has_nothing_to_stage(tracked) else "",
     )
     would = "would be cleaned" if found is not None and found.mode.mode == "observe" else "about to be cleaned"
     return next((text for text in texts if text), would)

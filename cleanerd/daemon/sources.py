@@ -72,7 +72,7 @@ def staged_plan(partition: Path) -> StagedPlan | None:
                 continue
             with open(f"{plan.path}/{MANIFEST}", "rb") as file:
                 manifest = Manifest.from_json(file.read(), plan.path)
-            plans.append(StagedPlan(manifest.bound, manifest.created_ms))
+            plans.append(StagedPlan(manifest.bound, manifest.created_ms, manifest.created_ms + manifest.max_age_ms))
     except (OSError, CleanerdError):
         return None  # it is being written, or no plan at all: whoever applies it says so
     return max(plans, key=lambda found: found.created_ms, default=None)

@@ -55,13 +55,15 @@ class Throttle:
 
     def read(self, count: int, check: Callable[[], None]) -> None:
         """So many bytes were read; waits until that was not too fast. ``check`` may raise to end the wait."""
+        with self._lock:
+            self.read_bytes += count
         self._take(count, {"read": self._rates.read, "total": self._rates.total}, check)
-        self.read_bytes += count
 
     def wrote(self, count: int, check: Callable[[], None]) -> None:
         """So many bytes were written."""
+        with self._lock:
+            self.written_bytes += count
         self._take(count, {"write": self._rates.write, "total": self._rates.total}, check)
-        self.written_bytes += count
 
     def _take(self, count: int, rates: dict[str, int | None], check: Callable[[], None]) -> None:
         with self._lock:
@@ -77,4 +79,5 @@ class Throttle:
             check()
             wait = min(left, _SLICE_SECONDS)
             time.sleep(wait)
-            self.waited_seconds += wait
+            with self._lock:
+                self.waited_seconds += wait

@@ -1,4 +1,4 @@
-"""The log line about a job that ended."""
+"""The log lines about jobs that ended, and about log directories that can or cannot be looked at."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import structlog
 
 if TYPE_CHECKING:
     from cleanerd.daemon.jobs import JobDone
+    from cleanerd.daemon.looker import DirLook
 
 _log = structlog.get_logger()
 
@@ -21,6 +22,8 @@ def log_done(done: JobDone) -> None:
     elif done.failed:
         _log.warning("quarantined", partition=partition, reason=done.failed,
                      failures=0 if done.retry is None else done.retry.failures)  # fmt: skip
+    elif job.kind == "drop" and not done.passing:
+        _log.info("staged plan dropped: too old to be applied", partition=partition)
     elif done.saving is not None:
         _log.info("would be cleaned", partition=partition, trigger=job.trigger,
                   bytes_before=done.saving.bytes_before, bytes_after=done.saving.bytes_after)  # fmt: skip
@@ -30,3 +33,12 @@ def log_done(done: JobDone) -> None:
         _log.info(result.outcome, partition=partition, trigger=job.trigger, bytes_before=result.bytes_before,
                   bytes_after=result.bytes_after, dropped=result.dropped.total,
                   seconds=round((done.ended_ms - job.started_ms) / 1000, 3))  # fmt: skip
+
+
+def log_look(before: DirLook | None, found: DirLook) -> None:
+    """Say that a log directory cannot be looked at any more, or can again; once, not at every look."""
+    known = "" if before is None else before.error
+    if found.error and found.error != known:
+        _log.warning("log directory cannot be looked at", log_dir=str(found.path), reason=found.error)
+    elif known and not found.error:
+        _log.info("log directory can be looked at again", log_dir=str(found.path))

@@ -1,12 +1,14 @@
-"""One partition that the daemon looks after: everything that is known of it between two looks."""
+"""What is known of one compacted partition between two looks at it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.log.clean_point import Retry
+
 if TYPE_CHECKING:
-    from cleanerd.daemon.jobs import Saving
+    from cleanerd.daemon.jobs import Job, Saving
     from cleanerd.daemon.look import FailedLook, Look
     from cleanerd.daemon.schedule import Trigger
     from cleanerd.daemon.view import CleanView, PartitionView
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
 
 Key = tuple[str, "TopicPartition"]
 """A log directory and a partition in it."""
+
+RESTAGE_AFTER_MS: Final = 3_600_000
+"""A plan that waits for a restart is made anew no sooner, however much was written since."""
 
 FIRST_SHARE: Final = 0.5
 """Of the dirty bytes so much is expected to go, until a cleaning has told."""
@@ -32,7 +37,11 @@ class Quarantine:
 
 @dataclass(slots=True)
 class Tracked:
-    """One compacted partition."""
+    """One compacted partition.
+
+    ``purge_known``: a worker or the state directory has told when tombstones below ``purge_to`` go; ``purge_told`` is
+    what the state directory said last. ``done_to``: up to there a worker has cleaned, or found nothing to stage.
+    """
 
     name: TopicPartition
     path: str
@@ -51,6 +60,8 @@ class Tracked:
     hold_reason: str = ""
     next_purge_ms: int | None = None
     purge_known: bool = False
+    purge_to: int = 0
+    purge_told: tuple[int, int | None] | None = None
     done_to: int | None = None
     saving: Saving | None = None
     share: float = FIRST_SHARE
@@ -65,3 +76,31 @@ class Tracked:
     def touch(self) -> None:
         """It is to be shown anew."""
         self.view = None
+
+
+def reclaimable_bytes(tracked: Tracked) -> int:
+    """What a cleaning is expected to save: exactly, if it was worked out for the log as it is, else by experience."""
+    look, saving = tracked.look, tracked.saving
+    if look is None:
+        return 0
+    if saving is not None and saving.bound_offset == look.bound_offset:
+        return max(0, saving.bytes_before - saving.bytes_after)
+    return int(tracked.share * look.dirty_bytes)
+
+
+def retry_of(quarantine: Quarantine | None) -> Retry | None:
+    """What of it the state directory remembers."""
+    if quarantine is None:
+        return None
+    return Retry(quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms)
+
+
+def is_in_vain(tracked: Tracked, job: Job) -> bool:
+    """Whether the broker's log was cleaned up to where it had been cleaned before, not for tombstones' sake."""
+    return job.kind == "live" and job.trigger in {"ratio", "overdue"} and tracked.done_to == job.look.bound_offset
+
+
+def was_staged_lately(tracked: Tracked, now_ms: int) -> bool:
+    """Whether a plan was made that is gone already, or that nobody can read."""
+    last = tracked.last_clean
+    return last is not None and last.result["outcome"] == "staged" and 0 <= now_ms - last.ended_ms < RESTAGE_AFTER_MS

@@ -37,6 +37,8 @@ class Watcher:
         self._watches: dict[Path, Watch] = {}
         self._partitions: dict[Path, tuple[Path, TopicPartition]] = {}
         self.warning = ""
+        self.lost = False
+        """Whether something that is to be watched is not: it went away, and may be there again."""
 
     async def run(self) -> None:
         """Until cancelled. Returns at once where there is no inotify."""
@@ -55,6 +57,7 @@ class Watcher:
             return
         self._partitions = {log_dir / str(name): (log_dir, name) for log_dir, name in partitions}
         wanted = {*log_dirs, *self._partitions}
+        self.lost = False
         for path in self._watches.keys() - wanted:
             self._forget(path)
         for path in wanted - self._watches.keys():
@@ -64,7 +67,7 @@ class Watcher:
                 if error.errno in _FULL:
                     self._give_up(error)
                     return
-                # It went away: the next look tells.
+                self.lost = True  # it went away: the next look tells
 
     def _take(self, event: Event) -> None:
         if Mask.Q_OVERFLOW in event.mask or event.watch is None:
@@ -75,6 +78,7 @@ class Watcher:
         if Mask.IGNORED in event.mask:
             if self._watches.get(path) is event.watch:
                 del self._watches[path]
+                self.lost = True
             return
         if path in self._partitions:
             # Indexes and snapshots come with a segment; what is staged is ours.

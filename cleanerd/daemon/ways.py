@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleanerd.apply.live_log import read_live
+from cleanerd.apply.mode import LOOK
 from cleanerd.cleaner.survey import Survey, Wishes, survey, survey_log
-from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from cleanerd.errors import AgentUnavailableError, CleanerdError, ConfigError, RefusedError
 from cleanerd.log.partition import read_partition
 from cleanerd.log.topic_config import NEVER_CLEANED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cleanerd.apply.agent_facts import LogFacts
     from cleanerd.apply.live_broker import LiveBroker
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
@@ -23,10 +26,9 @@ if TYPE_CHECKING:
 
 
 class Way:
-    """How partitions are looked at: what ``kind`` of look it is, and which there are. ``gone``: nobody answers."""
+    """How partitions are looked at: what ``kind`` of look it is, and which there are."""
 
     kind = ""
-    gone = False
 
     def __init__(self, store: StateStore, log_dir: LogDir, facts: BrokerFacts) -> None:
         self.store = store
@@ -147,6 +149,7 @@ class ByBroker(Way):
     def __init__(self, store: StateStore, log_dir: LogDir, facts: BrokerFacts, broker: LiveBroker) -> None:
         super().__init__(store, log_dir, facts)
         self._broker = broker
+        self._silent: AgentUnavailableError | None = None
 
     def targets(self) -> dict[TopicPartition, TopicConfig | CleanerdError | None]:
         """By the policy that the broker goes by."""
@@ -165,7 +168,7 @@ class ByBroker(Way):
         self, name: TopicPartition, config: TopicConfig | CleanerdError | None, now_ms: int
     ) -> tuple[Survey, LogDir]:
         """By the broker's own offsets."""
-        told = self._broker.log(name)
+        told = self._ask(name)
         for reason, holds in {
             "it is being moved to another log directory": told.future,
             "it keeps segments in remote storage (S-49)": told.remote,
@@ -178,6 +181,18 @@ class ByBroker(Way):
             raise RefusedError("cleanup.policy is not compact", where=str(name))
         log_dir, log = read_live(self.log_dir, name, told)
         return survey_log(log_dir, log, config, self.store, Wishes(now_ms, unclean=True)), log_dir
+
+    def _ask(self, name: TopicPartition) -> LogFacts:
+        """Raises AgentUnavailableError at once for everyone after the first that was waited for in vain."""
+        if self._silent is not None:
+            raise self._silent
+        started = time.monotonic()
+        try:
+            return self._broker.log(name)
+        except AgentUnavailableError as error:
+            if time.monotonic() - started >= LOOK.answer_seconds:
+                self._silent = error
+            raise
 
     def _hint(self, topic: str) -> TopicConfig | None:
         try:

@@ -88,7 +88,15 @@ class WorkerPool:
         thread.start()
 
     def _run(self, number: int) -> None:
-        while (job := self._jobs.get()) is not None:
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                # One less is wanted - unless one died meanwhile and was not replaced.
+                with self._lock:
+                    if len(self._threads) > self._size:
+                        del self._threads[number]
+                        return
+                continue
             try:
                 result = job.work()
             except BaseException as error:  # noqa: BLE001 - whatever it was, it must be told, and this thread ends
@@ -99,8 +107,6 @@ class WorkerPool:
                 return
             _tell(job.answer, result=result)
             del job, result
-        with self._lock:
-            self._threads.pop(number, None)
 
     def _replace(self, number: int) -> None:
         with self._lock:

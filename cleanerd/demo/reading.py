@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 from kafka.codec import has_gzip, has_lz4, has_snappy, has_zstd
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 MOST_SECONDS: Final = 60.0
 _BATCH: Final = 2000
+_AGAIN_SECONDS: Final = 0.2
+_NO_LEADER_YET: Final = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 
 KAFKA_PYTHON_CODECS: Final[dict[str, Callable[[], bool]]] = {
     "none": lambda: True,
@@ -59,9 +65,9 @@ def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> Read:
     )
     records: dict[int, tuple[bytes | None, bytes | None]] = {}
     try:
-        _, end = consumer.get_watermark_offsets(partition, timeout=MOST_SECONDS)
-        consumer.assign([partition])
         deadline = time.monotonic() + MOST_SECONDS
+        end = _end_offset(consumer, partition, deadline)
+        consumer.assign([partition])
         while time.monotonic() < deadline:
             # consume() waits for a full batch: the end of the log must not have to wait long.
             for message in consumer.consume(_BATCH, timeout=0.1):
@@ -80,6 +86,25 @@ def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> Read:
     finally:
         consumer.close()
     raise BrokerError(f"confluent-kafka did not reach the end of {topic} within {MOST_SECONDS:.0f} s")
+
+
+def _end_offset(consumer: Consumer, partition: TopicPartition, deadline: float) -> int:
+    """Return the log end. A broker that has just started may serve before it leads its partitions: asked again.
+
+    Raises:
+        BrokerError: no leader had answered by ``deadline`` (monotonic seconds), or another error came.
+    """
+    while True:
+        try:
+            watermarks = consumer.get_watermark_offsets(partition, timeout=max(1.0, deadline - time.monotonic()))
+        except KafkaException as error:
+            if error.args[0].code() not in _NO_LEADER_YET or time.monotonic() >= deadline:
+                raise BrokerError(f"the end of {partition.topic} is not known: {error}") from error
+            time.sleep(_AGAIN_SECONDS)
+        else:
+            if watermarks is None:
+                raise BrokerError(f"the end of {partition.topic} is not known: no answer")
+            return int(watermarks[1])
 
 
 def read_with_kafka_python(bootstrap: str, topic: str) -> Read:

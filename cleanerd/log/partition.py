@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import CorruptionError
 from cleanerd.format.checkpoint import EpochStart, read_epoch_checkpoint
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import (
@@ -21,7 +21,7 @@ from cleanerd.format.names import (
     parse_file_name,
 )
 from cleanerd.log.segment import Segment
-from cleanerd.log.small_file import read_small_file
+from cleanerd.log.small_file import read_small_file, unreadable
 
 if TYPE_CHECKING:
     import uuid
@@ -125,7 +125,7 @@ def _list(path: Path) -> tuple[list[Segment], list[int], list[str]]:
                 elif suffix in COMPANION_SUFFIXES:
                     companions.setdefault(base, set()).add(suffix)
     except OSError as error:
-        raise CleanerdError(f"cannot be listed: {error.strerror}", where=str(path)) from error
+        raise unreadable("cannot be listed", path, error) from error
     segments = [
         Segment.from_stat(base, stat, frozenset(companions.get(base, ()))) for base, stat in sorted(stats.items())
     ]

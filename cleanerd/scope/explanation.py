@@ -12,10 +12,15 @@ from cleanerd.log.strategy_config import fingerprint
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.survey import Survey
+    from cleanerd.errors import NotCompactedError
+    from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import PartitionState
     from cleanerd.log.topic_config import TopicConfig
 
 GLANCE_BYTES: Final = 4096
+
+POLICY_RULE: Final = "cleanup.policy"
+POLICY_CHANGES: Final = "when the topic's cleanup.policy contains compact"
 
 
 def formats_of(found: Survey) -> tuple[Formats | None, tuple[str, ...]]:
@@ -70,6 +75,20 @@ def explanation(
         "lowest_magic": None if formats is None else formats.lowest,
         "highest_magic": None if formats is None else formats.highest,
         "settings": {key: {"value": value, "origin": origin} for key, value, origin in settings_of(found)},
+    }
+
+
+def explanation_of_policy(name: TopicPartition, reason: NotCompactedError, *, running: bool) -> dict[str, Any]:
+    """The answer for a topic that is not compacted: the fields that mean something then."""
+    return {
+        "topic": name.topic,
+        "partition": name.partition,
+        "broker_running": running,
+        "cleaned_now": False,
+        "rule": POLICY_RULE,
+        "reason": reason.message,
+        "changes": POLICY_CHANGES,
+        "notes": [reason.hint],
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleanerd.errors import CleanerdError, ConfigError, CorruptionError
+from cleanerd.errors import CleanerdError, CorruptionError, NotCompactedError
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, TopicConfig, require_known_policy
@@ -74,7 +74,7 @@ def _topic_id(log_dir: LogDir, name: TopicPartition) -> uuid.UUID | None:
 def _require_compacted(config: TopicConfig) -> None:
     require_known_policy(config)
     if not config.is_compacted:
-        raise ConfigError(
+        raise NotCompactedError(
             f"cleanup.policy is {','.join(sorted(config.cleanup_policy))}, not compact",
             where=config.topic,
             hint=f"it comes from: {config.origins['cleanup.policy']}",

@@ -116,6 +116,7 @@ def test_an_unchanged_log_is_valid(case: Case) -> None:
         ({"strategy_fingerprint": "timestamp"}, "strategy changed"),
         ({"bound": 29}, "bound fell to 29, below 30"),
         ({"now_ms": 6001}, "5001 ms old"),
+        ({"now_ms": 1000 - 300_001}, "made 300001 ms ahead of the clock"),
     ],
 )
 def test_identity_bound_strategy_and_age(case: Case, change: dict[str, object], reason: str) -> None:

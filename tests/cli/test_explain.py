@@ -83,7 +83,8 @@ def test_will_be_cleaned(root: Path, shell: Shell) -> None:
             {"segment.ms": "7000"},
             "the active segment",
             "nothing to clean: dirty from offset 6, cleanable up to 6 (set by the active segment)",
-            "when the broker rolls the active segment: after segment.ms (7000 ms) or segment.bytes (1073741824 bytes)",
+            "when the broker rolls the active segment: "
+            "after segment.ms (7 seconds) or segment.bytes (1073741824 bytes)",
             id="C-05, C-16: the active segment",
         ),
         pytest.param(
@@ -107,7 +108,7 @@ def test_will_be_cleaned(root: Path, shell: Shell) -> None:
             topic("min.compaction.lag.ms", 61_000),
             "min.compaction.lag.ms",
             "nothing to clean: dirty from offset 0, cleanable up to 0 (set by min.compaction.lag.ms)",
-            f"at {utc('14T22:31:00')}, in 60000 ms, when the segment is old enough",
+            f"at {utc('14T22:31:00')}, in 60 seconds, when the segment is old enough",
             id="C-05: too young",
         ),
         pytest.param(
@@ -305,9 +306,12 @@ def test_not_compacted(root: Path, shell: Shell) -> None:
     """A topic that is not compacted is that first of all; where its policy comes from is said."""
     path = make_log_dir(root / "logs", {"orders-0": dirty()})
     answer = shell("explain", "orders-0", path, "--set", "topics.orders.cleanup.policy=delete")
-    assert answer.code == 3
-    assert "cleanup.policy is delete, not compact" in answer.err
+    assert answer.code == 0
+    assert "rule:    cleanup.policy" in answer.out
+    assert "reason:  cleanup.policy is delete, not compact" in answer.out
     assert "--set" in answer.err
+    told = shell("explain", "orders-0", path, "--json", "--set", "topics.orders.cleanup.policy=delete").json
+    assert (told["cleaned_now"], told["rule"]) == (False, "cleanup.policy")
 
 
 @pytest.mark.parametrize("verb", ["explain", "audit"])

@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from cleanerd.apply.mode import ModeChoice
 from cleanerd.cleaner.result import CleaningResult
-from cleanerd.daemon.fleet import HOLD_MS, RESTAGE_AFTER_MS, Fleet, reclaimable_bytes
+from cleanerd.daemon.fleet import HOLD_MS, Fleet
 from cleanerd.daemon.jobs import Job, JobDone, Saving
 from cleanerd.daemon.look import FailedLook, Look, StagedPlan
 from cleanerd.daemon.looker import DirLook
 from cleanerd.daemon.modes import DirMode
 from cleanerd.daemon.shown import partition_view
-from cleanerd.daemon.tracked import Tracked
-from cleanerd.errors import RefusedError, StalePlanError
+from cleanerd.daemon.tracked import RESTAGE_AFTER_MS, Tracked, reclaimable_bytes
+from cleanerd.errors import LogDirBusyError, RefusedError, StalePlanError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import Retry
 from tests.cleaner.driver import config
 
 if TYPE_CHECKING:
+    from cleanerd.daemon.jobs import Kind
     from cleanerd.daemon.modes import Work
 
 NAME = TopicPartition("orders", 0)
@@ -68,10 +69,10 @@ def tracked(fleet: Fleet) -> Tracked:
     return fleet.partitions[KEY]
 
 
-def done(fleet: Fleet, now_ms: int = NOW, **values: Any) -> JobDone:
+def done(fleet: Fleet, now_ms: int = NOW, kind: Kind = "live", **values: Any) -> JobDone:
     found = tracked(fleet).look
     assert found is not None
-    job = Job(NAME, PATH, "live", "ratio", found, None, None, None, None, now_ms, 1, None, (1000, 8000))  # type: ignore[arg-type]
+    job = Job(NAME, PATH, kind, "ratio", found, None, None, None, None, now_ms, 1, None, (1000, 8000))  # type: ignore[arg-type]
     fleet.begun(KEY, "ratio")
     ended = JobDone(job, now_ms, **values)
     fleet.finished(ended)
@@ -245,3 +246,102 @@ def test_what_is_gone_is_forgotten() -> None:
     assert not fleet.partitions
     fleet.merge(replace(dir_look(look()), present=None), NOW)
     assert not fleet.partitions, "a look at one partition does not bring it back"
+
+
+def test_what_was_only_worked_out_is_staged_when_the_mode_says_so() -> None:
+    """A reload from observe to on-start: nothing is staged yet."""
+    fleet = fleet_with(work="observe")
+    done(fleet, kind="observe", saving=Saving(300, 250, 20, 200))
+    fleet.merge(dir_look(look(), work="stage"), NOW)
+    assert triggers(fleet) == ["ratio"]
+
+
+def test_a_plan_that_went_away_is_staged_again() -> None:
+    """``apply`` dropped it as stale: after a while, for one that nobody can read is not made again and again either."""
+    fleet = fleet_with(work="stage")
+    done(fleet, kind="stage", result=result("staged"))
+    assert triggers(fleet) == []
+    assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["ratio"]
+
+
+def test_what_is_staged_is_not_purged_yet() -> None:
+    """The time stays due; the plan alone keeps it from being made again."""
+    due = look(**CLEAN, purge_known=True, next_purge_ms=NOW - 5)
+    fleet = fleet_with(due, work="stage")
+    assert triggers(fleet) == ["purge"]
+    done(fleet, kind="stage", result=result("staged", next_purge_ms=NOW + DAY_MS))
+    fleet.merge(dir_look(replace(due, staged=StagedPlan(20, NOW)), work="stage"), NOW)
+    assert triggers(fleet) == []
+    assert partition_view(fleet, tracked(fleet)).next_purge_ms == NOW - 5
+    fleet.merge(dir_look(due, work="stage"), NOW)
+    assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["purge"]
+
+
+def test_what_somebody_else_cleaned_has_horizons_that_nobody_knows() -> None:
+    """The broker's own cleaner, after ours: they are looked up again."""
+    fleet = fleet_with(look(**CLEAN, purge_known=True, next_purge_ms=None))
+    assert not list(fleet.unknown_horizons(NOW))
+    fleet.merge(dir_look(look(**CLEAN, clean_offset=15)), NOW)
+    assert [each.name for each in fleet.unknown_horizons(NOW)] == [NAME]
+    done(fleet, kind="horizons", horizons=True, next_purge_ms=NOW + 7)
+    fleet.merge(dir_look(look(**CLEAN, clean_offset=15)), NOW)
+    assert not list(fleet.unknown_horizons(NOW)), "also when that could not be written down"
+    assert triggers(fleet, NOW + 7) == ["purge"]
+
+
+def test_the_result_of_a_partition_that_is_gone_is_nobodys() -> None:
+    """Deleted and created again while a worker had the old one."""
+    fleet = fleet_with()
+    old = tracked(fleet).look
+    assert old is not None
+    job = Job(NAME, PATH, "live", "ratio", old, None, None, None, None, NOW, 1, None, (1000, 8000))  # type: ignore[arg-type]
+    fleet.begun(KEY, "ratio")
+    fleet.merge(replace(dir_look(), present=frozenset()), NOW)
+    fleet.merge(dir_look(look()), NOW)
+    assert fleet.finished(JobDone(job, NOW, failed="broken", retry=Retry(NOW, 9, NOW + 8000))) is None
+    fleet.died(KEY, "broken", NOW)
+    assert tracked(fleet).quarantine is None
+    assert triggers(fleet) == ["ratio"]
+
+
+def test_the_result_of_a_topic_that_was_created_again_is_nobodys() -> None:
+    import uuid  # noqa: PLC0415
+
+    fleet = fleet_with(look(topic_id=uuid.UUID(int=1)))
+    old = tracked(fleet).look
+    assert old is not None
+    job = Job(NAME, PATH, "live", "ratio", old, None, None, None, None, NOW, 1, None, (1000, 8000))  # type: ignore[arg-type]
+    fleet.begun(KEY, "ratio")
+    fleet.merge(dir_look(look(topic_id=uuid.UUID(int=2))), NOW)
+    fleet.finished(JobDone(job, NOW, failed="broken", retry=Retry(NOW, 9, NOW + 8000)))
+    fleet.merge(dir_look(look(topic_id=uuid.UUID(int=2))), NOW)
+    assert tracked(fleet).quarantine is None
+    assert triggers(fleet) == ["ratio"]
+
+
+def test_a_full_disk_is_the_reason_that_is_told() -> None:
+    """U-16: not "about to be cleaned" for days."""
+    fleet = fleet_with()
+    assert partition_view(fleet, tracked(fleet)).reason == "about to be cleaned"
+    fleet.merge(dir_look(free=100), NOW)
+    assert "cleanerd.disk.reserve" in partition_view(fleet, tracked(fleet)).reason
+    fleet.merge(dir_look(), NOW)
+    assert partition_view(fleet, tracked(fleet)).reason == "about to be cleaned"
+    nothing = fleet_with(work="stage")
+    done(nothing, kind="stage", result=result("unchanged"))
+    assert partition_view(nothing, tracked(nothing)).reason == "nothing of it would go"
+
+
+def test_what_only_somebody_can_change_is_tried_ever_more_seldom() -> None:
+    """U-18: a log of v0 beside a running broker is indexed and decided before that is known."""
+    fleet = Fleet((1000, 3_600_000), 7 * DAY_MS, 100)
+    fleet.merge(dir_look(look()), NOW)
+    for _ in range(14):
+        done(fleet, result=result("skipped", reason="v0", error=RefusedError("v0")))
+    assert triggers(fleet, NOW + 3_599_999) == []
+    assert triggers(fleet, NOW + 3_600_000) == ["ratio"]
+    busy = Fleet((1000, 3_600_000), 7 * DAY_MS, 100)
+    busy.merge(dir_look(look()), NOW)
+    for _ in range(12):
+        done(busy, result=result("skipped", reason="busy", error=LogDirBusyError("busy")))
+    assert triggers(busy, NOW + HOLD_MS[1]) == ["ratio"]

@@ -195,6 +195,41 @@ def test_a_partition_that_comes_is_noticed_at_once(root: Path) -> None:
         serve(assignments(root, log_cleaner_backoff_ms="60s"), story)
 
 
+def test_a_partition_that_was_made_anew_is_watched_again(root: Path) -> None:
+    """Its directory is another one, and so the old watch is none; as after a log directory was mounted again."""
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            shutil.rmtree(root / "orders-0")
+            write_partition(root / "orders-0", two_groups())
+            await asyncio.sleep(3)
+            started = time.monotonic()
+            for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+                write_checkpoint(root / name, {"orders-0": 9})
+            write_segment(root / "orders-0", 9, b"")
+            await until("it is seen", lambda: partition(service.view()).bound_offset == 9)
+            assert time.monotonic() - started < 10
+
+        serve(assignments(root, log_cleaner_backoff_ms="60s"), story)
+
+
+def test_too_few_watches_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """fs.inotify.max_user_watches: it goes on, and says what to raise."""
+
+    def none_left(*_args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(watch.Inotify, "add_watch", none_left)
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            await until("told", lambda: "max_user_watches" in " ".join(service.view().warnings))
+
+        serve(assignments(root), story)
+
+
 def test_without_inotify_polling_is_enough(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Issue 7: polling is the truth."""
 

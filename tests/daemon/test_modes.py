@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.apply import ahead
+from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.lock import is_held
 from cleanerd.apply.mode import ModeChoice
 from cleanerd.cli import main
@@ -17,7 +19,7 @@ from tests.apply.live_scene import content, held
 from tests.apply.offline_scene import two_groups
 from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, partition, serve, until
-from tests.support.log_dirs import make_log_dir
+from tests.support.log_dirs import make_log_dir, write_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -145,6 +147,25 @@ def test_on_start_stages_and_apply_swaps(root: Path, monkeypatch: pytest.MonkeyP
     assert content(root) != before
 
 
+def test_a_plan_that_nobody_can_apply_any_more_does_not_keep_the_disk(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """U-15: too old, and not made anew because the broker's own cleaner was there meanwhile."""
+    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    make_log_dir(root, {"orders-0": two_groups()})
+
+    async def story(service: Service) -> None:
+        await until("staged", lambda: partition(service.view()).phase == "staged")
+        write_checkpoint(root / "cleaner-offset-checkpoint", {"orders-0": 8})
+        os.utime(root / "orders-0")
+        await until("dropped", lambda: not list((root / "orders-0").glob(".kstage/*")))
+        await until("told", lambda: partition(service.view()).phase == "idle")
+        assert partition(service.view()).quarantine is None
+
+    with held(root):
+        serve([*assignments(root, cleanerd_plan_max_age_ms="2000"), COMPACT], story)
+
+
 def test_nothing_is_staged_on_one_reading(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S-03: a high watermark that is too high for a moment is not believed."""
     monkeypatch.setattr(looker, "SETTLE_MS", 3_600_000)
@@ -198,3 +219,40 @@ def test_a_topic_of_a_strategy_is_refused_until_it_is_delegated(root: Path) -> N
             await until("it is seen", lambda: partition(service.view()).delegated is True)
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
+
+
+def test_somebody_else_at_work_is_no_failure_of_a_partition(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``cleanerd stage`` has the claim, or the broker's cleaner replaces what is read: held for a moment, no alarm."""
+    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    make_log_dir(root, {"orders-0": two_groups()})
+
+    async def story(service: Service) -> None:
+        await until("tried", lambda: service.fleet.named("orders-0")[0].holds > 0)
+        assert partition(service.view()).quarantine is None
+        assert "another cleanerd works on this partition" in service.fleet.named("orders-0")[0].hold_reason
+
+    with held(root), PartitionFiles(root / "orders-0") as files:
+        files.claim()
+        serve([*assignments(root), COMPACT], story)
+
+
+def test_a_log_that_changes_while_it_is_staged_is_no_failure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker's own cleaner goes on beside an on-start daemon."""
+    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    make_log_dir(root, {"orders-0": two_groups()})
+    validate = ahead.validate_plan
+
+    def changed(files: PartitionFiles, *arguments: Any, **more: Any) -> None:
+        (segment, *_) = sorted((root / "orders-0").glob("*.log"))
+        (root / "new").write_bytes(segment.read_bytes())
+        (root / "new").rename(segment)
+        validate(files, *arguments, **more)
+
+    monkeypatch.setattr(ahead, "validate_plan", changed)
+
+    async def story(service: Service) -> None:
+        await until("tried", lambda: service.fleet.named("orders-0")[0].holds > 0)
+        assert partition(service.view()).quarantine is None
+
+    with held(root):
+        serve([*assignments(root), COMPACT], story)

@@ -96,7 +96,7 @@ def kill_again_and_again(root: Path, kills: int) -> None:
     with broker(root, {name: large(4, 25) for name in names}) as agent:
         agent.settings["file.delete.delay.ms"] = "0"
         before = {name: newest(root, name) for name in names}
-        settings = assignments(root, cleanerd_io_write_max_bytes_per_second="256KiB", log_cleaner_backoff_ms="50")
+        settings = assignments(root, cleanerd_io_write_max_bytes_per_second="32KiB", log_cleaner_backoff_ms="50")
         for _ in range(kills):
             with Daemon(settings, root.parent) as daemon:
                 view = daemon.until("it began", lambda view: bool(view["running"]) or is_done(view))
@@ -138,6 +138,7 @@ def test_reload_by_signal_and_by_verb(root: Path, capsys: pytest.CaptureFixture[
             view = daemon.until("reloaded", lambda view: view["settings_generation"] == 2 and view["ready"])
             assert view["threads"] == 3
             assert view["totals"]["cleans"] == {"cleaned": 1}
+            assert "cleanerd.metrics.partitions.max was changed: takes effect at the next start" in view["warnings"]
             assert len(view["history"]) == 1
             daemon.until("excluded", lambda view: view["partitions"][0]["state"] == "excluded")
             config.write_text('"log.cleaner.thread" = 3\n')

@@ -120,3 +120,32 @@ def test_after_the_end_nobody_waits_for_ever() -> None:
             await pool.submit(lambda: 5)
 
     run(story)
+
+
+def test_one_that_dies_while_fewer_are_wanted_leaves_as_many_as_wanted() -> None:
+    """log.cleaner.threads went down, and both who were to end for it and one more did."""
+
+    async def story() -> None:
+        pool = WorkerPool(3, "test")
+        begun, go = threading.Barrier(4), threading.Event()
+
+        def wait(error: bool) -> None:
+            begun.wait(5)
+            go.wait(5)
+            if error:
+                raise ValueError
+
+        answers = [pool.submit(lambda error=error: wait(error)) for error in (True, False, False)]  # type: ignore[misc]
+        await asyncio.to_thread(begun.wait, 5)
+        pool.resize(1)
+        go.set()
+        await asyncio.gather(*answers, return_exceptions=True)
+        for _ in range(100):
+            await asyncio.sleep(0.01)
+            if pool.alive <= 1:
+                break
+        assert pool.alive == 1
+        assert await asyncio.wait_for(pool.submit(lambda: 5), 5) == 5
+        pool.close()
+
+    run(story)

@@ -1,0 +1,118 @@
+"""Nothing is done again and again for nothing: what a round could not change, or nobody could write down."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.daemon import looker
+from cleanerd.daemon.tracked import Tracked
+from cleanerd.log import clean_point
+from tests.apply.live_scene import held
+from tests.cleaner.driver import scratch
+from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.daemon.service import Service
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+@pytest.fixture
+def read_only_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(clean_point, "write_state_file", refuse)
+
+
+def horizon_without_tombstone() -> Partition:
+    """Cleaned by Kafka: the tombstone is gone, the horizon stays in the header of its batch."""
+    past_ms = time.time_ns() // 1_000_000 - 1000
+    return Partition({0: encode_batch([Record(b"a", b"1", past_ms)], delete_horizon=past_ms), 1: b""}, cleaner_offset=1)
+
+
+def test_a_horizon_that_means_nothing_is_looked_into_once_beside_a_broker(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R534-6: staging changes no log and no state, so the state directory goes on to say that it is time."""
+    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    make_log_dir(root, {"orders-0": horizon_without_tombstone()})
+
+    async def story(service: Service) -> None:
+        await until("decided", lambda: service.view().totals.cleans.get("unchanged", 0) >= 1)
+        await asyncio.sleep(1.0)
+        assert service.view().totals.cleans == {"unchanged": 1}
+        assert partition(service.view()).next_purge_ms is None
+
+    with held(root):
+        serve([*assignments(root), "topics.orders.cleanup.policy=compact"], story)
+
+
+def test_a_purge_that_cannot_be_written_down_is_done_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state directory became read-only: it goes on to say that it is time."""
+    with broker(root, {"orders-0": horizon_without_tombstone()}):
+        save = clean_point.StateStore.save
+
+        def once(store: Any, log_dir: Any, log: Any, state: Any) -> None:
+            monkeypatch.setattr(clean_point.StateStore, "save", lambda *_: None)
+            save(store, log_dir, log, state)
+
+        monkeypatch.setattr(clean_point.StateStore, "save", once)
+
+        async def story(service: Service) -> None:
+            await until("purged", lambda: sum(service.view().totals.cleans.values()) >= 1)
+            await asyncio.sleep(1.0)
+            assert sum(service.view().totals.cleans.values()) == 1
+
+        serve(assignments(root), story)
+
+
+@pytest.mark.usefixtures("read_only_state")
+def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(root: Path) -> None:
+    """U-10: Kafka's checkpoint says nothing of a versioned topic, so it looks dirty for ever; cleaned with pauses."""
+    with broker(root) as agent:
+        agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
+
+        async def story(service: Service) -> None:
+            await until("cleaned", lambda: sum(service.view().totals.cleans.values()) >= 2)
+            await asyncio.sleep(1.0)
+            view = service.view()
+            assert sum(view.totals.cleans.values()) == 2
+            assert "cannot be remembered" in partition(view).reason
+            assert any("cannot be written" in warning for warning in view.warnings)
+
+        serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
+
+
+def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted and created again while it was cleaned: two jobs of one name would leave it "cleaning" for ever."""
+    make_log_dir(root, {"orders-0": horizon_without_tombstone()})
+
+    async def story(service: Service) -> None:
+        await until("looked at", lambda: partition(service.view()).clean_offset is not None)
+        begun: list[object] = []
+        monkeypatch.setattr(service, "_begin", lambda tracked, *_args, **_more: begun.append(tracked.key))
+        (tracked,) = service.fleet.partitions.values()
+        service.fleet.partitions[tracked.key] = Tracked(tracked.name, tracked.path, look=tracked.look)
+        service.schedule()
+        assert begun == [tracked.key]
+        service.running[tracked.key] = None  # type: ignore[assignment]
+        service.schedule()
+        del service.running[tracked.key]
+        assert begun == [tracked.key]
+
+    serve([*assignments(root, log_cleaner_threads="2"), "topics.orders.cleanup.policy=compact"], story)

@@ -1,0 +1,87 @@
+"""What looks at a log directory cost: memory, and time when nobody answers."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.apply.live_broker import Patience
+from cleanerd.daemon import looker, ways
+from cleanerd.daemon.look import FailedLook, Look
+from cleanerd.daemon.looker import DirLooker, World
+from cleanerd.log.clean_point import StateStore
+from cleanerd.settings import load_settings
+from tests.apply.live_scene import held
+from tests.apply.offline_scene import two_groups
+from tests.cleaner.driver import scratch
+from tests.daemon.scene import broker
+from tests.support.fake_agent import wait
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+COMPACT = "topics.orders.cleanup.policy=compact"
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def world(root: Path) -> World:
+    told = [f"cleanerd.state.dir={root.parent / 'state'}", f"cleanerd.log.dirs={root}", COMPACT]
+    return World(load_settings([], told, {}), (root,), StateStore(root.parent / "state"))
+
+
+@pytest.mark.parametrize("running", ["agent", "no agent", "nobody"])
+def test_a_partition_remembers_nothing_of_others(root: Path, running: str) -> None:
+    """It is kept until the next look at it: a whole reading each would be memory by the square of the partitions."""
+
+    def look() -> Look | FailedLook:
+        return next(each for each in DirLooker(root).look(world(root)).looks if str(each.name) == "orders-1")
+
+    if running == "agent":
+        with broker(root, 3):
+            found = look()
+    else:
+        make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
+        if running == "no agent":
+            with held(root):
+                found = look()
+        else:
+            found = look()
+    assert isinstance(found, Look)
+    kept = found.log_dir
+    assert kept.partitions == (found.name,)
+    for offsets in (kept.high_watermarks, kept.recovery_points, kept.cleaner_offsets, kept.log_start_offsets):
+        assert set(offsets) <= {found.name}
+    assert found.name in kept.high_watermarks
+
+
+def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 partitions, each with its own time limit, would hold up all other directories for hours."""
+    patience = Patience(tries=1, connect_seconds=0.5, answer_seconds=0.5)
+    monkeypatch.setattr(looker, "LOOK", patience)
+    monkeypatch.setattr(ways, "LOOK", patience)
+    with broker(root, 12) as agent:
+        agent.fail("log", *[wait(3.0)] * 24)
+        started = time.monotonic()
+        found = DirLooker(root).look(world(root))
+        assert time.monotonic() - started < 3
+        assert [each.kind for each in found.looks if isinstance(each, FailedLook)] == ["passing"] * 12
+
+
+def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> None:
+    with broker(root, 3) as agent:
+
+        def nonsense(_agent: Any, request: dict[str, Any]) -> bytes | None:
+            return b"{}\n" if request["partition"] == 0 else None
+
+        agent.fail("log", *[nonsense] * 10)
+        found = DirLooker(root).look(world(root))
+        assert [isinstance(each, Look) for each in found.looks] == [False, True, True]

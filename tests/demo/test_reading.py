@@ -1,0 +1,52 @@
+"""Reading a topic of a broker that has just started."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from cleanerd.demo import reading
+from cleanerd.demo.broker import BrokerError
+
+
+class _Answers:
+    """A consumer that gives one prepared answer after the other, the last one for ever."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = list(answers)
+
+    def get_watermark_offsets(self, _: object, timeout: float) -> Any:
+        assert timeout > 0
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def _error(code: int) -> KafkaException:
+    return KafkaException(KafkaError(code))
+
+
+def _end(seconds: float, *answers: object) -> int:
+    consumer = cast("Consumer", _Answers(*answers))
+    return reading._end_offset(consumer, TopicPartition("t", 0), time.monotonic() + seconds)
+
+
+def test_a_broker_that_does_not_lead_yet_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker may serve before it leads its partitions; the demo ended there on a loaded machine."""
+    monkeypatch.setattr(reading, "_AGAIN_SECONDS", 0.0)
+    not_leader = _error(KafkaError.NOT_LEADER_FOR_PARTITION)
+    assert _end(60, not_leader, _error(KafkaError.LEADER_NOT_AVAILABLE), (3, 7)) == 7
+
+
+def test_not_for_ever_and_not_after_other_errors() -> None:
+    """What does not pass is a plain error that names the topic, not a KafkaException."""
+    with pytest.raises(BrokerError, match="the end of t is not known"):
+        _end(-1, _error(KafkaError.NOT_LEADER_FOR_PARTITION))
+    with pytest.raises(BrokerError, match="the end of t is not known"):
+        _end(60, _error(KafkaError.TOPIC_AUTHORIZATION_FAILED), (3, 7))
+    with pytest.raises(BrokerError, match="no answer"):
+        _end(60, None)
