@@ -53,18 +53,20 @@ $(AGENT): agent/build.sh $(shell find agent/src agent/stub -name '*.java') .cach
 demo: setup ## real brokers, real traffic: the daemon under load, then the offline path; what went, what stayed
 	$(BIN)/cleanerd demo
 
-# Most tests wait for a broker or a disk most of the time.
-BESIDE := -n 3 --dist loadgroup
+# Most tests wait for a broker or a disk most of the time. A file's tests share what they start; all of Spark's a session.
+BESIDE := -n 3 --dist loadfile --ignore tests/spark
 
 # ---- tests ------------------------------------------------------------------------------------------------------------
 
 test: setup .cache/.test-tools ## what a developer runs before every commit
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest $(BESIDE) -m "not long and not bench"
+	$(BIN)/python -m pytest tests/spark -m "not long and not bench"
 
 test-all: setup .cache/.test-tools ## and the long ones: crash matrix, long differential runs, more than a thousand random histories, the wheel
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest $(BESIDE) -m "not bench"
+	$(BIN)/python -m pytest tests/spark -m "not bench"
 
 bench: setup ## speed against Kafka's own cleaner and cp, in one run
 	$(BIN)/python -m pytest -q -s tests/bench -m "bench" -o addopts=

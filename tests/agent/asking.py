@@ -26,12 +26,21 @@ class RefusedError(Exception):
 
 
 class Asking:
-    """One connection."""
+    """One connection; to an agent that is just starting, as soon as it listens."""
 
     def __init__(self, path: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(ANSWER_SECONDS)
-        self._socket.connect(str(path))
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.settimeout(ANSWER_SECONDS)
+            try:
+                self._socket.connect(str(path))
+                break
+            except (FileNotFoundError, ConnectionRefusedError):
+                self._socket.close()
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
         self._lines = self._socket.makefile("rb")
 
     def __enter__(self) -> Self:

@@ -45,7 +45,7 @@ class Staged:
 
 
 def staged(path: Path, result: CleaningResult) -> Staged:
-    """What lies in the plan's directory; of the two documents all but times, shards and seconds."""
+    """What lies in the plan's directory; of the two documents all but times, shards, their maps and seconds."""
     files: dict[str, tuple[Any, int, int]] = {}
     place = path / NAME / STAGING / PLAN_ID
     for file in sorted(place.iterdir()) if place.is_dir() else ():
@@ -57,7 +57,8 @@ def staged(path: Path, result: CleaningResult) -> Staged:
         if file.name == MANIFEST:
             del content["created_ms"]
         if file.name == READY:
-            del content["result"]["seconds"], content["result"]["shards"]
+            for name in ("seconds", "shards", "map_utilization"):
+                del content["result"][name]
         files[file.name] = (content, status.st_mode, times)
     return Staged(files, result)
 
