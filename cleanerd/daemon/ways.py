@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from cleanerd.scope.broker_facts import BrokerFacts
 
 
-class Way:
+class Way(ABC):
     """How partitions are looked at: what ``kind`` of look it is, and which there are."""
 
     kind = ""
@@ -35,15 +36,15 @@ class Way:
         self.log_dir = log_dir
         self.facts = facts
 
+    @abstractmethod
     def targets(self) -> dict[TopicPartition, TopicConfig | CleanerdError | None]:
         """The compacted partitions, with what is known of their configuration before they are looked at."""
-        raise NotImplementedError
 
+    @abstractmethod
     def survey(
         self, name: TopicPartition, config: TopicConfig | CleanerdError | None, now_ms: int
     ) -> tuple[Survey, LogDir]:
         """One of them; raises CleanerdError."""
-        raise NotImplementedError
 
     def settled(self, name: TopicPartition) -> bool:  # noqa: ARG002
         """Whether a second look is not needed to be sure."""
