@@ -7,13 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.kafka.judge import KafkaJars, fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,6 +25,13 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def jars() -> KafkaJars:
     return fetch("4.3")
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory with a short path: the live part has sockets in it, and their addresses end at 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="demo-") as path:
+        yield Path(path)
 
 
 def _start(arguments: list[str], temporary: Path, *, own_group: bool = False) -> subprocess.Popen[str]:
@@ -79,10 +90,10 @@ def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
 
 @pytest.mark.broker
 @pytest.mark.timeout(200)
-def test_the_live_part(jars: KafkaJars, tmp_path: Path) -> None:
+def test_the_live_part(jars: KafkaJars, place: Path) -> None:
     """The daemon cleans under load, the broker swaps, no client notices, every key is right, nothing is left."""
     arguments = ["--only", "live", "--seconds", "12", "--json", "--kafka-libs", str(jars.libs)]
-    demo = _start(arguments, tmp_path)
+    demo = _start(arguments, place)
     stdout, stderr = demo.communicate(timeout=180)
     assert demo.returncode == 0, stderr
     result = json.loads(stdout)["live"]
@@ -100,16 +111,16 @@ def test_the_live_part(jars: KafkaJars, tmp_path: Path) -> None:
     # Without versions the race decides: what is to be seen is there.
     assert set(by_offset["uncleaned"].values()) == {0}
     assert sum(by_version["uncleaned"].values()) > 10
-    assert list(tmp_path.iterdir()) == []
+    assert list(place.iterdir()) == []
 
 
 @pytest.mark.long
 @pytest.mark.broker
 @pytest.mark.timeout(200)
-def test_stay_until_ctrl_c(jars: KafkaJars, tmp_path: Path) -> None:
+def test_stay_until_ctrl_c(jars: KafkaJars, place: Path) -> None:
     """A terminal sends it to the whole group: broker and daemon must not take it for theirs."""
     arguments = ["--only", "live", "--seconds", "5", "--stay", "--kafka-libs", str(jars.libs)]
-    demo = _start(arguments, tmp_path, own_group=True)
+    demo = _start(arguments, place, own_group=True)
     assert demo.stdout is not None
     for line in demo.stdout:
         if "Ctrl-C ends it" in line:
@@ -119,7 +130,7 @@ def test_stay_until_ctrl_c(jars: KafkaJars, tmp_path: Path) -> None:
     stdout, stderr = demo.communicate(timeout=120)
     assert demo.returncode == 0, stderr
     assert "Everything is as it should be" in stdout
-    assert list(tmp_path.iterdir()) == []
+    assert list(place.iterdir()) == []
 
 
 def _check_strategies(result: dict[str, Any]) -> None:
@@ -154,20 +165,20 @@ def _check_strategies(result: dict[str, Any]) -> None:
     ids=["offline", "live"],
 )
 def test_interrupted_it_leaves_no_process_and_no_file(
-    jars: KafkaJars, tmp_path: Path, signal_number: signal.Signals, arguments: list[str], log: str
+    jars: KafkaJars, place: Path, signal_number: signal.Signals, arguments: list[str], log: str
 ) -> None:
-    demo = _start([*arguments, "--kafka-libs", str(jars.libs)], tmp_path)
+    demo = _start([*arguments, "--kafka-libs", str(jars.libs)], place)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob(log)):
+    while not list(place.glob(log)):
         assert time.monotonic() < deadline
         assert demo.poll() is None
         time.sleep(0.1)
-    assert _java_in(tmp_path)
+    assert _java_in(place)
     demo.send_signal(signal_number)
     demo.communicate(timeout=60)
     assert demo.returncode == 128 + signal_number
-    assert _java_in(tmp_path) == []
-    assert list(tmp_path.iterdir()) == []
+    assert _java_in(place) == []
+    assert list(place.iterdir()) == []
 
 
 def test_without_jars_exit_code_3_and_a_way_out(tmp_path: Path) -> None:
