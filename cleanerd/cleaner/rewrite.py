@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 LEAST_SHARE: Final = 1 / 8
 """Where less than this stays, chunks grow no further: eight times what is read at once otherwise."""
 
+PARTS_A_READER: Final = 3
+"""With several readers, parts of a segment for each of them at least: whoever is done early takes another."""
+
 ROOM: Final = 1.125
 """Room for the output of a chunk over its estimate: memory that has to grow is copied."""
 
@@ -181,17 +184,18 @@ def _rewritten(
     size_bytes = member.source.segment.size_bytes
     share = max(min(member.outcome.output_bytes / max(size_bytes, 1), 1.0), LEAST_SHARE)
     if pool.workers > 1:
-        ends = [mark.position for mark in member.marks[1:]]
-        parts = [Part(mark.position, end) for mark, end in zip(member.marks, [*ends, size_bytes], strict=False)]
+        # A part costs something however little it gives; but there have to be some for each of the readers.
+        together = max(1, min(int(1 / share), len(member.marks) // (PARTS_A_READER * pool.workers)))
         # Nobody knows what will stand in front of a part's output.
-        lead, chunk_bytes = None, pool.chunk_bytes
+        marks, lead, chunk_bytes = member.marks[::together], None, together * pool.chunk_bytes
     else:
-        parts = [Part(member.marks[0].position, size_bytes)] if member.marks else []
         # Chunks of about the same output: each is one write to the disk.
-        lead, chunk_bytes = output.lead, int(pool.chunk_bytes / share)
+        marks, lead, chunk_bytes = member.marks[:1], output.lead, int(pool.chunk_bytes / share)
+    ends = [mark.position for mark in marks[1:]]
+    parts = [Part(mark.position, end) for mark, end in zip(marks, [*ends, size_bytes], strict=False)]
 
     def reading_of(number: int) -> Reading[Rewritten]:
-        part = PartOfSource(plan, member, actions, horizon_ms, member.marks[number], share, lead)
+        part = PartOfSource(plan, member, actions, horizon_ms, marks[number], share, lead)
         return gathered(part.begin, chunk_bytes=chunk_bytes)
 
     yield from pool.chunks(member.source.segment, parts, reading_of)
