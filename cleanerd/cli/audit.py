@@ -22,7 +22,7 @@ from cleanerd.verify.listing import bytes_of
 from cleanerd.verify.log_dir import read_surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
     from cleanerd.cli.output import Output
 
@@ -111,9 +111,10 @@ def _base64(text: bytes) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-def _document(path: Path, wanted: list[bytes], found: Audit) -> dict[str, object]:
+def keys_document(wanted: Sequence[bytes], occurrences: Iterable[Occurrence]) -> list[dict[str, object]]:
+    """The ``keys`` of ``audit --json``, for whoever searched: each wanted key with the places where it is."""
     places: dict[bytes, list[dict[str, object]]] = {key: [] for key in wanted}
-    for each in found.occurrences:
+    for each in occurrences:
         places[each.key].append({
             "file": each.file,
             "state": each.state,
@@ -126,12 +127,16 @@ def _document(path: Path, wanted: list[bytes], found: Audit) -> dict[str, object
             "version": each.version,
             "visible": each.visible,
         })  # fmt: skip
+    return [{**bytes_fields("key", key), "occurrences": rows} for key, rows in places.items()]
+
+
+def _document(path: Path, wanted: list[bytes], found: Audit) -> dict[str, object]:
     return {
         "path": str(path),
         "files": found.files,
         "bytes": found.size_bytes,
         "found": len(found.occurrences),
-        "keys": [{**bytes_fields("key", key), "occurrences": rows} for key, rows in places.items()],
+        "keys": keys_document(wanted, found.occurrences),
         "unread": found.unread,
     }
 

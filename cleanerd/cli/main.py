@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import importlib
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Final, NoReturn, cast
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 
@@ -19,15 +18,16 @@ from cleanerd import __version__
 from cleanerd.cli.complete import VARIABLE as COMPLETE
 from cleanerd.cli.complete import complete
 from cleanerd.cli.output import print_error, print_traceback
+from cleanerd.cli.verbs import VerbGroup, VerbTable
 from cleanerd.errors import CleanerdError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from types import FrameType
 
     from click.shell_completion import CompletionItem
 
-VERBS: Final[Mapping[str, tuple[str, str]]] = {
+VERBS: Final[VerbTable] = {
     "run": ("cleanerd.cli.run:run_daemon", "The daemon: watches log directories and cleans them."),
     "plan": ("cleanerd.cli.plan:plan", "What cleaning would do, partition by partition, and why not."),
     "clean": ("cleanerd.cli.clean:clean", "Clean the partitions of a stopped broker's log directories."),
@@ -62,24 +62,12 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
 _FAILED: Final = 1
 
 
-class Verbs(click.Group):
-    """A group whose commands are imported on use."""
+class Verbs(VerbGroup):
+    """All verbs of ``cleanerd``."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """The verbs in the order of ``--help``."""
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the verb's module; None for an unknown verb."""
-        if cmd_name not in VERBS:
-            return None
-        module, name = VERBS[cmd_name][0].split(":")
-        return cast("click.Command", getattr(importlib.import_module(module), name))
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the verbs without importing any."""
-        with formatter.section("Verbs"):
-            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+    def table(self) -> VerbTable:
+        """:data:`VERBS`."""
+        return VERBS
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

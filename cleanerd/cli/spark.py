@@ -6,21 +6,21 @@ A verb's body runs in the driver only: :func:`spark_verb` starts it through ``sp
 from __future__ import annotations
 
 import functools
-import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from cleanerd.cli.options import common_options
+from cleanerd.cli.verbs import VerbGroup, VerbTable
 from cleanerd.spark.launch import DEFAULT_MASTER, is_driver, submit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from cleanerd.cli.options import Common
 
-VERBS: Final[Mapping[str, tuple[str, str]]] = {
+VERBS: Final[VerbTable] = {
     "clean": ("cleanerd.cli.spark_clean:clean", "Stage what cleanerd apply swaps in, on many machines."),
     "audit": ("cleanerd.cli.spark_audit:audit", "Was it cleaned right, whoever cleaned it; where keys still lie."),
     "profile": ("cleanerd.cli.spark_profile:profile", "Keys, versions, tombstones; what a cleaning would save."),
@@ -29,24 +29,12 @@ VERBS: Final[Mapping[str, tuple[str, str]]] = {
 """Verb -> where its click command is, and one line for ``--help``."""
 
 
-class SparkVerbs(click.Group):
-    """The verbs below ``spark``, imported on use."""
+class SparkVerbs(VerbGroup):
+    """The verbs below ``spark``."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """In the order of ``--help``."""
-        return list(VERBS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the verb's module; None for an unknown verb."""
-        if cmd_name not in VERBS:
-            return None
-        module, name = VERBS[cmd_name][0].split(":")
-        return cast("click.Command", getattr(importlib.import_module(module), name))
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the verbs without importing any."""
-        with formatter.section("Verbs"):
-            formatter.write_dl([(verb, text) for verb, (_, text) in VERBS.items()])
+    def table(self) -> VerbTable:
+        """:data:`VERBS`."""
+        return VERBS
 
 
 @click.group("spark", cls=SparkVerbs)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli.audit import FOUND, find_keys_asked, show_key
+from cleanerd.cli.audit import FOUND, find_keys_asked, keys_document, show_key
 from cleanerd.cli.inspect_report import bytes_fields, time_of
 from cleanerd.cli.options import parse_strategy
 from cleanerd.cli.output import Column, human_bytes, human_count
@@ -290,26 +290,12 @@ def _erasure(
 
 
 def _erasure_document(paths: Sequence[Path], wanted: list[bytes], found: Erasure) -> dict[str, object]:
-    places: dict[bytes, list[dict[str, object]]] = {key: [] for key in wanted}
-    for each in found.occurrences:
-        places[each.key].append({
-            "file": each.file,
-            "state": each.state,
-            "position": each.position,
-            "record": each.record,
-            "offset": each.offset,
-            "timestamp": each.timestamp_ms,
-            "value_bytes": each.value_bytes,
-            "tombstone": each.is_tombstone,
-            "version": each.version,
-            "visible": each.visible,
-        })  # fmt: skip
     return {
         "paths": [str(path) for path in paths],
         "files": found.files,
         "bytes": found.size_bytes,
         "found": found.found,
-        "keys": [{**bytes_fields("key", key), "occurrences": rows} for key, rows in places.items()],
+        "keys": keys_document(wanted, found.occurrences),
         "unread": list(found.unread),
     }
 

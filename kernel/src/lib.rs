@@ -20,6 +20,7 @@ pub mod record_headers;
 pub mod rewrite;
 mod rewrite_legacy;
 pub mod segment_index;
+mod survivors;
 pub mod varint;
 mod walk;
 

@@ -1,14 +1,10 @@
 //! What is to become of each batch: dropped, copied, rebuilt with fewer records, or emptied. No policy: the actions say it all.
 
-use crate::bits::is_set;
 use crate::codec::{self, Workbench, with_workbench};
 use crate::error::{Error, Reason, invalid};
-use crate::header::{
-    self, CODEC_MASK, CONTROL, HAS_DELETE_HORIZON, HEADER_BYTES, Header, LOG_APPEND_TIME, TRANSACTIONAL, check_crc,
-};
-use crate::record::Record;
-use crate::varint::{varlong_len, write_varlong};
-use crate::walk::{Walk, for_each_record, unpack};
+use crate::header::{self, CONTROL, HEADER_BYTES, Header, LOG_APPEND_TIME, TRANSACTIONAL, check_crc};
+use crate::survivors::Survivors;
+use crate::walk::{Walk, unpack};
 
 pub const ACTION_DROP: u8 = 0;
 pub const ACTION_COPY: u8 = 1;
@@ -293,7 +289,7 @@ impl Rewrite<'_> {
             survivors.collect(payload, keep, first_bit, rebuilt)?;
             codecs.compress(codec, rebuilt, &mut self.written.data)?;
         }
-        let kept = survivors.count;
+        let kept = survivors.count();
         self.end_batch(survivors.header(), start)?;
         Ok(kept)
     }
@@ -311,93 +307,4 @@ fn check_producer(header: &Header) -> Result<(), Reason> {
         return Err(Reason::batch("producer id without base sequence"));
     }
     Ok(())
-}
-
-/// Takes the kept records of one batch.
-struct Survivors<'a> {
-    source: &'a Header,
-    horizon: Option<i64>,
-    base_timestamp: i64,
-    max_timestamp: i64,
-    count: usize,
-}
-
-impl<'a> Survivors<'a> {
-    /// A negative horizon is none (C-50).
-    fn new(source: &'a Header, horizon: i64) -> Self {
-        let horizon = (horizon >= 0).then_some(horizon);
-        Self {
-            source,
-            horizon,
-            base_timestamp: horizon.unwrap_or(source.max_timestamp),
-            max_timestamp: header::NONE,
-            count: 0,
-        }
-    }
-
-    /// Neighbours that stay byte for byte what they were are moved in one go.
-    fn collect(&mut self, payload: &[u8], keep: &[u64], first_bit: usize, output: &mut Vec<u8>) -> Result<(), Reason> {
-        let mut next = 0;
-        let mut run = 0..0;
-        for_each_record(self.source, payload, |index, record| {
-            let start = next;
-            next += record.stored.len();
-            if !is_set(keep, first_bit + index) {
-                return Ok(());
-            }
-            let (delta, length) = self.take(index, record)?;
-            if run.end != start {
-                output.extend_from_slice(payload.get(run.clone()).unwrap_or_default());
-                run = start..start;
-            }
-            if delta == record.timestamp_delta && varlong_len(length as i64) + length == record.stored.len() {
-                run.end = next;
-            } else {
-                output.extend_from_slice(payload.get(run.clone()).unwrap_or_default());
-                run = next..next;
-                write_varlong(output, length as i64);
-                output.push(record.attributes);
-                write_varlong(output, delta);
-                output.extend_from_slice(record.tail);
-            }
-            Ok(())
-        })?;
-        output.extend_from_slice(payload.get(run).unwrap_or_default());
-        Ok(())
-    }
-
-    /// Timestamp delta and length of a kept record in the new batch.
-    ///
-    /// Everything from the offset delta on is kept as it is: the base offset does not move.
-    #[inline(always)]
-    fn take(&mut self, index: usize, record: &Record<'_>) -> Result<(i64, usize), Reason> {
-        let timestamp = self.source.timestamp(record.timestamp_delta);
-        if timestamp < header::NONE {
-            return Err(Reason::record(format!("negative timestamp {timestamp}"), index));
-        }
-        if self.count == 0 && self.horizon.is_none() {
-            self.base_timestamp = timestamp;
-        }
-        self.count += 1;
-        self.max_timestamp = self.max_timestamp.max(timestamp);
-        let delta = timestamp.wrapping_sub(self.base_timestamp);
-        let length = 1 + varlong_len(delta) + record.tail.len();
-        if i32::try_from(length).is_err() {
-            return Err(Reason::record("rebuilt record passes 2^31-1 bytes", index));
-        }
-        Ok((delta, length))
-    }
-
-    fn header(&self) -> Header {
-        let kept = CODEC_MASK | LOG_APPEND_TIME | TRANSACTIONAL | CONTROL;
-        let horizon = if self.horizon.is_some() { HAS_DELETE_HORIZON } else { 0 };
-        let append_time = self.source.has(LOG_APPEND_TIME);
-        Header {
-            attributes: self.source.attributes & kept | horizon,
-            base_timestamp: self.base_timestamp,
-            max_timestamp: if append_time { self.source.max_timestamp } else { self.max_timestamp },
-            record_count: i32::try_from(self.count).unwrap_or(i32::MAX), // no more than there were
-            ..self.source.clone()
-        }
-    }
 }

@@ -218,6 +218,19 @@ def in_group(member: str, value: object) -> Callable[[dict[str, Any]], None]:
     return lambda request: request["groups"][0].__setitem__(member, value)
 
 
+def end_beyond(*, a_witness_behind: bool) -> Callable[[dict[str, Any]], None]:
+    """Whether one stands behind the fixture's group depends on where segments happened to end; here it does not."""
+
+    def lie(request: dict[str, Any]) -> None:
+        (group,) = request["groups"]
+        witnesses = [row for row in request["witnesses"] if row["base"] <= group["sources"][-1]["base"]]
+        behind = [{**witnesses[-1], "base": group["end"]}] if a_witness_behind else []
+        request["witnesses"] = [*witnesses, *behind]
+        group["end"] = 10**9
+
+    return lie
+
+
 def in_source(member: str, change: int) -> Callable[[dict[str, Any]], None]:
     """The same lie about the first source in both places."""
 
@@ -261,7 +274,8 @@ PLANS: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
     "a segment vanished": ("evidence_changed", a_witness_between),
     "a segment appeared": ("evidence_changed", skip_a_witness),
     "base": ("bad_plan", in_group("base", 7)),
-    "end": ("not_below_bound", in_group("end", 10**9)),
+    "end": ("not_below_bound", end_beyond(a_witness_behind=False)),
+    "end behind the next witness": ("bad_plan", end_beyond(a_witness_behind=True)),
     "topic id": ("topic_id", lambda request: request.__setitem__("topic_id", "AAAAAAAAAAAAAAAAAAAAAA")),
     "no topic id": ("topic_id", lambda request: request.__setitem__("topic_id", None)),
     "directory": ("log_changed", lambda request: request.__setitem__("dir", "/etc")),

@@ -34,6 +34,7 @@ NAME = TopicPartition("t", 0)
 META_PROPERTIES = "version=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\nnode.id=1\ndirectory.id=MkU3OEVBNTcwNTJENDM2Qg\n"
 SLOT_BYTES = 24
 NO_OFFSET = -1
+NEVER_MS = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +171,7 @@ class _Duel:
             history.segments,
             now_ms=history.turns[0].now_ms,
             config=made,
-            producer_expiration_ms=2**31 - 1,
+            producer_expiration_ms=NEVER_MS,
         )
         # An empty last segment may begin beyond the end; a broker that loads it begins there.
         assert end <= history.end_offset(Turn()), "the history is not what its author thinks it is"
@@ -312,7 +313,7 @@ class _Duel:
         theirs_by_id = {producer.producer_id: producer for producer in theirs.producers}
         for producer in self._living(started, turn):
             found = ours_by_id.get(producer.producer_id)
-            # A shrunken batch may make a producer look older than it was, even too old: equally in both.
+            # A shrunken batch may make a producer look older than it was: equally in both.
             assert found == theirs_by_id.get(producer.producer_id)
             # What only an emptied marker knew, a replay does not find (F-10): equally in both.
             if producer.last_offset != NO_OFFSET:
@@ -326,23 +327,25 @@ class _Duel:
         for name, source in bare.items():
             shutil.copytree(source, scratch / name / str(NAME), ignore=shutil.ignore_patterns("*.snapshot"))
         shutil.copytree(self._ours, scratch / "started" / str(NAME))
-        logs = [
-            ToLoad(
-                str(scratch / name / str(NAME)),
-                clean_shutdown=name == "started",
-                # The others from the very beginning: what is replayed below the log start depends on segment borders.
-                log_start_offset=self._history.log_start_offset if name == "started" else 0,
-            )
-            for name in ("started", *bare)
+        log_start = self._history.log_start_offset
+        started = [ToLoad(str(scratch / "started" / str(NAME)), clean_shutdown=True, log_start_offset=log_start)]
+        # The others from the very beginning: what is replayed below the log start depends on segment borders. And
+        # nobody expires: a replay forgets one whose data is old, though a marker of today made it known again.
+        replayed = [ToLoad(str(scratch / name / str(NAME)), clean_shutdown=False, log_start_offset=0) for name in bare]
+        loaded = [
+            *self._load_all(started, turn, self._history.producer_expiration_ms),
+            *self._load_all(replayed, turn, NEVER_MS),
         ]
-        loaded = self._judge.load(
+        shutil.rmtree(scratch)
+        return loaded
+
+    def _load_all(self, logs: list[ToLoad], turn: Turn, producer_expiration_ms: int) -> list[Loaded]:
+        return self._judge.load(
             logs,
             now_ms=turn.now_ms,
             config={key: value for key, value in self._history.config.items() if key == "index.interval.bytes"},
-            producer_expiration_ms=self._history.producer_expiration_ms,
+            producer_expiration_ms=producer_expiration_ms,
         )
-        shutil.rmtree(scratch)
-        return loaded
 
     def _living(self, loaded: Loaded, turn: Turn) -> list[Producer]:
         """The producers that have not expired; a replay of the log does not look at that, a snapshot does (F-10)."""

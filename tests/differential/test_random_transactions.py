@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.kafka
 
-FIXED = range(1, 33)
+FOUND = (3553097438,)
+"""Seeds that once showed a mistake, be it the comparison's."""
+FIXED = [*range(1, 41), *FOUND]
 LONG = range(1001, 1451)
-DRAWN = 8
 DRAWN_LONG = 45
 FEATURES = 14
 """Of ``_features``; that there was a history, and that Kafka changed something at all."""
@@ -68,14 +69,9 @@ def _play_all(judge: Judge, work: Path, seeds: list[int]) -> Counter[str]:
 def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
     """C-18, C-19, C-33..C-43, C-69: whatever the transactions, as Kafka's; and every feature is met with (U-26)."""
     alone = os.environ.get("SEED")
-    seen = _play_all(judge_43, work, [int(alone)] if alone else list(FIXED))
+    seen = _play_all(judge_43, work, [int(alone)] if alone else [*FIXED])
     assert alone or len(seen) == FEATURES, seen
     assert alone or seen["histories that Kafka changed"] > 0.6 * len(FIXED), seen
-
-
-def test_new_seeds(judge_43: Judge, work: Path) -> None:
-    """The same with seeds that nobody has tried."""
-    assert _play_all(judge_43, work, drawn(DRAWN))["histories that Kafka changed"]
 
 
 @pytest.mark.parametrize("seed", range(3001, 3007))

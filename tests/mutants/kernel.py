@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 REWRITE = "kernel/src/rewrite.rs"
+SURVIVORS = "kernel/src/survivors.rs"
 SEGMENT_INDEX = "kernel/src/segment_index.rs"
 RECORD_HEADERS = "kernel/src/record_headers.rs"
 VERSIONED_MAP = "kernel/src/offset_map/versioned.rs"
@@ -14,7 +15,7 @@ KERNEL = (
     Mutant(
         "base-offset-from-the-first-survivor",
         "C-52",
-        REWRITE,
+        SURVIVORS,
         "record_count: i32::try_from(self.count).unwrap_or(i32::MAX), // no more than there were\n",
         "base_offset: self.source.base_offset + i64::from(self.source.record_count) - self.count as i64,\n"
         "            record_count: i32::try_from(self.count).unwrap_or(i32::MAX),\n",
@@ -31,7 +32,7 @@ KERNEL = (
     Mutant(
         "max-timestamp-of-records-that-went",
         "C-52",
-        REWRITE,
+        SURVIVORS,
         "if append_time { self.source.max_timestamp } else { self.max_timestamp }",
         "if append_time { self.max_timestamp } else { self.source.max_timestamp }",
         ("kernel/tests/rewrite.rs::the_max_timestamp_is_that_of_the_survivors",),
@@ -127,7 +128,7 @@ KERNEL = (
     Mutant(
         "record-attributes-zeroed",
         "U-14",
-        REWRITE,
+        SURVIVORS,
         "output.push(record.attributes);",
         "output.push(0);",
         ("kernel/tests/rewrite.rs::record_attributes_stay",),

@@ -119,7 +119,8 @@ class FakeAgent:
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError, HangUp), connection.makefile("rb") as lines:
             for line in lines:
-                connection.sendall(self._answer(json.loads(line)))
+                if line.endswith(b"\n"):  # who is killed may have sent a part of one
+                    connection.sendall(self._answer(json.loads(line)))
         self._connections.discard(connection)
 
     def _answer(self, request: dict[str, Any]) -> bytes:
