@@ -44,6 +44,7 @@ class Publisher:
         self._last_round_ms: int | None = None
         self._map_utilization = 0.0
         self.generation = 1
+        self._looked_generation = 0
         self.ready = False
         self._pending: asyncio.TimerHandle | None = None
         self.view = self._make()
@@ -72,12 +73,16 @@ class Publisher:
         """Everything was looked at, by the settings of that generation."""
         self._round_ended_at = time.monotonic()
         self._last_round_ms = time.time_ns() // 1_000_000
-        self.ready = self.ready or generation == self.generation
+        self._looked_generation = generation
+        self.ready = self.ready or not self.is_behind()
+
+    def is_behind(self) -> bool:
+        """Whether not everything was looked at yet by the settings that count."""
+        return self._looked_generation != self.generation
 
     def reloaded(self, warnings: list[str]) -> None:
-        """Other settings count from now on; ready again when everything was looked at by them."""
+        """Other settings count from now on. Who was ready stays so: work goes on with what is known."""
         self.generation += 1
-        self.ready = False
         self._of_settings = tuple(warnings)
         for warning in warnings:
             _log.warning("setting", reason=warning)

@@ -213,7 +213,7 @@ class Service:
             self._wake.clear()
             backoff = max(self.settings.daemon.log_cleaner_backoff_ms / 1000, LEAST_BACKOFF_SECONDS)
             generation = self.publisher.generation
-            if time.monotonic() >= next_full or first or not self.publisher.ready:
+            if time.monotonic() >= next_full or first or self.publisher.is_behind():
                 self._noticed_names.clear()
                 await self._look(dict.fromkeys(self.log_dirs))
                 self._follow()

@@ -176,6 +176,28 @@ def test_the_broker_goes_and_comes_back(tmp_path: Path) -> None:
     serve([*assignments(root, cleanerd_mode="live"), "topics.orders.cleanup.policy=compact"], story)
 
 
+def test_a_reload_is_no_reason_to_be_taken_out_of_service(root: Path) -> None:
+    """Ready stays ready: an orchestrator would take the sidecar for ill, an alert would fire; all is looked at anew."""
+    with broker(root, 2):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            rounds = service.view().last_round_ms
+            service.reload()
+            readiness: list[bool] = []
+
+            def looked() -> bool:
+                readiness.append(service.view().ready)
+                return service.view().last_round_ms != rounds
+
+            # The backoff is an hour: only the reload makes a whole round of it.
+            await until("everything was looked at", looked)
+            assert set(readiness) == {True}
+            assert service.view().settings_generation == 2
+
+        serve(assignments(root, log_cleaner_backoff_ms="3600000"), story)
+
+
 def test_a_partition_that_comes_is_noticed_at_once(root: Path) -> None:
     """inotify: not only after log.cleaner.backoff.ms; one that goes is forgotten."""
     with broker(root):
