@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.demo.broker import Broker
+from tests.agent import damage
 from tests.agent.live import JAR, PROPERTIES, Live
 from tests.kafka.judge import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from cleanerd.cleaner.manifest import Manifest, ManifestGroup
     from tests.agent.asking import Asking
+    from tests.agent.live import Topic
 
 
 @pytest.fixture(scope="package", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
@@ -41,3 +44,38 @@ def agent(live: Live) -> Iterator[Asking]:
     """A connection to the agent."""
     with live.asking() as asking:
         yield asking
+
+
+@pytest.fixture(scope="module")
+def plan(live: Live, request: pytest.FixtureRequest) -> tuple[Topic, Manifest, ManifestGroup]:
+    """A topic, a plan with more than one group, and a group with enough in each of its files.
+
+    Where segments end depends on how fast the records came, so it may take another topic.
+    """
+    for number in range(5):
+        topic = live.topic(f"{request.module.__name__.rpartition('.')[2]}{number}")
+        manifest = topic.stage(output_bytes=12_000)
+        for group in reversed(manifest.groups):
+            files = topic.staged_files(manifest, group)
+            entries = {kind: len(files.get(kind, b"")) // size for kind, size in damage.ENTRY.items()}
+            if len(manifest.groups) > 1 and min(entries.values()) >= 2:
+                return topic, manifest, group
+    raise AssertionError("no group with two entries in each index")
+
+
+@pytest.fixture(scope="module")
+def topic(plan: tuple[Topic, Manifest, ManifestGroup]) -> Topic:
+    """A topic that nothing is done to but what the last test does."""
+    return plan[0]
+
+
+@pytest.fixture(scope="module")
+def manifest(plan: tuple[Topic, Manifest, ManifestGroup]) -> Manifest:
+    """One plan with more than one group."""
+    return plan[1]
+
+
+@pytest.fixture(scope="module")
+def group(plan: tuple[Topic, Manifest, ManifestGroup]) -> ManifestGroup:
+    """A group with enough in each of its files, and with aborted data that stays."""
+    return plan[2]

@@ -13,7 +13,7 @@ from cleanerd.apply.live_broker import LiveBroker, Patience
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from tests.apply.offline_scene import TOPIC, force, two_groups
-from tests.cleaner.driver import NAME, Silent, means
+from tests.cleaner.driver import NAME, Silent, clean, means
 from tests.support.fake_agent import FakeAgent
 from tests.support.log_dirs import Partition, make_log_dir, read_segments
 
@@ -89,3 +89,11 @@ def leftovers(root: Path) -> list[str]:
         for path in (root / NAME).rglob("*")
         if path.name.endswith((".kstage", ".swap", ".cleaned", ".tmp", "manifest.json"))
     )
+
+
+def offline_twin(root: Path, partition: Partition | None = None) -> list[tuple[int, bytes | None, bytes | None]]:
+    """What the offline way leaves of the same log."""
+    twin = root.parent / "twin"
+    make_log_dir(twin, {NAME: partition or two_groups()})
+    assert clean(twin, force(), TOPIC, state=root.parent / "twin-state").outcome == "cleaned"
+    return content(twin)

@@ -1,4 +1,4 @@
-"""A round beside a running broker: what is asked of its agent, and what its answers lead to."""
+"""A round beside a running broker: what is asked of its agent, and what is done with what it says of the log."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import pytest
 from cleanerd.apply import agent_client, live_broker
 from cleanerd.log.delegation import Delegation
 from cleanerd.log.partition import read_partition
-from tests.apply.live_scene import QUICK, clean_beside, content, leftovers, running
-from tests.apply.offline_scene import NOW, TOPIC, batch, force, state_file, two_groups
-from tests.cleaner.driver import NAME, clean, config, means, scratch
-from tests.support.fake_agent import do_and_forget, do_and_hang_up, hang_up, refuse, say, wait
-from tests.support.log_dirs import Partition, make_log_dir, read_segments, tree
+from tests.apply.live_scene import QUICK, clean_beside, content, leftovers, offline_twin, running
+from tests.apply.offline_scene import NOW, batch, force, state_file
+from tests.cleaner.driver import NAME, config, means, scratch
+from tests.support.log_dirs import Partition, read_segments, tree
 from tests.support.logs import Record, encode_batch, encode_legacy
 
 if TYPE_CHECKING:
@@ -31,14 +30,6 @@ if TYPE_CHECKING:
 def root() -> Iterator[Path]:
     with scratch() as path:
         yield path / "logs"
-
-
-def offline_twin(root: Path, partition: Partition | None = None) -> list[tuple[int, bytes | None, bytes | None]]:
-    """What the offline way leaves of the same log."""
-    twin = root.parent / "twin"
-    make_log_dir(twin, {NAME: partition or two_groups()})
-    assert clean(twin, force(), TOPIC, state=root.parent / "twin-state").outcome == "cleaned"
-    return content(twin)
 
 
 def test_a_round(root: Path) -> None:
@@ -94,208 +85,6 @@ def test_the_log_start_is_compared_under_a_versioned_strategy(root: Path) -> Non
         assert clean_beside(agent, topic=topic).outcome == "cleaned"
         assert {request["log_start"] for request in agent.asked("swap")} == {0}
         assert agent.checkpoints == {}, "U-10: Kafka's checkpoint is about Kafka's rules"
-
-
-@pytest.mark.parametrize("code", ["busy", "not_ready", "no_log", "io_error", "internal"])
-def test_what_passes_is_asked_again(root: Path, code: str) -> None:
-    """The same request; nothing was changed by the refusal."""
-    expected = offline_twin(root)
-    with running(root) as agent:
-        agent.fail("swap", refuse(code), refuse(code))
-        result = clean_beside(agent)
-        assert result.outcome == "cleaned"
-        assert content(root) == expected
-        one, two, three, *_ = agent.asked("swap")
-        assert {**one, "id": 0} == {**two, "id": 0} == {**three, "id": 0}
-
-
-def test_the_checkpoint_is_told_again(root: Path) -> None:
-    """A-20: the broker's cleaner glances at every log now and then, and a clean point is told once only."""
-    with running(root) as agent:
-        agent.fail("checkpoint", refuse("busy"), refuse("busy"))
-        result = clean_beside(agent)
-        assert (result.outcome, result.notes) == ("cleaned", ())
-        assert agent.checkpoints == {NAME: 8}
-
-
-def test_it_left_its_log_directory(root: Path) -> None:
-    """Section 8: moved to another directory, or deleted; nothing is wrong with it, so nothing is quarantined."""
-
-    def move(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
-        (root / NAME).rename(root / f"{NAME}.0123-delete")
-        return refuse("log_changed")(agent, request)
-
-    with running(root) as agent:
-        agent.fail("swap", move)
-        result = clean_beside(agent)
-        assert result.outcome == "skipped"
-        assert "it left this log directory" in result.reason
-        assert not (root.parent / "state").exists()
-
-
-def test_busy_for_too_long_is_an_ordinary_outcome(root: Path) -> None:
-    """Skipped with the reason; the log is as it was; exit code 4."""
-    with running(root) as agent:
-        before = tree(root / NAME)
-        agent.fail("swap", *[refuse("busy")] * 100)
-        result = clean_beside(agent)
-        assert result.outcome == "skipped"
-        assert "busy" in result.reason
-        assert result.error is not None
-        assert result.error.exit_code == 4
-        assert tree(root / NAME) == before
-        assert not (root.parent / "state").exists(), "nothing to quarantine"
-
-
-@pytest.mark.parametrize("code", ["source_changed", "evidence_changed", "log_changed", "not_below_bound", "log_start"])
-def test_what_changed_is_planned_again(root: Path, code: str) -> None:
-    """Another plan, from the log as it is then; what was swapped by the first stays."""
-    expected = offline_twin(root)
-    with running(root) as agent:
-        agent.fail("swap", lambda _agent, _request: None, refuse(code))
-        result = clean_beside(agent)
-        assert result.outcome == "cleaned"
-        assert content(root) == expected
-        plans = [request["plan"] for request in agent.asked("swap")]
-        assert plans[0] == plans[1] != plans[2]
-        assert not leftovers(root)
-
-
-@pytest.mark.parametrize("code", ["bad_log", "foreign_batch", "last_batch", "bad_path", "no_staged_file"])
-def test_what_the_agent_calls_damaged_is_quarantined(root: Path, code: str) -> None:
-    """Then what was staged is wrong, and trying again would make the same."""
-    with running(root) as agent:
-        before = tree(root / NAME)
-        agent.fail("swap", refuse(code))
-        result = clean_beside(agent)
-        assert result.outcome == "quarantined"
-        assert tree(root / NAME) == before
-        assert code in json.loads(state_file(root).read_text())["quarantine"]
-        assert len(agent.asked("swap")) == 1
-
-
-@pytest.mark.parametrize("code", ["incapable", "stopped", "unsupported"])
-def test_an_agent_that_can_not_is_left_alone(root: Path, code: str) -> None:
-    with running(root) as agent:
-        agent.fail("swap", refuse(code))
-        result = clean_beside(agent)
-        assert (result.outcome, len(agent.asked("swap"))) == ("skipped", 1)
-
-
-def test_a_refusal_that_says_done_counts(root: Path) -> None:
-    """Section 4: finished groups of a request that stopped half-way stay swapped."""
-    expected = offline_twin(root)
-
-    def done_and_refused(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
-        agent.do_swap(request)
-        return refuse("internal", done=(0,))(agent, request)
-
-    with running(root) as agent:
-        agent.fail("swap", done_and_refused)
-        assert clean_beside(agent).outcome == "cleaned"
-        assert content(root) == expected
-
-
-@pytest.mark.parametrize("fault", [hang_up, do_and_hang_up, do_and_forget, wait(1.3)], ids=lambda fault: fault.__name__)
-def test_a_lost_answer(root: Path, fault: Any) -> None:
-    """A-25: asked again, or looked up in the log; swapped exactly once in any case."""
-    expected = offline_twin(root)
-    with running(root) as agent:
-        agent.fail("swap", fault)
-        result = clean_beside(agent)
-        assert (result.outcome, result.reason) == ("cleaned", "")
-        assert content(root) == expected
-        assert agent.checkpoints == {NAME: 8}
-        assert len({request["plan"] for request in agent.asked("swap")}) == 1
-        assert not leftovers(root)
-
-
-def test_staged_files_lost_with_the_broker(root: Path) -> None:
-    """A-25, A-17: killed while it took them in, its next start threw them away: staged again by another plan."""
-    expected = offline_twin(root)
-
-    def take_and_die(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
-        for name in request["groups"][0]["files"].values():
-            (agent.log_dir / NAME / ".kstage" / request["plan"] / name).unlink()
-        agent.forget()
-        return hang_up(agent, request)
-
-    with running(root) as agent:
-        agent.fail("swap", take_and_die)
-        assert clean_beside(agent).outcome == "cleaned"
-        assert content(root) == expected
-        assert len({request["plan"] for request in agent.asked("swap")}) == 2
-
-
-def test_a_broker_that_stays_away(root: Path) -> None:
-    """Skipped; nothing staged is left behind."""
-    with running(root) as agent:
-        before = tree(root / NAME)
-
-        def die(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
-            agent.stop()
-            return hang_up(agent, request)
-
-        agent.fail("swap", die)
-        result = clean_beside(agent)
-        assert result.outcome == "skipped"
-        assert "no agent answers here" in result.reason
-        assert tree(root / NAME) == before
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"\n",
-        b"not json\n",
-        b"[1]\n",
-        b'{"id": 1}\n',
-        b'{"id":null,"ok":false,"code":"bad_request","error":"x","done":[]}\n',
-        b'{"id":1,"ok":true,"result":7}\n',
-        b'{"id":99,"ok":true,"result":{"done":[0]}}\n',
-        b'{"id":true,"ok":true,"result":{"done":[0]}}\n',
-        b'{"id":1,"ok":false,"code":7,"error":"x","done":[]}\n',
-        b'{"id":1,"ok":false,"code":"busy","error":"x","done":"0"}\n',
-        b"\xff\xfe\n",
-        b"[" * 100_000 + b"\n",
-    ],
-)
-@pytest.mark.parametrize("operation", ["log", "swap"])
-def test_nonsense(root: Path, operation: str, data: bytes) -> None:
-    """Whatever comes back, nothing counts as done because of it, and the round goes on with a new connection."""
-    expected = offline_twin(root)
-    with running(root) as agent:
-        agent.fail(operation, say(data))
-        assert clean_beside(agent).outcome == "cleaned"
-        assert content(root) == expected
-
-
-def test_nonsense_without_end(root: Path) -> None:
-    """Every answer is nonsense: skipped within the round's patience; the log is as it was."""
-    with running(root) as agent:
-        before = tree(root / NAME)
-        agent.fail("swap", *[say(b'{"id":1,"ok":true,"result":{"done":[0],"outputs":[{"base":"x"}]}}\n')] * 50)
-        result = clean_beside(agent)
-        assert result.outcome == "skipped"
-        assert tree(root / NAME) == before
-
-
-def test_an_answer_that_lies(root: Path) -> None:
-    """Swapped, it says, and nothing is: the log is asked, and the round does not go on from there."""
-    with running(root) as agent:
-        before = tree(root / NAME)
-
-        def lie(_agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
-            output = {"base": 0, "size": 1, "ino": 1, "mtime_ms": 1}
-            return json.dumps({
-                "id": request["id"], "ok": True, "result": {"done": [0], "outputs": [output]}
-            }).encode() + b"\n"  # fmt: skip
-
-        agent.fail("swap", *[lie] * 10)
-        result = clean_beside(agent)
-        assert result.outcome == "skipped"
-        assert "holds another segment" in result.reason
-        assert tree(root / NAME) == before
 
 
 @pytest.mark.parametrize("facts", [{"hw": 5, "lso": 5}, {"lso": 5}, {"recovery_point": 5}])

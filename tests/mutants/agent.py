@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 SOURCES = "agent/src/cleanerd/agent"
 DAMAGE = "tests/agent/test_refusals.py::test_damage_is_named"
-PLANS = "tests/agent/test_refusals.py::test_plans_that_do_not_fit"
+PLANS = "tests/agent/test_refused_plans.py::test_plans_that_do_not_fit"
 
 AGENT = (
     Mutant(

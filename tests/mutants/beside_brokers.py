@@ -8,6 +8,7 @@ LIVE = "cleanerd/apply/live.py"
 SWAP = "cleanerd/apply/live_swap.py"
 LOG = "cleanerd/apply/live_log.py"
 TESTS = "tests/apply/test_live.py"
+ANSWERS = "tests/apply/test_live_answers.py"
 
 BESIDE_BROKERS = (
     Mutant(
@@ -40,7 +41,7 @@ BESIDE_BROKERS = (
         SWAP,
         "if doubtful and self._is_swapped(staged, output):",
         "if self._is_swapped(staged, output) and False:",
-        (f"{TESTS}::test_a_lost_answer",),
+        (f"{ANSWERS}::test_a_lost_answer",),
     ),
     Mutant(
         "believes-an-answer",
@@ -48,7 +49,7 @@ BESIDE_BROKERS = (
         SWAP,
         "if doubtful and not self._is_swapped(staged, output):\n            raise",
         "if False:\n            raise",
-        (f"{TESTS}::test_an_answer_that_lies",),
+        (f"{ANSWERS}::test_an_answer_that_lies",),
     ),
     Mutant(
         "replaced-twice-at-once",
@@ -64,7 +65,7 @@ BESIDE_BROKERS = (
         LIVE,
         "if wait is None or error.code not in LATER:",
         "if wait is None or error.code in LATER:",
-        (f"{TESTS}::test_the_checkpoint_is_told_again",),
+        (f"{ANSWERS}::test_the_checkpoint_is_told_again",),
     ),
     Mutant(
         "quarantined-when-moved",
@@ -72,7 +73,7 @@ BESIDE_BROKERS = (
         LIVE,
         "if not (live.log_dir.path / str(name)).is_dir():",
         "if not live.log_dir.path.is_dir():",
-        (f"{TESTS}::test_it_left_its_log_directory",),
+        (f"{ANSWERS}::test_it_left_its_log_directory",),
     ),
     Mutant(
         "old-formats-live",

@@ -1,0 +1,47 @@
+"""Requests that the agent has to refuse, and that nothing at all is changed by them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.agent.asking import RefusedError
+from tests.agent.live import file_facts
+
+if TYPE_CHECKING:
+    from cleanerd.cleaner.manifest import Manifest, ManifestGroup
+    from tests.agent.asking import Asking
+    from tests.agent.live import Topic
+
+
+def refused(topic: Topic, agent: Asking, request: dict[str, Any]) -> str:
+    """The code of the refusal, which changed nothing at all."""
+    before = topic.listing()
+    with pytest.raises(RefusedError) as caught:
+        agent.ask("swap", **request)
+    assert caught.value.answer["done"] == []
+    assert caught.value.answer["error"]
+    assert topic.listing() == before
+    assert agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused"
+    return caught.value.code
+
+
+def changed(topic: Topic, manifest: Manifest, group: ManifestGroup, files: dict[str, bytes]) -> dict[str, Any]:
+    """A request for files of a plan of their own, with their own sizes and checksums."""
+    request = topic.request(manifest, (group,), plan=topic.copy_staged(group, files))
+    (entry,) = request["groups"]
+    facts = {kind: file_facts(data) for kind, data in files.items()}
+    entry["files"] = {kind: name for kind, name in entry["files"].items() if kind in files}
+    entry["sizes"] = {kind: size for kind, (size, _) in facts.items()}
+    entry["crc32c"] = {kind: crc for kind, (_, crc) in facts.items()}
+    return request
+
+
+def answered(agent: Asking, request: dict[str, Any]) -> str:
+    """The code of the refusal; done when there was none."""
+    try:
+        agent.ask("swap", **request)
+    except RefusedError as refused:
+        return refused.code if not refused.answer["done"] else "done"
+    return "done"
