@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What only tests and checks need from the system: a browser for the status page, promtool for metrics and alert rules,
-# systemd's programs for the units.
-# promtool is taken out of its package: installing that would start a server.
+# What only tests and checks need from the system: a browser for the status page, Prometheus with its promtool for metrics
+# and alert rules, systemd's programs for the units.
+# Prometheus is taken out of its package: installing that would start a server.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,9 +17,9 @@ install() {
 command -v systemd-analyze >/dev/null || install systemd
 command -v chromium >/dev/null || install chromium fonts-dejavu-core
 
-if ! command -v promtool >/dev/null && [[ ! -x .cache/prometheus/usr/bin/promtool ]]; then
+if ! { command -v promtool && command -v prometheus; } >/dev/null && [[ ! -x .cache/prometheus/usr/bin/prometheus ]]; then
     if ! command -v apt-get >/dev/null; then
-        echo "install this first: promtool (it comes with Prometheus)" >&2
+        echo "install this first: Prometheus, with promtool" >&2
         exit 1
     fi
     mkdir -p .cache/prometheus
@@ -31,5 +31,5 @@ if ! command -v promtool >/dev/null && [[ ! -x .cache/prometheus/usr/bin/promtoo
     fi
     dpkg -x prometheus_*.deb .
     rm prometheus_*.deb
-    find . -type f ! -name promtool -delete
+    find . -type f ! -name promtool ! -name prometheus -delete
 fi

@@ -1,0 +1,69 @@
+"""A real Prometheus beside a real daemon: what is exported is taken whole, and our rules and panels work on it."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.demo.broker import free_port
+from tests.apply.offline_scene import batch, two_groups
+from tests.cleaner.driver import scratch
+from tests.daemon.process import Daemon
+from tests.daemon.prometheus import Prometheus
+from tests.daemon.scene import assignments, broker
+from tests.daemon.test_alerts import panels
+from tests.support.log_dirs import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def expressions() -> list[str]:
+    """Those of the dashboard, with what Grafana puts in for its variables."""
+    found = [target["expr"] for panel in panels() for target in panel.get("targets", ())]
+    plain = [re.sub(r"\$__(range|rate_interval)", "1m", each) for each in found]
+    return [each.replace("$job", ".*").replace("$instance", ".*") for each in plain]
+
+
+def test_scraped_evaluated_and_alerted(root: Path, tmp_path: Path) -> None:
+    """Every sample is taken, every rule and panel is evaluated without error; a quarantine and an absence are told."""
+    bad = Partition({0: batch(0, ("a", "1"), ("a", "2")), 2: batch(2, ("a", "3")), 3: b""})
+    port = free_port()
+    with broker(root, {"orders-0": two_groups(), "orders-1": bad}):
+        log = root / "orders-1" / f"{0:020d}.log"
+        sound = log.read_bytes()
+        log.write_bytes(sound[:-5] + b"\xff\xff\xff\xff\xff")
+        settings = [each for each in assignments(root) if not each.startswith("cleanerd.http.listen")]
+        settings += [f"cleanerd.http.listen=127.0.0.1:{port}", "cleanerd.retry.backoff.ms=300"]
+        with (
+            Daemon(settings, root.parent) as daemon,
+            Prometheus(tmp_path / "prometheus", port) as prometheus,
+        ):
+            prometheus.until("it is scraped", lambda: prometheus.values("up") == [1.0])
+            (target,) = prometheus.ask("targets")["activeTargets"]
+            assert (target["health"], target["lastError"]) == ("up", "")
+            assert prometheus.values("scrape_samples_scraped")[0] > 50
+            prometheus.until("quarantine", lambda: prometheus.alerts().get("CleanerdQuarantine") == "firing")
+            assert prometheus.values('cleanerd_cleans_total{outcome="cleaned"}') == [1.0]
+            for expression in expressions():
+                prometheus.values(expression)
+            assert sum(bool(prometheus.values(expression)) for expression in expressions()) > len(expressions()) // 2
+            log.write_bytes(sound)
+            prometheus.until("it is over", lambda: "CleanerdQuarantine" not in prometheus.alerts())
+            assert set(prometheus.alerts()) <= {"CleanerdAgentMissing"}
+            groups = prometheus.ask("rules")["groups"]
+            assert {rule["health"] for group in groups for rule in group["rules"]} == {"ok"}
+            assert daemon.end(signal.SIGTERM) == 143
+            prometheus.until("down", lambda: prometheus.alerts().get("CleanerdDown") == "firing")
+            # Every sample that it did not like it would have told, with the name of the metric.
+            assert "err=" not in prometheus.log().replace('err="context canceled"', "")
