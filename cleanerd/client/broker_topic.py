@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import confluent_kafka
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
@@ -14,14 +14,23 @@ from cleanerd.client.latest_state import Beginning
 from cleanerd.client.rules import RulesByTopic, TopicRules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from cleanerd.client.record import ConsumedRecord
+
+_Answer = TypeVar("_Answer")
 
 ANSWER_SECONDS: Final = 30.0
 _BATCH: Final = 1000
 _POLL_SECONDS: Final = 0.1
 _CUT: Final = (KafkaError._LOG_TRUNCATION, KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE)  # noqa: SLF001 - public names
+
+_MOVING: Final = frozenset({
+    KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError.REPLICA_NOT_AVAILABLE,
+})  # fmt: skip
+"""Leadership is on its way: asked again a moment later the next leader answers. librdkafka leaves that to us."""
+_AGAIN_SECONDS: Final = 0.2
 
 _GROUP: Final = {"group.id": "cleanerd-latest-state"}
 """No group is joined and nothing committed: partitions are assigned by hand. librdkafka wants a name all the same."""
@@ -68,15 +77,7 @@ class BrokerTopic:
         """
         beginnings = {}
         for partition in self._partitions():
-            try:
-                watermarks = self._consumer.get_watermark_offsets(
-                    TopicPartition(self.topic, partition), timeout=ANSWER_SECONDS
-                )
-            except KafkaException as error:
-                raise ClientError(f"the ends of {self.topic}-{partition} are not known: {error}") from error
-            if watermarks is None:
-                raise ClientError(f"the ends of {self.topic}-{partition} are not known: no answer")
-            log_start, self._ends[partition] = watermarks
+            log_start, self._ends[partition] = self._watermarks(partition)
             known = partition in self._next
             again = not known or partition in self._void or self._ends[partition] < self._next[partition]
             if not known:
@@ -127,11 +128,40 @@ class BrokerTopic:
             raise ClientError(f"{self.topic}-{partition} cannot be read from offset {offset}: {error}") from error
         self._next[partition] = max(offset, 0)
 
-    def _partitions(self) -> list[int]:
+    def _watermarks(self, partition: int) -> tuple[int, int]:
+        """Log start and last stable offset."""
+
+        def ask() -> tuple[int, int] | None:
+            return self._consumer.get_watermark_offsets(TopicPartition(self.topic, partition), timeout=ANSWER_SECONDS)
+
         try:
-            topic = self._consumer.list_topics(self.topic, timeout=ANSWER_SECONDS).topics[self.topic]
+            watermarks = _asked_again(ask)
         except KafkaException as error:
-            raise ClientError(f"topic {self.topic} cannot be looked up: {error}") from error
-        if topic.error is not None:
-            raise ClientError(f"topic {self.topic} cannot be looked up: {topic.error.str()}")
-        return sorted(topic.partitions)
+            raise ClientError(f"the ends of {self.topic}-{partition} are not known: {error}") from error
+        if watermarks is None:
+            raise ClientError(f"the ends of {self.topic}-{partition} are not known: no answer")
+        return watermarks
+
+    def _partitions(self) -> list[int]:
+        def ask() -> list[int]:
+            topic = self._consumer.list_topics(self.topic, timeout=ANSWER_SECONDS).topics[self.topic]
+            if topic.error is not None:
+                raise KafkaException(topic.error)
+            return sorted(topic.partitions)
+
+        try:
+            return _asked_again(ask)
+        except KafkaException as error:
+            raise ClientError(f"topic {self.topic} cannot be looked up: {error.args[0].str()}") from error
+
+
+def _asked_again(ask: Callable[[], _Answer]) -> _Answer:
+    """The answer, also while leadership of the partition moves."""
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in _MOVING or time.monotonic() > deadline:
+                raise
+            time.sleep(_AGAIN_SECONDS)

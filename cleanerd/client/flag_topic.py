@@ -46,7 +46,8 @@ class FlagTopic:
         """
         client = self._consumer.kafka
         try:
-            found = client.partitions_for_topic(self.topic)
+            # Always asks; partitions_for_topic alone would tell what was so minutes ago.
+            found = client.partitions_for_topic(self.topic) if self.topic in client.topics() else None
             if not found:
                 raise ClientError(f"topic {self.topic} cannot be looked up: it does not exist")
             partitions = [TopicPartition(self.topic, number) for number in sorted(found)]

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import confluent_kafka
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from cleanerd.client.broker_topic import BrokerTopic
@@ -243,6 +243,28 @@ def test_what_kafka_python_does_not_take(broker: Broker) -> None:
         FlagProducer(TopicRules(), bootstrap_servers=broker.bootstrap)
     with pytest.raises(ClientError, match="kafka-python cannot produce"):
         FlagProducer(bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=500)
+
+
+def test_while_leadership_moves(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What whoever asks hears for a moment after a leader went: asked again. Anything else is told at once."""
+    name = topic(broker)
+    with stock(broker) as plain:
+        plain.produce(name, b"1", b"k")
+    heard = [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION), KafkaError(KafkaError.LEADER_NOT_AVAILABLE)]
+
+    class Moving(confluent_kafka.Consumer):
+        def get_watermark_offsets(self, *arguments: Any, **more: Any) -> Any:
+            if heard:
+                raise KafkaException(heard.pop())
+            return super().get_watermark_offsets(*arguments, **more)
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", Moving)
+    with LatestState(BrokerTopic(config(broker), name)) as state:
+        assert winners(state) == [(0, b"k", b"1", False)]
+        assert heard == []
+        heard.append(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+        with pytest.raises(ClientError, match=f"the ends of {name}-0 are not known.*authorization"):
+            winners(state)
 
 
 SOURCES = ["broker", "flags", "files"]
