@@ -12,7 +12,8 @@ from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.ready import apply_partition, has_staged_work
 from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.survey import Wishes
-from cleanerd.cli.clean import LOCK_WAIT_SECONDS, collected, tell, total_exit_code
+from cleanerd.cli.clean import LOCK_WAIT_SECONDS, tell, total_exit_code
+from cleanerd.cli.each_dir import collected
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.scope import parse_partitions
 from cleanerd.errors import CleanerdError, StalePlanError

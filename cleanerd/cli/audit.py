@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from cleanerd.cli.inspect_report import bytes_fields, time_of
+from cleanerd.cli.keys_asked import find_keys_asked, key_options
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count
 from cleanerd.cli.scope import key_rules, parse_partitions
@@ -18,11 +17,10 @@ from cleanerd.log.log_dir import LOG_START_CHECKPOINT
 from cleanerd.verify.audit import Audit, Occurrence, files_of
 from cleanerd.verify.audit import audit as search
 from cleanerd.verify.finding import Findings
-from cleanerd.verify.listing import bytes_of
 from cleanerd.verify.log_dir import read_surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from cleanerd.cli.output import Output
 
@@ -34,12 +32,7 @@ FOUND: Final = 1
 @common_options
 @click.argument("partition", metavar="TOPIC-N")
 @click.argument("log_dir", metavar="LOG_DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--key", "keys", multiple=True, metavar="K", help="A key, as it is. Repeatable.")
-@click.option("--keys-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="A key a line, in the form that --hex and --base64 say.")  # fmt: skip
-@click.option("--hex", "as_hex", is_flag=True, help="Keys are given as hexadecimal digits.")
-@click.option("--base64", "as_base64", is_flag=True, help="Keys are given in base64.")
-@click.option("--expect-absent", is_flag=True, help="Exit code 1 when a key is found: for proofs of erasure.")
+@key_options
 def audit(
     common: Common,
     partition: str,
@@ -79,36 +72,6 @@ def audit(
     if found.unread:
         return CorruptionError.exit_code
     return FOUND if expect_absent and found.occurrences else 0
-
-
-def find_keys_asked(keys: tuple[str, ...], keys_file: Path | None, *, as_hex: bool, as_base64: bool) -> list[bytes]:
-    """The keys that a command line names, none or many.
-
-    Raises:
-        click.UsageError: one is not of the form that ``--hex`` or ``--base64`` says, or both are given.
-    """
-    if as_hex and as_base64:
-        raise click.UsageError("--hex and --base64 exclude each other")
-    wanted = [_key(text.encode(), as_hex=as_hex, as_base64=as_base64) for text in keys]
-    if keys_file is not None:
-        lines = (bytes_of(keys_file) or b"").splitlines()
-        wanted += [_key(line, as_hex=as_hex, as_base64=as_base64) for line in lines]
-    return wanted
-
-
-def _key(text: bytes, *, as_hex: bool, as_base64: bool) -> bytes:
-    decode: Callable[[bytes], bytes] | None = binascii.unhexlify if as_hex else _base64 if as_base64 else None
-    if decode is None:
-        return text
-    try:
-        return decode(text.strip())
-    except ValueError as error:
-        shown = text[:60].decode("utf-8", "backslashreplace")
-        raise click.UsageError(f"{shown!r} is no {'hexadecimal' if as_hex else 'base64'} key: {error}") from None
-
-
-def _base64(text: bytes) -> bytes:
-    return base64.b64decode(text, validate=True)
 
 
 def keys_document(wanted: Sequence[bytes], occurrences: Iterable[Occurrence]) -> list[dict[str, object]]:

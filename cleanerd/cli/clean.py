@@ -17,30 +17,30 @@ from cleanerd.apply.session import LockedDir
 from cleanerd.apply.trash import Trash
 from cleanerd.cleaner.cleaner import Progress, Stopped
 from cleanerd.cleaner.result import CleaningResult, Dropped, exit_code
+from cleanerd.cli.each_dir import collected, read_each
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count, human_ms
 from cleanerd.cli.plan import preview
 from cleanerd.cli.scope import (
     parse_partitions,
-    require_found,
     tell_links,
     tell_of_server_properties,
     tell_warnings,
     tell_what_is_missing,
 )
 from cleanerd.cli.wishes import cleaning_options, wishes_from
-from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import LogDir, read_log_dir
+from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.log_dirs import require_outside
 from cleanerd.scope.targets import Target, compacted_partitions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from cleanerd.cleaner.survey import Wishes
     from cleanerd.cli.output import Output
+    from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
     from cleanerd.settings import Settings
 
@@ -120,13 +120,7 @@ def _clean_all(
 ) -> tuple[list[CleaningResult], list[CleanerdError]]:
     """All directories, one after the other; a directory that cannot be used does not stop the others."""
     results: list[CleaningResult] = []
-    failures: list[CleanerdError] = []
-    readable: list[LogDir] = []
-    for path in paths:
-        with collected(failures, output):
-            readable.append(read_log_dir(path))
-    if not failures:
-        require_found(wanted, readable)
+    readable, failures = read_each(output, paths, wanted)
     if readable:
         tell_of_server_properties(output, settings)
     store = StateStore(settings.daemon.cleanerd_state_dir)
@@ -247,16 +241,6 @@ class Bars:
 
     def wrote(self, done_bytes: int) -> None:
         """The bar is about what was read."""
-
-
-@contextlib.contextmanager
-def collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
-    """An error in the block is told and remembered; the next directory gets its turn."""
-    try:
-        yield
-    except CleanerdError as error:
-        output.warning(str(error))
-        failures.append(error)
 
 
 def tell(output: Output, results: Sequence[CleaningResult]) -> None:

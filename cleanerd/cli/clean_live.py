@@ -10,11 +10,11 @@ from cleanerd.apply.agent_jar import build_of_jar
 from cleanerd.apply.live import LiveDir, clean_live
 from cleanerd.apply.live_broker import LiveBroker
 from cleanerd.apply.mode import choose_mode
-from cleanerd.cli.clean import Bars, collected
-from cleanerd.cli.scope import require_found, tell_links
+from cleanerd.cli.clean import Bars
+from cleanerd.cli.each_dir import collected, read_each
+from cleanerd.cli.scope import tell_links
 from cleanerd.errors import RefusedError
 from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.scope.broker_facts import METADATA_AGE_MS, broker_facts
 from cleanerd.scope.targets import live_names
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cleanerd.cli.output import Output
     from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.settings import Settings
 
@@ -41,13 +42,7 @@ def clean_all_live(
 ) -> tuple[list[CleaningResult], list[CleanerdError]]:
     """All directories, one after the other; one that cannot be cleaned live does not stop the others."""
     results: list[CleaningResult] = []
-    failures: list[CleanerdError] = []
-    readable: list[LogDir] = []
-    for path in paths:
-        with collected(failures, output):
-            readable.append(read_log_dir(path))
-    if not failures:
-        require_found(wanted, readable)
+    readable, failures = read_each(output, paths, wanted)
     store = StateStore(settings.daemon.cleanerd_state_dir)
     for log_dir in readable:
         with collected(failures, output):

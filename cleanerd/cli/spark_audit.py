@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli.audit import FOUND, find_keys_asked, keys_document, show_key
+from cleanerd.cli.audit import FOUND, keys_document, show_key
 from cleanerd.cli.inspect_report import bytes_fields, time_of
+from cleanerd.cli.keys_asked import find_keys_asked, key_options
 from cleanerd.cli.options import parse_strategy
 from cleanerd.cli.output import Column, human_bytes, human_count
 from cleanerd.cli.scope import key_rules, parse_partitions
@@ -52,12 +53,7 @@ _KEY_BYTES: Final = 16
 @click.option("--examples", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N",
               help="At most N places of each kind a partition; with --key, N records a file.")  # fmt: skip
 @click.option("--digest-key", metavar="HEX", help="16 bytes; with the same key digests can be compared.")
-@click.option("--key", "keys", multiple=True, metavar="K", help="Look for this key below LOG_DIR... Repeatable.")
-@click.option("--keys-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="A key a line, in the form that --hex and --base64 say.")  # fmt: skip
-@click.option("--hex", "as_hex", is_flag=True, help="Keys are given as hexadecimal digits.")
-@click.option("--base64", "as_base64", is_flag=True, help="Keys are given in base64.")
-@click.option("--expect-absent", is_flag=True, help="Exit code 1 when a key is found: for proofs of erasure.")
+@key_options
 def audit(
     common: Common,
     dirs: tuple[Path, ...],

@@ -14,9 +14,10 @@ from cleanerd.apply.keep import require_keepable
 from cleanerd.apply.lock import is_held
 from cleanerd.apply.trash import Trash
 from cleanerd.cleaner.result import CleaningResult
-from cleanerd.cli.clean import Bars, collected, tell, total_exit_code
+from cleanerd.cli.clean import Bars, tell, total_exit_code
+from cleanerd.cli.each_dir import collected, read_each
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.scope import parse_partitions, require_found, tell_warnings
+from cleanerd.cli.scope import parse_partitions, tell_warnings
 from cleanerd.cli.wishes import cleaning_options, wishes_from
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import LogDir, read_log_dir
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.survey import Wishes
     from cleanerd.cli.output import Output
-    from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.settings import Settings
@@ -81,13 +81,7 @@ def stage_all(common: Common, log_dirs: tuple[Path, ...], stager: Stager, *, kep
         require_keepable(kept, log_dirs)
         Trash(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
     results: list[CleaningResult] = []
-    failures: list[CleanerdError] = []
-    readable: list[LogDir] = []
-    for path in log_dirs:
-        with collected(failures, common.output):
-            readable.append(read_log_dir(path))
-    if not failures:
-        require_found(wanted, readable)
+    readable, failures = read_each(common.output, log_dirs, wanted)
     store = StateStore(settings.daemon.cleanerd_state_dir)
     for log_dir in readable:
         with collected(failures, common.output):
