@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.daemon.pauses import save_pauses
@@ -14,6 +15,7 @@ from cleanerd.scope.explanation import explanation, formats_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from cleanerd.daemon.looker import DirLooker
     from cleanerd.daemon.service import Service
     from cleanerd.daemon.tracked import Tracked
 
@@ -44,12 +46,9 @@ class Desk:
             CleanerdError: it cannot be looked at.
         """
         tracked = self._one(name)
-        way = self._service.looker_of(tracked)
-        if way is None:
-            raise RefusedError("its log directory is not looked at", where=name)
-        looker, world = way
+        path, world = Path(tracked.path), self._service.world()
 
-        def look() -> dict[str, Any] | CleanerdError:
+        def look(looker: DirLooker) -> dict[str, Any] | CleanerdError:
             try:
                 found, reading, running = looker.survey(world, tracked.name)
                 formats, told = formats_of(found)
@@ -59,7 +58,7 @@ class Desk:
             return {**document, "notes": [*document["notes"], *told]}
 
         try:
-            answer = await self._service.in_look_thread(look)
+            answer = await self._service.looks.ask(path, look)
         except WorkerDiedError as error:
             raise RefusedError(f"could not be looked at: {error}", where=name) from error
         if isinstance(answer, CleanerdError):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from cleanerd.daemon.looker import DirLooker
 from cleanerd.daemon.throttle import Rates
 from cleanerd.errors import CleanerdError
 from cleanerd.scope.log_dirs import log_dirs_of
@@ -70,12 +69,9 @@ def _apply(service: Service, log_dirs: tuple[Path, ...]) -> None:
     if daemon.cleanerd_mode == "observe":
         service.interrupt(lambda job: job.kind in {"live", "stage"})
     service.log_dirs = log_dirs
-    for path in service.lookers.keys() - set(log_dirs):
-        del service.lookers[path]
+    for path in service.looks.attend(log_dirs):
         fleet.forget_dir(str(path))
         service.interrupt(lambda job, gone=path: job.path == gone)  # type: ignore[misc]
-    for path in log_dirs:
-        service.lookers.setdefault(path, DirLooker(path))
 
 
 def rates_of(settings: Settings) -> Rates:

@@ -2,7 +2,7 @@
 
 ::
 
-    rounds   every log.cleaner.backoff.ms, or when inotify says so: look at the log directories (one thread)
+    rounds   every log.cleaner.backoff.ms, or when inotify says so: look at the log directories (a thread each)
              -> merge into the fleet -> choose -> hand jobs to the workers -> publish a new DaemonView
     workers  clean, stage or work out what a cleaning would save; when one is done its partition is looked at again
     signals  SIGTERM, SIGINT: stop between two chunks; SIGHUP: read the settings again
@@ -26,7 +26,8 @@ from cleanerd.daemon.desk import Desk
 from cleanerd.daemon.fleet import Fleet
 from cleanerd.daemon.hand_over import HandOver
 from cleanerd.daemon.jobs import Job, run
-from cleanerd.daemon.looker import DirLooker, World
+from cleanerd.daemon.looker import World
+from cleanerd.daemon.looks import Looks
 from cleanerd.daemon.notify import Notifier
 from cleanerd.daemon.pauses import load_pauses
 from cleanerd.daemon.progress import JobProgress
@@ -90,13 +91,13 @@ class Service:
         self._store = StateStore(daemon.cleanerd_state_dir)
         self.throttle = Throttle(rates_of(settings))
         self.workers = WorkerPool(daemon.log_cleaner_threads, "cleanerd-worker")
-        self._looks = WorkerPool(1, "cleanerd-look")
-        self.lookers = {path: DirLooker(path) for path in self.log_dirs}
         self.fleet = Fleet(*fleet_settings(settings))
         self.fleet.paused, self.fleet.paused_names, told = load_pauses(daemon.cleanerd_state_dir)
         self.tallies = Tallies()
         self.running: dict[Key, Job] = {}
         self.publisher = Publisher(self, version=__version__, started_ms=_now_ms())
+        self.looks = Looks(self._merge, self.publisher.warn, self.wake)
+        self.looks.attend(self.log_dirs)
         if told:
             self.publisher.warn(told)
         self.notifier = notifier or Notifier()
@@ -185,7 +186,7 @@ class Service:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._http.stop(), HANG_UP_SECONDS)
         self.workers.close()
-        self._looks.close()
+        self.looks.close()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
@@ -233,22 +234,11 @@ class Service:
                 await asyncio.sleep(min(DEBOUNCE_SECONDS, backoff))
 
     async def _look(self, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
-        world = World(self.settings, self.log_dirs, self._store)
-        lookers = self.lookers
+        await self.looks.look(self.world(), wanted)
 
-        def look() -> list[DirLook]:
-            return [lookers[path].look(world, names) for path, names in wanted.items() if path in lookers]
-
-        try:
-            found = await self._looks.submit(look)
-        except WorkerDiedError as error:
-            _log.exception("a look failed")
-            self.publisher.warn(f"a look at the log directories failed: {error}")
-            return
-        for each in found:
-            if each.path in self.lookers:
-                log_look(self.fleet.dirs.get(str(each.path)), each)
-                self.fleet.merge(each, _now_ms())
+    def _merge(self, found: DirLook) -> None:
+        log_look(self.fleet.dirs.get(str(found.path)), found)
+        self.fleet.merge(found, _now_ms())
 
     def _follow(self) -> None:
         """Have the file system tell of the partitions that there are now."""
@@ -377,16 +367,9 @@ class Service:
         """
         return reload(self)
 
-    def looker_of(self, tracked: Tracked) -> tuple[DirLooker, World] | None:
-        """Who looks at its log directory, and by what."""
-        path = self._path_of(tracked)
-        if path not in self.lookers:
-            return None
-        return self.lookers[path], World(self.settings, self.log_dirs, self._store)
-
-    async def in_look_thread(self, work: Callable[[], Any]) -> Any:
-        """Have something read that belongs to the look thread."""
-        return await self._looks.submit(work)
+    def world(self) -> World:
+        """What looks rest on now."""
+        return World(self.settings, self.log_dirs, self._store)
 
     def store_warnings(self) -> list[str]:
         """What could not be used of the state directory, or of Spark, since the last call."""
