@@ -33,6 +33,7 @@ from cleanerd.daemon.progress import JobProgress
 from cleanerd.daemon.publish import Publisher
 from cleanerd.daemon.reload import fleet_settings, rates_of, reload
 from cleanerd.daemon.schedule import Limits, choose, ordered
+from cleanerd.daemon.sweep import Sweeper
 from cleanerd.daemon.tallies import Tallies
 from cleanerd.daemon.throttle import Throttle
 from cleanerd.daemon.told import log_done, log_look
@@ -92,6 +93,7 @@ class Service:
         self.workers = WorkerPool(daemon.log_cleaner_threads, "cleanerd-worker")
         self._looks = WorkerPool(1, "cleanerd-look")
         self.lookers = {path: DirLooker(path) for path in self.log_dirs}
+        self._sweeper = Sweeper()
         self.fleet = Fleet(*fleet_settings(settings))
         self.fleet.paused, self.fleet.paused_names, told = load_pauses(daemon.cleanerd_state_dir)
         self.tallies = Tallies()
@@ -234,10 +236,10 @@ class Service:
 
     async def _look(self, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
         world = World(self.settings, self.log_dirs, self._store)
-        lookers = self.lookers
 
         def look() -> list[DirLook]:
-            return [lookers[path].look(world, names) for path, names in wanted.items() if path in lookers]
+            looks = (each.look(world, only) for path, only in wanted.items() if (each := self.lookers.get(path)))
+            return self._sweeper.after(looks, world.store)
 
         try:
             found = await self._looks.submit(look)
@@ -260,8 +262,7 @@ class Service:
             self.publisher.warn(self._watcher.warning)
 
     def _path_of(self, tracked: Tracked) -> Path | None:
-        found = self.fleet.dirs.get(tracked.path)
-        return None if found is None else found.path
+        return None if (found := self.fleet.dirs.get(tracked.path)) is None else found.path
 
     def _noticed(self, path: Path, name: TopicPartition | None) -> None:
         names = self._noticed_names.get(path, set())
