@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 AGENT_THREADS: Final = "cleanerd-agent"
+GRACE_MS: Final = 5_000
+"""By Kafka's rules a log that is clean enough may be cleaned as soon as it is due, so it is due for a moment."""
+
 _KIB_A_MIB: Final = 1024
 
 
@@ -89,10 +92,11 @@ def of_daemon(pid: int, base: Path, state_dir: Path) -> dict[str, float]:
 
 
 def of_broker(pid: int) -> dict[str, float]:
-    """What an agent could leak in its JVM; segments come and go, so files that are named are counted apart."""
+    """What an agent could leak in its JVM; segments come and go, so files are counted apart."""
     opened = descriptors(pid)
     return {
         "broker: descriptors of files": sum(path.startswith("/") for path in opened),
+        "broker: deleted files held": sum(path.endswith("(deleted)") for path in opened),
         "broker: other descriptors": sum(not path.startswith("/") for path in opened),
         "broker: threads of the agent": sum(name.startswith(AGENT_THREADS) for name in thread_names(pid)),
     }
@@ -108,7 +112,7 @@ def of_view(view: Mapping[str, Any], topics: Collection[str]) -> dict[str, float
         "backlog KiB": sum(each["dirty_bytes"] for each in ours) / 1024,
         "largest dirty ratio": max((each["dirty_ratio"] for each in ours), default=0.0),
         "largest backlog of a partition KiB": max((each["dirty_bytes"] for each in ours), default=0) / 1024,
-        "overdue partitions": sum(at_ms < view["made_ms"] for at_ms in due),
+        "overdue partitions": sum(at_ms + GRACE_MS < view["made_ms"] for at_ms in due),
         "quarantined but for the planted": len(bad),
         "dead workers": totals["dead_workers"],
         "swaps": totals["swaps"],

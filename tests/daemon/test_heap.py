@@ -1,0 +1,61 @@
+"""cleanerd.daemon.heap: threads share two heaps of the C library (issue 7: memory stays flat)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from cleanerd.daemon.heap import HEAPS, keep_few_heaps
+
+PROGRAM = """
+import ctypes, sys, threading
+from cleanerd.daemon.heap import keep_few_heaps
+done = keep_few_heaps()
+barrier = threading.Barrier(12)
+def allocate():
+    kept = [bytes(100_000) for _ in range(4)]
+    barrier.wait()
+threads = [threading.Thread(target=allocate) for _ in range(12)]
+for each in threads: each.start()
+for each in threads: each.join()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+file = libc.fopen(b"/dev/stdout", b"w")
+print(done, flush=True)
+libc.malloc_info(0, ctypes.c_void_p(file))
+libc.fclose(ctypes.c_void_p(file))
+"""
+
+
+def heaps(**environ: str) -> tuple[bool, int]:
+    """Whether it was done, and how many heaps twelve threads then have."""
+    known = {name: value for name, value in os.environ.items() if name not in {"MALLOC_ARENA_MAX", "GLIBC_TUNABLES"}}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**known, **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout.startswith("True"), done.stdout.count("<heap nr=")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has heaps of its own kind")
+def test_threads_share_two_heaps() -> None:
+    """Twelve threads would have twelve, where there are cores enough."""
+    assert heaps() == (True, HEAPS)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has heaps of its own kind")
+@pytest.mark.parametrize(("name", "value"), [("MALLOC_ARENA_MAX", "5"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=5")])
+def test_what_the_operator_says_counts(name: str, value: str) -> None:
+    assert heaps(**{name: value}) == (False, 5)
+
+
+def test_nothing_is_touched_where_it_is_set() -> None:
+    assert keep_few_heaps({"MALLOC_ARENA_MAX": "1"}) is False
