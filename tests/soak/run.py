@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
 PARTITIONS: Final = 6
 PERIOD_SECONDS: Final = 5.0
-# Markers go after a minute: else the clean part would grow all the time, and what may be dirty beside it.
-TOPIC_CONFIG: Final = {"max_compaction_lag_ms": "120000", "delete_retention_ms": "60000"}
 TOPICS: Final = frozenset(writing.topic for writing in WRITINGS)
 _kafka = contextlib.contextmanager(brokers)
 
@@ -59,7 +57,14 @@ class Soak:
             port = free_port()
             config = self.base / "cleanerd.toml"
             config.write_text('"log.cleaner.threads" = 2\n')
-            create_topics(broker, sorted(TOPICS), partitions=PARTITIONS, **TOPIC_CONFIG)
+            # Markers go after a minute: else clean parts would grow all the time, and what may be dirty beside them.
+            create_topics(
+                broker,
+                sorted(TOPICS),
+                partitions=PARTITIONS,
+                max_compaction_lag_ms="120000",
+                delete_retention_ms="60000",
+            )
             load = Load(broker, partitions=PARTITIONS)
             with Daemon(self._settings(broker, port), self.base, config=config) as daemon:
                 daemon.until("ready", lambda view: view["ready"])

@@ -108,7 +108,7 @@ def failing(rows: Iterable[Row | Check]) -> list[str]:
 
 def table(rows: Sequence[Row], checks: Sequence[Check], write: Callable[[str], object]) -> None:
     """Print both, failing ones marked."""
-    width = max(len(each.name) for each in [*rows, *checks])
+    width = max([len(row.name) for row in rows] + [len(check.name) for check in checks])
     heads = ("start", "middle", "end", "largest", "an hour")
     write(f"   {'':{width}}" + "".join(f"{head:>12}" for head in heads) + "  wanted")
     for row in rows:
