@@ -56,7 +56,7 @@ class Sweeper:
 def _sweep(path: Path, store: StateStore) -> None:
     try:
         removed = store.forget_gone(read_log_dir(path))
-    except CleanerdError:
-        return  # it went away just now: the next look says so
+    except (CleanerdError, OSError):
+        return  # it, or the state directory, went away just now: whoever needs it says so
     if removed:
         _log.info("forgot partitions that are gone", log_dir=str(path), partitions=removed)

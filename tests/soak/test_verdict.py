@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.soak import verdict
-from tests.soak.verdict import Check, below, failing, flat, per_second, rise, slope_an_hour, table, thirds, told
+from tests.soak.verdict import Check, after, below, failing, flat, per_second, rise, slope_an_hour, table, thirds, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,6 +78,7 @@ def test_once_beyond_the_bound_is_too_often() -> None:
 def test_slope_and_rate() -> None:
     assert slope_an_hour(series(lambda at: 5 * at + 3)) == pytest.approx(5 * 3600)
     assert slope_an_hour([(0.0, 7.0)]) == 0
+    assert after([(0.0, 1.0), (5.0, 2.0), (10.0, 3.0)], 5) == [(5.0, 2.0), (10.0, 3.0)]
     assert set(per_second(series(lambda at: 5 * at))) == {(5.0 * n, 5.0) for n in range(1, SAMPLES)}
 
 

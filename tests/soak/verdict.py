@@ -96,6 +96,11 @@ def _row(name: str, series: Series, wanted: str, *, ok: bool) -> Row:
     return Row(name, start, middle, last, max(v for _, v in series), slope_an_hour(series), wanted, ok)
 
 
+def after(series: Series, seconds: float) -> Series:
+    """Without what was measured before."""
+    return [(at, value) for at, value in series if at >= seconds]
+
+
 def per_second(series: Series) -> Series:
     """A counter as a rate between one sample and the next."""
     return [(at_b, (b - a) / (at_b - at_a)) for (at_a, a), (at_b, b) in pairwise(series) if at_b > at_a]

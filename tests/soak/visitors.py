@@ -153,9 +153,11 @@ class Visitors:
     def _pause(self, number: int) -> None:
         """A partition, or every third time all of them, for some seconds."""
         name = None if number % 3 == 2 else f"plain-none-{number % 2}"
-        self.daemon.ask("pause", partition=name)
-        self._stop.wait(3)
-        self.daemon.ask("resume", partition=name)
+        try:
+            self.daemon.ask("pause", partition=name)
+            self._stop.wait(3)
+        finally:
+            self.daemon.ask("resume", partition=name)
 
     def _make_a_topic_and_delete_it(self, number: int) -> None:
         """Compacted, written to, cleaned."""
