@@ -59,3 +59,29 @@ def test_what_the_operator_says_counts(name: str, value: str) -> None:
 
 def test_nothing_is_touched_where_it_is_set() -> None:
     assert keep_few_heaps({"MALLOC_ARENA_MAX": "1"}) is False
+
+
+FREED = """
+import time
+from cleanerd.daemon.heap import give_back_free_memory, keep_few_heaps
+keep_few_heaps()
+blocks = [b"x" * 100_000 for _ in range(600)]
+top = bytes(100_000)
+del blocks
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1])
+before = resident()
+assert give_back_free_memory(0.05)
+deadline = time.monotonic() + 20
+while resident() > before - 10_000 and time.monotonic() < deadline:
+    time.sleep(0.02)
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library does so by itself")
+def test_what_is_free_below_something_in_use_is_given_back() -> None:
+    """By itself the C library gives back no more than the end of its heap: 60 MB below one block would stay."""
+    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout) * os.sysconf("SC_PAGE_SIZE") > 40_000_000
