@@ -13,7 +13,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/de
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).
 AGENT := cleanerd/agent/cleanerd-agent.jar
 
-.PHONY: help setup demo test test-all mutants check bench bench-spark fuzz format clean wheel
+.PHONY: help setup demo test test-all mutants check bench bench-spark soak fuzz format clean wheel
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -75,6 +75,9 @@ bench: setup ## speed against Kafka's own cleaner and cp, in one run
 
 bench-spark: setup ## a clean by Spark beside the local engine: BENCH_SPARK_GIB=0.5,1,2,4 BENCH_SPARK_CORES=1,2
 	$(BIN)/python -m tests.spark.bench
+
+soak: setup ## the daemon beside a loaded broker for SOAK_MINUTES (15): does memory, or anything else of it, grow?
+	$(BIN)/python -m tests.soak.run
 
 mutants: setup ## wrong rules, planted one by one: each must turn a test red; some minutes
 	$(BIN)/python -m tests.mutants.run --kernel --agent

@@ -11,6 +11,7 @@ import uvloop
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.daemon.hand_over import HandOver
+from cleanerd.daemon.heap import give_back_free_memory, keep_few_heaps
 from cleanerd.daemon.http import HttpServer
 from cleanerd.daemon.service import Service
 from cleanerd.spark.launch import require_spark
@@ -26,6 +27,8 @@ def run_daemon(common: Common) -> int:
     """
     # Until the service listens to it; the default would end the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    keep_few_heaps()
+    give_back_free_memory()
     settings = common.load_settings()
     http = partial(
         HttpServer,

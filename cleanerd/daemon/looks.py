@@ -8,6 +8,7 @@ answers; then it is as before.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,10 +16,11 @@ import structlog
 
 from cleanerd.daemon.looker import DirLook, DirLooker
 from cleanerd.daemon.modes import DirMode
+from cleanerd.daemon.sweep import Sweeper
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from cleanerd.daemon.looker import World
@@ -30,6 +32,19 @@ ANSWER_SECONDS: Final = 60.0
 _log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attended:
+    """What belongs to a log directory's thread, and the thread."""
+
+    looker: DirLooker
+    sweeper: Sweeper
+    thread: WorkerPool
+
+    def look(self, world: World, names: Collection[TopicPartition] | None) -> DirLook:
+        (found,) = self.sweeper.after([self.looker.look(world, names)], world.store)
+        return found
+
+
 class Looks:
     """``merge`` gets what was found, ``warn`` what went wrong, ``wake`` is called when somebody answers again."""
 
@@ -37,18 +52,18 @@ class Looks:
         self._merge = merge
         self._warn = warn
         self._wake = wake
-        self._lookers: dict[Path, tuple[DirLooker, WorkerPool]] = {}
+        self._lookers: dict[Path, _Attended] = {}
         self._late: set[Path] = set()
 
     def attend(self, log_dirs: Collection[Path]) -> list[Path]:
         """These and no others from now on; returns those that are given up."""
         gone = [path for path in self._lookers if path not in log_dirs]
         for path in gone:
-            self._lookers.pop(path)[1].close()
+            self._lookers.pop(path).thread.close()
             self._late.discard(path)
         for path in log_dirs:
             if path not in self._lookers:
-                self._lookers[path] = DirLooker(path), WorkerPool(1, f"cleanerd-look-{path.name}")
+                self._lookers[path] = _Attended(DirLooker(path), Sweeper(), WorkerPool(1, f"cleanerd-look-{path.name}"))
         return gone
 
     async def look(self, world: World, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
@@ -64,44 +79,41 @@ class Looks:
         """
         if path not in self._lookers or path in self._late:
             raise WorkerDiedError(f"{path} does not answer")
-        looker, thread = self._lookers[path]
-        return await thread.submit(lambda: question(looker))
+        attended = self._lookers[path]
+        return await attended.thread.submit(lambda: question(attended.looker))
 
     def close(self) -> None:
         """No more looks; who hangs is not waited for."""
-        for _, thread in self._lookers.values():
-            thread.close()
+        for attended in self._lookers.values():
+            attended.thread.close()
 
     async def _look(self, path: Path, world: World, names: Collection[TopicPartition] | None) -> None:
-        looker, thread = self._lookers[path]
-        found = thread.submit(lambda: looker.look(world, names))
+        attended = self._lookers[path]
+        found = attended.thread.submit(lambda: attended.look(world, names))
         await asyncio.wait([found], timeout=ANSWER_SECONDS)
         if found.done():
-            self._take(looker, found)
-        elif self._is_current(looker) and path not in self._late:
+            self._take(attended, found)
+        elif self._lookers.get(path) is attended and path not in self._late:
             self._late.add(path)
             self._merge(_hanging(path))
-            found.add_done_callback(partial(self._came_back, looker))
+            found.add_done_callback(partial(self._came_back, attended))
 
-    def _came_back(self, looker: DirLooker, found: asyncio.Future[DirLook]) -> None:
-        if self._is_current(looker):
-            self._late.discard(looker.path)
-            self._take(looker, found)
+    def _came_back(self, attended: _Attended, found: asyncio.Future[DirLook]) -> None:
+        if self._lookers.get(attended.looker.path) is attended:
+            self._late.discard(attended.looker.path)
+            self._take(attended, found)
             self._wake()
 
-    def _take(self, looker: DirLooker, found: asyncio.Future[DirLook]) -> None:
+    def _take(self, attended: _Attended, found: asyncio.Future[DirLook]) -> None:
+        path = attended.looker.path
         try:
             look = found.result()
         except WorkerDiedError as error:
-            _log.exception("a look failed", log_dir=str(looker.path))
-            self._warn(f"a look at {looker.path} failed: {error}")
+            _log.exception("a look failed", log_dir=str(path))
+            self._warn(f"a look at {path} failed: {error}")
             return
-        if self._is_current(looker):
+        if self._lookers.get(path) is attended:
             self._merge(look)
-
-    def _is_current(self, looker: DirLooker) -> bool:
-        mine: Iterable[DirLooker | WorkerPool] = self._lookers.get(looker.path, ())
-        return any(each is looker for each in mine)
 
 
 def _hanging(path: Path) -> DirLook:

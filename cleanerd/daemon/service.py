@@ -250,8 +250,7 @@ class Service:
             self.publisher.warn(self._watcher.warning)
 
     def _path_of(self, tracked: Tracked) -> Path | None:
-        found = self.fleet.dirs.get(tracked.path)
-        return None if found is None else found.path
+        return None if (found := self.fleet.dirs.get(tracked.path)) is None else found.path
 
     def _noticed(self, path: Path, name: TopicPartition | None) -> None:
         names = self._noticed_names.get(path, set())

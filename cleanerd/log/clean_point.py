@@ -13,10 +13,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleanerd import __version__
-from cleanerd.format.names import uuid_to_base64
-from cleanerd.log.small_file import if_it_may_be_given
+from cleanerd.errors import CleanerdError
+from cleanerd.format.meta import read_partition_metadata
+from cleanerd.format.names import TopicPartition, uuid_to_base64
+from cleanerd.log.partition import PARTITION_METADATA
+from cleanerd.log.small_file import if_it_may_be_given, read_small_file
 
 if TYPE_CHECKING:
+    import uuid
     from pathlib import Path
 
     from cleanerd.log.log_dir import LogDir
@@ -95,12 +99,14 @@ class StateStore:
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
         """Where the partition's file is: by directory id and topic id; a re-created topic starts anew (S-51)."""
+        return self._directory(log_dir) / _file_name(log.name, log.topic_id)
+
+    def _directory(self, log_dir: LogDir) -> Path:
         if log_dir.meta.directory_id is not None:
             directory = uuid_to_base64(log_dir.meta.directory_id)
         else:
             directory = "path-" + hashlib.sha256(os.fsencode(log_dir.path.resolve())).hexdigest()[:16]
-        topic = f"name-{log.name.topic}" if log.topic_id is None else uuid_to_base64(log.topic_id)
-        return self.root / "partitions" / directory / f"{topic}-{log.name.partition}.json"
+        return self.root / "partitions" / directory
 
     def load(self, log_dir: LogDir, log: PartitionLog) -> PartitionState | None:
         """The partition's state, or None. A damaged file is set aside as ``<name>.damaged``."""
@@ -143,12 +149,45 @@ class StateStore:
                 f"{path}: cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
             )
 
+    def forget_gone(self, log_dir: LogDir) -> int:
+        """Remove what is remembered of partitions that are gone from ``log_dir``; returns how many files that were.
+
+        Gone is one whose directory is not there, or belongs to a topic with another id (S-51): topic ids are never used
+        again. What cannot be read stays. Whoever has it wrong costs work, never data.
+        """
+        removed = 0
+        for path in sorted(self._directory(log_dir).glob("*.json")):
+            try:
+                document = json.loads(path.read_bytes())
+                name = TopicPartition(str(document["topic"]), int(document["partition"]))
+                if _is_gone(log_dir.path / str(name), name, path.name):
+                    path.unlink()
+                    removed += 1
+            except (OSError, CleanerdError, *_DAMAGE):
+                continue
+        return removed
+
     def owner(self, log_dir: LogDir) -> os.stat_result:
         """Whoever owns the state directory; one that comes into being belongs to the broker's user.
 
         Otherwise a cleaning by root would leave what the daemon, which runs as that user, cannot read or replace.
         """
         return (self.root if self.root.exists() else log_dir.path).stat()
+
+
+def _file_name(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
+    topic = f"name-{name.topic}" if topic_id is None else uuid_to_base64(topic_id)
+    return f"{topic}-{name.partition}.json"
+
+
+def _is_gone(partition: Path, name: TopicPartition, state_name: str) -> bool:
+    if not partition.is_dir():
+        return not partition.exists()  # raises what is_dir() hides: a directory on the way that may not be searched
+    metadata = read_small_file(partition / PARTITION_METADATA)
+    if metadata is None:
+        return False
+    topic_id = read_partition_metadata(metadata, str(partition / PARTITION_METADATA))
+    return state_name not in {_file_name(name, topic_id), _file_name(name, None)}
 
 
 def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> str | None:

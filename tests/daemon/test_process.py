@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import re
 import signal
 import socket
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.cli import main
+from cleanerd.daemon.pauses import save_pauses
+from cleanerd.demo.broker import free_port
 from tests.apply.live_scene import content
 from tests.apply.offline_scene import NOW
 from tests.cleaner.driver import scratch
@@ -22,7 +27,6 @@ from tests.support.logs import keyed_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -123,6 +127,61 @@ def test_killed_again_and_again_nothing_is_lost(root: Path) -> None:
 def test_killed_fifty_times(root: Path) -> None:
     """Issue 7."""
     kill_again_and_again(root, 50)
+
+
+def hanging_clients(port: int) -> list[socket.socket]:
+    """Who says nothing, who says half of it, and a consumer of metrics that asks a thousand times and never reads."""
+    clients = []
+    for number in range(60):
+        client = socket.create_connection(("127.0.0.1", port))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)
+        request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        with contextlib.suppress(BlockingIOError):
+            client.send((b"", request[:-2], request * 1000)[number % 3])
+        clients.append(client)
+    return clients
+
+
+def wait_until_it_listens(port: int) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_clients_that_hang_delay_neither_cleaning_nor_the_end(root: Path) -> None:
+    """Issue 7: a stopped consumer of metrics, hanging HTTP clients; SIGTERM within TimeoutStopSec, the log whole."""
+    names = [f"orders-{n}" for n in range(4)]
+    unit = (Path(__file__).parents[2] / "systemd" / "cleanerd.service").read_text()
+    (most_seconds,) = re.findall(r"^TimeoutStopSec=(\d+)s$", unit, re.MULTILINE)
+    with broker(root, {name: large(2, 10) for name in names[:3]} | {names[3]: large(5, 30)}) as agent:
+        agent.settings["file.delete.delay.ms"] = "0"
+        before = {name: newest(root, name) for name in names}
+        port = free_port()
+        settings = assignments(root, cleanerd_http_listen=f"127.0.0.1:{port}",
+                               cleanerd_io_write_max_bytes_per_second="150KiB")  # fmt: skip
+        # Who hangs is there before there is anything to do.
+        save_pauses(root.parent / "state", paused=True, names={names[3]})
+        with Daemon(settings, root.parent) as daemon:
+            wait_until_it_listens(port)
+            clients = hanging_clients(port)
+            assert daemon.until("ready", lambda view: view["ready"])["totals"]["cleans"] == {}
+            started = time.monotonic()
+            daemon.ask("resume")
+            daemon.until("cleaned", lambda view: view["totals"]["cleans"].get("cleaned") == 3)
+            assert time.monotonic() - started < 10, "a client that never reads would have held it up for ever"
+            daemon.ask("resume", partition=names[3])
+            daemon.until("it rewrites", lambda view: any(each["phase"] == "rewrite" for each in view["running"]))
+            started = time.monotonic()
+            assert daemon.end(signal.SIGTERM) == 143
+            assert time.monotonic() - started < int(most_seconds) / 4
+        for client in clients:
+            client.close()
+        assert {name: newest(root, name) for name in names} == before
+        assert not leftovers(root)
 
 
 def test_reload_by_signal_and_by_verb(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

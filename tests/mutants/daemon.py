@@ -98,4 +98,20 @@ DAEMON = (
         "has_horizon(attributes)]",
         ("tests/daemon/test_purge.py::test_a_purge_reads_no_keys",),
     ),
+    Mutant(
+        "a-topic-that-was-made-again-keeps-what-was-remembered",
+        "S-51",
+        "cleanerd/log/clean_point.py",
+        "return state_name not in {_file_name(name, topic_id), _file_name(name, None)}",
+        "return False",
+        ("tests/log/test_clean_point.py::test_what_is_gone_is_forgotten",),
+    ),
+    Mutant(
+        "who-observes-forgets",
+        "cleanerd.mode=observe",
+        "cleanerd/daemon/sweep.py",
+        ' or each.mode.work == "observe"',
+        "",
+        ("tests/daemon/test_sweep.py::test_who_observes_removes_nothing",),
+    ),
 )

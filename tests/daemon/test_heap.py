@@ -1,0 +1,87 @@
+"""cleanerd.daemon.heap: threads share two heaps of the C library (issue 7: memory stays flat)."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from cleanerd.daemon.heap import HEAPS, keep_few_heaps
+
+PROGRAM = """
+import ctypes, sys, threading
+from cleanerd.daemon.heap import keep_few_heaps
+done = keep_few_heaps()
+barrier = threading.Barrier(12)
+def allocate():
+    kept = [bytes(100_000) for _ in range(4)]
+    barrier.wait()
+threads = [threading.Thread(target=allocate) for _ in range(12)]
+for each in threads: each.start()
+for each in threads: each.join()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+file = libc.fopen(b"/dev/stdout", b"w")
+print(done, flush=True)
+libc.malloc_info(0, ctypes.c_void_p(file))
+libc.fclose(ctypes.c_void_p(file))
+"""
+
+
+def heaps(**environ: str) -> tuple[bool, int]:
+    """Whether it was done, and how many heaps twelve threads then have."""
+    known = {name: value for name, value in os.environ.items() if name not in {"MALLOC_ARENA_MAX", "GLIBC_TUNABLES"}}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**known, **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout.startswith("True"), done.stdout.count("<heap nr=")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has heaps of its own kind")
+def test_threads_share_two_heaps() -> None:
+    """Twelve threads would have twelve, where there are cores enough."""
+    assert heaps() == (True, HEAPS)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has heaps of its own kind")
+@pytest.mark.parametrize(("name", "value"), [("MALLOC_ARENA_MAX", "5"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=5")])
+def test_what_the_operator_says_counts(name: str, value: str) -> None:
+    assert heaps(**{name: value}) == (False, 5)
+
+
+def test_nothing_is_touched_where_it_is_set() -> None:
+    assert keep_few_heaps({"MALLOC_ARENA_MAX": "1"}) is False
+
+
+FREED = """
+import time
+from cleanerd.daemon.heap import give_back_free_memory, keep_few_heaps
+keep_few_heaps()
+blocks = [b"x" * 100_000 for _ in range(600)]
+top = bytes(100_000)
+del blocks
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1])
+before = resident()
+assert give_back_free_memory(0.05)
+deadline = time.monotonic() + 20
+while resident() > before - 10_000 and time.monotonic() < deadline:
+    time.sleep(0.02)
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library does so by itself")
+def test_what_is_free_below_something_in_use_is_given_back() -> None:
+    """By itself the C library gives back no more than the end of its heap: 60 MB below one block would stay."""
+    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout) * os.sysconf("SC_PAGE_SIZE") > 40_000_000

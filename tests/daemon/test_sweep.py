@@ -1,0 +1,101 @@
+"""cleanerd.daemon.sweep: what is remembered of partitions goes with them, and not before."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.daemon.looker import DirLook
+from cleanerd.daemon.modes import DirMode
+from cleanerd.daemon.sweep import Sweeper
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import PartitionState, StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
+from tests.apply.offline_scene import two_groups
+from tests.daemon.process import Daemon
+from tests.daemon.scene import assignments, broker
+from tests.support.log_dirs import Partition, make_log_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = [TopicPartition("orders", number) for number in range(3)]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = make_log_dir(tmp_path / "logs", {str(name): Partition({0: b""}) for name in NAMES})
+    log_dir, store = read_log_dir(root), StateStore(tmp_path / "state")
+    for name in NAMES:
+        store.save(log_dir, read_partition(log_dir, name), PartitionState(None, None, None))
+    return root
+
+
+def remembered(root: Path) -> int:
+    return len(list((root.parent / "state" / "partitions").rglob("*.json")))
+
+
+def look(root: Path, *present: TopicPartition, work: str = "live") -> DirLook:
+    mode = DirMode("live", "", work)  # type: ignore[arg-type]
+    return DirLook(root, online=True, error="", mode=mode, choice=None, facts=None, total_bytes=0, free_bytes=0,
+                   present=frozenset(present))  # fmt: skip
+
+
+def test_it_sweeps_when_somebody_left(root: Path) -> None:
+    """After the first look, and when a partition is missing: not at every look, and no sooner than that."""
+    store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0)
+    shutil.rmtree(root / "orders-0")
+    sweeper.after([look(root, *NAMES[1:])], store)
+    assert remembered(root) == 2
+    shutil.rmtree(root / "orders-1")
+    sweeper.after([look(root, *NAMES[1:])], store)
+    assert remembered(root) == 2, "nobody has missed it yet"
+    sweeper.after([look(root, NAMES[2])], store)
+    assert remembered(root) == 1
+
+
+def test_a_look_that_failed_says_nothing(root: Path) -> None:
+    """A disk that is away has lost no partition; a policy that is no longer compact has not either."""
+    store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0)
+    sweeper.after([look(root, *NAMES)], store)
+    sweeper.after([replace(look(root), present=None, error="away")], store)
+    sweeper.after([look(root)], store)
+    assert remembered(root) == 3, "their directories are there"
+    root.rename(root.with_name("away"))
+    sweeper.after([look(root)], store)
+    assert remembered(root) == 3
+
+
+def test_who_observes_removes_nothing(root: Path) -> None:
+    shutil.rmtree(root / "orders-0")
+    Sweeper(0.0).after([look(root, *NAMES[1:], work="observe")], StateStore(root.parent / "state"))
+    assert remembered(root) == 3
+
+
+def test_not_at_once_again(root: Path) -> None:
+    """Topics that are deleted one after another are swept together; none is forgotten about."""
+    store, sweeper = StateStore(root.parent / "state"), Sweeper(3600.0)
+    sweeper.after([look(root, *NAMES)], store)
+    shutil.rmtree(root / "orders-0")
+    sweeper.after([look(root, *NAMES[1:])], store)
+    assert remembered(root) == 3
+    sweeper._not_before.clear()
+    sweeper.after([look(root, *NAMES[1:])], store)
+    assert remembered(root) == 2
+
+
+def test_the_daemon_sweeps(tmp_path: Path) -> None:
+    """At its start: what was deleted while it was away."""
+    root = tmp_path / "logs"
+    with broker(root, {"orders-0": two_groups(), "orders-1": two_groups()}):
+        with Daemon(assignments(root), tmp_path) as daemon:
+            daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 2)
+        assert remembered(root) == 2
+        shutil.rmtree(root / "orders-1")
+        with Daemon(assignments(root), tmp_path) as daemon:
+            daemon.until("ready", lambda view: view["ready"])
+            assert remembered(root) == 1

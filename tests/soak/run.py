@@ -1,0 +1,200 @@
+"""``make soak``: one ``cleanerd run`` beside a broker of 4.3 with the agent, 30 partitions, all kinds of clients.
+
+``SOAK_MINUTES`` (default 15). Every five seconds the daemon and the broker are measured; at the end a table says what
+of it grew, and with which exit code the daemon and ``cleanerd verify`` ended. Exit code 1 when a row is not as wanted.
+``SOAK_KEEP``: a directory that gets the samples and the daemon's log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.demo.broker import free_port
+from tests.brokers.node import cleanerd, complaints, wait_until
+from tests.daemon.process import Daemon
+from tests.kafka.fixtures import brokers
+from tests.live.load import WRITINGS, Load, create_topics
+from tests.live.rounds import with_agent
+from tests.soak.samples import Samples, of_broker, of_daemon, of_view
+from tests.soak.verdict import Check, Row, after, below, failing, flat, per_second, table, told
+from tests.soak.visitors import Visitors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cleanerd.demo.broker import Broker
+
+PARTITIONS: Final = 6
+PERIOD_SECONDS: Final = 5.0
+TOPICS: Final = frozenset(writing.topic for writing in WRITINGS)
+_kafka = contextlib.contextmanager(brokers)
+
+
+@dataclass
+class Soak:
+    """One run. ``write`` gets the lines that somebody who waits wants to see."""
+
+    minutes: float
+    base: Path
+    write: Callable[[str], object]
+    samples: Samples = field(default_factory=Samples)
+    checks: list[Check] = field(default_factory=list)
+
+    def run(self) -> list[Row]:
+        """The rows of the table; ``checks`` are filled too."""
+        with _kafka("4.3") as start:
+            broker = start(log_dirs=2, jvm_args=with_agent(), properties={"log.segment.delete.delay.ms": "500"})
+            port = free_port()
+            config = self.base / "cleanerd.toml"
+            config.write_text('"log.cleaner.threads" = 2\n')
+            # Markers go after a minute: else clean parts would grow all the time, and what may be dirty beside them.
+            create_topics(
+                broker,
+                sorted(TOPICS),
+                partitions=PARTITIONS,
+                max_compaction_lag_ms="120000",
+                delete_retention_ms="60000",
+            )
+            load = Load(broker, partitions=PARTITIONS)
+            with Daemon(self._settings(broker, port), self.base, config=config) as daemon:
+                daemon.until("ready", lambda view: view["ready"])
+                with load, Visitors(daemon, broker, port, config) as visitors:
+                    self._sample(daemon, broker)
+                self._judge_clients(load, visitors)
+                self._end(daemon)
+            self._judge_leftovers(broker)
+        return self._rows(visitors)
+
+    def _settings(self, broker: Broker, port: int) -> list[str]:
+        """As a host has them; the topics' ratio of 1 is not ours (U-9)."""
+        return [
+            f"cleanerd.broker.properties={broker.properties_file}",
+            f"cleanerd.state.dir={self.base / 'state'}",
+            f"cleanerd.control.socket={self.base / 'control.sock'}",
+            f"cleanerd.http.listen=127.0.0.1:{port}",
+            "cleanerd.disk.reserve=0",
+            "log.cleaner.backoff.ms=1s",
+            "topics.*.min.cleanable.dirty.ratio=0.3",
+        ]
+
+    def _sample(self, daemon: Daemon, broker: Broker) -> None:
+        began = time.monotonic()
+        next_at = began
+        while (at := time.monotonic() - began) < self.minutes * 60:
+            view = daemon.ask("status")
+            assert daemon.process.poll() is None, daemon.log.read_text()[-3000:]
+            self.samples.add(at, of_view(view, TOPICS))
+            self.samples.add(at, of_daemon(daemon.process.pid, self.base, self.base / "state"))
+            self.samples.add(at, of_broker(broker.pid))
+            self.samples.add(at, {"load of the host": os.getloadavg()[0]})
+            if int(at // 60) > int((at - PERIOD_SECONDS) // 60):
+                self._tell_progress(at)
+            next_at += PERIOD_SECONDS
+            time.sleep(max(0.0, next_at - time.monotonic()))
+
+    def _tell_progress(self, at_seconds: float) -> None:
+        wanted = ("anonymous MiB", "descriptors", "threads", "swaps", "backlog KiB", "overdue partitions")
+        figures = ", ".join(f"{name} {self.samples.series[name][-1][1]:.0f}" for name in wanted)
+        self.write(f"{at_seconds / 60:4.0f} min: {figures}")
+
+    # -- what is asked once -------------------------------------------------------------------------------------------
+
+    def _check(self, name: str, told_so: str, *, ok: bool) -> None:
+        self.checks.append(Check(name, told_so, ok))
+
+    def _judge_clients(self, load: Load, visitors: Visitors) -> None:
+        try:
+            load.check()
+        except AssertionError as problem:
+            self._check("clients of the broker", str(problem), ok=False)
+        else:
+            said = f"{load.ledger.count:,} records acknowledged, {load.full_reads} full reads, no error"
+            self._check("clients of the broker", said, ok=True)
+        came = ", ".join(f"{count} {name}" for name, count in visitors.counts.items())
+        self._check("visitors", "; ".join([came, *visitors.problems[:5]]), ok=not visitors.problems)
+        idle = [name for name, count in visitors.counts.items() if count == 0]
+        self._check("everybody came", ", ".join(idle) or "yes", ok=not idle)
+
+    def _end(self, daemon: Daemon) -> None:
+        began = time.monotonic()
+        code = daemon.end(signal.SIGTERM)
+        self._check("SIGTERM", f"exit code {code} after {time.monotonic() - began:.1f} s", ok=code == 143)
+        log = daemon.log.read_text()
+        self._check("its log", f"{log.count(chr(10))} lines", ok="Traceback" not in log and "[error" not in log)
+
+    def _judge_leftovers(self, broker: Broker) -> None:
+        names = (".kstage", ".swap", ".cleaned", ".deleted")
+        left: list[str] = []
+
+        def nothing_is_left() -> bool:
+            left[:] = [str(p) for d in broker.log_dirs for p in d.glob("*-*/*") if p.name.endswith(names)]
+            return not left
+
+        with contextlib.suppress(AssertionError):  # the check tells which
+            wait_until("deleted", nothing_is_left)
+        left += [str(p) for p in self.base.rglob("*") if p.name.endswith((".tmp", ".sock", ".damaged"))]
+        self._check("left behind", ", ".join(left[:5]) or "nothing", ok=not left)
+        broker.stop()
+        errors = [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
+        self._check("the broker's log", "; ".join(errors) or "no error", ok=not errors)
+        verified = cleanerd("verify", broker.log_dirs, self.base / "state")
+        self._check("cleanerd verify", f"exit code {verified.exit_code}", ok=verified.exit_code == 0)
+
+    # -- the verdict --------------------------------------------------------------------------------------------------
+
+    def _rows(self, visitors: Visitors) -> list[Row]:
+        series = self.samples.series
+        # A daemon that has run for two minutes still fills its history.
+        memory_mib = 4.0 if self.minutes >= 10 else 16.0
+        rows = [flat(name, series[name], memory_mib) for name in ("resident MiB", "proportional MiB", "anonymous MiB")]
+        rows += [flat(name, series[name], 2) for name in ("descriptors", "threads", "inotify watches")]
+        rows += [flat("files in the state directory", series["files in the state directory"], 2)]
+        rows += [flat("broker: descriptors of files", series["broker: descriptors of files"], 40)]
+        others = ("broker: deleted files held", "broker: other descriptors", "broker: threads of the agent")
+        rows += [flat(name, series[name], allowance) for name, allowance in zip(others, (20, 3, 3), strict=True)]
+        backlog = series["backlog KiB"]
+        rows += [flat("backlog KiB", backlog, 200)]
+        rows += [below("largest backlog of a partition KiB", series["largest backlog of a partition KiB"], 1024)]
+        # A log is dirty as a whole until it was cleaned once.
+        rows += [below("largest dirty ratio", after(series["largest dirty ratio"], 30), 0.99)]
+        nothing = ("overdue partitions", "quarantined but for the planted", "dead workers", "not healthy")
+        rows += [below(name, series[name], 0) for name in nothing]
+        rows += [below("scrape ms", visitors.scrape_ms, 2000)]
+        rows += [told("cores", per_second(series["CPU seconds"])), told("swaps a second", per_second(series["swaps"]))]
+        rows += [told(name, series[name]) for name in ("cleans", "refused swaps", "KiB of its log", "load of the host")]
+        return rows
+
+
+def main() -> int:
+    """Run and tell."""
+    minutes = float(os.environ.get("SOAK_MINUTES", "15"))
+
+    def write(line: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+    with tempfile.TemporaryDirectory(prefix="soak-") as base:
+        soak = Soak(minutes, Path(base), write)
+        rows = soak.run()
+        table(rows, soak.checks, write)
+        bad = failing([*rows, *soak.checks])
+        write(f"not as wanted: {', '.join(bad)}" if bad else f"all as wanted, {minutes:g} minutes")
+        if keep := os.environ.get("SOAK_KEEP"):
+            Path(keep).mkdir(parents=True, exist_ok=True)
+            shutil.copy(Path(base) / "daemon.log", keep)
+            (Path(keep) / "samples.json").write_text(json.dumps(soak.samples.series))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
