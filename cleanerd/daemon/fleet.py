@@ -110,6 +110,8 @@ class Fleet:
         tracked.look, tracked.failed, tracked.failed_in_a_row = look, None, 0
         if not look.eligible:
             tracked.hold_reason = ""
+        elif tracked.hold_reason == IN_VAIN and look.bound_offset != tracked.done_to:
+            tracked.holds, tracked.hold_until_ms, tracked.hold_reason = 0, 0, ""  # now there is something new
         if tracked.quarantine is not None and tracked.quarantine.by_look:
             tracked.quarantine = None
         if first and look.quarantine is not None and look.retry is not None and tracked.quarantine is None:
@@ -168,7 +170,7 @@ class Fleet:
             tracked.quarantine = Quarantine(done.failed, since_ms, 1 if retry is None else retry.failures, at_ms)
         elif done.passing:
             self._hold(tracked, done.passing, done.ended_ms, HOLD_MS)
-        elif done.result is None or done.result.outcome != "skipped":
+        elif done.result is None or done.result.outcome not in {"skipped", "failed"}:
             tracked.quarantine = None
             if is_in_vain(tracked, job):
                 self._hold(tracked, IN_VAIN, done.ended_ms, HOLD_MS)
@@ -180,12 +182,13 @@ class Fleet:
         result = done.result
         if result is None:
             return None
-        if result.outcome == "skipped" or (result.outcome == "quarantined" and not done.failed):
+        if result.outcome in {"skipped", "failed"} or (result.outcome == "quarantined" and not done.failed):
             # Without an error the look was just outdated.
             reason = "" if result.error is None else result.reason
             self._hold(tracked, reason, done.ended_ms, HOLD_MS if passes_soon(result.error) else self.backoff_ms)
-            return None
-        if not done.failed:
+            if result.outcome != "failed":
+                return None
+        elif not done.failed:
             look = done.job.look
             saved = max(0, result.bytes_before - result.bytes_after)
             tracked.share = min(1.0, saved / look.dirty_bytes) if look.dirty_bytes else tracked.share
