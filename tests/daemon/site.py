@@ -6,10 +6,10 @@ import os
 import re
 import struct
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Producer
@@ -22,7 +22,7 @@ from tests.brokers.node import wait_until
 from tests.daemon.process import Daemon
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from cleanerd.apply.agent_facts import LogFacts
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Root reads and writes everything; without capabilities it is an owner like any other. The agent knows it by its uid.
 NO_CAPABILITIES: Final = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
-ROUND_MS: Final = 300
+ROUND_MS: Final = 150
 KEYS: Final = 25
 
 
@@ -42,7 +42,7 @@ class Site:
     topic: str
     base: Path
     settings: Sequence[str] = ()
-    environ: dict[str, str] = field(default_factory=dict)
+    clock: WallClock | None = None
 
     def __post_init__(self) -> None:
         places = {n: d for d in self.broker.log_dirs for n in (0, 1) if (d / f"{self.topic}-{n}").is_dir()}
@@ -50,7 +50,8 @@ class Site:
         (self.other,) = (n for n, place in places.items() if place == self.broker.log_dirs[0])
         self.port = free_port()
         self.state_dir = self.base / "state"
-        self.daemon = Daemon(self._assignments(), self.base, self.environ, prefix=NO_CAPABILITIES)
+        environ = {} if self.clock is None else self.clock.environ
+        self.daemon = Daemon(self._assignments(), self.base, environ, prefix=NO_CAPABILITIES)
 
     def _assignments(self) -> list[str]:
         return [
@@ -70,15 +71,15 @@ class Site:
 
     # -- what is done -------------------------------------------------------------------------------------------------
 
-    def write(self, *partitions: int, count: int = 300, flushed: bool = True) -> None:
-        """``count`` records of few keys, and some segments more to clean."""
+    def write(self, *partitions: int, count: int = 300, keys: int = KEYS, value: bool = True) -> None:
+        """``count`` records of few keys, without a value: tombstones; and some segments more to clean."""
         producer = Producer({"bootstrap.servers": self.broker.bootstrap, "batch.size": 3000})
         for partition in partitions:
             for number in range(count):
-                key, value = b"k%d" % (number % KEYS), os.urandom(40).hex().encode()
-                producer.produce(self.topic, key=key, value=value, partition=partition)
+                key, data = b"k%d" % (number % keys), os.urandom(40).hex().encode() if value else None
+                producer.produce(self.topic, key=key, value=data, partition=partition)
         assert producer.flush(30) == 0
-        for partition in partitions if flushed else ():
+        for partition in partitions:
             wait_until("it is flushed", lambda p=partition: _is_flushed(self.facts(p)))
 
     def facts(self, partition: int) -> LogFacts:
@@ -143,6 +144,16 @@ def _is_flushed(facts: LogFacts) -> bool:
     return facts.recovery_point >= facts.active.base
 
 
+@contextmanager
+def without_agent(broker: Broker) -> Iterator[None]:
+    """Starts in this block are without the agent."""
+    arguments, broker._jvm_args = broker._jvm_args, ()
+    try:
+        yield
+    finally:
+        broker._jvm_args = arguments
+
+
 class WallClock:
     """The daemon's wall clock, which can be put forward and back; nobody else's."""
 
@@ -157,8 +168,3 @@ class WallClock:
         """So far off from now on."""
         with self._file.open("r+b" if self._file.exists() else "wb") as file:
             file.write(struct.pack("=q", off_ms))
-
-
-def now_ms() -> int:
-    """The right time."""
-    return time.time_ns() // 1_000_000
