@@ -12,11 +12,13 @@ from cleanerd.daemon.jobs import passes_soon
 from cleanerd.daemon.look import FailedLook, Look
 from cleanerd.daemon.schedule import Candidate, Trigger, retry_wait_ms
 from cleanerd.daemon.tracked import (
+    IN_VAIN,
     RESTAGE_AFTER_MS,
     Key,
     Quarantine,
     Tracked,
     is_in_vain,
+    is_news,
     reclaimable_bytes,
     was_staged_lately,
 )
@@ -35,8 +37,6 @@ HOLD_MS: Final = (15_000, 300_000)
 
 GREW: Final = 10
 """In observe mode a partition is worked out again when one part in so many more is dirty."""
-
-IN_VAIN: Final = "cleaned twice with nothing new: how far it is clean cannot be remembered (see the warnings)"
 
 
 class Fleet:
@@ -107,11 +107,11 @@ class Fleet:
             fresh = Tracked(tracked.name, tracked.path, paused=tracked.paused, asked=tracked.asked)
             tracked = self.partitions[tracked.key] = fresh
         first = tracked.look is None
+        if is_news(tracked, look):
+            tracked.holds, tracked.hold_until_ms, tracked.hold_reason = 0, 0, ""
         tracked.look, tracked.failed, tracked.failed_in_a_row = look, None, 0
         if not look.eligible:
             tracked.hold_reason = ""
-        elif tracked.hold_reason == IN_VAIN and look.bound_offset != tracked.done_to:
-            tracked.holds, tracked.hold_until_ms, tracked.hold_reason = 0, 0, ""  # now there is something new
         if tracked.quarantine is not None and tracked.quarantine.by_look:
             tracked.quarantine = None
         if first and look.quarantine is not None and look.retry is not None and tracked.quarantine is None:

@@ -69,7 +69,6 @@ DEBOUNCE_SECONDS: Final = 1.0
 """A roll makes half a dozen files: one look is enough."""
 TICK_SECONDS: Final = 1.0
 LEAST_BACKOFF_SECONDS: Final = 0.1
-
 _log = structlog.get_logger()
 
 

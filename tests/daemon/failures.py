@@ -57,6 +57,7 @@ class Failure:
     settings: tuple[str, ...] = ()
     topic: Mapping[str, Any] = field(default_factory=dict)
     over: str = ""
+    long: bool = False
 
 
 def first_segment(site: Site) -> Path:
@@ -100,17 +101,24 @@ def broker_stopped(site: Site) -> Iterator[None]:
 @contextmanager
 def agent_gone(site: Site) -> Iterator[None]:
     """Somebody took the line out of the unit; then it is back."""
-    site.daemon.ask("pause")
-    site.write(site.hurt, site.other)
     with without_agent(site.broker):
         site.broker.stop()
         site.broker.start()
-    site.daemon.ask("resume")
     try:
         yield
     finally:
         site.broker.stop()
         site.broker.start()
+
+
+@contextmanager
+def agent_gone_for_long(site: Site) -> Iterator[None]:
+    """There is much to clean meanwhile."""
+    site.daemon.ask("pause")
+    site.write(site.hurt, site.other)
+    with agent_gone(site):
+        site.daemon.ask("resume")
+        yield
 
 
 def free_bytes(place: Path) -> int:
@@ -205,6 +213,22 @@ QUARANTINE: Final[dict[str, Any]] = {
     "log_lines": None,  # one for each try, which are further and further apart
     "alert": "CleanerdQuarantine",
 }
+AGENT_GONE: Final[dict[str, Any]] = {
+    "where": "directory",
+    "said": r"^a broker runs on it without cleanerd's agent: staged for its next start \(cleanerd apply\)$",
+    "mode": "on-start",
+    "readyz": "ready\n{other}: on-start: a broker runs on it without cleanerd's agent: staged",
+    "logged": "event=.mode changed. log_dir={hurt} mode=on-start .*without cleanerd's agent",
+    "log_lines": (1, 2),  # a broker that stops takes its agent's socket away first
+    "over": "event=.mode changed. log_dir={hurt} mode=live",
+    "samples": {
+        "cleanerd_log_dir_agent{log_dir={hurt}}": (1, 0),
+        'cleanerd_log_dir_mode_info{log_dir={hurt},mode="live"}': (1, None),
+        'cleanerd_log_dir_mode_info{log_dir={hurt},mode="on-start"}': (None, 1),
+    },
+    "others": (),
+    "alert": "CleanerdAgentGone",
+}
 STATE: Final[dict[str, Any]] = {
     "where": "warnings",
     "state": "idle",
@@ -250,23 +274,18 @@ FAILURES: Final = (
     Failure(
         "agent gone",
         agent_gone,
-        where="directory",
-        said=r"^a broker runs on it without cleanerd's agent: staged for its next start \(cleanerd apply\)$",
-        state="staged",
-        mode="on-start",
-        readyz="ready\n{other}: on-start: a broker runs on it without cleanerd's agent: staged",
-        logged="event=.mode changed. log_dir={hurt} mode=on-start .*without cleanerd's agent",
-        log_lines=(1, 2),  # a broker that stops takes its agent's socket away first
-        over="event=.mode changed. log_dir={hurt} mode=live",
-        samples={
-            "cleanerd_log_dir_agent{log_dir={hurt}}": (1, 0),
-            'cleanerd_log_dir_mode_info{log_dir={hurt},mode="live"}': (1, None),
-            'cleanerd_log_dir_mode_info{log_dir={hurt},mode="on-start"}': (None, 1),
-        },
+        state="idle",
         # Topics that are younger than five minutes are not known from the metadata log of a running broker (U-23).
         settings=("topics.agent-gone.cleanup.policy=compact",),
-        others=(),
-        alert="CleanerdAgentGone",
+        **AGENT_GONE,
+    ),
+    Failure(
+        "agent gone for long",
+        agent_gone_for_long,
+        state="staged",
+        settings=("topics.agent-gone-for-long.cleanup.policy=compact",),
+        long=True,
+        **AGENT_GONE,
     ),
     Failure(
         "disk at its reserve",
