@@ -12,11 +12,13 @@ from cleanerd.daemon.jobs import passes_soon
 from cleanerd.daemon.look import FailedLook, Look
 from cleanerd.daemon.schedule import Candidate, Trigger, retry_wait_ms
 from cleanerd.daemon.tracked import (
+    IN_VAIN,
     RESTAGE_AFTER_MS,
     Key,
     Quarantine,
     Tracked,
     is_in_vain,
+    is_news,
     reclaimable_bytes,
     was_staged_lately,
 )
@@ -35,8 +37,6 @@ HOLD_MS: Final = (15_000, 300_000)
 
 GREW: Final = 10
 """In observe mode a partition is worked out again when one part in so many more is dirty."""
-
-IN_VAIN: Final = "cleaned twice with nothing new: how far it is clean cannot be remembered (see the warnings)"
 
 
 class Fleet:
@@ -107,6 +107,8 @@ class Fleet:
             fresh = Tracked(tracked.name, tracked.path, paused=tracked.paused, asked=tracked.asked)
             tracked = self.partitions[tracked.key] = fresh
         first = tracked.look is None
+        if is_news(tracked, look):
+            tracked.holds, tracked.hold_until_ms, tracked.hold_reason = 0, 0, ""
         tracked.look, tracked.failed, tracked.failed_in_a_row = look, None, 0
         if not look.eligible:
             tracked.hold_reason = ""
@@ -168,7 +170,7 @@ class Fleet:
             tracked.quarantine = Quarantine(done.failed, since_ms, 1 if retry is None else retry.failures, at_ms)
         elif done.passing:
             self._hold(tracked, done.passing, done.ended_ms, HOLD_MS)
-        elif done.result is None or done.result.outcome != "skipped":
+        elif done.result is None or done.result.outcome not in {"skipped", "failed"}:
             tracked.quarantine = None
             if is_in_vain(tracked, job):
                 self._hold(tracked, IN_VAIN, done.ended_ms, HOLD_MS)
@@ -180,12 +182,13 @@ class Fleet:
         result = done.result
         if result is None:
             return None
-        if result.outcome == "skipped" or (result.outcome == "quarantined" and not done.failed):
+        if result.outcome in {"skipped", "failed"} or (result.outcome == "quarantined" and not done.failed):
             # Without an error the look was just outdated.
             reason = "" if result.error is None else result.reason
             self._hold(tracked, reason, done.ended_ms, HOLD_MS if passes_soon(result.error) else self.backoff_ms)
-            return None
-        if not done.failed:
+            if result.outcome != "failed":
+                return None
+        elif not done.failed:
             look = done.job.look
             saved = max(0, result.bytes_before - result.bytes_after)
             tracked.share = min(1.0, saved / look.dirty_bytes) if look.dirty_bytes else tracked.share

@@ -219,7 +219,8 @@ class HttpServer:
             return web.Response(status=503, text=_NOT_YET)
         if not view.healthy:
             return web.Response(status=503, text=f"not ready: {view.unhealthy_reason or 'no reason known'}\n")
-        return web.Response(text="ready\n")
+        how = (f"{each.path}: {each.mode}: {each.error or each.mode_reason}\n" for each in view.log_dirs)
+        return web.Response(text="ready\n" + "".join(how))
 
     async def _whole_status(self, request: web.BaseRequest) -> web.Response:
         body = await self._in_thread(functools.partial(self._status.of, self._view()))

@@ -5,7 +5,6 @@ Everything that is to be expected ends in a :class:`JobDone`; only bugs get out.
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
@@ -26,6 +25,7 @@ from cleanerd.errors import (
     AgentUnavailableError,
     CleanerdError,
     ConfigError,
+    CorruptionError,
     LogDirBusyError,
     NoSpaceError,
     RefusedError,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from cleanerd.apply.session import Means
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import Survey
+    from cleanerd.daemon.clock import Clock
     from cleanerd.daemon.hand_over import HandOver
     from cleanerd.daemon.look import Look
     from cleanerd.daemon.progress import JobProgress
@@ -60,7 +61,10 @@ Kind = Literal["live", "stage", "observe", "horizons", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One partition's turn. ``before`` is its quarantine so far, None without one; ``socket`` the agent's, if live."""
+    """One partition's turn. ``before`` is its quarantine so far, None without one; ``socket`` the agent's, if live.
+
+    ``clock`` tells the time that its deletes go by.
+    """
 
     name: TopicPartition
     path: Path
@@ -75,6 +79,7 @@ class Job:
     threads: int
     before: Retry | None
     backoff_ms: tuple[int, int]
+    clock: Clock
     hand_over: HandOver | None = None
 
 
@@ -132,7 +137,7 @@ def run(job: Job) -> JobDone:
     try:
         return _run(job, listed)
     except Stopped:
-        return JobDone(job, _now_ms(), stopped=True)
+        return JobDone(job, job.clock.now_ms(), stopped=True)
     finally:
         drop(path, cold)
 
@@ -144,17 +149,27 @@ def _run(job: Job, listed: PartitionLog | None) -> JobDone:
             # Staging calls every failure a quarantine; a live round knows better.
             ordinary = job.kind == "stage" and is_ordinary(result.error)
             if not ordinary and not _is_ordinary(job, result.error, listed):
-                return replace(_failed(job, result.reason), result=result)
+                return replace(_failed(job, _with_way_out(job, result.reason, result.error)), result=result)
             result = replace(result, outcome="skipped")
-        return JobDone(job, _now_ms(), result=result)
+        if isinstance(result.error, NoSpaceError):
+            # Nothing is wrong with the log, but somebody has to do something.
+            result = replace(result, outcome="failed")
+        return JobDone(job, job.clock.now_ms(), result=result)
     try:
         if job.kind == "drop":
             return _drop(job)
         return _observe(job) if job.kind == "observe" else _horizons(job)
     except (CleanerdError, OSError) as error:
         if _passes(job, error, listed):
-            return JobDone(job, _now_ms(), passing=str(error))
-        return _failed(job, str(error))
+            return JobDone(job, job.clock.now_ms(), passing=str(error))
+        return _failed(job, _with_way_out(job, str(error), error))
+
+
+def _with_way_out(job: Job, reason: str, error: Exception | None) -> str:
+    """What to do about it, where the error itself does not say."""
+    if not isinstance(error, CorruptionError) or error.hint is not None:
+        return reason
+    return f"{reason} (all that is damaged: cleanerd verify {job.path}; once repaired: cleanerd retry {job.name})"
 
 
 def _is_ordinary(job: Job, error: CleanerdError | None, before: PartitionLog | None) -> bool:
@@ -193,7 +208,7 @@ def _observe(job: Job) -> JobDone:
     """Index and decide, write nothing."""
     found = _survey(job)
     if not found.to_clean:
-        return JobDone(job, _now_ms(), passing=found.refusal)
+        return JobDone(job, job.clock.now_ms(), passing=found.refusal)
     means = _means(job)
     with ReaderPool(str(found.log.path), workers=1, chunk_bytes=means.chunk_bytes) as pool:
         cleaning = Cleaning(make_plan(job.look.log_dir, found, means, _wishes(job), pool.reader), pool, job.progress)
@@ -205,7 +220,7 @@ def _observe(job: Job) -> JobDone:
     saving = Saving(
         before, before - replaced + staged, found.bounds.bound.offset, found.bounds.dirtiness.cleanable_bytes
     )
-    return JobDone(job, _now_ms(), saving=saving)
+    return JobDone(job, job.clock.now_ms(), saving=saving)
 
 
 def _horizons(job: Job) -> JobDone:
@@ -215,10 +230,11 @@ def _horizons(job: Job) -> JobDone:
     clean = [segment for segment in log.segments[:-1] if segment.base < end]
     job.progress.phase("index", sum(segment.size_bytes for segment in clean))
     with SegmentReader.open(str(log.path), chunk_bytes=_means(job).chunk_bytes) as reader:
-        found_ms = next_purge_ms(reader, clean, job.look.looked_ms, job.progress.advance)
+        # A horizon that has passed is told as it stands: said in a clock's time that is ahead, it would be put off.
+        found_ms = next_purge_ms(reader, clean, 0, job.progress.advance)
     state = job.store.load(job.look.log_dir, log) or PartitionState(None, None, None)
     job.store.save(job.look.log_dir, log, replace(state, next_purge_ms=found_ms, purge_as_of=end))
-    return JobDone(job, _now_ms(), horizons=True, next_purge_ms=found_ms)
+    return JobDone(job, job.clock.now_ms(), horizons=True, next_purge_ms=found_ms)
 
 
 def _drop(job: Job) -> JobDone:
@@ -227,7 +243,7 @@ def _drop(job: Job) -> JobDone:
         files.claim()
         refuse_unfinished(files, files.names())
         drop_plans(files)
-    return JobDone(job, _now_ms())
+    return JobDone(job, job.clock.now_ms())
 
 
 def _survey(job: Job) -> Survey:
@@ -255,7 +271,7 @@ def _identity(log: PartitionLog) -> list[tuple[int, int, int]]:
 
 def _failed(job: Job, reason: str) -> JobDone:
     """Remember it, with a time to try again, also across a restart of the daemon."""
-    now_ms = _now_ms()
+    now_ms = job.clock.now_ms()
     failures = 1 + (0 if job.before is None else job.before.failures)
     since_ms = now_ms if job.before is None else job.before.since_ms
     retry = Retry(since_ms, failures, now_ms + retry_wait_ms(failures, *job.backoff_ms))
@@ -268,7 +284,7 @@ def _failed(job: Job, reason: str) -> JobDone:
 
 def _wishes(job: Job) -> Wishes:
     return Wishes(
-        now_ms=_now_ms(),
+        now_ms=job.clock.now_ms(),
         force=job.trigger == "asked",
         unclean=True,
         purge=job.trigger in {"purge", "asked"},
@@ -279,7 +295,3 @@ def _means(job: Job) -> Means:
     """One reader a partition, and its share of the map's memory."""
     means = job.facts.means()
     return replace(means, workers=1, map_bytes=max(means.map_bytes // job.threads, 1 << 20))
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -41,6 +41,7 @@ class _Attended:
     thread: WorkerPool
 
     def look(self, world: World, names: Collection[TopicPartition] | None) -> DirLook:
+        world.store.recheck()
         (found,) = self.sweeper.after([self.looker.look(world, names)], world.store)
         return found
 

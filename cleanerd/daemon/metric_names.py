@@ -105,7 +105,8 @@ DAEMON: Final = (
 )
 
 TOTALS: Final = (
-    _counter("cleanerd_cleans", "Cleans that ended, by outcome.", "outcome"),
+    _counter("cleanerd_cleans", "Cleans that ended, by outcome; in observe mode there are none.", "outcome"),
+    _counter("cleanerd_observed", "Partitions of which it was worked out what a clean would save (observe mode)."),
     _counter("cleanerd_clean_seconds", "Time spent in cleans, by phase.", "phase"),
     _counter("cleanerd_read_records", "Records that cleans looked at."),
     _counter("cleanerd_kept_records", "Records that cleans kept."),
@@ -118,6 +119,8 @@ TOTALS: Final = (
     _counter("cleanerd_refused_swaps", "Swaps that the broker's agent refused."),
     _counter("cleanerd_malformed_versions", "Records whose version header could not be read: ranked as without one."),
     _counter("cleanerd_throttled_seconds", "Time that cleans waited for their read and write limits."),
+    _counter("cleanerd_state_errors", "Files of the state directory that were damaged, or not to be read or written."),
+    _counter("cleanerd_clock_jumps", "Jumps ahead of the wall clock, which are not believed for an hour."),
     _counter("cleanerd_worker_deaths", "Worker threads that died."),
     _counter("cleanerd_worker_restarts", "Worker threads started in the place of dead ones."),
 )

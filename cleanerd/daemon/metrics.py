@@ -194,6 +194,9 @@ def _totals(families: _Families, view: DaemonView) -> None:
         "cleanerd_refused_swaps": totals.refused_swaps,
         "cleanerd_malformed_versions": totals.malformed_versions,
         "cleanerd_throttled_seconds": totals.throttled_seconds,
+        "cleanerd_observed": totals.observed,
+        "cleanerd_state_errors": totals.state_errors,
+        "cleanerd_clock_jumps": totals.clock_jumps,
         "cleanerd_worker_deaths": totals.dead_workers,
         "cleanerd_worker_restarts": totals.worker_restarts,
     }

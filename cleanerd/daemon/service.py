@@ -7,7 +7,7 @@
     workers  clean, stage or work out what a cleaning would save; when one is done its partition is looked at again
     signals  SIGTERM, SIGINT: stop between two chunks; SIGHUP: read the settings again
 
-Everything but the looking and the cleaning happens on the event loop, so nothing here needs a lock.
+Everything else happens on the event loop, so nothing here needs a lock.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import asyncio
 import contextlib
 import signal
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from cleanerd import __version__
+from cleanerd.daemon.clock import Clock, wall_ms
 from cleanerd.daemon.control import ControlServer, control_socket
 from cleanerd.daemon.desk import Desk
 from cleanerd.daemon.fleet import Fleet
@@ -38,6 +40,7 @@ from cleanerd.daemon.tallies import Tallies
 from cleanerd.daemon.throttle import Throttle
 from cleanerd.daemon.told import log_done, log_look
 from cleanerd.daemon.tracked import retry_of
+from cleanerd.daemon.troubles import Troubles
 from cleanerd.daemon.watch import Watcher
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 from cleanerd.errors import CleanerdError
@@ -65,10 +68,8 @@ HANG_UP_SECONDS: Final = 5.0
 
 DEBOUNCE_SECONDS: Final = 1.0
 """A roll makes half a dozen files: one look is enough."""
-
 TICK_SECONDS: Final = 1.0
 LEAST_BACKOFF_SECONDS: Final = 0.1
-
 _log = structlog.get_logger()
 
 
@@ -93,9 +94,11 @@ class Service:
         self.workers = WorkerPool(daemon.log_cleaner_threads, "cleanerd-worker")
         self.fleet = Fleet(*fleet_settings(settings))
         self.fleet.paused, self.fleet.paused_names, told = load_pauses(daemon.cleanerd_state_dir)
-        self.tallies = Tallies()
+        self.clock = Clock()
+        self._troubles = Troubles(self._store, self.clock)
+        self.tallies = Tallies(self._store, self.clock)
         self.running: dict[Key, Job] = {}
-        self.publisher = Publisher(self, version=__version__, started_ms=_now_ms())
+        self.publisher = Publisher(self, version=__version__, started_ms=wall_ms())
         self.looks = Looks(self._merge, self.publisher.warn, self.wake)
         self.looks.attend(self.log_dirs)
         if told:
@@ -237,8 +240,9 @@ class Service:
         await self.looks.look(self.world(), wanted)
 
     def _merge(self, found: DirLook) -> None:
-        log_look(self.fleet.dirs.get(str(found.path)), found)
-        self.fleet.merge(found, _now_ms())
+        log_look(self.fleet.dirs.get(str(found.path)), found, self.fleet.is_full)
+        told = replace(found, warnings=(*found.warnings, *self._troubles.now()))
+        self.fleet.merge(told, self.clock.now_ms())
 
     def _follow(self) -> None:
         """Have the file system tell of the partitions that there are now."""
@@ -272,7 +276,7 @@ class Service:
         """Give free workers something to do."""
         if self._stopping is not None and self._stopping.done():
             return
-        candidates = self.fleet.candidates(_now_ms())
+        candidates = self.fleet.candidates(self.clock.now_ms())
         daemon = self.settings.daemon
         limits = Limits(self.workers.size, daemon.cleanerd_threads_per_log_dir, self.publisher.window_is_open())
         for candidate in choose(candidates, self.running.keys(), limits):
@@ -283,7 +287,7 @@ class Service:
                 tracked.queued = True
                 tracked.touch()
         if not candidates and limits.window_open and len(self.running) < limits.threads:
-            spare = self.fleet.spare_work(_now_ms())
+            spare = self.fleet.spare_work(self.clock.now_ms())
             if found := next(((each, kind) for each, kind in spare if each.key not in self.running), None):
                 self._begin(found[0], "purge", found[1])
 
@@ -302,10 +306,11 @@ class Service:
             socket=None if found.choice is None else found.choice.socket,
             store=self._store,
             progress=JobProgress(self.throttle, look.dirty_bytes),
-            started_ms=_now_ms(),
+            started_ms=self.clock.now_ms(),
             threads=daemon.log_cleaner_threads,
             before=retry_of(tracked.quarantine),
             backoff_ms=self.fleet.backoff_ms,
+            clock=self.clock,
             hand_over=self._hand_over,
         )
         self.fleet.begun(tracked.key, trigger)
@@ -328,7 +333,7 @@ class Service:
         except WorkerDiedError as error:
             _log.exception("a worker died", partition=str(job.name))
             del self.running[key]
-            self.fleet.died(key, f"unexpected error: {error}", _now_ms())
+            self.fleet.died(key, f"unexpected error: {error}", self.clock.now_ms())
         else:
             del self.running[key]
             self.tallies.add(done, self.fleet.finished(done))
@@ -371,10 +376,5 @@ class Service:
         return World(self.settings, self.log_dirs, self._store)
 
     def store_warnings(self) -> list[str]:
-        """What could not be used of the state directory, or of Spark, since the last call."""
-        told, self._store.warnings = self._store.warnings, []
-        return [*told, *self._hand_over.told()]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+        """What happened to the state directory, or to Spark, since the last call."""
+        return [*self._troubles.past(), *self._hand_over.told()]

@@ -99,7 +99,7 @@ def _phase(fleet: Fleet, tracked: Tracked) -> PartitionPhase:
 
 
 _STAGED = "staged: cleanerd apply swaps it in before the next start of the broker"
-_FULL = "no more is free on the disk than is kept (cleanerd.disk.reserve)"
+_FULL = "no more is free on the disk than is kept (cleanerd.disk.reserve): make room, or lower it"
 _TRIGGERS = {
     "asked": "it was asked for",
     "overdue": "max.compaction.lag.ms has passed",

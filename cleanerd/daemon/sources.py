@@ -42,7 +42,10 @@ class FactsCache:
         Raises:
             CleanerdError: it cannot be read, and never was.
         """
-        signature = (running, *_signature(settings, [log_dir.path, *others]))
+        paths = [log_dir.path, *others]
+        if self._facts is not None and self._facts.metadata_dir is not None:
+            paths.append(self._facts.metadata_dir)  # it need not be a log directory
+        signature = (running, *_signature(settings, paths))
         same = settings is self._settings and signature[0] == (self._signature or (None,))[0]
         fresh = signature == self._signature or time.monotonic() < self._again_at
         if self._facts is not None and same and fresh:
@@ -81,7 +84,7 @@ def staged_plan(partition: Path) -> StagedPlan | None:
 def _signature(settings: Settings, paths: Sequence[Path]) -> Iterator[object]:
     daemon = settings.daemon
     configured = daemon.cleanerd_metadata_log_dir
-    for path in [configured] if configured is not None else paths:
+    for path in [configured] if configured is not None else dict.fromkeys(paths):
         try:
             with os.scandir(path / f"{METADATA_TOPIC}-0") as entries:
                 yield tuple(sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in entries))

@@ -9,19 +9,23 @@ from cleanerd.daemon.view import Totals
 from cleanerd.errors import AgentRefusalError
 
 if TYPE_CHECKING:
+    from cleanerd.daemon.clock import Clock
     from cleanerd.daemon.jobs import JobDone
     from cleanerd.daemon.throttle import Throttle
     from cleanerd.daemon.view import CleanView
     from cleanerd.daemon.workers import WorkerPool
+    from cleanerd.log.clean_point import StateStore
 
 HISTORY: Final = 200
 """Cleanings that are remembered."""
 
 
 class Tallies:
-    """Counts; nothing of it is lost by a reload."""
+    """Counts; nothing of it is lost by a reload. ``store`` and ``clock`` count for themselves."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: StateStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
         self._cleans: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()
         self._seconds: Counter[str] = Counter()
@@ -38,11 +42,12 @@ class Tallies:
         result = done.result
         if clean is not None:
             self._history.append(clean)
+        self._sums["observed"] += done.saving is not None
         if result is None:
             return
         self._cleans[result.outcome] += 1
         self._sums["refused_swaps"] += _is_refused_swap(done)
-        if clean is None or done.failed:
+        if clean is None or done.failed or result.outcome == "failed":
             return
         dropped = result.to_json()["dropped"]
         self._dropped.update({word: int(count) for word, count in dropped.items()})
@@ -74,6 +79,9 @@ class Tallies:
             dead_workers=pool.died,
             worker_restarts=pool.restarted,
             throttled_seconds=throttle.waited_seconds,
+            observed=sums["observed"],
+            state_errors=self._store.failures,
+            clock_jumps=self._clock.jumps,
             seconds=dict(self._seconds),
         )
 

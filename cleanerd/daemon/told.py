@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cleanerd.daemon.jobs import JobDone
     from cleanerd.daemon.looker import DirLook
 
@@ -27,6 +29,8 @@ def log_done(done: JobDone) -> None:
     elif done.saving is not None:
         _log.info("would be cleaned", partition=partition, trigger=job.trigger,
                   bytes_before=done.saving.bytes_before, bytes_after=done.saving.bytes_after)  # fmt: skip
+    elif result is not None and result.outcome == "failed":
+        _log.warning("failed", partition=partition, reason=result.reason)
     elif result is not None and result.outcome == "skipped":
         _log.debug("not cleaned", partition=partition, reason=result.reason)
     elif result is not None:
@@ -35,10 +39,31 @@ def log_done(done: JobDone) -> None:
                   seconds=round((done.ended_ms - job.started_ms) / 1000, 3))  # fmt: skip
 
 
-def log_look(before: DirLook | None, found: DirLook) -> None:
-    """Say that a log directory cannot be looked at any more, or can again; once, not at every look."""
+def log_look(before: DirLook | None, found: DirLook, is_full: Callable[[DirLook], bool]) -> None:
+    """Say what changed of a log directory as a whole; once, not at every look."""
+    _log_error(before, found)
+    if found.error:
+        return
+    log_dir = str(found.path)
+    if before is not None and not before.error and _mode(before) != _mode(found):
+        say = _log.info if found.mode.mode == "live" and found.mode.work is not None else _log.warning
+        say("mode changed", log_dir=log_dir, mode=found.mode.mode, reason=found.mode.reason)
+    was_full = before is not None and not before.error and is_full(before)
+    if is_full(found) and not was_full:
+        _log.warning("no room to clean: what is free is kept (cleanerd.disk.reserve)", log_dir=log_dir,
+                     free_bytes=found.free_bytes)  # fmt: skip
+    elif was_full and not is_full(found):
+        _log.info("room to clean again", log_dir=log_dir, free_bytes=found.free_bytes)
+
+
+def _log_error(before: DirLook | None, found: DirLook) -> None:
+    """It cannot be looked at any more, or can again."""
     known = "" if before is None else before.error
     if found.error and found.error != known:
         _log.warning("log directory cannot be looked at", log_dir=str(found.path), reason=found.error)
     elif known and not found.error:
         _log.info("log directory can be looked at again", log_dir=str(found.path))
+
+
+def _mode(found: DirLook) -> tuple[str, str | None]:
+    return found.mode.mode, found.mode.work

@@ -20,6 +20,8 @@ Key = tuple[str, "TopicPartition"]
 RESTAGE_AFTER_MS: Final = 3_600_000
 """A plan that waits for a restart is made anew no sooner, however much was written since."""
 
+IN_VAIN: Final = "cleaned twice with nothing new: how far it is clean cannot be remembered (see the warnings)"
+
 FIRST_SHARE: Final = 0.5
 """Of the dirty bytes so much is expected to go, until a cleaning has told."""
 
@@ -98,6 +100,14 @@ def retry_of(quarantine: Quarantine | None) -> Retry | None:
 def is_in_vain(tracked: Tracked, job: Job) -> bool:
     """Whether the broker's log was cleaned up to where it had been cleaned before, not for tombstones' sake."""
     return job.kind == "live" and job.trigger in {"ratio", "overdue"} and tracked.done_to == job.look.bound_offset
+
+
+def is_news(tracked: Tracked, look: Look) -> bool:
+    """Whether what it was held for - nothing new, or a look that was outdated - is no longer so."""
+    before = tracked.look
+    if before is None or tracked.hold_reason not in {"", IN_VAIN}:
+        return False
+    return (before.clean_offset, before.bound_offset) != (look.clean_offset, look.bound_offset)
 
 
 def was_staged_lately(tracked: Tracked, now_ms: int) -> bool:

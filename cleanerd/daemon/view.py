@@ -144,7 +144,11 @@ class LogDirView:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Counters since the daemon began; they only grow. ``outcomes``, ``dropped``: by the words of ``clean --json``."""
+    """Counters since the daemon began; they only grow. ``outcomes``, ``dropped``: by the words of ``clean --json``.
+
+    ``observed``: partitions of which it was worked out what a clean would save. ``state_errors``: files of the state
+    directory that were damaged, or could not be read or written. ``clock_jumps``: ahead.
+    """
 
     cleans: Mapping[str, int] = field(default_factory=dict)
     dropped_records: Mapping[str, int] = field(default_factory=dict)
@@ -160,6 +164,9 @@ class Totals:
     dead_workers: int = 0
     worker_restarts: int = 0
     throttled_seconds: float = 0.0
+    observed: int = 0
+    state_errors: int = 0
+    clock_jumps: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

@@ -90,12 +90,16 @@ class StateStore:
     """The state directory. Reading never fails: what cannot be used counts as absent, see ``warnings``.
 
     ``keeps_damaged``: a damaged file stays where it is, for a reader that may change nothing.
+    ``standing`` are the warnings about files that could not be read or written, by file, as long as that is so;
+    ``failures`` counts what could not be read, was damaged, or could not be written.
     """
 
     def __init__(self, root: Path, *, keeps_damaged: bool = False) -> None:
         self.root = root
         self._keeps_damaged = keeps_damaged
         self.warnings: list[str] = []
+        self.standing: dict[Path, str] = {}
+        self.failures = 0
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
         """Where the partition's file is: by directory id and topic id; a re-created topic starts anew (S-51)."""
@@ -117,8 +121,9 @@ class StateStore:
         except FileNotFoundError:
             return None
         except OSError as error:
-            self.warnings.append(f"{path}: cannot be read ({error.strerror}); counts as absent")
+            self._failed(path, f"{path}: cannot be read ({error.strerror}); counts as absent")
         except _DAMAGE as error:
+            self.failures += 1
             if self._keeps_damaged:
                 self.warnings.append(f"{path}: damaged ({error}); counts as absent")
                 return None
@@ -145,9 +150,22 @@ class StateStore:
                 make_directory(directory, owner)
             write_state_file(path, json.dumps(document, indent=1).encode(), owner)
         except OSError as error:
-            self.warnings.append(
-                f"{path}: cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
-            )
+            told = f"cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
+            self._failed(path, f"{path}: {told}")
+        else:
+            self.standing.pop(path, None)
+
+    def _failed(self, path: Path, told: str) -> None:
+        self.failures += 1
+        self.warnings.append(told)
+        self.standing[path] = told
+
+    def recheck(self) -> None:
+        """Forget what stands no longer: somebody has seen to it."""
+        for path in list(self.standing):
+            directory = next(each for each in path.parents if each == self.root.parent or os.path.exists(each))
+            if os.access(directory, os.W_OK | os.X_OK) and (not os.path.exists(path) or os.access(path, os.R_OK)):
+                self.standing.pop(path, None)
 
     def forget_gone(self, log_dir: LogDir) -> int:
         """Remove what is remembered of partitions that are gone from ``log_dir``; returns how many files that were.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleanerd.apply.session import Means
@@ -25,7 +26,6 @@ from cleanerd.policy import legacy
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
     from typing import Any
 
     from cleanerd.format.names import TopicPartition
@@ -41,7 +41,7 @@ class BrokerFacts:
     """What is known of the broker that a log directory belongs to. ``metadata`` is None when no KRaft log was found.
 
     ``saved``: by topic the values from before ``cleanerd delegate``. ``warnings``: what could not be used of the state.
-    ``metadata_dir``: the log directory that the metadata log lies in.
+    ``metadata_dir``: the directory that the metadata log lies in.
     """
 
     metadata: ClusterMetadata | None
@@ -152,8 +152,9 @@ class BrokerFacts:
 def broker_facts(
     settings: Settings, log_dir: LogDir, others: Sequence[Path], *, only_before_ms: int | None = None
 ) -> BrokerFacts:
-    """Find what is known of ``log_dir``'s broker; the metadata log may lie in any of its log directories (``others``).
+    """Find what is known of ``log_dir``'s broker.
 
+    The metadata log may lie in any of its log directories (``others``), or where its server.properties says.
     Directories of other brokers among ``others`` are passed over. Where two of them hold a metadata log, one was left
     behind when ``metadata.log.dir`` changed: the one that goes further counts.
     ``only_before_ms`` leaves out metadata that is younger: beside a running broker it may be uncommitted (U-23).
@@ -163,7 +164,11 @@ def broker_facts(
         ConfigError: server.properties is another node's.
     """
     configured = settings.daemon.cleanerd_metadata_log_dir
-    own = [log_dir.path, *(path for path in others if _is_of_broker(log_dir, path))]
+    properties_path = settings.daemon.cleanerd_broker_properties
+    properties = None if properties_path is None else _server_properties(properties_path, log_dir)
+    told = Path((properties or {}).get("metadata.log.dir", "").strip())
+    places = dict.fromkeys((*others, *([told] if told.is_absolute() and told != log_dir.path else ())))
+    own = [log_dir.path, *(path for path in places if _is_of_broker(log_dir, path))]
     candidates = [configured] if configured is not None else own
     found = [path / "__cluster_metadata-0" for path in candidates if (path / "__cluster_metadata-0").is_dir()]
     if configured is not None and not found:
@@ -172,7 +177,6 @@ def broker_facts(
             where=f"cleanerd.metadata.log.dir={configured}",
             hint="give the broker's metadata.log.dir or, when it has none, the first of its log.dirs",
         )
-    properties_path = settings.daemon.cleanerd_broker_properties
     copies = [(read_cluster_metadata(path, only_before_ms=only_before_ms), path.parent) for path in found]
     metadata, metadata_dir = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
     delegations = Delegations(settings.daemon.cleanerd_state_dir)
@@ -180,7 +184,7 @@ def broker_facts(
     return BrokerFacts(
         metadata=metadata,
         node_id=log_dir.meta.node_id,
-        server_properties=None if properties_path is None else _server_properties(properties_path, log_dir),
+        server_properties=properties,
         settings=settings,
         saved=saved,
         warnings=tuple(delegations.warnings),

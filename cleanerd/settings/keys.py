@@ -153,8 +153,8 @@ class DaemonSettings(ServiceSettings):
     )
     cleanerd_metadata_log_dir: PathValue | None = Field(
         None,
-        description="The directory that holds __cluster_metadata-0, where topic configurations are. Default: the log "
-        "directories that are cleaned.",
+        description="The directory that holds __cluster_metadata-0, where topic configurations are. Default: "
+        "metadata.log.dir of cleanerd.broker.properties, else the log directories that are cleaned.",
         examples=["/var/lib/kafka/metadata"],
     )
     bootstrap_servers: Servers | None = Field(

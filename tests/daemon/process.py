@@ -23,12 +23,13 @@ SECONDS = 30.0
 
 @dataclass
 class Daemon:
-    """The process; its log goes to ``log``. A block that ends leaves none behind."""
+    """The process; its log goes to ``log``. A block that ends leaves none behind. ``prefix``: the words before it."""
 
     settings: Sequence[str]
     base: Path
     environ: dict[str, str] = field(default_factory=dict)
     config: Path | None = None
+    prefix: Sequence[str] = ()
 
     @property
     def log(self) -> Path:
@@ -52,7 +53,7 @@ class Daemon:
         options = [word for each in self.settings for word in ("--set", each)]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "cleanerd", "run", *config, *options],
+                [*self.prefix, sys.executable, "-m", "cleanerd", "run", *config, *options],
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **self.environ},

@@ -23,7 +23,7 @@ def test_a_directory_that_cannot_be_looked_at_is_logged_once_and_its_return_too(
     looks = [_look("no such file"), _look("no such file"), _look("no permission"), _look(""), _look("")]
     with capture_logs() as lines:
         for before, found in zip([None, *looks], looks, strict=False):
-            log_look(before, found)
+            log_look(before, found, lambda _found: False)
     said = [(line["log_level"], line.get("reason", "")) for line in lines]
     assert said == [("warning", "no such file"), ("warning", "no permission"), ("info", "")]
     assert {line["log_dir"] for line in lines} == {"/d"}

@@ -1,0 +1,363 @@
+"""The table of failures: how each is made, what it looks like while it lasts, and how it is repaired (issue 7).
+
+``docs/failures.md`` tells operators the same; ``test_failures.py`` goes through both.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, Union
+
+from tests.daemon.site import without_agent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from tests.daemon.site import Site
+
+DAY_MS: Final = 86_400_000
+MIB: Final = 1 << 20
+LEFT_BYTES: Final = 12_288
+
+
+Value = Union[float, None, "Callable[[float], bool]"]
+"""Of a sample; None: there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One class of failures; its ``id`` is a row of ``docs/failures.md``.
+
+    ``made`` is a block in which it lasts. While it does, ``state`` is the hurt partition's, and ``said`` - a regular
+    expression: what, where, what to do - stands in ``where``; ``logged`` at least and at most so often in the log,
+    None: once for each try.
+    ``samples``: values in ``/metrics`` before and meanwhile (after it they are again as before), ``counters`` those
+    that rise. ``others`` are the partitions that go on being cleaned. ``alert`` rests on ``alert_metric``.
+    """
+
+    id: str
+    made: Callable[[Site], AbstractContextManager[None]]
+    where: Literal["partition", "directory", "warnings"]
+    said: str
+    state: str
+    logged: str
+    log_lines: tuple[int, int] | None = (1, 1)
+    mode: str = "live"
+    readyz: str = "ready\n"
+    samples: Mapping[str, tuple[Value, Value]] = field(default_factory=dict)
+    counters: tuple[str, ...] = ()
+    others: tuple[Literal["hurt", "other"], ...] = ("other",)
+    alert: str = ""
+    settings: tuple[str, ...] = ()
+    topic: Mapping[str, Any] = field(default_factory=dict)
+    over: str = ""
+    long: bool = False
+
+
+def first_segment(site: Site) -> Path:
+    """A closed one, that was cleaned already."""
+    return min(site.directory(site.hurt).glob("*.log"))
+
+
+@contextmanager
+def corrupt_segment(site: Site) -> Iterator[None]:
+    """Bits flip on the disk; the next cleaning reads them."""
+    path = first_segment(site)
+    sound = path.read_bytes()
+    path.write_bytes(sound[:80] + bytes([sound[80] ^ 0xFF]) + sound[81:])
+    site.write(site.hurt)
+    yield
+    assert path.read_bytes() != sound, "damaged bytes are never rewritten"
+    path.write_bytes(sound)
+
+
+@contextmanager
+def unreadable_file(site: Site) -> Iterator[None]:
+    """Somebody restored it from a backup and forgot whose it is."""
+    path = first_segment(site)
+    mode = path.stat().st_mode
+    path.chmod(0)
+    site.write(site.hurt)
+    yield
+    path.chmod(mode)
+
+
+@contextmanager
+def broker_stopped(site: Site) -> Iterator[None]:
+    """An orderly stop, and a start."""
+    site.broker.stop()
+    try:
+        yield
+    finally:
+        site.broker.start()
+
+
+@contextmanager
+def agent_gone(site: Site) -> Iterator[None]:
+    """Somebody took the line out of the unit; then it is back."""
+    with without_agent(site.broker):
+        site.broker.stop()
+        site.broker.start()
+    try:
+        yield
+    finally:
+        site.broker.stop()
+        site.broker.start()
+
+
+@contextmanager
+def agent_gone_for_long(site: Site) -> Iterator[None]:
+    """There is much to clean meanwhile."""
+    site.daemon.ask("pause")
+    site.write(site.hurt, site.other)
+    with agent_gone(site):
+        site.daemon.ask("resume")
+        yield
+
+
+def free_bytes(place: Path) -> int:
+    """What is left for others than root."""
+    status = os.statvfs(place)
+    return status.f_bavail * status.f_frsize
+
+
+@contextmanager
+def ballast(site: Site, left_bytes: int) -> Iterator[None]:
+    """A file that leaves no more than that of the hurt partition's disk."""
+    place = site.broker.log_dirs[1]
+    path = place / "ballast"
+    path.write_bytes(bytes(free_bytes(place) - left_bytes))
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
+@contextmanager
+def at_reserve(site: Site) -> Iterator[None]:
+    """Less is free than cleanerd.disk.reserve."""
+    with ballast(site, 4 * MIB):
+        site.write(site.hurt)
+        yield
+
+
+@contextmanager
+def disk_full(site: Site) -> Iterator[None]:
+    """No group of segments fits any more; the file system says so."""
+    name = f"{site.topic}-{site.hurt}"
+    site.daemon.ask("pause", partition=name)
+    site.write(site.hurt, count=6000, keys=5000)
+    with ballast(site, LEFT_BYTES):
+        site.daemon.ask("resume", partition=name)
+        yield
+    site.daemon.ask("retry", partition=name)
+
+
+@contextmanager
+def state_rubbish(site: Site) -> Iterator[None]:
+    """Every file of the state directory is something else."""
+    for path in site.state_dir.rglob("*.json"):
+        path.write_bytes(b"\x00rubbish")
+    site.write(site.hurt, site.other)
+    yield
+    assert list(site.state_dir.rglob("*.damaged")), "set aside, to be looked at"
+
+
+@contextmanager
+def state_unwritable(site: Site) -> Iterator[None]:
+    """Its directories may only be read."""
+    places = [site.state_dir, *(path for path in site.state_dir.rglob("*") if path.is_dir())]
+    for path in places:
+        path.chmod(0o500)
+    site.write(site.hurt, site.other)
+    yield
+    for path in places:
+        path.chmod(0o750)
+
+
+@contextmanager
+def state_removed(site: Site) -> Iterator[None]:
+    """Somebody tidied up: it is made again, without a word."""
+    shutil.rmtree(site.state_dir)
+    site.write(site.hurt)
+    yield
+    assert list(site.state_dir.rglob("*.json"))
+
+
+@contextmanager
+def clock_off(site: Site, off_ms: int) -> Iterator[None]:
+    """The wall clock is put forward or back, and later put right."""
+    assert site.clock is not None
+    site.clock.set(off_ms)
+    site.write(site.hurt)
+    yield
+    site.clock.set(0)
+
+
+QUARANTINE: Final[dict[str, Any]] = {
+    "where": "partition",
+    "state": "quarantined",
+    "samples": {
+        "cleanerd_quarantined_partitions{log_dir={hurt}}": (0, 1),
+        "cleanerd_quarantined_partitions{log_dir={other}}": (0, 0),
+        "kafka_log_logcleanermanager_uncleanable_partitions_count{logDirectory={hurt}}": (0, 1),
+        'cleanerd_partitions{log_dir={hurt},state="quarantined"}': (0, 1),
+    },
+    "counters": ('cleanerd_cleans_total{outcome="quarantined"}',),
+    "log_lines": None,  # one for each try, which are further and further apart
+    "alert": "CleanerdQuarantine",
+}
+AGENT_GONE: Final[dict[str, Any]] = {
+    "where": "directory",
+    "said": r"^a broker runs on it without cleanerd's agent: staged for its next start \(cleanerd apply\)$",
+    "mode": "on-start",
+    "readyz": "ready\n{other}: on-start: a broker runs on it without cleanerd's agent: staged",
+    "logged": "event=.mode changed. log_dir={hurt} mode=on-start .*without cleanerd's agent",
+    "log_lines": (1, 2),  # a broker that stops takes its agent's socket away first
+    "over": "event=.mode changed. log_dir={hurt} mode=live",
+    "samples": {
+        "cleanerd_log_dir_agent{log_dir={hurt}}": (1, 0),
+        'cleanerd_log_dir_mode_info{log_dir={hurt},mode="live"}': (1, None),
+        'cleanerd_log_dir_mode_info{log_dir={hurt},mode="on-start"}': (None, 1),
+    },
+    "others": (),
+    "alert": "CleanerdAgentGone",
+}
+STATE: Final[dict[str, Any]] = {
+    "where": "warnings",
+    "state": "idle",
+    "counters": ("cleanerd_state_errors_total",),
+    "others": ("hurt", "other"),
+    "alert": "CleanerdStateDir",
+}
+
+FAILURES: Final = (
+    Failure(
+        "corrupt segment",
+        corrupt_segment,
+        said=r"{hurt_log} at byte \d+: .*cleanerd verify .*cleanerd retry",
+        logged=r"event=quarantined .*{hurt_log} at byte \d+: .*cleanerd verify",
+        **QUARANTINE,
+    ),
+    Failure(
+        "unreadable file",
+        unreadable_file,
+        said=r"{hurt_log}: cannot be opened: Permission denied \(run cleanerd as the broker's user\)",
+        logged=r"event=quarantined .*{hurt_log}: cannot be opened: Permission denied",
+        **QUARANTINE,
+    ),
+    Failure(
+        "broker stopped",
+        broker_stopped,
+        where="directory",
+        said="^no broker runs on it; it may be about to start$",
+        state="idle",
+        mode="offline",
+        readyz="ready\n{other}: offline: no broker runs on it; it may be about to start\n{hurt}: offline: no broker",
+        logged="event=.mode changed. log_dir={hurt} mode=offline .*no broker runs on it",
+        over="event=.mode changed. log_dir={hurt} mode=live",
+        samples={
+            "cleanerd_log_dir_agent{log_dir={hurt}}": (1, 0),
+            'cleanerd_log_dir_mode_info{log_dir={hurt},mode="live"}': (1, None),
+            'cleanerd_log_dir_mode_info{log_dir={hurt},mode="offline"}': (None, 1),
+            "cleanerd_log_dir_online{log_dir={hurt}}": (1, 1),
+        },
+        others=(),
+        alert="CleanerdAgentGone",
+    ),
+    Failure(
+        "agent gone",
+        agent_gone,
+        state="idle",
+        # Topics that are younger than five minutes are not known from the metadata log of a running broker (U-23).
+        settings=("topics.agent-gone.cleanup.policy=compact",),
+        **AGENT_GONE,
+    ),
+    Failure(
+        "agent gone for long",
+        agent_gone_for_long,
+        state="staged",
+        settings=("topics.agent-gone-for-long.cleanup.policy=compact",),
+        long=True,
+        **AGENT_GONE,
+    ),
+    Failure(
+        "disk at its reserve",
+        at_reserve,
+        where="partition",
+        said=r"no more is free on the disk than is kept \(cleanerd.disk.reserve\): make room, or lower it",
+        state="idle",
+        logged="event=.no room to clean.* log_dir={hurt}",
+        over="event=.room to clean again. log_dir={hurt}",
+        samples={"cleanerd_log_dir_free_bytes{log_dir={hurt}}": (lambda v: v > 8 * MIB, lambda v: v < 8 * MIB)},
+        alert="CleanerdDiskReserve",
+        settings=(f"cleanerd.disk.reserve={8 * MIB}",),
+    ),
+    Failure(
+        "disk full",
+        disk_full,
+        where="partition",
+        said="{hurt_dir}.*(No space left on device|not enough free)",
+        state="idle",
+        logged="event=failed partition={hurt_name} .*(No space left on device|not enough free)",
+        log_lines=None,
+        counters=('cleanerd_cleans_total{outcome="failed"}',),
+        alert="CleanerdCleansFail",
+        topic={"segment_bytes": 100_000},
+    ),
+    Failure(
+        "state files damaged",
+        state_rubbish,
+        said=r"{state}/partitions/.*\.json: damaged .*set aside, counts as absent",
+        logged=r"{state}/partitions/.*\.json: damaged",
+        log_lines=(2, 2),  # a file each
+        **STATE,
+    ),
+    Failure(
+        "state directory unwritable",
+        state_unwritable,
+        said=r"{state}/partitions/.*\.json: cannot be written \(Permission denied\)",
+        logged=r"event=trouble .*{state}/partitions/.*\.json: cannot be written",
+        log_lines=(2, 2),  # a directory each
+        over="event=.trouble is over. .*cannot be written",
+        **STATE,
+    ),
+    Failure(
+        "state directory removed",
+        state_removed,
+        where="partition",
+        said="^nothing to clean",
+        state="idle",
+        logged="level=(warning|error)",
+        log_lines=(0, 0),
+        others=("hurt", "other"),
+    ),
+    Failure(
+        "clock ahead",
+        partial(clock_off, off_ms=DAY_MS),
+        where="warnings",
+        said=r"the clock jumped ahead by 1 day, 0:00:00: .*nothing is deleted by it; set it right \(timedatectl\)",
+        state="idle",
+        logged="event=trouble .*the clock jumped ahead",
+        over="event=.trouble is over. .*the clock jumped ahead",
+        counters=("cleanerd_clock_jumps_total",),
+        others=("hurt", "other"),
+        alert="CleanerdClockJumped",
+    ),
+    Failure(
+        "clock behind",
+        partial(clock_off, off_ms=-DAY_MS),
+        where="partition",
+        said="^nothing to clean",
+        state="idle",
+        logged="level=(warning|error)",
+        log_lines=(0, 0),
+        others=("hurt", "other"),
+    ),
+)

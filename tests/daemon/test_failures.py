@@ -1,0 +1,243 @@
+"""What breaks in the real daemon beside a real broker: what it says, that others go on, that it recovers by itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.demo.broker import Broker
+from tests.daemon.failures import DAY_MS, FAILURES, Failure, Value
+from tests.daemon.promtool import ROOT
+from tests.daemon.site import Site, WallClock
+from tests.kafka.fixtures import brokers
+from tests.live.load import create_topics
+from tests.live.rounds import with_agent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HERE = Path(__file__).parent
+RULES = ROOT / "config" / "prometheus" / "cleanerd.rules.yml"
+PAGE = ROOT / "docs" / "failures.md"
+ROUNDS = 4
+# What a broker writes by the clock would take a full log directory offline; that is not what is tested here.
+QUIET = {
+    "replica.high.watermark.checkpoint.interval.ms": "600000",
+    "log.flush.offset.checkpoint.interval.ms": "600000",
+    "log.flush.start.offset.checkpoint.interval.ms": "600000",
+    "log.segment.delete.delay.ms": "500",
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Two log directories; the second is a small disk of its own, where that can be made."""
+    for start in brokers("4.3"):
+        work_dir = tmp_path_factory.mktemp("failures")
+        own = {**QUIET, "metadata.log.dir": str(work_dir / "metadata")}
+        made = Broker(
+            start.jars.libs, work_dir, version=start.jars.version, log_dirs=2, properties=own, jvm_args=with_agent()
+        )
+        small = made.log_dirs[1]
+        small.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", small], check=False, capture_output=True)
+        try:
+            made.start()
+            yield made
+        finally:
+            made.kill()
+            if small.is_mount():
+                subprocess.run(["umount", small], check=True)
+
+
+def site_of(broker: Broker, base: Path, topic: str, *settings: str, **more: Any) -> Site:
+    create_topics(broker, [topic], partitions=2, **more)
+    clock = WallClock(base, HERE / "clock_shim.c") if topic.startswith("clock") else None
+    return Site(broker, topic, base, settings, clock)
+
+
+@pytest.mark.kafka
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    "failure",
+    [pytest.param(each, marks=[pytest.mark.long] * each.long, id=each.id.replace(" ", "-")) for each in FAILURES],
+)
+def test_it_is_told_and_got_over(broker: Broker, tmp_path: Path, failure: Failure) -> None:
+    """Issue 7: right state, metric and message; the others are cleaned meanwhile; the same process recovers."""
+    if "disk" in failure.id and not broker.log_dirs[1].is_mount():
+        pytest.skip("nothing can be mounted here")
+    site = site_of(broker, tmp_path, failure.id.replace(" ", "-"), *failure.settings, **failure.topic)
+    with site.daemon as daemon:
+        site.write(site.hurt, site.other)
+        site.cleaned(site.hurt, site.other)
+        pid, calm = daemon.process.pid, counters(site, failure)
+        check_samples(site, failure, 0)
+        with failure.made(site):
+            daemon.until(failure.id, lambda view: is_seen(site, failure, view))
+            check(site, failure, calm, ROUNDS)
+            go_on(site, failure)
+            check(site, failure, calm, 1)
+        site.write(site.hurt)
+        site.cleaned(site.hurt, site.other)
+        view = daemon.ask("status")
+        assert [each["mode"] for each in view["log_dirs"]] == ["live"] * 2
+        assert failure.where != "warnings" or not failure.over or not view["warnings"]
+        check_samples(site, failure, 0)
+        assert site.get("/readyz")[0] == site.get("/healthz")[0] == 200
+        assert not failure.over or logged(site, failure.over)
+        settled = counters(site, failure)
+        site.rounds(2)
+        assert counters(site, failure) == settled
+        assert daemon.process.pid == pid
+        assert not view["totals"]["dead_workers"]
+
+
+def is_seen(site: Site, failure: Failure, view: dict[str, Any]) -> bool:
+    """Whether the status says it."""
+    hurt = site.partition(view, site.hurt)
+    log_dir = site.log_dir(view, 1)
+    said = {"partition": hurt["reason"], "directory": log_dir["mode_reason"], "warnings": "\n".join(view["warnings"])}
+    found = re.search(filled(site, failure.said), said[failure.where]) is not None
+    return found and (hurt["state"], log_dir["mode"]) == (failure.state, failure.mode)
+
+
+def check(site: Site, failure: Failure, calm: dict[str, float], rounds: int) -> None:
+    """Status, metrics and log say what they should, and the log does not fill up."""
+    site.rounds(rounds)
+    # A partition in quarantine is tried now and then.
+    site.daemon.until(failure.id, lambda view: is_seen(site, failure, view))
+    status, text = site.get("/readyz")
+    assert status == 200
+    assert text.startswith(failure.readyz.format(other=site.broker.log_dirs[0], hurt=site.broker.log_dirs[1]))
+    assert site.get("/healthz") == (200, "ok\n")
+    check_samples(site, failure, 1)
+    for name, value in counters(site, failure).items():
+        assert value > calm[name], name
+    lines = logged(site, failure.logged)
+    if failure.log_lines is None:
+        site.daemon.until("a line for each try", lambda view: 1 <= len(lines) <= attempts(site, view))
+    else:
+        assert failure.log_lines[0] <= len(lines) <= failure.log_lines[1], lines
+
+
+def attempts(site: Site, view: dict[str, Any]) -> int:
+    """How often the hurt partition was tried in vain; each is further from the one before."""
+    quarantine = site.partition(view, site.hurt)["quarantine"]
+    cleans = view["totals"]["cleans"]
+    return int(cleans.get("failed", 0) if quarantine is None else quarantine["failures"])
+
+
+def go_on(site: Site, failure: Failure) -> None:
+    """The others are cleaned as ever."""
+    others = [getattr(site, name) for name in failure.others]
+    if others:
+        site.write(*others)
+        site.cleaned(*others)
+
+
+def logged(site: Site, pattern: str) -> list[str]:
+    return site.logged(filled(site, pattern))
+
+
+def filled(site: Site, pattern: str) -> str:
+    """Names of the case in the place of ``{hurt}`` and the like."""
+    names = {
+        "{hurt}": site.broker.log_dirs[1],
+        "{hurt_dir}": site.directory(site.hurt),
+        "{hurt_log}": site.directory(site.hurt) / f"{0:020d}.log",
+        "{hurt_name}": f"{site.topic}-{site.hurt}",
+        "{state}": site.state_dir,
+    }
+    for name, value in names.items():
+        pattern = pattern.replace(name, re.escape(str(value)))
+    return pattern
+
+
+def counters(site: Site, failure: Failure) -> dict[str, float]:
+    return {name: site.metric(name) or 0 for name in failure.counters}
+
+
+def check_samples(site: Site, failure: Failure, column: int) -> None:
+    for sample, values in failure.samples.items():
+        found, expected = site.metric(sample), values[column]
+        assert _is(found, expected), (sample, found)
+
+
+def _is(found: float | None, expected: Value) -> bool:
+    if callable(expected):
+        return found is not None and expected(found)
+    return found == expected
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.id.replace(" ", "-"))
+def test_an_alert_rests_on_the_metric_that_changes(failure: Failure) -> None:
+    """The rules' own tests show that it fires; that it is about this failure is shown here."""
+    if not failure.alert:
+        assert not failure.counters
+        return
+    (rule,) = (each for each in RULES.read_text().split("- alert: ")[1:] if each.startswith(failure.alert + "\n"))
+    expression = rule.split("expr: ")[1].split("annotations:")[0]
+    changed = [name for name, values in failure.samples.items() if values[0] != values[1]] + list(failure.counters)
+    named = [name for name in changed if name.split("{")[0] in expression]
+    assert named
+    assert all(label in expression for name in named for label in re.findall(r'outcome="\w+"', name))
+
+
+def test_the_page_tells_of_each() -> None:
+    """docs/failures.md: a row for each, with its alert."""
+    rows = {line.split("|")[1].strip(): line for line in PAGE.read_text().splitlines() if line.startswith("| ")}
+    for failure in FAILURES:
+        assert failure.id in rows
+        assert f"`{failure.alert}`" in rows[failure.id] or not failure.alert
+
+
+@pytest.mark.kafka
+@pytest.mark.broker
+def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: Path) -> None:
+    """R534-6, C-48: a day ahead no tombstone goes before its time, and none stays a day longer when it is back."""
+    retention_ms = 6_000
+    site = site_of(broker, tmp_path, "clock-tombstones", delete_retention_ms=str(retention_ms))
+    assert site.clock is not None
+    with site.daemon as daemon:
+        site.write(site.hurt)
+        site.write(site.hurt, count=50, value=False)
+        site.write(site.hurt, keys=1)
+        site.cleaned(site.hurt)
+        due_ms = site.partition(daemon.ask("status"), site.hurt)["next_purge_ms"]
+        assert due_ms - now_ms() <= retention_ms
+        site.clock.set(DAY_MS)
+        site.rounds(ROUNDS)
+        # Those of the other partition come while the clock is ahead.
+        site.write(site.other)
+        site.write(site.other, count=50, value=False)
+        site.write(site.other, keys=1)
+        site.cleaned(site.other)
+        ahead_ms = site.partition(daemon.ask("status"), site.other)["next_purge_ms"]
+        assert ahead_ms - now_ms() <= retention_ms
+        gone = dropped_tombstones(site)
+        assert gone == 0 or now_ms() >= due_ms
+        busy = seconds_of_cpu(daemon.process.pid)
+        time.sleep(1)
+        assert seconds_of_cpu(daemon.process.pid) - busy < 0.7
+        site.clock.set(0)
+        daemon.until("all are gone", lambda _view: dropped_tombstones(site) == 48)
+        assert now_ms() >= max(due_ms, ahead_ms)
+
+
+def dropped_tombstones(site: Site) -> int:
+    return int(site.metric('cleanerd_dropped_records_total{reason="tombstone"}') or 0)
+
+
+def now_ms() -> int:
+    """The right time."""
+    return time.time_ns() // 1_000_000
+
+
+def seconds_of_cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
