@@ -15,6 +15,7 @@ from cleanerd.daemon.view import DaemonView
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from cleanerd.daemon.looker import DirLook
     from cleanerd.daemon.service import Service
 
 _log = structlog.get_logger()
@@ -129,7 +130,7 @@ class Publisher:
             last_round_ms=self._last_round_ms,
             map_utilization=max(_utilizations(service), default=0.0),
             settings_generation=self.generation,
-            log_dirs=tuple(log_dir_view(fleet, found) for found in fleet.dirs.values()),
+            log_dirs=tuple(log_dir_view(fleet, found) for found in self._dirs()),
             partitions=tuple(partition_view(fleet, tracked) for tracked in partitions),
             running=tuple(running_view(job) for job in service.running.values()),
             history=service.tallies.history,
@@ -142,13 +143,18 @@ class Publisher:
         backoff = self._service.settings.daemon.log_cleaner_backoff_ms / 1000
         if silent > max(STUCK_SECONDS, 4 * backoff):
             return f"for {silent:.0f} s the log directories could not be looked at to the end: a disk hangs?"
-        dirs = self._service.fleet.dirs.values()
+        dirs = self._dirs()
         if dirs and not any(found.online for found in dirs):
-            return f"no log directory can be read: {next(iter(dirs)).error}"
+            return f"no log directory can be read: {dirs[0].error}"
         return ""
 
+    def _dirs(self) -> list[DirLook]:
+        """In the order of the settings, whoever answered first."""
+        found = self._service.fleet.dirs
+        return [found[str(path)] for path in self._service.log_dirs if str(path) in found]
+
     def _of_dirs(self) -> Iterable[str]:
-        for found in self._service.fleet.dirs.values():
+        for found in self._dirs():
             if found.error:
                 yield f"{found.path}: {found.error}" if str(found.path) not in found.error else found.error
             yield from found.warnings
