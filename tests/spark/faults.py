@@ -123,7 +123,7 @@ class _Without:
 
 @dataclass(frozen=True)
 class MeasuredMemory:
-    """Every task leaves the largest memory that its worker had meanwhile, in MiB, in ``place``: ``STAGE-...``."""
+    """Every task leaves the largest memory that its worker ever had, in MiB, in ``place``: ``STAGE-...``."""
 
     place: Path
 
@@ -143,7 +143,6 @@ class _Measured:
     function: RowFunction
 
     def __call__(self, rows: Iterator[Row]) -> Iterator[Row]:
-        Path("/proc/self/clear_refs").write_text("5")  # the high-water mark begins anew
         try:
             yield from self.function(rows)
         finally:

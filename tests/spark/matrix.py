@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from tests.cleaner.driver import config
 from tests.spark.rich_log import NOW_MS, RichLog
-from tests.spark.sessions import ON_A_CLUSTER, start_session
+from tests.spark.sessions import ON_A_CLUSTER, SHORT, start_session
 from tests.spark.test_identity import MODES, STRATEGIES
 from tests.spark.twins import all_dirty, assert_twins, stage_by_spark, stage_locally
 
@@ -50,8 +50,7 @@ class Cell:
 
 
 CELLS: Final = [
-    Cell(number, *values)
-    for number, values in enumerate(product(STRATEGIES, MODES, CODECS, (False, True), SHARDS))
+    Cell(number, *values) for number, values in enumerate(product(STRATEGIES, MODES, CODECS, (False, True), SHARDS))
 ]
 
 
@@ -70,15 +69,17 @@ def check(session: SparkSession, cell: Cell, place: Path) -> Dropped:
     Raises:
         AssertionError: other bytes.
     """
-    topic = config(**STRATEGIES[cell.strategy], **MODES[cell.mode], segment_bytes=4000, delete_retention_ms=100)
-    log = RichLog(cell.number, codec=CODECS[cell.codec], transactions=cell.transactions, keys=(40, 900)[cell.number % 2])
+    topic = config(**STRATEGIES[cell.strategy], **MODES[cell.mode], segment_bytes=12_000, delete_retention_ms=100)
+    log = RichLog(
+        cell.number, codec=CODECS[cell.codec], transactions=cell.transactions, keys=(40, 200)[cell.number % 2]
+    )
     try:
-        path = log.write(place / "logs", 3, 20)
+        path = log.write(place / "logs", 2, 25)
         # Half of them with a clean part, which only competes.
         first = log.offset // 2 if cell.number % 4 > 1 else 0
         wishes = all_dirty(NOW_MS, from_start=not first, first_dirty_offset=first or None)
         local = stage_locally(path, wishes, topic)
-        found = stage_by_spark(session, path, wishes, topic, shards=cell.shards, split_bytes=900)
+        found = stage_by_spark(session, path, wishes, topic, shards=cell.shards, split_bytes=4000)
         assert_twins(local, found)
         assert local.result.outcome == "staged"
         assert found.result.shards == cell.shards
@@ -95,7 +96,7 @@ def pairwise() -> list[tuple[str, Cell]]:
     chosen = []
     while missing:
         used = Counter(master for master, _ in chosen)
-        best = max(every, key=lambda each: (len(pairs(each) & missing), -used[each[0]]))  # noqa: B023 - called here
+        best = max(every, key=lambda each: (len(pairs(each) & missing), -used[each[0]]))
         chosen.append(best)
         missing -= pairs(best)
     return chosen
@@ -129,7 +130,7 @@ def main() -> int:
     """A process of its own."""
     master, place, *numbers = sys.argv[1:]
     cells = [CELLS[int(number)] for number in numbers]
-    session = start_session(master, {} if master.startswith("local") else ON_A_CLUSTER)
+    session = start_session(master, SHORT if master.startswith("local") else ON_A_CLUSTER)
     started = time.monotonic()
     try:
         dropped = run(session, cells, Path(place))

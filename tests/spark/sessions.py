@@ -18,7 +18,10 @@ QUIET = {
     "spark.log.level": "OFF",
     "spark.ui.showConsoleProgress": "false",
 }
+SHORT = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""For a session of a minute, which would spend half of it in Java's compiler."""
 ON_A_CLUSTER = {
+    **SHORT,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "512m",

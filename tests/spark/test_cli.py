@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd import __version__
 from cleanerd.cleaner.manifest import STAGING
 from tests.cleaner.driver import NAME
 from tests.spark.rich_log import NOW_MS, RichLog
@@ -31,19 +32,25 @@ def cleanerd(state: Path, *arguments: object) -> list[str]:
     return [sys.executable, "-m", "cleanerd", *(str(each) for each in arguments), *settings]
 
 
-def told(command: Sequence[str]) -> Any:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+def told(command: Sequence[str], **environment: str) -> Any:
+    inherited = os.environ | environment
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=inherited)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["partitions"]
 
 
 def test_staged_by_spark_and_applied(tmp_path: Path) -> None:
-    """What apply makes of the plan is the log that ``cleanerd clean`` makes, and both say the same of it."""
-    path = RichLog(3, transactions=True).write(tmp_path / "logs", 4, 20)
+    """What apply makes of the plan is the log that ``cleanerd clean`` makes, and both say the same of it.
+
+    With blanks, percent signs and letters in the path that are none in the C locale, by which Java goes.
+    """
+    path = RichLog(3, transactions=True).write(tmp_path / "lögs  100%25 $HOME *", 4, 20)
     other = tmp_path / "other" / "logs"
     shutil.copytree(path, other, copy_function=shutil.copy2)
     wanted = ("--force", "--from-start", "--now-ms", NOW_MS, "--json", "--quiet")
-    (staged,) = told(cleanerd(tmp_path / "s1", "spark", "clean", path, "--master", "local[2]", *MEMORY, *wanted))
+    (staged,) = told(
+        cleanerd(tmp_path / "s1", "spark", "clean", path, "--master", "local[2]", *MEMORY, *wanted), LC_ALL="C"
+    )
     assert (staged["outcome"], staged["log_dir"]) == ("staged", str(path))
     (applied,) = told(cleanerd(tmp_path / "s1", "apply", path, "--json", "--quiet"))
     assert applied["outcome"] == "cleaned"
@@ -58,6 +65,34 @@ def _records(path: Path) -> list[Any]:
     """A plan for later gives horizons that are later (U-15); all else is the same."""
     found = read_segments(path / NAME)
     return [(base, [batch.records for batch in batches]) for base, batches in sorted(found.items())]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("meanwhile", "message"),
+    [
+        ("import cleanerd; cleanerd.__version__ = '0.0.1'", "a plan of format 1 and cleanerd {version}, this is 0.0.1"),
+        ("import sys; sys.modules['cleanerd'] = None", "No module named 'cleanerd"),
+    ],
+)
+def test_executors_with_another_cleanerd(tmp_path: Path, meanwhile: str, message: str) -> None:
+    """Another release, or none: refused in words that say so, and the log stays as it was."""
+    path = RichLog(3).write(tmp_path / "logs", 2, 10)
+    before = _records(path)
+    (tmp_path / "sitecustomize.py").write_text(meanwhile)
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    command = cleanerd(tmp_path / "state", "spark", "clean", path, "--force", "--from-start", "--now-ms", NOW_MS)
+    command += ["--master", "local[1]", *MEMORY]
+    inherited = os.environ | {"PYSPARK_PYTHON": str(interpreter)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=inherited)
+    assert done.returncode == 1
+    assert message.format(version=__version__) in done.stderr
+    assert f"executors need cleanerd {__version__}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert _records(path) == before
+    assert not (path / NAME / STAGING).exists()
 
 
 @pytest.mark.long

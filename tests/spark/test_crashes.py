@@ -7,7 +7,6 @@ import functools
 import multiprocessing
 import os
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -32,9 +31,11 @@ from tests.spark.twins import PLAN_ID, all_dirty, assert_twins, stage_by_spark, 
 from tests.support.log_dirs import Partition, make_log_dir
 
 if TYPE_CHECKING:
-    from cleanerd.cleaner.result import CleaningResult
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from cleanerd.cleaner.result import CleaningResult
 
 TOPIC = {
     "compaction_strategy": "header",
@@ -163,6 +164,7 @@ def test_what_is_left_belongs_to_the_brokers_user(path: Path, where: str) -> Non
     assert {each.stat().st_uid for each in [path / NAME / STAGING, *directories]} == {NOBODY}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["settle", "rewrite"])
 def test_the_partition_is_deleted(spark: SparkSession, path: Path, stage: str) -> None:
     """Its topic is deleted while executors are at work: told, and nothing of it comes back."""
@@ -172,6 +174,7 @@ def test_the_partition_is_deleted(spark: SparkSession, path: Path, stage: str) -
     assert not (path / NAME).exists()
 
 
+@pytest.mark.long
 def test_the_partition_is_another_one(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     """Its topic was deleted and made anew, under the same path: nothing is written to the new one."""
     other = RichLog(4, keys=900).write(tmp_path / "other", 2, 5)
