@@ -8,6 +8,7 @@ fails. Nothing in here is looked at by ``cleanerd apply``.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -120,6 +121,20 @@ def sweep(partition: Path, *, alone: bool) -> list[str]:
                 shutil.rmtree(place / name, ignore_errors=True)
                 swept.append(name)
     return swept
+
+
+def is_claimed(path: str) -> bool:
+    """Whether this process's claim on the partition keeps others out: not every file system has such locks."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(directory)
+    return False
 
 
 def write_file(plan: CleaningPlan, name: str, data: bytes) -> str:

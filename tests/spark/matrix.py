@@ -71,10 +71,10 @@ def check(session: SparkSession, cell: Cell, place: Path) -> Dropped:
     """
     topic = config(**STRATEGIES[cell.strategy], **MODES[cell.mode], segment_bytes=12_000, delete_retention_ms=100)
     log = RichLog(
-        cell.number, codec=CODECS[cell.codec], transactions=cell.transactions, keys=(40, 200)[cell.number % 2]
+        cell.number, codec=CODECS[cell.codec], transactions=cell.transactions, keys=(40, 100)[cell.number % 2]
     )
     try:
-        path = log.write(place / "logs", 2, 25)
+        path = log.write(place / "logs", 2, 30)
         # Half of them with a clean part, which only competes.
         first = log.offset // 2 if cell.number % 4 > 1 else 0
         wishes = all_dirty(NOW_MS, from_start=not first, first_dirty_offset=first or None)

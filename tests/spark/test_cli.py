@@ -48,9 +48,8 @@ def test_staged_by_spark_and_applied(tmp_path: Path) -> None:
     other = tmp_path / "other" / "logs"
     shutil.copytree(path, other, copy_function=shutil.copy2)
     wanted = ("--force", "--from-start", "--now-ms", NOW_MS, "--json", "--quiet")
-    (staged,) = told(
-        cleanerd(tmp_path / "s1", "spark", "clean", path, "--master", "local[2]", *MEMORY, *wanted), LC_ALL="C"
-    )
+    by_spark = ("spark", "clean", path, "--master", "local[2]", *MEMORY, "--shards", 2)
+    (staged,) = told(cleanerd(tmp_path / "s1", *by_spark, *wanted), LC_ALL="C")
     assert (staged["outcome"], staged["log_dir"]) == ("staged", str(path))
     (applied,) = told(cleanerd(tmp_path / "s1", "apply", path, "--json", "--quiet"))
     assert applied["outcome"] == "cleaned"
@@ -84,7 +83,7 @@ def test_executors_with_another_cleanerd(tmp_path: Path, meanwhile: str, message
     interpreter.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
     interpreter.chmod(0o755)
     command = cleanerd(tmp_path / "state", "spark", "clean", path, "--force", "--from-start", "--now-ms", NOW_MS)
-    command += ["--master", "local[1]", *MEMORY]
+    command += ["--master", "local[1]", *MEMORY, "--shards", "1"]
     inherited = os.environ | {"PYSPARK_PYTHON": str(interpreter)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=inherited)
     assert done.returncode == 1
@@ -101,7 +100,7 @@ def test_stopped_by_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     """A signal to cleanerd ends Java, driver and workers, and what was staged so far is gone."""
     path = RichLog(3, keys=10_000).write(tmp_path / "logs", 40, 400)
     command = cleanerd(tmp_path / "state", "spark", "clean", path, "--force", "--from-start", "--now-ms", NOW_MS)
-    command += ["--master", "local[1]", *MEMORY]
+    command += ["--master", "local[1]", *MEMORY, "--shards", "1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 120
     while not list((path / NAME).glob(f"{STAGING}/spark-*")):

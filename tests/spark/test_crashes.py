@@ -85,7 +85,7 @@ def killed(path: Path, where: str) -> None:
         return real(*arguments, **named)
 
     with mock.patch.object(owner, name, dying):
-        staged(path, functools.partial(stage_by_jobs, InlineJobs()))
+        staged(path, functools.partial(stage_by_jobs, InlineJobs(), alone_bytes=0))
 
 
 @pytest.mark.parametrize("where", PLACES)
@@ -111,7 +111,7 @@ def test_a_driver_that_is_killed(path: Path, where: str, capsys: pytest.CaptureF
 @pytest.mark.parametrize("first", ["local", "spark"])
 def test_a_plan_that_waits(path: Path, first: str) -> None:
     """A ready plan of a local stage gives way to Spark's, and the other way round: never two of them."""
-    by_spark = functools.partial(stage_by_jobs, InlineJobs())
+    by_spark = functools.partial(stage_by_jobs, InlineJobs(), alone_bytes=0)
     stagers = [stage_partition, by_spark] if first == "local" else [by_spark, stage_partition]
     for stager in stagers:
         assert staged(path, stager).outcome == "staged"
@@ -124,7 +124,7 @@ def test_a_plan_that_waits(path: Path, first: str) -> None:
 def test_the_place_is_a_file(path: Path) -> None:
     """``.kstage`` is something else: told, and left as it is."""
     (path / NAME / STAGING).write_text("mine")
-    result = staged(path, functools.partial(stage_by_jobs, InlineJobs()))
+    result = staged(path, functools.partial(stage_by_jobs, InlineJobs(), alone_bytes=0))
     assert result.outcome == "quarantined"
     assert STAGING in result.reason
     assert (path / NAME / STAGING).read_text() == "mine"
@@ -140,10 +140,10 @@ def test_a_place_that_cannot_be_written(path: Path, monkeypatch: pytest.MonkeyPa
 
     if where == "driver":
         monkeypatch.setattr(work.os, "mkdir", refuse)
-        result = staged(path, functools.partial(stage_by_jobs, InlineJobs()))
+        result = staged(path, functools.partial(stage_by_jobs, InlineJobs(), alone_bytes=0))
     else:
         monkeypatch.setattr("cleanerd.spark.settle.write_file", functools.partial(read_only, refuse))
-        result = staged(path, functools.partial(stage_by_jobs, InlineJobs()))
+        result = staged(path, functools.partial(stage_by_jobs, InlineJobs(), alone_bytes=0))
     monkeypatch.undo()
     assert result.outcome == "quarantined"
     assert "Read-only file system" in result.reason
@@ -206,7 +206,7 @@ def test_somebody_is_at_work(spark: SparkSession, path: Path) -> None:
 def stage_by_spark_again(session: SparkSession, path: Path) -> CleaningResult:
     from cleanerd.spark.clean import spark_stage_partition  # noqa: PLC0415
 
-    return staged(path, functools.partial(spark_stage_partition, session))
+    return staged(path, functools.partial(spark_stage_partition, session, alone_bytes=0))
 
 
 @pytest.mark.parametrize("kind", ["no records", "one segment", "nothing"])
