@@ -17,22 +17,24 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.apply.ahead import stage_partition
 from cleanerd.apply.session import disk_reserve_bytes
+from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.spark.cleaning import SparkCleaning
 from cleanerd.spark.jobs import Jobs
-from cleanerd.spark.plan import SPLIT_BYTES
+from cleanerd.spark.plan import ALONE_BYTES, SPLIT_BYTES
+from cleanerd.spark.work import is_claimed, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from cleanerd.apply.session import Means
-    from cleanerd.cleaner.cleaner import Cleaning, Progress
+    from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import Wishes
@@ -62,15 +64,19 @@ def stage_by_jobs(
     keep_replaced: Path | None = None,
     shards: int | None = None,
     split_bytes: int = SPLIT_BYTES,
+    alone_bytes: int = ALONE_BYTES,
 ) -> CleaningResult:
     """As ``stage_partition``, by jobs.
 
     ``jobs_of`` a plan id and a progress is who runs them. ``shards``: at least so many. ``split_bytes``: how large the
-    parts of segments are at least.
+    parts of segments are at least. Without ``shards`` what is smaller than ``alone_bytes`` is cleaned by this process.
     """
     with contextlib.ExitStack() as stack:
 
         def cleaning_of(plan: CleaningPlan, pool: ReaderPool, progress: Progress) -> Cleaning:
+            if shards is None and sum(source.segment.size_bytes for source in plan.sources) < alone_bytes:
+                sweep(Path(plan.path), alone=is_claimed(plan.path))
+                return Cleaning(plan, pool, progress)
             jobs = jobs_of(plan.plan_id, progress)
             reserve_bytes = disk_reserve_bytes(means, config, plan.path)
             cleaning = SparkCleaning(plan, pool, progress, jobs, reserve_bytes, shards=shards, split_bytes=split_bytes)

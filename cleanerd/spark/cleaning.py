@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import json
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +26,7 @@ from cleanerd.spark.rows import ERROR, error_of
 from cleanerd.spark.scan import scan
 from cleanerd.spark.settle import Deferred, decide_deferred, settle
 from cleanerd.spark.winners import choose
-from cleanerd.spark.work import WorkDirectory, read_file, sweep
+from cleanerd.spark.work import WorkDirectory, is_claimed, read_file, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -83,7 +81,7 @@ class SparkCleaning(Cleaning):
         self._told: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
-        sweep(Path(self.plan.path), alone=_is_claimed(self.plan.path))
+        sweep(Path(self.plan.path), alone=is_claimed(self.plan.path))
         try:
             self._work.make()
         except BaseException:
@@ -284,17 +282,3 @@ def _portions(items: Sequence[Any], cores: int) -> list[list[Any]]:
     """The items for a few tasks a core."""
     count = min(len(items), 2 * cores)
     return [list(items[number::count]) for number in range(count)]
-
-
-def _is_claimed(path: str) -> bool:
-    """Whether this process's claim on the partition keeps others out: not every file system has such locks."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(directory)
-    return False

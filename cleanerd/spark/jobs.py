@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from pyspark.errors import PySparkException
 
+from cleanerd import __version__
 from cleanerd.errors import CleanerdError
 from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
 from cleanerd.spark.watch import PATIENCE_SECONDS, Watch
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.cleaner.cleaner import Progress
+
+_IS_OTHER_RELEASE: Final = re.compile(r"a plan of format .* this is|No module named 'cleanerd")
+_OTHER_RELEASE: Final = f"executors need cleanerd {__version__} as the driver has it: PYSPARK_PYTHON, docs/spark.md"
 
 Around: TypeAlias = "Callable[[str, RowFunction], RowFunction]"
 """Gets a stage's name and its function, and gives the function that is run: where tests let tasks fail."""
@@ -91,7 +96,9 @@ class Jobs:
             with Watch(self._session, group, self._progress.advance, work_bytes):
                 return [Row._make((*row[:-1], bytes(row[-1]))) for row in frame.collect()]
         except PySparkException as error:
-            raise CleanerdError(f"Spark gave up: {_reason(str(error))}", hint="-v shows more") from error
+            reason = _reason(str(error))
+            hint = _OTHER_RELEASE if _IS_OTHER_RELEASE.search(reason) else "-v shows more"
+            raise CleanerdError(f"Spark gave up: {reason}", hint=hint) from error
         except BaseException:
             _in_time(functools.partial(context.cancelJobGroup, group))
             raise

@@ -18,6 +18,7 @@ import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from cleanerd.errors import ConfigError
 
@@ -37,6 +38,10 @@ TASK_FAILURES: Final = 4
 OLDEST_JAVA: Final = 17
 GRACE_SECONDS: Final = 20.0
 NEEDED: Final = ("pyspark", "pyarrow", "pandas")
+
+_EMPTY: Final = "%"
+_READABLE: Final = "/=,:@[]*+"
+"""What needs no quoting besides letters and digits."""
 
 _LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|[1-9][0-9]*)(?:,(?P<failures>[1-9][0-9]*))?\])?")
 _OTHER: Final = re.compile(r"(?:spark|k8s|mesos)://.+|yarn|local-cluster\[[0-9]+,[0-9]+,[0-9]+\]")
@@ -121,12 +126,26 @@ def submit(script: Path, arguments: Sequence[str], *, master: str, conf: Mapping
     for key, value in {**_QUIET, **conf}.items():
         command += ["--conf", f"{key}={value}"]
     inherited = environment(os.environ, local=where.startswith("local"))
-    process = subprocess.Popen([*command, str(script), *arguments], env=inherited, start_new_session=True)
+    quoted = [quoted_argument(each) for each in arguments]
+    process = subprocess.Popen([*command, str(script), *quoted], env=inherited, start_new_session=True)
     try:
         return _exit_code(process.wait())
     except BaseException:
         end_group(process)
         raise
+
+
+def quoted_argument(argument: str) -> str:
+    """``argument`` in ASCII, with nothing in it that ``spark-submit`` takes away.
+
+    Under the C locale Java reads question marks for all else, and its scripts lose what is empty.
+    """
+    return quote_from_bytes(os.fsencode(argument), safe=_READABLE) or _EMPTY
+
+
+def unquoted_argument(text: str) -> str:
+    """What :func:`quoted_argument` was given."""
+    return "" if text == _EMPTY else os.fsdecode(unquote_to_bytes(text))
 
 
 def environment(inherited: Mapping[str, str], *, local: bool) -> dict[str, str]:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 SPLIT_BYTES: Final = 128 << 20
 """Of a segment one task reads so much at least: a task of nothing costs a tenth of a second."""
 
+ALONE_BYTES: Final = 64 << 20
+"""What is smaller the driver cleans by itself, in less time than the jobs would take to start."""
+
 LEAST_TASK_BYTES: Final = 4 << 20
 LEAST_SHARD_BYTES: Final = 8 << 20
 """Of map: keys are not cut finer than this only because there are cores left."""

@@ -8,6 +8,7 @@ fails. Nothing in here is looked at by ``cleanerd apply``.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -66,14 +67,18 @@ class WorkDirectory:
         try:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(STAGING, 0o755, dir_fd=self._partition)
-            name = work_name(self._plan.plan_id)
-            os.mkdir(name, 0o755, dir_fd=self._partition)
-            # The broker's user must be able to remove it with the topic.
-            owner = os.fstat(self._partition)
-            if (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
-                os.chown(name, owner.st_uid, owner.st_gid, dir_fd=self._partition)
+            os.mkdir(work_name(self._plan.plan_id), 0o755, dir_fd=self._partition)
+            self._give(STAGING)
+            self._give(work_name(self._plan.plan_id))
         except OSError as error:
             raise CleanerdError(f"cannot be made: {error.strerror}", where=self.path) from error
+
+    def _give(self, name: str) -> None:
+        """The broker's user must be able to remove it with the topic, also when we were killed."""
+        owner = os.fstat(self._partition)
+        found = os.stat(name, dir_fd=self._partition, follow_symlinks=False)
+        if (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid):
+            os.chown(name, owner.st_uid, owner.st_gid, dir_fd=self._partition, follow_symlinks=False)
 
     def move(self, attempt: str, names: list[str], target: int) -> None:
         """Move staged files into the directory open as ``target``; on the same file system, so a rename each.
@@ -116,6 +121,20 @@ def sweep(partition: Path, *, alone: bool) -> list[str]:
                 shutil.rmtree(place / name, ignore_errors=True)
                 swept.append(name)
     return swept
+
+
+def is_claimed(path: str) -> bool:
+    """Whether this process's claim on the partition keeps others out: not every file system has such locks."""
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(directory)
+    return False
 
 
 def write_file(plan: CleaningPlan, name: str, data: bytes) -> str:

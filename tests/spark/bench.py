@@ -161,7 +161,7 @@ def measure_spark(cores: int, logs: dict[float, Path], warm_up: Path, answers: A
     session = builder.getOrCreate()
 
     def by_spark(*arguments: Any) -> CleaningResult:
-        return spark_stage_partition(session, *arguments)
+        return spark_stage_partition(session, *arguments, alone_bytes=0)
 
     for _ in range(WARM_UP_ROUNDS):
         stage(warm_up, by_spark)

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql import SparkSession
-
-from cleanerd.spark.session import REQUIRED
+from tests.spark.sessions import start_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """``local[2]``, with tasks tried four times."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.master("local[2,4]").appName("cleanerd tests")
-    settings = {
-        **REQUIRED,
-        "spark.ui.enabled": "false",
-        "spark.log.level": "OFF",
-        "spark.driver.memory": "1g",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-    }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    session = start_session("local[2,4]", {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"})
     yield session
     session.stop()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from cleanerd.spark.rows import Row, RowFunction
 
@@ -52,3 +55,98 @@ class _Failing:
             if self.faults.how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             raise OSError(f"injected into {task}")
+
+
+@dataclass(frozen=True)
+class SlowAttempts:
+    """The first attempt at the first task of each stage is slow, in the middle of its work: speculation's case.
+
+    ``place``: a directory in which each attempt leaves its name, ``STAGE-TASK-ATTEMPT``, when it begins, and with
+    ``.done`` when it has told all that it found.
+    """
+
+    place: Path
+    seconds: float
+
+    def __call__(self, name: str, function: RowFunction) -> RowFunction:
+        """An ``around`` of ``Jobs``."""
+        return _Slow(self, name, function)
+
+
+@dataclass(frozen=True)
+class _Slow:
+    faults: SlowAttempts
+    name: str
+    function: RowFunction
+
+    def __call__(self, rows: Iterator[Row]) -> Iterator[Row]:
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        context = TaskContext.get()
+        assert context is not None
+        attempt = f"{self.name}-{context.stageId()}.{context.partitionId()}-{context.attemptNumber()}"
+        (self.faults.place / attempt).touch()
+        found = list(self.function(rows))
+        if context.attemptNumber() == 0 and context.partitionId() == 0:
+            time.sleep(self.faults.seconds)
+        yield from found
+        (self.faults.place / f"{attempt}.done").touch()
+
+
+@dataclass(frozen=True)
+class Vanishing:
+    """The partition's directory goes when tasks of ``stage`` begin; ``other``: a directory that takes its place."""
+
+    stage: str
+    directory: Path
+    other: Path | None = None
+
+    def __call__(self, name: str, function: RowFunction) -> RowFunction:
+        """An ``around`` of ``Jobs``."""
+        return _Without(self, function) if name == self.stage else function
+
+
+@dataclass(frozen=True)
+class _Without:
+    faults: Vanishing
+    function: RowFunction
+
+    def __call__(self, rows: Iterator[Row]) -> Iterator[Row]:
+        directory, other = self.faults.directory, self.faults.other
+        if other is None:
+            shutil.rmtree(directory, ignore_errors=True)
+        elif other.exists():  # tasks of the same stage may be at it at once
+            directory.rename(f"{directory}.{os.getpid()}-delete")
+            other.rename(directory)
+        return self.function(rows)
+
+
+@dataclass(frozen=True)
+class MeasuredMemory:
+    """Every task leaves the largest memory that its worker ever had, in MiB, in ``place``: ``STAGE-...``."""
+
+    place: Path
+
+    def __call__(self, name: str, function: RowFunction) -> RowFunction:
+        """An ``around`` of ``Jobs``."""
+        return _Measured(self, name, function)
+
+    def largest(self, stage: str = "") -> float:
+        """Of all tasks of ``stage``, or of all."""
+        return max(float(file.read_text()) for file in self.place.glob(f"{stage}*"))
+
+
+@dataclass(frozen=True)
+class _Measured:
+    faults: MeasuredMemory
+    name: str
+    function: RowFunction
+
+    def __call__(self, rows: Iterator[Row]) -> Iterator[Row]:
+        try:
+            yield from self.function(rows)
+        finally:
+            told = re.search(r"VmHWM:\s+([0-9]+) kB", Path("/proc/self/status").read_text())
+            assert told is not None
+            name = f"{self.name}-{os.getpid()}-{time.monotonic_ns()}"
+            (self.faults.place / name).write_text(str(int(told[1]) / 1024))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd import __version__
 from cleanerd.cleaner.manifest import STAGING
 from tests.cleaner.driver import NAME
 from tests.spark.rich_log import NOW_MS, RichLog
@@ -31,19 +32,24 @@ def cleanerd(state: Path, *arguments: object) -> list[str]:
     return [sys.executable, "-m", "cleanerd", *(str(each) for each in arguments), *settings]
 
 
-def told(command: Sequence[str]) -> Any:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+def told(command: Sequence[str], **environment: str) -> Any:
+    inherited = os.environ | environment
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=inherited)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["partitions"]
 
 
 def test_staged_by_spark_and_applied(tmp_path: Path) -> None:
-    """What apply makes of the plan is the log that ``cleanerd clean`` makes, and both say the same of it."""
-    path = RichLog(3, transactions=True).write(tmp_path / "logs", 4, 20)
+    """What apply makes of the plan is the log that ``cleanerd clean`` makes, and both say the same of it.
+
+    With blanks, percent signs and letters in the path that are none in the C locale, by which Java goes.
+    """
+    path = RichLog(3, transactions=True).write(tmp_path / "lögs  100%25 $HOME *", 4, 20)
     other = tmp_path / "other" / "logs"
     shutil.copytree(path, other, copy_function=shutil.copy2)
     wanted = ("--force", "--from-start", "--now-ms", NOW_MS, "--json", "--quiet")
-    (staged,) = told(cleanerd(tmp_path / "s1", "spark", "clean", path, "--master", "local[2]", *MEMORY, *wanted))
+    by_spark = ("spark", "clean", path, "--master", "local[2]", *MEMORY, "--shards", 2)
+    (staged,) = told(cleanerd(tmp_path / "s1", *by_spark, *wanted), LC_ALL="C")
     assert (staged["outcome"], staged["log_dir"]) == ("staged", str(path))
     (applied,) = told(cleanerd(tmp_path / "s1", "apply", path, "--json", "--quiet"))
     assert applied["outcome"] == "cleaned"
@@ -61,12 +67,40 @@ def _records(path: Path) -> list[Any]:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(
+    ("meanwhile", "message"),
+    [
+        ("import cleanerd; cleanerd.__version__ = '0.0.1'", "a plan of format 1 and cleanerd {version}, this is 0.0.1"),
+        ("import sys; sys.modules['cleanerd'] = None", "No module named 'cleanerd"),
+    ],
+)
+def test_executors_with_another_cleanerd(tmp_path: Path, meanwhile: str, message: str) -> None:
+    """Another release, or none: refused in words that say so, and the log stays as it was."""
+    path = RichLog(3).write(tmp_path / "logs", 2, 10)
+    before = _records(path)
+    (tmp_path / "sitecustomize.py").write_text(meanwhile)
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
+    command = cleanerd(tmp_path / "state", "spark", "clean", path, "--force", "--from-start", "--now-ms", NOW_MS)
+    command += ["--master", "local[1]", *MEMORY, "--shards", "1"]
+    inherited = os.environ | {"PYSPARK_PYTHON": str(interpreter)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=inherited)
+    assert done.returncode == 1
+    (told_line,) = (line for line in done.stderr.splitlines() if "Spark gave up" in line)
+    assert message.format(version=__version__) in told_line
+    assert f"executors need cleanerd {__version__}" in told_line
+    assert _records(path) == before
+    assert not (path / NAME / STAGING).exists()
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_by_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     """A signal to cleanerd ends Java, driver and workers, and what was staged so far is gone."""
     path = RichLog(3, keys=10_000).write(tmp_path / "logs", 40, 400)
     command = cleanerd(tmp_path / "state", "spark", "clean", path, "--force", "--from-start", "--now-ms", NOW_MS)
-    command += ["--master", "local[1]", *MEMORY]
+    command += ["--master", "local[1]", *MEMORY, "--shards", "1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 120
     while not list((path / NAME).glob(f"{STAGING}/spark-*")):

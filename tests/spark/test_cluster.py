@@ -22,9 +22,13 @@ from cleanerd.cleaner.survey import Wishes
 from cleanerd.spark.launch import environment
 from tests.cleaner.driver import config, means
 from tests.spark import twins
+from tests.spark.faults import SlowAttempts
+from tests.spark.matrix import enough, pairwise
+from tests.spark.sessions import ON_A_CLUSTER, QUIET
+from tests.spark.test_matrix import in_a_child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from cleanerd.apply.session import Means
 
@@ -53,10 +57,23 @@ session.stop()
 """
 
 
-TOPIC: dict[str, object] = {
-    "compaction_strategy": "header",
-    "compaction_strategy_header": VERSION_HEADER,
-    "segment_bytes": 64 * MIB,
+TOPICS: dict[str, dict[str, object]] = {
+    "offset": {"segment_bytes": 64 * MIB},
+    "timestamp": {"segment_bytes": 64 * MIB, "compaction_strategy": "timestamp", "tombstone_mode": "flag"},
+    "header": {
+        "segment_bytes": 64 * MIB,
+        "compaction_strategy": "header",
+        "compaction_strategy_header": VERSION_HEADER,
+    },
+}
+MEANS = means(map_bytes=256 * MIB, chunk_bytes=4 * MIB)
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.1",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "500ms",
+    "spark.python.task.killTimeout": "60s",  # attempts that lost go on beside what follows
 }
 
 
@@ -68,12 +85,14 @@ def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def local(log_dir: Path) -> twins.Staged:
-    with named():
-        found = twins.stage_locally(
-            log_dir, WISHES, config("bench", **TOPIC), means(map_bytes=256 * MIB, chunk_bytes=4 * MIB)
-        )
+    found = staged_locally(log_dir, "header")
     assert found.result.dropped.superseded > found.result.records_read // 3
     return found
+
+
+def staged_locally(log_dir: Path, strategy: str) -> twins.Staged:
+    with named():
+        return twins.stage_locally(log_dir, WISHES, config("bench", **TOPICS[strategy]), MEANS)
 
 
 @dataclass(frozen=True)
@@ -139,22 +158,23 @@ def _until(holds: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
-def on_cluster(master: str, place: Path, log_dir: Path, given: Means, **options: Any) -> twins.Staged:
+def on_cluster(
+    master: str,
+    place: Path,
+    log_dir: Path,
+    given: Means = MEANS,
+    *,
+    strategy: str = "header",
+    more: Mapping[str, str] | None = None,
+    **options: Any,
+) -> twins.Staged:
     """A driver of its own: one process has one session."""
     import json  # noqa: PLC0415
     import pickle  # noqa: PLC0415
 
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.log.level": "ERROR",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "512m",
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "1",
-    }
+    settings = {**QUIET, **ON_A_CLUSTER, "spark.log.level": "ERROR", **(more or {})}
     request = place / "request"
-    request.write_bytes(pickle.dumps(((log_dir, WISHES, TOPIC, given), options)))
+    request.write_bytes(pickle.dumps(((log_dir, WISHES, TOPICS[strategy], given), options)))
     code = f"from tests.spark import twins; twins.NAME = {str(PARTITION)!r}\n{DRIVER}"
     command = [sys.executable, "-c", code, master, str(request), json.dumps(settings)]
     subprocess.run(command, check=True, timeout=900, env=environment(os.environ, local=False))
@@ -164,20 +184,44 @@ def on_cluster(master: str, place: Path, log_dir: Path, given: Means, **options:
 
 def test_two_workers(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
     """Versions that have nothing to do with offsets, a tenth of them ties: the local engine's bytes."""
-    given = means(map_bytes=256 * MIB, chunk_bytes=4 * MIB)
-    twins.assert_twins(local, on_cluster(cluster.url, tmp_path, log_dir, given, split_bytes=16 * MIB))
+    twins.assert_twins(local, on_cluster(cluster.url, tmp_path, log_dir, split_bytes=16 * MIB))
+
+
+@pytest.mark.parametrize("strategy", ["offset", "timestamp"])
+def test_the_other_strategies(cluster: Cluster, log_dir: Path, tmp_path: Path, strategy: str) -> None:
+    """The same log by other rules."""
+    local = staged_locally(log_dir, strategy)
+    assert local.result.dropped.superseded
+    twins.assert_twins(local, on_cluster(cluster.url, tmp_path, log_dir, strategy=strategy, split_bytes=16 * MIB))
+
+
+def test_cells_of_the_matrix(cluster: Cluster, tmp_path: Path) -> None:
+    """OP-2: any two of strategy, tombstones, codec, transactions, shards together."""
+    cells = [cell for _, cell in pairwise()]
+    assert {cell.strategy for cell in cells} == set(TOPICS)
+    enough(cells, in_a_child(cluster.url, cells, tmp_path, 900))
 
 
 def test_an_executor_is_killed(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
     """Its shuffle files are lost with it, and what it staged stays behind: the same bytes all the same."""
-    given = means(map_bytes=256 * MIB, chunk_bytes=4 * MIB)
     killed: list[int] = []
     killer = threading.Thread(target=_kill_one, args=(cluster, log_dir / str(PARTITION) / STAGING, killed), daemon=True)
     killer.start()
-    found = on_cluster(cluster.url, tmp_path, log_dir, given, split_bytes=8 * MIB)
+    found = on_cluster(cluster.url, tmp_path, log_dir, split_bytes=8 * MIB)
     killer.join(1)
     assert killed
     twins.assert_twins(local, found)
+
+
+def test_speculation(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
+    """Slow tasks are started a second time, on the other executor, and one of the two counts: the same bytes."""
+    (tmp_path / "attempts").mkdir()
+    around = SlowAttempts(tmp_path / "attempts", 20)
+    found = on_cluster(cluster.url, tmp_path, log_dir, split_bytes=16 * MIB, around=around, more=SPECULATION)
+    twins.assert_twins(local, found)
+    attempts = {file.name for file in (tmp_path / "attempts").iterdir()}
+    again = {name.split("-")[0] for name in attempts if name.endswith("-1.done")}
+    assert again >= {"scan", "rewrite"}, attempts
 
 
 def test_more_keys_than_all_maps(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:

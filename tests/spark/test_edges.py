@@ -120,6 +120,19 @@ def test_what_is_left_of_other_runs(tmp_path: Path) -> None:
     assert sorted(each.name for each in place.iterdir()) == [PLAN_ID, "other"]
 
 
+def test_the_driver_alone(tmp_path: Path) -> None:
+    """A small partition is cleaned without any job, what others left goes all the same; with ``--shards`` by jobs."""
+    path = RichLog(1).write(tmp_path / "logs", 3, 10)
+    local = stage_locally(path, all_dirty(NOW_MS))
+    size_bytes = sum(file.stat().st_size for file in sorted((path / NAME).glob("*.log"))[:-1])
+    for alone_bytes, shards, alone in ((size_bytes + 1, None, True), (size_bytes, None, False), (1 << 40, 1, False)):
+        (path / NAME / STAGING / "spark-20200101t000000-00000000").mkdir(parents=True)
+        jobs = InlineJobs()
+        found = stage_inline(path, all_dirty(NOW_MS), jobs=jobs, alone_bytes=alone_bytes, shards=shards)
+        assert_twins(local, found)
+        assert (jobs.names == []) == alone
+
+
 def test_sweeping_by_age(tmp_path: Path) -> None:
     """formats.md section 2: where no claim keeps others out, what is a day old goes."""
     old, young = (tmp_path / STAGING / f"spark-20200101t00000{number}-00000000" for number in (1, 2))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark import launch
@@ -75,6 +79,18 @@ def test_a_spark_home_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="holds no bin/spark-submit"):
         launch.require_spark()
+
+
+@given(st.binary().map(lambda data: os.fsdecode(data.replace(b"\0", b""))))
+@example("")
+@example("%")
+@example("a\r\nb  c")
+def test_arguments(argument: str) -> None:
+    """Whatever a path may be made of arrives, though Java and shell scripts pass it on: no byte that they care for."""
+    quoted = launch.quoted_argument(argument)
+    assert quoted
+    assert re.fullmatch(r"[A-Za-z0-9/=,:@\[\]*+%._~-]+", quoted)
+    assert launch.unquoted_argument(quoted) == argument
 
 
 def test_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:

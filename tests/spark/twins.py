@@ -82,7 +82,9 @@ def stage_by_spark(
 ) -> Staged:
     """As ``cleanerd spark clean``; removed again."""
     jobs_of = functools.partial(Jobs, session, around=around)
-    return _stage(path, wishes, topic, with_means, functools.partial(stage_by_jobs, jobs_of, **options))
+    return _stage(
+        path, wishes, topic, with_means, functools.partial(stage_by_jobs, jobs_of, **{"alone_bytes": 0, **options})
+    )
 
 
 def stage_inline(
@@ -95,7 +97,7 @@ def stage_inline(
     **options: Any,
 ) -> Staged:
     """The same without Spark."""
-    stager = functools.partial(stage_by_jobs, jobs or InlineJobs(), **options)
+    stager = functools.partial(stage_by_jobs, jobs or InlineJobs(), **{"alone_bytes": 0, **options})
     return _stage(path, wishes, topic, with_means, stager)
 
 

@@ -2,9 +2,10 @@
 
 import contextlib
 import os
+import sys
 
 from cleanerd.cli.main import main
-from cleanerd.spark.launch import STDERR_MARK
+from cleanerd.spark.launch import STDERR_MARK, unquoted_argument
 
 
 def _own_stderr() -> None:
@@ -18,4 +19,5 @@ def _own_stderr() -> None:
 
 if __name__ == "__main__":
     _own_stderr()
+    sys.argv[1:] = map(unquoted_argument, sys.argv[1:])
     main()

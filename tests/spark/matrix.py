@@ -1,0 +1,148 @@
+"""Cells of the matrix of issue 8: every one cleaned by a real Spark session, and by the local engine.
+
+``python -m tests.spark.matrix MASTER PLACE NUMBER...`` does cells in a process of its own, which can have another
+session than the tests': a line a cell, and exit code 1 when one of them is not the local engine's, byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+import traceback
+from collections import Counter
+from dataclasses import astuple, dataclass
+from itertools import combinations, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.cleaner.driver import config
+from tests.spark.rich_log import NOW_MS, RichLog
+from tests.spark.sessions import ON_A_CLUSTER, SHORT, start_session
+from tests.spark.test_identity import MODES, STRATEGIES
+from tests.spark.twins import all_dirty, assert_twins, stage_by_spark, stage_locally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pyspark.sql import SparkSession
+
+CODECS: Final = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+SHARDS: Final = (1, 3, 16)
+MASTERS: Final = ("local[1]", "local[2]")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One combination; ``number`` is its place in :data:`CELLS`, and the seed of its log."""
+
+    number: int
+    strategy: str
+    mode: str
+    codec: str
+    transactions: bool
+    shards: int
+
+    def __str__(self) -> str:
+        name = f"{self.strategy}-{self.mode}-{self.codec}-{self.shards}"
+        return f"{name}-transactions" if self.transactions else name
+
+
+CELLS: Final = [
+    Cell(number, *values) for number, values in enumerate(product(STRATEGIES, MODES, CODECS, (False, True), SHARDS))
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What went in a cell: without any of it the cell would test little."""
+
+    superseded: int
+    tombstone: int
+    aborted: int
+
+
+def check(session: SparkSession, cell: Cell, place: Path) -> Dropped:
+    """Clean the cell's log by both; ``place`` is a directory that is made and removed.
+
+    Raises:
+        AssertionError: other bytes.
+    """
+    topic = config(**STRATEGIES[cell.strategy], **MODES[cell.mode], segment_bytes=12_000, delete_retention_ms=100)
+    log = RichLog(
+        cell.number, codec=CODECS[cell.codec], transactions=cell.transactions, keys=(40, 100)[cell.number % 2]
+    )
+    try:
+        path = log.write(place / "logs", 2, 30)
+        # Half of them with a clean part, which only competes.
+        first = log.offset // 2 if cell.number % 4 > 1 else 0
+        wishes = all_dirty(NOW_MS, from_start=not first, first_dirty_offset=first or None)
+        local = stage_locally(path, wishes, topic)
+        found = stage_by_spark(session, path, wishes, topic, shards=cell.shards, split_bytes=4000)
+        assert_twins(local, found)
+        assert local.result.outcome == "staged"
+        assert found.result.shards == cell.shards
+        dropped = local.result.dropped
+        return Dropped(dropped.superseded, dropped.tombstone, dropped.aborted)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def pairwise() -> list[tuple[str, Cell]]:
+    """Few (master, cell) in which every two values of any two dimensions meet, each chosen for the most new pairs."""
+    every = [(master, cell) for master in MASTERS for cell in CELLS]
+    missing = set().union(*map(pairs, every))
+    chosen = []
+    while missing:
+        used = Counter(master for master, _ in chosen)
+        best = max(every, key=lambda each: (len(pairs(each) & missing), -used[each[0]]))
+        chosen.append(best)
+        missing -= pairs(best)
+    return chosen
+
+
+def pairs(run: tuple[str, Cell]) -> set[object]:
+    """Every two of its values, with the dimensions that they are of."""
+    return set(combinations(enumerate((run[0], *astuple(run[1])[1:])), 2))
+
+
+def enough(cells: Iterable[Cell], dropped: Iterable[Dropped]) -> None:
+    """Assert that the cells were worth it: everything that can go went somewhere, and where it can."""
+    for cell, gone in zip(cells, dropped, strict=True):
+        assert gone.superseded, cell
+        assert bool(gone.aborted) == cell.transactions, cell
+    assert sum(gone.tombstone for gone in dropped)
+
+
+def run(session: SparkSession, cells: Sequence[Cell], place: Path) -> list[Dropped]:
+    """All ``cells``; raises AssertionError at the first that is not right."""
+    dropped = []
+    for cell in cells:
+        try:
+            dropped.append(check(session, cell, place / str(cell)))
+        except AssertionError as error:
+            raise AssertionError(f"cell {cell.number} ({cell}): {error}") from error
+    return dropped
+
+
+def main() -> int:
+    """A process of its own."""
+    master, place, *numbers = sys.argv[1:]
+    cells = [CELLS[int(number)] for number in numbers]
+    session = start_session(master, SHORT if master.startswith("local") else ON_A_CLUSTER)
+    started = time.monotonic()
+    try:
+        dropped = run(session, cells, Path(place))
+    except AssertionError:
+        traceback.print_exc()
+        return 1
+    finally:
+        session.stop()
+    told = {"dropped": [astuple(each) for each in dropped], "seconds": time.monotonic() - started}
+    sys.stdout.write(json.dumps(told) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,233 @@
+"""A driver that dies, partitions that go away, places that others hold: the log as it was, and the next run right."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import multiprocessing
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+
+from cleanerd.apply import ahead
+from cleanerd.apply.ahead import stage_partition
+from cleanerd.cleaner.manifest import MANIFEST, READY, STAGING
+from cleanerd.cli.main import run
+from cleanerd.errors import LogDirBusyError
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.spark import work
+from cleanerd.spark.clean import stage_by_jobs
+from cleanerd.spark.work import WorkDirectory
+from tests.cleaner.driver import NAME, Silent, config, means
+from tests.spark.faults import Vanishing
+from tests.spark.inline import InlineJobs
+from tests.spark.rich_log import NOW_MS, RichLog
+from tests.spark.twins import PLAN_ID, all_dirty, assert_twins, stage_by_spark, stage_inline, stage_locally
+from tests.support.log_dirs import Partition, make_log_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.cleaner.result import CleaningResult
+
+TOPIC = {
+    "compaction_strategy": "header",
+    "compaction_strategy_header": "version",
+    "segment_bytes": 4000,
+    "delete_retention_ms": 100,
+}
+NOBODY = 65534
+PLACES = {
+    "nothing is staged": (ahead, "drop_plans"),
+    "nothing is moved": (WorkDirectory, "move"),
+    "one group is moved": (WorkDirectory, "move"),
+    "all are moved": (ahead, "stage_purged_keys"),
+    "all but the manifest's rename": (ahead, "write_manifest"),
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return RichLog(3, transactions=True, keys=900).write(tmp_path / "logs", 5, 25)
+
+
+def staged(path: Path, stager: Any) -> CleaningResult:
+    """By ``stager``, and left there."""
+    store = StateStore(path.parent / "state")
+    topic = config(**TOPIC)
+    log_dir, name, wishes = read_log_dir(path), TopicPartition("orders", 0), all_dirty(NOW_MS)
+    result: CleaningResult = stager(log_dir, store, means(), name, topic, wishes, Silent())
+    return result
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    """Of the partition, but for what is staged."""
+    return {each.name: each.read_bytes() for each in (path / NAME).iterdir() if each.is_file()}
+
+
+def killed(path: Path, where: str) -> None:
+    """A driver that ends without a word; runs in a process of its own."""
+    owner, name = PLACES[where]
+    real, after = getattr(owner, name), int(where.startswith("one"))
+    calls = []
+
+    def dying(*arguments: Any, **named: Any) -> Any:
+        if len(calls) >= after:
+            os._exit(77)
+        calls.append(None)
+        return real(*arguments, **named)
+
+    with mock.patch.object(owner, name, dying):
+        staged(path, functools.partial(stage_by_jobs, InlineJobs(), alone_bytes=0))
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_driver_that_is_killed(path: Path, where: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """OP-2: ``apply`` does nothing of what it left behind, and the next run tidies up and stages the same bytes."""
+    local = stage_locally(path, all_dirty(NOW_MS), config(**TOPIC))
+    before = files_of(path)
+    process = multiprocessing.get_context("spawn").Process(target=killed, args=(path, where))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 77
+    left = sorted(each.name for each in (path / NAME / STAGING).iterdir())
+    assert left[-1].startswith("spark-")
+    assert len(left) == 1 + (where != "nothing is staged")
+    assert bool(list((path / NAME / STAGING / left[0]).glob("*.log"))) == (not where.startswith("nothing"))
+    settings = ("--set", f"cleanerd.state.dir={path.parent / 'state'}", "--set", "topics.orders.cleanup.policy=compact")
+    assert run(["apply", str(path), "--quiet", *settings]) == 0
+    assert "cleaned" not in capsys.readouterr().out
+    assert files_of(path) == before
+    assert_twins(local, stage_inline(path, all_dirty(NOW_MS), config(**TOPIC)))
+
+
+@pytest.mark.parametrize("first", ["local", "spark"])
+def test_a_plan_that_waits(path: Path, first: str) -> None:
+    """A ready plan of a local stage gives way to Spark's, and the other way round: never two of them."""
+    by_spark = functools.partial(stage_by_jobs, InlineJobs(), alone_bytes=0)
+    stagers = [stage_partition, by_spark] if first == "local" else [by_spark, stage_partition]
+    for stager in stagers:
+        assert staged(path, stager).outcome == "staged"
+        plans = list((path / NAME / STAGING).iterdir())
+        assert len(plans) == 1
+        assert {READY, MANIFEST} < {each.name for each in plans[0].iterdir()}
+    assert plans[0].name != PLAN_ID
+
+
+def test_the_place_is_a_file(path: Path) -> None:
+    """``.kstage`` is something else: told, and left as it is."""
+    (path / NAME / STAGING).write_text("mine")
+    result = staged(path, functools.partial(stage_by_jobs, InlineJobs(), alone_bytes=0))
+    assert result.outcome == "quarantined"
+    assert STAGING in result.reason
+    assert (path / NAME / STAGING).read_text() == "mine"
+
+
+@pytest.mark.parametrize("where", ["driver", "executors"])
+def test_a_place_that_cannot_be_written(path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    """A share that is mounted read-only, on the driver's host or on an executor's: told, and nothing is left."""
+    before = files_of(path)
+
+    def refuse(name: str, *_arguments: object, **_named: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), name)
+
+    if where == "driver":
+        monkeypatch.setattr(work.os, "mkdir", refuse)
+        result = staged(path, functools.partial(stage_by_jobs, InlineJobs(), alone_bytes=0))
+    else:
+        monkeypatch.setattr("cleanerd.spark.settle.write_file", functools.partial(read_only, refuse))
+        result = staged(path, functools.partial(stage_by_jobs, InlineJobs(), alone_bytes=0))
+    monkeypatch.undo()
+    assert result.outcome == "quarantined"
+    assert "Read-only file system" in result.reason
+    assert not (path / NAME / STAGING).exists()
+    assert files_of(path) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("where", ["nothing is staged", "nothing is moved"])
+def test_what_is_left_belongs_to_the_brokers_user(path: Path, where: str) -> None:
+    """S-60: a driver that runs as root and is killed leaves nothing that the broker could not remove with the topic."""
+    shutil.chown(path / NAME, NOBODY, NOBODY)
+    process = multiprocessing.get_context("spawn").Process(target=killed, args=(path, where))
+    process.start()
+    process.join(60)
+    directories = [each for each in (path / NAME / STAGING).rglob("*") if each.is_dir()]
+    assert directories
+    assert {each.stat().st_uid for each in [path / NAME / STAGING, *directories]} == {NOBODY}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stage", ["settle", "rewrite"])
+def test_the_partition_is_deleted(spark: SparkSession, path: Path, stage: str) -> None:
+    """Its topic is deleted while executors are at work: told, and nothing of it comes back."""
+    found = stage_by_spark(spark, path, all_dirty(NOW_MS), config(**TOPIC), around=Vanishing(stage, path / NAME))
+    assert found.result.outcome == "quarantined"
+    assert "No such file or directory" in found.result.reason
+    assert not (path / NAME).exists()
+
+
+@pytest.mark.long
+def test_the_partition_is_another_one(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    """Its topic was deleted and made anew, under the same path: nothing is written to the new one."""
+    other = RichLog(4, keys=900).write(tmp_path / "other", 2, 5)
+    new = files_of(other)
+    around = Vanishing("rewrite", path / NAME, other / NAME)
+    found = stage_by_spark(spark, path, all_dirty(NOW_MS), config(**TOPIC), around=around)
+    assert found.result.outcome == "quarantined"
+    assert files_of(path) == new
+    assert not (path / NAME / STAGING).exists()
+
+
+def test_somebody_is_at_work(spark: SparkSession, path: Path) -> None:
+    """A second driver says so and touches nothing; the first one, meanwhile at its last stage, stages all the same."""
+    local = stage_locally(path, all_dirty(NOW_MS), config(**TOPIC))
+    told: list[CleaningResult] = []
+    original = InlineJobs.run
+
+    def meanwhile(self: InlineJobs, name: str, *arguments: Any, **named: Any) -> Any:
+        if name == "rewrite" and not told:
+            told.append(stage_by_spark_again(spark, path))
+        return original(self, name, *arguments, **named)
+
+    with mock.patch.object(InlineJobs, "run", meanwhile):
+        found = stage_inline(path, all_dirty(NOW_MS), config(**TOPIC))
+    assert isinstance(told[0].error, LogDirBusyError)
+    assert_twins(local, found)
+
+
+def stage_by_spark_again(session: SparkSession, path: Path) -> CleaningResult:
+    from cleanerd.spark.clean import spark_stage_partition  # noqa: PLC0415
+
+    return staged(path, functools.partial(spark_stage_partition, session, alone_bytes=0))
+
+
+@pytest.mark.parametrize("kind", ["no records", "one segment", "nothing"])
+def test_partitions_with_nothing_to_clean(tmp_path: Path, kind: str) -> None:
+    """Without records, with an active segment alone, without any: as the local engine, and no job is run."""
+    log = RichLog(1)
+    log.write(tmp_path / "model", 0, 20)
+    path = make_log_dir(tmp_path / "logs", {NAME: Partition(log.segments if kind == "one segment" else {0: b""})})
+    if kind == "nothing":
+        for file in (path / NAME).glob("0*"):
+            file.unlink()
+    jobs = InlineJobs()
+    local = stage_locally(path, all_dirty(NOW_MS))
+    found = stage_inline(path, all_dirty(NOW_MS), jobs=jobs)
+    assert (found.result.outcome, found.result.reason) == (local.result.outcome, local.result.reason)
+    assert found.result.outcome != "staged"
+    assert jobs.names == []
+    assert not (path / NAME / STAGING).exists()
+
+
+def read_only(refuse: Any, plan: Any, name: str, data: bytes) -> str:
+    """``write_file`` on such a file system."""
+    with mock.patch.object(work.os, "open", refuse):
+        return work.write_file(plan, name, data)

@@ -1,0 +1,68 @@
+"""Strategy x tombstone mode x codec x transactions x shards, in real Spark sessions: the local engine's bytes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.spark.matrix import CELLS, MASTERS, Cell, Dropped, enough, pairs, pairwise, run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+CHOSEN = pairwise()
+
+
+def in_a_child(master: str, cells: Sequence[Cell], place: Path, timeout: float) -> list[Dropped]:
+    """The cells in a session of another process; what it says of the first that fails is this one's failure."""
+    command = [sys.executable, "-m", "tests.spark.matrix", master, str(place), *(str(cell.number) for cell in cells)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = json.loads(done.stdout)
+    sys.stdout.write(f"\n{master}: {len(cells)} cells in {told['seconds']:.0f} s\n")
+    return [Dropped(*each) for each in told["dropped"]]
+
+
+def chosen(master: str) -> list[Cell]:
+    return [cell for name, cell in CHOSEN if name == master]
+
+
+def test_pairs_are_covered() -> None:
+    """Any two values of any two dimensions, the master among them, meet; with few of the cells, on both masters."""
+    assert len(CELLS) == 3 * 3 * 5 * 2 * 3
+    assert set().union(*map(pairs, CHOSEN)) == set().union(*(pairs((m, cell)) for m in MASTERS for cell in CELLS))
+    assert len(CHOSEN) <= 20
+    assert all(len(chosen(master)) > 5 for master in MASTERS)
+
+
+def test_two_cores(spark: SparkSession, tmp_path: Path) -> None:
+    """OP-2 in ``local[2]``: the pairwise cells."""
+    cells = chosen("local[2]")
+    enough(cells, run(spark, cells, tmp_path))
+
+
+def test_one_core(tmp_path: Path) -> None:
+    """OP-2 in ``local[1]``, where a stage's tasks follow each other in one worker."""
+    cells = chosen("local[1]")
+    enough(cells, in_a_child("local[1,4]", cells, tmp_path, 240))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_every_cell_with_two_cores(spark: SparkSession, tmp_path: Path) -> None:
+    """The full product."""
+    enough(CELLS, run(spark, CELLS, tmp_path))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_every_cell_with_one_core(tmp_path: Path) -> None:
+    """The full product."""
+    enough(CELLS, in_a_child("local[1,4]", CELLS, tmp_path, 3500))
