@@ -102,7 +102,7 @@ def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(root: P
 def test_what_is_new_is_cleaned_at_once_although_nothing_can_be_remembered(root: Path) -> None:
     """The pause between cleanings of the same is none for what came since."""
     with broker(root) as agent:
-        agent.settings |= {"min.cleanable.dirty.ratio": "0.1", "max.compaction.lag.ms": str(2**63 - 1)}
+        agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
 
         async def story(service: Service) -> None:
             await until("it is held", lambda: "cannot be remembered" in partition(service.view()).reason)
