@@ -15,6 +15,7 @@ from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes
 from cleanerd.cli.scope import parse_partitions, require_found
 from cleanerd.cli.wishes import wishes_from
+from cleanerd.daemon.sources import staged_in_words, staged_json
 from cleanerd.errors import NotCompactedError
 from cleanerd.log.clean_point import PartitionState, StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -66,7 +67,7 @@ def explain(common: Common, partition: str, log_dir: Path, now_ms: int | None) -
     found = replace(found, notes=(*found.notes, *told))
     state = store.load(directory, found.log)
     if common.output.as_json:
-        common.output.json(explanation(found, formats, state, running=running))
+        common.output.json(explanation(found, formats, state, running=running, staged=staged_json(found.log.path)))
     else:
         _tell(common.output, found, state, running=running)
     for warning in (*config.warnings, *facts.warnings, *store.warnings):
@@ -86,6 +87,8 @@ def _tell(output: Output, found: Survey, state: PartitionState | None, *, runnin
         output.line(f"{found.log.name} is cleaned at the next run of cleanerd clean.")
     else:
         _tell_reason(output, found.log.name, found.verdict.rule, found.verdict.reason, found.verdict.changes)
+    if staged := staged_in_words(found.log.path):
+        output.line(f"  {staged[0].upper()}{staged[1:]}.")
     if running:
         output.line("  A broker runs on this directory: offline cleaning waits until it is stopped.")
     if state is not None and state.quarantine is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.daemon.sources import staged_in_words, staged_json
 from cleanerd.log.strategy_config import fingerprint, in_words
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], 
         [*columns, Column("what would happen")], [_cells(row, exact=exact, strategies=strategies) for row in rows]
     )
     for row in rows:
+        if row.found is not None and (staged := staged_in_words(row.found.log.path)):
+            output.note(f"{row.name}: {staged}")
         for note in row.saving.notes if row.saving is not None else ():
             output.note(f"{row.name}: {note}")
     _tell_switches(output, rows)
@@ -179,6 +182,7 @@ def _json(row: Row) -> dict[str, Any]:
         "clean_bytes": bounds.dirtiness.clean_bytes,
         "cleanable_bytes": bounds.dirtiness.cleanable_bytes,
         "overdue_ms": bounds.overdue_ms,
+        "staged": staged_json(row.found.log.path),
         "notes": list(row.found.notes),
         "origins": dict(row.found.config.origins),
     }

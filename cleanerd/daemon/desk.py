@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleanerd.daemon.pauses import save_pauses
 from cleanerd.daemon.shown import partition_view
+from cleanerd.daemon.sources import staged_json
 from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.scope.explanation import explanation, formats_of
@@ -52,7 +53,13 @@ class Desk:
             try:
                 found, reading, running = looker.survey(world, tracked.name)
                 formats, told = formats_of(found)
-                document = explanation(found, formats, world.store.load(reading, found.log), running=running)
+                document = explanation(
+                    found,
+                    formats,
+                    world.store.load(reading, found.log),
+                    running=running,
+                    staged=staged_json(found.log.path),
+                )
             except CleanerdError as error:
                 return error
             return {**document, "notes": [*document["notes"], *told]}

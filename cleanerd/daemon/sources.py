@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.manifest import MANIFEST, READY, STAGING, Manifest
@@ -79,6 +80,22 @@ def staged_plan(partition: Path) -> StagedPlan | None:
     except (OSError, CleanerdError):
         return None  # it is being written, or no plan at all: whoever applies it says so
     return max(plans, key=lambda found: found.created_ms, default=None)
+
+
+def staged_json(partition: Path) -> dict[str, int | None] | None:
+    """The same for ``plan --json`` and ``explain --json``."""
+    found = staged_plan(partition)
+    return None if found is None else asdict(found)
+
+
+def staged_in_words(partition: Path) -> str:
+    """The same in a line; empty when there is none."""
+    found = staged_plan(partition)
+    if found is None:
+        return ""
+    old = found.expires_ms is not None and found.expires_ms <= time.time_ns() // 1_000_000
+    what = "is too old to be applied" if old else "waits for the broker's next start (cleanerd apply)"
+    return f"a staged plan up to offset {found.bound_offset} {what}"
 
 
 def _signature(settings: Settings, paths: Sequence[Path]) -> Iterator[object]:

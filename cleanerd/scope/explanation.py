@@ -11,6 +11,8 @@ from cleanerd.log.read import SegmentReader
 from cleanerd.log.strategy_config import fingerprint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cleanerd.cleaner.survey import Survey
     from cleanerd.errors import NotCompactedError
     from cleanerd.format.names import TopicPartition
@@ -40,9 +42,17 @@ def formats_of(found: Survey) -> tuple[Formats | None, tuple[str, ...]]:
 
 
 def explanation(
-    found: Survey, formats: Formats | None, state: PartitionState | None, *, running: bool
+    found: Survey,
+    formats: Formats | None,
+    state: PartitionState | None,
+    *,
+    running: bool,
+    staged: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """The answer as one object: the entry of ``explain --json``. ``running``: a broker has the log directory."""
+    """The answer as one object: the entry of ``explain --json``.
+
+    ``running``: a broker has the log directory. ``staged``: the plan that waits for its next start.
+    """
     verdict = found.verdict
     return {
         "topic": found.log.name.topic,
@@ -67,6 +77,7 @@ def explanation(
         "next_purge_ms": None
         if state is None or state.purge_as_of != found.bounds.first_dirty_offset
         else state.next_purge_ms,
+        "staged": staged,
         "notes": list(found.notes),
         "warnings": list(found.config.warnings),
         "delegation": found.config.delegation.state,

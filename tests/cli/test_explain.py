@@ -62,6 +62,7 @@ def test_will_be_cleaned(root: Path, shell: Shell) -> None:
         "quarantine": None,
         "retry": None,
         "next_purge_ms": None,
+        "staged": None,
         "notes": [],
         "warnings": [],
         "delegation": "not needed",

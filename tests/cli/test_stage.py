@@ -64,6 +64,26 @@ def staged_dir(path: Path) -> Path:
     return found
 
 
+def test_a_plan_that_waits_is_told(root: Path, shell: Shell) -> None:
+    """U-15: who asks whether something is to be cleaned hears that it is cleaned already, and what swaps it in."""
+    path = make(root)
+    questions = (("plan", path), ("explain", "orders-0", path))
+    for question in questions:
+        assert "staged plan" not in told(shell(*question, *COMPACT))
+    assert shell("plan", path, "--json", *COMPACT).json["partitions"][0]["staged"] is None
+    stage(shell, path)
+    for question in questions:
+        assert "staged plan up to offset 6" in told(shell(*question, *COMPACT))
+        assert "cleanerd apply" in told(shell(*question, *COMPACT)) or "too old" in told(shell(*question, *COMPACT))
+        document = shell(*question, "--json", *COMPACT).json
+        (found,) = document.get("partitions", [document])
+        assert found["staged"]["bound_offset"] == 6
+
+
+def told(answer: Answer) -> str:
+    return answer.out + answer.err
+
+
 def test_stage_then_apply(root: Path, shell: Shell) -> None:
     """The log is untouched by stage; apply leaves what clean leaves, checkpoint and clean point included."""
     path = make(root)

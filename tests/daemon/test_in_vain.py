@@ -15,7 +15,7 @@ from cleanerd.log import clean_point
 from tests.apply.live_scene import held
 from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, partition, serve, until
-from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_segment
 from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
@@ -94,6 +94,25 @@ def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(root: P
             assert sum(view.totals.cleans.values()) == 2
             assert "cannot be remembered" in partition(view).reason
             assert any("cannot be written" in warning for warning in view.warnings)
+
+        serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
+
+
+@pytest.mark.usefixtures("read_only_state")
+def test_what_is_new_is_cleaned_at_once_although_nothing_can_be_remembered(root: Path) -> None:
+    """The pause between cleanings of the same is none for what came since."""
+    with broker(root) as agent:
+        agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
+
+        async def story(service: Service) -> None:
+            await until("it is held", lambda: "cannot be remembered" in partition(service.view()).reason)
+            cleans = sum(service.view().totals.cleans.values())
+            started = time.monotonic()
+            for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+                write_checkpoint(root / name, {"orders-0": 9})
+            write_segment(root / "orders-0", 9, b"")
+            await until("it is cleaned", lambda: sum(service.view().totals.cleans.values()) > cleans)
+            assert time.monotonic() - started < 10, "and not after HOLD_MS"
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
 
