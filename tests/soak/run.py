@@ -156,7 +156,9 @@ class Soak:
         series = self.samples.series
         # A daemon that has run for two minutes still fills its history.
         memory_mib = 4.0 if self.minutes >= 10 else 16.0
-        rows = [flat(name, series[name], memory_mib) for name in ("resident MiB", "proportional MiB", "anonymous MiB")]
+        rows = [flat(name, series[name], memory_mib) for name in ("resident MiB", "anonymous MiB")]
+        # A share: it moves when somebody else who has the same libraries open comes or goes.
+        rows += [told("proportional MiB", series["proportional MiB"])]
         rows += [flat(name, series[name], 2) for name in ("descriptors", "threads", "inotify watches")]
         rows += [flat("files in the state directory", series["files in the state directory"], 2)]
         rows += [flat("broker: descriptors of files", series["broker: descriptors of files"], 40)]
