@@ -23,6 +23,9 @@ _log = structlog.get_logger()
 WARNINGS: Final = 50
 """The newest ones are shown; all of them are logged."""
 
+EVENT_SECONDS: Final = 86_400.0
+"""What happened once is shown for a day: whoever looks every morning sees it, and then it is over."""
+
 SOON_SECONDS: Final = 0.1
 
 STALE_SECONDS: Final = 30.0
@@ -39,7 +42,7 @@ class Publisher:
         self._service = service
         self._version = version
         self._started_ms = started_ms
-        self._events: dict[str, None] = {}
+        self._events: dict[str, float] = {}
         self._of_settings: tuple[str, ...] = ()
         self._round_ended_at = time.monotonic()
         self._last_round_ms: int | None = None
@@ -94,9 +97,14 @@ class Publisher:
         if text not in self._events:
             _log.warning("warning", reason=text)
         self._events.pop(text, None)
-        self._events[text] = None
+        self._events[text] = time.monotonic()
         while len(self._events) > WARNINGS:
             self._events.pop(next(iter(self._events)))
+
+    def _of_late(self) -> list[str]:
+        oldest = time.monotonic() - EVENT_SECONDS
+        self._events = {text: at for text, at in self._events.items() if at > oldest}
+        return list(self._events)
 
     def window_is_open(self) -> bool:
         """Whether any cleaning may begin now, by local time."""
@@ -134,7 +142,7 @@ class Publisher:
             partitions=tuple(partition_view(fleet, tracked) for tracked in partitions),
             running=tuple(running_view(job) for job in service.running.values()),
             history=service.tallies.history,
-            warnings=tuple(dict.fromkeys([*self._of_settings, *self._of_dirs(), *self._events])),
+            warnings=tuple(dict.fromkeys([*self._of_settings, *self._of_dirs(), *self._of_late()])),
             totals=service.tallies.totals(service.throttle, service.workers),
         )
 

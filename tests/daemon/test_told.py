@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from structlog.testing import capture_logs
 
+from cleanerd.daemon import publish
 from cleanerd.daemon.looker import DirLook
 from cleanerd.daemon.modes import DirMode
 from cleanerd.daemon.told import log_look
+from tests.daemon.scene import assignments, broker, serve, until
+
+if TYPE_CHECKING:
+    import pytest
+
+    from cleanerd.daemon.service import Service
 
 
 def _look(error: str) -> DirLook:
@@ -27,3 +35,17 @@ def test_a_directory_that_cannot_be_looked_at_is_logged_once_and_its_return_too(
     said = [(line["log_level"], line.get("reason", "")) for line in lines]
     assert said == [("warning", "no such file"), ("warning", "no permission"), ("info", "")]
     assert {line["log_dir"] for line in lines} == {"/d"}
+
+
+def test_what_happened_once_is_not_shown_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else cleanerd_warnings would never go down again, and the next thing that happens would not be noticed."""
+    with broker(tmp_path / "logs"):
+
+        async def story(service: Service) -> None:
+            service.publisher.warn("it happened")
+            service.publisher.publish()
+            assert "it happened" in service.view().warnings
+            monkeypatch.setattr(publish, "EVENT_SECONDS", 0.2)
+            await until("it is over", lambda: "it happened" not in service.view().warnings)
+
+        serve(assignments(tmp_path / "logs"), story)
