@@ -16,7 +16,7 @@ AGENT := cleanerd/agent/cleanerd-agent.jar
 .PHONY: help setup demo test test-all mutants check bench bench-spark soak fuzz format clean wheel
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
 
 # ---- set-up -----------------------------------------------------------------------------------------------------------
 

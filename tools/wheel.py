@@ -1,6 +1,6 @@
 """Build the wheel: ``python tools/wheel.py OUT_DIR``. Kernel and agent by maturin, then what operators need is added.
 
-maturin puts into a wheel what lies in the Python package. Units, examples and the page about installing do not belong
+maturin puts into a wheel what lies in the Python package. Units, examples and the pages of docs/ do not belong
 there; as the wheel's data they land in ``share/`` of whatever it is installed into. Same sources, same bytes.
 """
 
@@ -16,7 +16,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TREES = {"systemd": "share/cleanerd/systemd", "config": "share/cleanerd/config"}
-FILES = {"docs/install.md": "share/doc/cleanerd/install.md", "CHANGELOG.md": "share/doc/cleanerd/CHANGELOG.md"}
+PAGES = ("install", "metrics", "failures", "spark", "spark-audit")
+FILES = {f"docs/{page}.md": f"share/doc/cleanerd/{page}.md" for page in PAGES} | {
+    "CHANGELOG.md": "share/doc/cleanerd/CHANGELOG.md"
+}
 AGENT = "cleanerd/agent/cleanerd-agent.jar"
 BEGINNING_OF_TIME = (1980, 1, 1, 0, 0, 0)
 

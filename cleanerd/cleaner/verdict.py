@@ -136,7 +136,8 @@ def _of_ratio(bounds: Bounds, config: TopicConfig) -> Verdict | None:
         changes += f", or at {_time(bounds.overdue_at_ms)} by max.compaction.lag.ms"
     return Verdict(
         "min.cleanable.dirty.ratio",
-        f"dirty ratio {dirty.ratio:.3f} is not above min.cleanable.dirty.ratio {least:g} (--force cleans all the same)",
+        f"dirty ratio {dirty.ratio:.3f} is not above min.cleanable.dirty.ratio {least:g} "
+        "(clean --force or trigger cleans it)",
         changes,
     )
 

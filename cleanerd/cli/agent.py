@@ -17,6 +17,7 @@ from cleanerd.apply.mode import LOOK
 from cleanerd.cli.clean_live import warn_of_another_build
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
+from cleanerd.cli.verbs import OwnVerbs
 from cleanerd.errors import AgentUnavailableError, ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ FOUND_SECONDS = 10.0
 """The agent listens a few hundredths after it was loaded; a broker that is starting takes longer."""
 
 
-@click.group("agent")
+@click.group("agent", cls=OwnVerbs)
 def agent() -> None:
     """Let a running broker swap cleaned segments in: the agent in its JVM.
 
@@ -37,7 +38,7 @@ def agent() -> None:
     """
 
 
-@agent.command("path")
+@agent.command("path", short_help="Where the agent's jar is.")
 @common_options
 def path(common: Common) -> None:
     """Print where the agent's jar is."""
@@ -48,7 +49,7 @@ def path(common: Common) -> None:
         common.output.line(str(found))
 
 
-@agent.command("attach")
+@agent.command("attach", short_help="Load the agent into a running broker.")
 @common_options
 @click.option("--pid", type=click.IntRange(min=2), required=True, metavar="N", help="The broker's process.")
 @click.option("--jar", metavar="PATH", help="The jar by the path that the broker sees. Default: that of agent path.")
@@ -77,7 +78,7 @@ def attach_command(common: Common, *, pid: int, jar: str | None, wanted: str | N
     return 0 if info.capable or not info.ready else AgentUnavailableError.exit_code
 
 
-@agent.command("info")
+@agent.command("info", short_help="Ask it which Kafka it found, and whether it can swap.")
 @common_options
 @click.option(
     "--pid", type=click.IntRange(min=2), metavar="N", help="The broker's process, instead of log directories."

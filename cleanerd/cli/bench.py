@@ -47,7 +47,14 @@ def _size(_context: click.Context, _option: click.Parameter, value: str) -> int:
 
 @click.command("bench")
 @common_options
-@click.option("--size", default="256MiB", show_default=True, callback=_size, help="Bytes of each log, uncompressed.")
+@click.option(
+    "--size",
+    default="256MiB",
+    show_default=True,
+    callback=_size,
+    metavar="SIZE",
+    help="Bytes of each log, uncompressed.",
+)
 @click.option(
     "--log",
     "names",
@@ -55,10 +62,18 @@ def _size(_context: click.Context, _option: click.Parameter, value: str) -> int:
     type=click.Choice([shape.name for shape in SHAPES]),
     help="Only this log. Repeatable; default all.",
 )
-@click.option("--repeat", default=3, show_default=True, type=click.IntRange(min=1), help="Passes; the least counts.")
+@click.option(
+    "--repeat",
+    default=3,
+    show_default=True,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Passes; the least counts.",
+)
 @click.option(
     "--dir",
     "parent",
+    metavar="DIR",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Where to put the logs for the time being. Default: the system's temporary directory.",
 )

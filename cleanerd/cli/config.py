@@ -9,6 +9,7 @@ import click
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
+from cleanerd.cli.verbs import OwnVerbs
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.log.topic_config import resolve_topic_config
 from cleanerd.settings.generate import generate as generate_file
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _PATHS = ("cleanerd.broker.properties", "cleanerd.metadata.log.dir", "cleanerd.log.dirs")
 
 
-@click.group()
+@click.group(cls=OwnVerbs)
 def config() -> None:
     """Show, check or generate settings."""
 

@@ -41,6 +41,7 @@ ONCE_MORE_RECORDS: Final = 100
     default=300_000,
     show_default=True,
     type=click.IntRange(min=5_000, max=3_000_000),
+    metavar="N",
     help="How many records to write, over all topics.",
 )
 @click.option(
@@ -51,12 +52,13 @@ ONCE_MORE_RECORDS: Final = 100
     "Default: $KAFKA_LIBS, else .cache/kafka.",
 )
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR and leave everything there.")
-@click.option("--seed", default=1, show_default=True, help="Another seed, other traffic.")
+@click.option("--seed", default=1, show_default=True, metavar="N", help="Another seed, other traffic.")
 @click.option(
     "--seconds",
     default=30,
     show_default=True,
     type=click.IntRange(min=5, max=86_400),
+    metavar="N",
     help="How long the daemon is watched at work.",
 )
 @click.option("--stay", is_flag=True, help="Then let it work on until Ctrl-C, to look at its page.")

@@ -21,7 +21,9 @@ from cleanerd.cli.doctor_partitions import check_leftovers, check_quarantine, ch
 from cleanerd.cli.findings import LEVELS, Findings, exit_code
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
+from cleanerd.errors import ConfigError
 from cleanerd.log.clean_point import StateStore
+from cleanerd.scope.log_dirs import log_dirs_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,11 +35,12 @@ if TYPE_CHECKING:
 
 @click.command("doctor")
 @common_options
-@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@click.argument("log_dirs", nargs=-1, metavar="[LOG_DIR...]", type=click.Path(path_type=Path))
 def doctor(common: Common, log_dirs: tuple[Path, ...]) -> int:
     """Check this host: settings, log directories, owner, lock, free space, leftovers. Each finding with its fix.
 
-    Changes nothing, and works beside a running broker. Exit code 0 unless there is a problem.
+    Without LOG_DIR those that the settings name, as for cleanerd run. Changes nothing, and works beside a running
+    broker. Exit code 0 unless there is a problem.
     """
     findings = Findings()
     settings = check_settings(findings, common.config_paths, common.assignments)
@@ -47,10 +50,19 @@ def doctor(common: Common, log_dirs: tuple[Path, ...]) -> int:
         check_state_directory(findings, settings.daemon.cleanerd_state_dir)
         check_limits(findings, settings.daemon.log_cleaner_threads)
         store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
-        for path in log_dirs:
-            _check_log_dir(findings, settings, path, log_dirs, store)
+        paths = log_dirs or _of_settings(findings, settings)
+        for path in paths:
+            _check_log_dir(findings, settings, path, paths, store)
     _tell(common.output, findings.all)
     return exit_code(findings.all)
+
+
+def _of_settings(findings: Findings, settings: Settings) -> tuple[Path, ...]:
+    try:
+        return log_dirs_of(settings)
+    except ConfigError as error:
+        findings.failed("log directory", error, error.hint or "give the broker's log directories")
+        return ()
 
 
 def _check_log_dir(

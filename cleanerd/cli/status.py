@@ -9,7 +9,9 @@ import click
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_ms
+from cleanerd.cli.scope import parse_partitions
 from cleanerd.daemon.control import ask, find_control_socket
+from cleanerd.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,15 +35,31 @@ PARTITION_COLUMNS = (
 @click.argument("partitions", nargs=-1, metavar="[TOPIC-N...]")
 def status(common: Common, partitions: tuple[str, ...]) -> int:
     """Print what the daemon knows of its log directories and partitions. Exit code 1 when it says it is not well."""
+    wanted = [str(name) for name in parse_partitions(partitions, said_as="TOPIC-N")]
     view = ask(find_control_socket(common.load_settings()), "status")
+    rows = _rows(view, wanted)
     if common.output.as_json:
-        common.output.json(view)
+        common.output.json({**view, "partitions": rows})
     else:
-        _tell(common.output, view, partitions)
+        _tell(common.output, view, rows)
     return 0 if view["healthy"] else 1
 
 
-def _tell(output: Output, view: Mapping[str, Any], wanted: Sequence[str]) -> None:
+def _rows(view: Mapping[str, Any], wanted: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The partitions of a status, or those that are wanted.
+
+    Raises:
+        ConfigError: the daemon does not know one of them.
+    """
+    rows = [(f"{each['topic']}-{each['partition']}", each) for each in view["partitions"]]
+    known = {name for name, _ in rows}
+    for name in wanted:
+        if name not in known:
+            raise ConfigError("the daemon knows no such compacted partition", where=name, hint="see cleanerd status")
+    return [each for name, each in rows if not wanted or name in wanted]
+
+
+def _tell(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
     output.line(headline(view))
     output.line()
     output.table(
@@ -53,7 +71,6 @@ def _tell(output: Output, view: Mapping[str, Any], wanted: Sequence[str]) -> Non
         ],
     )  # fmt: skip
     output.line()
-    rows = [p for p in view["partitions"] if not wanted or f"{p['topic']}-{p['partition']}" in wanted]
     output.table(PARTITION_COLUMNS, [partition_row(p, view["made_ms"]) for p in rows])
     for warning in view["warnings"]:
         output.warning(warning)

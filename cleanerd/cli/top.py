@@ -26,8 +26,10 @@ _ORDER = {"cleaning": 0, "queued": 1, "quarantined": 2, "paused": 3, "staged": 4
 
 @click.command("top")
 @common_options
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=1.0, help="Between two looks. Default: 1.")
-@click.option("--frames", type=click.IntRange(min=1), help="End after so many looks. Default: at Ctrl-C.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=1.0, metavar="N", help="Between two looks. Default: 1."
+)
+@click.option("--frames", type=click.IntRange(min=1), metavar="N", help="End after so many looks. Default: at Ctrl-C.")
 def top(common: Common, seconds: float, frames: int | None) -> None:
     """Show running cleanings with their progress, and the partitions with most to do, until Ctrl-C."""
     if common.output.as_json or not sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""A group whose verbs are imported when they are called: its ``--help`` loads none of them."""
+"""Groups of verbs; those of :class:`VerbGroup` are imported when they are called: ``--help`` loads none of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 
 VerbTable: TypeAlias = "Mapping[str, tuple[str, str]]"
 """Verb -> where its click command is (``module:name``), and one line for ``--help``; in the order of ``--help``."""
+
+
+class OwnVerbs(click.Group):
+    """A few verbs of one module, called verbs in its ``--help`` too."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the verbs in the order in which the module has them."""
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, command.get_short_help_str()) for verb, command in self.commands.items()])
 
 
 class VerbGroup(click.Group, ABC):

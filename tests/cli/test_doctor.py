@@ -69,6 +69,18 @@ def test_table(root: Path, shell: Shell) -> None:
     assert "\nok " not in shell("doctor", path, "--quiet").out
 
 
+def test_log_directories_of_the_settings(root: Path, shell: Shell) -> None:
+    """Without an argument it looks at what the daemon would; where nothing names any, that is the problem."""
+    paths = [make(root / name) for name in ("a", "b")]
+    named = f"cleanerd.log.dirs={paths[0]},{paths[1]}"
+    looked_at = [found["where"] for found in shell("doctor", "--json", "--set", named).json["findings"]]
+    assert {str(path) for path in paths} <= set(looked_at)
+    assert str(paths[1]) not in shell("doctor", paths[0], "--set", named).out, "an argument is stronger"
+    answer = shell("doctor", "--json")
+    assert answer.code == 3
+    assert findings(answer, "log directory") == [("problem", "no log directory is named")]
+
+
 def test_settings_come_first(root: Path, shell: Shell) -> None:
     """A mistake in the settings is exit code 3, all of them are shown, and no directory is judged by them."""
     path = make(root)

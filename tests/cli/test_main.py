@@ -16,7 +16,6 @@ from cleanerd.cli import main as main_module
 from cleanerd.cli.main import VERBS, run
 
 ROOT = Path(__file__).parents[2]
-# Verbs of later releases (cli.md) that must not show up before they work.
 
 
 @pytest.fixture
@@ -58,6 +57,15 @@ def test_the_verbs_are_those_of_the_contract() -> None:
         "bench", "delegate", "hand-back", "agent", "run", "status", "top", "trigger", "pause", "resume",
         "retry", "reload", "spark",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("group", ["agent", "config", "spark"])
+def test_groups_call_them_verbs_too(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """One word for one thing, and each with a whole line."""
+    assert run([group, "--help"]) == 0
+    listed = capsys.readouterr().out.split("\nVerbs:\n")[1]
+    assert "..." not in listed
+    assert all(line.endswith(".") for line in listed.splitlines() if line)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import re
 import signal
@@ -290,6 +291,10 @@ def test_the_verbs(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert "orders-0" in status.out
             assert "1 cleaned" in status.out
             assert '"schema": 1' in verb(root, capsys, "status", "--json").out
+            assert "orders-0" in verb(root, capsys, "status", "orders-0").out
+            one = json.loads(verb(root, capsys, "status", "--json", "orders-0").out)
+            assert [each["topic"] for each in one["partitions"]] == ["orders"]
+            assert verb(root, capsys, "status", "nobody-0").code == 3
             assert "orders-0: paused" in verb(root, capsys, "pause", "orders-0").out
             assert "still paused: orders-0" in verb(root, capsys, "resume").out
             assert "orders-0: resumed" in verb(root, capsys, "resume", "orders-0").out

@@ -85,6 +85,8 @@ def _assert_complete(wheel: zipfile.ZipFile, version: str) -> None:
     shared = f"cleanerd-{version}.data/data/share/cleanerd"
     expected = {f"{shared}/{path}" for path in _tracked("systemd", "config")}
     assert expected <= set(names)
+    pages = {f"cleanerd-{version}.data/data/share/doc/cleanerd/{Path(page).name}" for page in _tracked("docs/*.md")}
+    assert pages <= set(names), "settings and alerts name them"
     assert f"{shared}/systemd/cleanerd.service" in names
     assert f"{shared}/config/cleanerd.toml" in names
     listed = [row[0] for row in csv.reader(io.StringIO(wheel.read(f"cleanerd-{version}.dist-info/RECORD").decode()))]

@@ -1,0 +1,69 @@
+"""What the pages and the alerts tell people to type is there: verbs, their options, settings, files that are linked."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from cleanerd.cli.main import VERBS
+from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    "README.md",
+    "CONTRIBUTING.md",
+    "examples/README.md",
+    *(f"docs/{page.name}" for page in ROOT.glob("docs/*.md")),
+]
+TEXTS = [*PAGES, "config/prometheus/cleanerd.rules.yml", "config/compose.yml", "config/kubernetes/strimzi.yml"]
+CALL = re.compile(r"cleanerd ((?:agent|spark|config) [a-z]+|[a-z-]+)((?: +[^`\n#;|]*)?)")
+KEY = re.compile(r'[`"](cleanerd(?:\.[a-z]+){2,})[`"=]')
+
+
+def commands() -> dict[str, set[str]]:
+    """Verb, or group and verb -> its options."""
+    found: dict[str, click.Command] = {}
+    for verb, (place, _) in VERBS.items():
+        module, name = place.split(":")
+        command = getattr(importlib.import_module(module), name)
+        found[verb] = command
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for below in command.list_commands(context):
+                under = command.get_command(context, below)
+                assert under is not None
+                found[f"{verb} {below}"] = under
+    return {
+        verb: {"--help", *(option for each in command.params for option in each.opts)}
+        for verb, command in found.items()
+    }
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_what_is_to_be_typed_exists(text: str) -> None:
+    """Each option behind a verb is that verb's; each key of ours is a setting."""
+    told = (ROOT / text).read_text(encoding="utf-8")
+    options = commands()
+    for verb, rest in CALL.findall(told):
+        for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", rest):
+            assert option in options.get(verb, {option}), f"cleanerd {verb} {option}"
+    unknown = {key for key in KEY.findall(told) if not key.endswith((".toml", ".rules.yml"))}
+    assert unknown <= DAEMON_KEYS.keys() | TOPIC_KEYS.keys()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    """Relative ones; there are no others."""
+    path = ROOT / page
+    for link in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")):
+        assert (path.parent / link).exists(), link
+
+
+def test_every_verb_is_told_of() -> None:
+    """Somewhere in README.md or docs/."""
+    told = "".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+    assert [verb for verb in VERBS if f"cleanerd {verb}" not in told] == []
