@@ -54,6 +54,7 @@ class Looks:
         self._warn = warn
         self._wake = wake
         self._lookers: dict[Path, _Attended] = {}
+        self._world: World | None = None
         self._late: set[Path] = set()
 
     def attend(self, log_dirs: Collection[Path]) -> list[Path]:
@@ -69,6 +70,7 @@ class Looks:
 
     async def look(self, world: World, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
         """At these directories, or these partitions of them; returns when all have answered that do."""
+        self._world = world
         asked = [path for path in wanted if path in self._lookers and path not in self._late]
         await asyncio.gather(*(self._look(path, world, wanted[path]) for path in asked))
 
@@ -81,7 +83,11 @@ class Looks:
         if path not in self._lookers or path in self._late:
             raise WorkerDiedError(f"{path} does not answer")
         attended = self._lookers[path]
-        return await attended.thread.submit(lambda: question(attended.looker))
+        answer = attended.thread.submit(lambda: question(attended.looker))
+        await asyncio.wait([answer], timeout=ANSWER_SECONDS)
+        if not answer.done():
+            raise WorkerDiedError(f"{path} does not answer")
+        return answer.result()
 
     def close(self) -> None:
         """No more looks; who hangs is not waited for."""
@@ -93,19 +99,21 @@ class Looks:
         found = attended.thread.submit(lambda: attended.look(world, names))
         await asyncio.wait([found], timeout=ANSWER_SECONDS)
         if found.done():
-            self._take(attended, found)
-        elif self._lookers.get(path) is attended and path not in self._late:
-            self._late.add(path)
-            self._merge(_hanging(path))
-            found.add_done_callback(partial(self._came_back, attended))
+            self._take(attended, world, found)
+        elif self._lookers.get(path) is attended:
+            if path not in self._late:
+                self._late.add(path)
+                self._merge(_hanging(path))
+            # Of several that wait each is taken: the looker does not say twice what it has found.
+            found.add_done_callback(partial(self._came_back, attended, world))
 
-    def _came_back(self, attended: _Attended, found: asyncio.Future[DirLook]) -> None:
+    def _came_back(self, attended: _Attended, world: World, found: asyncio.Future[DirLook]) -> None:
         if self._lookers.get(attended.looker.path) is attended:
             self._late.discard(attended.looker.path)
-            self._take(attended, found)
+            self._take(attended, world, found)
             self._wake()
 
-    def _take(self, attended: _Attended, found: asyncio.Future[DirLook]) -> None:
+    def _take(self, attended: _Attended, world: World, found: asyncio.Future[DirLook]) -> None:
         path = attended.looker.path
         try:
             look = found.result()
@@ -113,7 +121,9 @@ class Looks:
             _log.exception("a look failed", log_dir=str(path))
             self._warn(f"a look at {path} failed: {error}")
             return
-        if self._lookers.get(path) is attended:
+        # By other settings it is looked at anew, whatever has changed.
+        is_outdated = self._world is not None and self._world.settings is not world.settings
+        if self._lookers.get(path) is attended and not is_outdated:
             self._merge(look)
 
 

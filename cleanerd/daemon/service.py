@@ -276,6 +276,8 @@ class Service:
         """Give free workers something to do."""
         if self._stopping is not None and self._stopping.done():
             return
+        if self.publisher.is_behind():
+            return  # what is known goes by settings that do not count any more: the mode, who is excluded
         candidates = self.fleet.candidates(self.clock.now_ms())
         daemon = self.settings.daemon
         limits = Limits(self.workers.size, daemon.cleanerd_threads_per_log_dir, self.publisher.window_is_open())
@@ -341,7 +343,14 @@ class Service:
         self.publisher.soon()
         if self._stopping is not None and not self._stopping.done():
             if key in self.fleet.partitions:
-                await self.look_again(tracked)
+                looking = asyncio.create_task(self.look_again(tracked))
+                # A disk that hangs does not hold up the end.
+                waited: list[asyncio.Future[Any]] = [looking, self._stopping]
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                if not looking.done():
+                    looking.cancel()
+                    return
+                looking.result()
             self.schedule()
             self.publisher.soon()
 
@@ -373,7 +382,7 @@ class Service:
 
     def world(self) -> World:
         """What looks rest on now."""
-        return World(self.settings, self.log_dirs, self._store)
+        return World(self.settings, self.log_dirs, self._store, self.clock.now_ms)
 
     def store_warnings(self) -> list[str]:
         """What happened to the state directory, or to Spark, since the last call."""

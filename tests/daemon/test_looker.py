@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -85,3 +86,28 @@ def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> Non
         agent.fail("log", *[nonsense] * 10)
         found = DirLooker(root).look(world(root))
         assert [isinstance(each, Look) for each in found.looks] == [False, True, True]
+
+
+def test_a_glance_does_not_take_a_directory_for_well(root: Path) -> None:
+    """The disk is away: a job that ended there a moment later is no reason to begin the next one."""
+    with broker(root, 1):
+        found, told = DirLooker(root), world(root)
+        (name,) = found.look(told).present or [None]
+        assert name is not None
+        assert found.look(told, {name}).online
+        root.rename(root.with_name("away"))
+        assert not found.look(told).online
+        glance = found.look(told, {name})
+        assert (glance.online, glance.looks) == (False, ())
+        root.with_name("away").rename(root)
+        assert found.look(told, {name}).online
+
+
+def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
+    """The wall clock may be ahead and not believed: then nothing is to be cleaned that a job would not clean."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    made = world(root)
+    told = replace(made, now_ms=lambda: 1_700_000_000_000)
+    (look,) = DirLooker(root).look(told).looks
+    assert isinstance(look, Look)
+    assert look.looked_ms == 1_700_000_000_000
