@@ -15,6 +15,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from cleanerd.apply.live_broker import LiveBroker
 from cleanerd.apply.mode import LOOK, ModeChoice, choose_mode
 from cleanerd.cleaner.manifest import STAGING
@@ -49,6 +51,8 @@ LOOK_ANYWAY_MS: Final = 600_000
 
 SETTLE_MS: Final = 10_000
 """S-03: two readings of a broker's checkpoints lie so far apart: two intervals of its checkpoints."""
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +271,10 @@ class DirLooker:
         except (CleanerdError, OSError) as error:
             self._seen[name] = _Seen(mtime_ns, known, kind, settled=False, again_ms=0, active=None)
             return FailedLook(name, _told(error), "bad")
+        except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
+            _log.exception("a look failed", partition=str(name))
+            self._seen[name] = _Seen(mtime_ns, known, kind, settled=False, again_ms=0, active=None)
+            return FailedLook(name, f"unexpected error: {type(error).__name__}: {error}", "bad")
         again_ms = now_ms + LOOK_ANYWAY_MS + hash(name) % (LOOK_ANYWAY_MS // 4)
         if look.again_ms is not None:
             again_ms = min(again_ms, look.again_ms)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from cleanerd.cleaner.survey import Survey
+
 COMPACT = "topics.orders.cleanup.policy=compact"
 
 
@@ -111,3 +113,19 @@ def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
     (look,) = DirLooker(root).look(told).looks
     assert isinstance(look, Look)
     assert look.looked_ms == 1_700_000_000_000
+
+
+def test_a_bug_that_one_partition_brings_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that partition's trouble: the others of its directory are looked at, and cleaned."""
+    real = looker.look_of
+
+    def look_of(found: Survey, *arguments: Any, **named: Any) -> Look:
+        if str(found.log.name) == "orders-1":
+            raise ZeroDivisionError("a bug")
+        return real(found, *arguments, **named)
+
+    monkeypatch.setattr(looker, "look_of", look_of)
+    make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
+    found = DirLooker(root).look(world(root)).looks
+    assert [isinstance(each, Look) for each in found] == [True, False, True]
+    assert found[1] == FailedLook(found[1].name, "unexpected error: ZeroDivisionError: a bug", "bad")

@@ -60,18 +60,19 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
         async def story(service: Service) -> None:
             await until("the others are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            online = {str(root): True, str(bad): False}
+            # On a busy machine a look of the good one can be late too, for a moment.
+            await until("offline", lambda: {d.path: d.online for d in service.view().log_dirs} == online)
             view = service.view()
             assert view.ready
             assert view.healthy
-            online = {found.path: found.online for found in view.log_dirs}
-            assert online == {str(root): True, str(bad): False}
             assert any(f"{bad}: did not answer within" in text for text in view.warnings)
             rounds = view.last_round_ms
             await until("rounds go on", lambda: service.view().last_round_ms != rounds)
             assert disk.looks == 1
             disk.works.set()
             await until("it is clean too", lambda: service.view().totals.cleans.get("cleaned") == 3)
-            assert all(found.online for found in service.view().log_dirs)
+            await until("all are well", lambda: all(found.online for found in service.view().log_dirs))
 
         serve(assignments(root, bad), story)
 
@@ -89,10 +90,11 @@ def test_asked_about_what_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
             with pytest.raises(CleanerdError, match="does not answer"):
                 await service.explain("orders-0")
             assert not disk.works.is_set()
+            told.append(time.monotonic())
 
-        started = time.monotonic()
+        told: list[float] = []
         serve(assignments(root), story)
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - told[0] < 20
 
 
 def test_a_bug_in_a_look_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,11 +149,12 @@ def test_the_end_does_not_wait_for_a_look_after_a_clean(root: Path, monkeypatch:
 
         async def story(service: Service) -> None:
             await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
+            told.append(time.monotonic())
 
-        started = time.monotonic()
+        told: list[float] = []
         try:
             serve(assignments(root, log_cleaner_backoff_ms="3600000"), story)
-            assert time.monotonic() - started < 30
+            assert time.monotonic() - told[0] < 30
         finally:
             works.set()
 
