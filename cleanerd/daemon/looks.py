@@ -55,14 +55,15 @@ class Looks:
         self._wake = wake
         self._lookers: dict[Path, _Attended] = {}
         self._world: World | None = None
-        self._late: set[Path] = set()
+        self.late: set[Path] = set()
+        """Those that do not answer."""
 
     def attend(self, log_dirs: Collection[Path]) -> list[Path]:
         """These and no others from now on; returns those that are given up."""
         gone = [path for path in self._lookers if path not in log_dirs]
         for path in gone:
             self._lookers.pop(path).thread.close()
-            self._late.discard(path)
+            self.late.discard(path)
         for path in log_dirs:
             if path not in self._lookers:
                 self._lookers[path] = _Attended(DirLooker(path), Sweeper(), WorkerPool(1, f"cleanerd-look-{path.name}"))
@@ -71,7 +72,7 @@ class Looks:
     async def look(self, world: World, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
         """At these directories, or these partitions of them; returns when all have answered that do."""
         self._world = world
-        asked = [path for path in wanted if path in self._lookers and path not in self._late]
+        asked = [path for path in wanted if path in self._lookers and path not in self.late]
         await asyncio.gather(*(self._look(path, world, wanted[path]) for path in asked))
 
     async def ask(self, path: Path, question: Callable[[DirLooker], Any]) -> Any:
@@ -80,7 +81,7 @@ class Looks:
         Raises:
             WorkerDiedError: the directory is nobody's any more, or does not answer; or what ``question`` raised.
         """
-        if path not in self._lookers or path in self._late:
+        if path not in self._lookers or path in self.late:
             raise WorkerDiedError(f"{path} does not answer")
         attended = self._lookers[path]
         answer = attended.thread.submit(lambda: question(attended.looker))
@@ -101,15 +102,15 @@ class Looks:
         if found.done():
             self._take(attended, world, found)
         elif self._lookers.get(path) is attended:
-            if path not in self._late:
-                self._late.add(path)
+            if path not in self.late:
+                self.late.add(path)
                 self._merge(_hanging(path))
             # Of several that wait each is taken: the looker does not say twice what it has found.
             found.add_done_callback(partial(self._came_back, attended, world))
 
     def _came_back(self, attended: _Attended, world: World, found: asyncio.Future[DirLook]) -> None:
         if self._lookers.get(attended.looker.path) is attended:
-            self._late.discard(attended.looker.path)
+            self.late.discard(attended.looker.path)
             self._take(attended, world, found)
             self._wake()
 

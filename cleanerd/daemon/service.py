@@ -245,11 +245,14 @@ class Service:
         self.fleet.merge(told, self.clock.now_ms())
 
     def _follow(self) -> None:
-        """Have the file system tell of the partitions that there are now."""
-        if self._watcher.lost or self.fleet.partitions.keys() != self._followed:
-            self._followed = set(self.fleet.partitions)
-            places = ((self._path_of(tracked), tracked.name) for tracked in self.fleet.partitions.values())
-            self._watcher.follow(self.log_dirs, [(path, name) for path, name in places if path is not None])
+        """Have the file system tell of the partitions that there are now; to ask a disk that hangs would hang too."""
+        late = {str(path) for path in self.looks.late}
+        wanted = {key for key in self.fleet.partitions if key[0] not in late}
+        if self._watcher.lost or wanted != self._followed:
+            self._followed = wanted
+            places = ((self._path_of(self.fleet.partitions[key]), key[1]) for key in wanted)
+            log_dirs = [path for path in self.log_dirs if str(path) not in late]
+            self._watcher.follow(log_dirs, [(path, name) for path, name in places if path is not None])
         if self._watcher.warning:
             self.publisher.warn(self._watcher.warning)
 

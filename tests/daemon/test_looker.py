@@ -10,7 +10,7 @@ import pytest
 
 from cleanerd.apply.live_broker import Patience
 from cleanerd.daemon import looker, ways
-from cleanerd.daemon.look import FailedLook, Look
+from cleanerd.daemon.look import FailedLook, Look, look_of
 from cleanerd.daemon.looker import DirLooker, World
 from cleanerd.log.clean_point import StateStore
 from cleanerd.settings import load_settings
@@ -117,14 +117,13 @@ def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
 
 def test_a_bug_that_one_partition_brings_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is that partition's trouble: the others of its directory are looked at, and cleaned."""
-    real = looker.look_of
 
-    def look_of(found: Survey, *arguments: Any, **named: Any) -> Look:
+    def buggy(found: Survey, *arguments: Any, **named: Any) -> Look:
         if str(found.log.name) == "orders-1":
             raise ZeroDivisionError("a bug")
-        return real(found, *arguments, **named)
+        return look_of(found, *arguments, **named)
 
-    monkeypatch.setattr(looker, "look_of", look_of)
+    monkeypatch.setattr(looker, "look_of", buggy)
     make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
     found = DirLooker(root).look(world(root)).looks
     assert [isinstance(each, Look) for each in found] == [True, False, True]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from cleanerd.daemon import looks
 from cleanerd.daemon.looker import DirLook, DirLooker, World
 from cleanerd.daemon.modes import DirMode
 from cleanerd.daemon.pauses import save_pauses
+from cleanerd.daemon.watch import Watcher
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.settings import load_settings
@@ -21,7 +23,7 @@ from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, partition, serve, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
     from pathlib import Path
     from typing import Any
 
@@ -54,7 +56,14 @@ class Disk:
 def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other directory is cleaned; this one is offline and asked once; when it answers it is cleaned too."""
     bad = root.parent / "bad"
-    disk = Disk(bad, monkeypatch)
+    disk, follow = Disk(bad, monkeypatch), Watcher.follow
+    followed: list[set[Path]] = []
+
+    def recorded(watcher: Watcher, log_dirs: Collection[Path], partitions: Any) -> None:
+        followed.append(set(log_dirs))
+        follow(watcher, log_dirs, partitions)
+
+    monkeypatch.setattr(Watcher, "follow", recorded)
     monkeypatch.setattr(looks, "ANSWER_SECONDS", 0.3)
     with broker(root, 2), broker(bad, {"lost-0": two_groups()}):
 
@@ -70,9 +79,14 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             rounds = view.last_round_ms
             await until("rounds go on", lambda: service.view().last_round_ms != rounds)
             assert disk.looks == 1
+            assert not any(bad in each for each in followed), "inotify would hang, and all else with it"
+            realpath = os.path.realpath
+            monkeypatch.setattr(os.path, "realpath", lambda path: 1 / 0 if path == bad else realpath(path))
+            service.reload()
             disk.works.set()
             await until("it is clean too", lambda: service.view().totals.cleans.get("cleaned") == 3)
             await until("all are well", lambda: all(found.online for found in service.view().log_dirs))
+            await until("it is watched", lambda: bad in followed[-1])
 
         serve(assignments(root, bad), story)
 
