@@ -39,7 +39,7 @@ class Clock:
         self._wall = wall
         self._steady = steady
         self._mark = (wall(), steady())
-        self._ahead_since_ms: int | None = None
+        self._ahead: tuple[int, int] | None = None
         self.jumps = 0
 
     def now_ms(self) -> int:
@@ -51,17 +51,28 @@ class Clock:
         """Go along with the wall clock; as long as it is ahead and not believed, what there is to tell of that."""
         wall, expected = self._now()
         steady = self._steady()
-        since = self._ahead_since_ms
-        if wall - expected <= STEP_MS or (since is not None and steady - since >= BELIEVED_AFTER_MS):
-            self._mark, self._ahead_since_ms = (wall, steady), None
+        if wall - expected <= STEP_MS or self._has_lasted(wall, steady):
+            self._mark, self._ahead = (wall, steady), None
             return ""
-        if since is None:
-            self._ahead_since_ms = steady
+        if self._ahead is None:
+            self._ahead = wall, steady
             self.jumps += 1
         return (
             f"the clock jumped ahead by {_span(wall - expected)}: until that has lasted for {_span(BELIEVED_AFTER_MS)} "
             "nothing is deleted by it; set it right (timedatectl), or restart cleanerd if it is right now"
         )
+
+    def _has_lasted(self, wall: int, steady: int) -> bool:
+        """Whether it has been as far ahead as now for long enough; a further jump begins anew."""
+        if self._ahead is None:
+            return False
+        wall_at, steady_at = self._ahead
+        off = wall - (wall_at + steady - steady_at)
+        if abs(off) > STEP_MS:
+            self._ahead = wall, steady
+            self.jumps += off > 0
+            return False
+        return steady - steady_at >= BELIEVED_AFTER_MS
 
     def _now(self) -> tuple[int, int]:
         """What the wall clock says, and what it should say by the monotonic one."""

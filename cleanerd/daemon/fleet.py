@@ -375,7 +375,8 @@ class Fleet:
             plan = look.staged
             if plan is not None and 0 <= now_ms - plan.created_ms < self.plan_max_age_ms // 2:
                 return now_ms - plan.created_ms < RESTAGE_AFTER_MS or plan.bound_offset >= look.bound_offset
-            if plan is None and was_staged_lately(tracked, now_ms):
+            # Nobody can read it, or its age goes by a wall clock that is not believed: another one would be no better.
+            if (plan is None or plan.created_ms > now_ms) and was_staged_lately(tracked, now_ms):
                 return True
             return trigger != "purge" and self.has_nothing_to_stage(tracked)
         if work == "observe" and tracked.saving is not None:

@@ -15,9 +15,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from cleanerd.apply.live_broker import LiveBroker
 from cleanerd.apply.mode import LOOK, ModeChoice, choose_mode
 from cleanerd.cleaner.manifest import STAGING
+from cleanerd.daemon.clock import wall_ms
 from cleanerd.daemon.look import FailedLook, Look, look_of
 from cleanerd.daemon.modes import DirMode, dir_mode, why_excluded
 from cleanerd.daemon.sources import FactsCache, staged_plan
@@ -33,7 +36,7 @@ from cleanerd.errors import (
 from cleanerd.log.log_dir import LogDir, read_log_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from cleanerd.cleaner.survey import Survey
@@ -49,14 +52,17 @@ LOOK_ANYWAY_MS: Final = 600_000
 SETTLE_MS: Final = 10_000
 """S-03: two readings of a broker's checkpoints lie so far apart: two intervals of its checkpoints."""
 
+_log = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a look rests on, the same for all directories."""
+    """What a look rests on, the same for all directories. ``now_ms``: the time that its jobs will go by too."""
 
     settings: Settings
     log_dirs: Sequence[Path]
     store: StateStore
+    now_ms: Callable[[], int] = wall_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +131,10 @@ class DirLooker:
 
         ``only``: at these partitions, whether anything is due or not, and by what is known of the directory already.
         """
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = world.now_ms()
         if only is not None and self._last is not None and world.settings is self._settings:
             return self._glance(world, self._last, only, now_ms)
+        self._last = None  # a directory that cannot be looked at is not taken for well by a glance at a partition
         waits = DirMode("on-start", "the directory cannot be looked at", None)
         choice = None
         try:
@@ -204,7 +211,7 @@ class DirLooker:
             targets = way.targets()
             if name not in targets:
                 raise ConfigError("no compacted partition of that name", where=str(self.path / str(name)))
-            found, reading = way.survey(name, targets[name], time.time_ns() // 1_000_000)
+            found, reading = way.survey(name, targets[name], world.now_ms())
         return found, reading, choice.mode != "offline"
 
     def _looks(
@@ -264,6 +271,10 @@ class DirLooker:
         except (CleanerdError, OSError) as error:
             self._seen[name] = _Seen(mtime_ns, known, kind, settled=False, again_ms=0, active=None)
             return FailedLook(name, _told(error), "bad")
+        except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
+            _log.exception("a look failed", partition=str(name))
+            self._seen[name] = _Seen(mtime_ns, known, kind, settled=False, again_ms=0, active=None)
+            return FailedLook(name, f"unexpected error: {type(error).__name__}: {error}", "bad")
         again_ms = now_ms + LOOK_ANYWAY_MS + hash(name) % (LOOK_ANYWAY_MS // 4)
         if look.again_ms is not None:
             again_ms = min(again_ms, look.again_ms)

@@ -54,14 +54,16 @@ class Looks:
         self._warn = warn
         self._wake = wake
         self._lookers: dict[Path, _Attended] = {}
-        self._late: set[Path] = set()
+        self._world: World | None = None
+        self.late: set[Path] = set()
+        """Those that do not answer."""
 
     def attend(self, log_dirs: Collection[Path]) -> list[Path]:
         """These and no others from now on; returns those that are given up."""
         gone = [path for path in self._lookers if path not in log_dirs]
         for path in gone:
             self._lookers.pop(path).thread.close()
-            self._late.discard(path)
+            self.late.discard(path)
         for path in log_dirs:
             if path not in self._lookers:
                 self._lookers[path] = _Attended(DirLooker(path), Sweeper(), WorkerPool(1, f"cleanerd-look-{path.name}"))
@@ -69,7 +71,8 @@ class Looks:
 
     async def look(self, world: World, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
         """At these directories, or these partitions of them; returns when all have answered that do."""
-        asked = [path for path in wanted if path in self._lookers and path not in self._late]
+        self._world = world
+        asked = [path for path in wanted if path in self._lookers and path not in self.late]
         await asyncio.gather(*(self._look(path, world, wanted[path]) for path in asked))
 
     async def ask(self, path: Path, question: Callable[[DirLooker], Any]) -> Any:
@@ -78,10 +81,14 @@ class Looks:
         Raises:
             WorkerDiedError: the directory is nobody's any more, or does not answer; or what ``question`` raised.
         """
-        if path not in self._lookers or path in self._late:
+        if path not in self._lookers or path in self.late:
             raise WorkerDiedError(f"{path} does not answer")
         attended = self._lookers[path]
-        return await attended.thread.submit(lambda: question(attended.looker))
+        answer = attended.thread.submit(lambda: question(attended.looker))
+        await asyncio.wait([answer], timeout=ANSWER_SECONDS)
+        if not answer.done():
+            raise WorkerDiedError(f"{path} does not answer")
+        return answer.result()
 
     def close(self) -> None:
         """No more looks; who hangs is not waited for."""
@@ -93,19 +100,21 @@ class Looks:
         found = attended.thread.submit(lambda: attended.look(world, names))
         await asyncio.wait([found], timeout=ANSWER_SECONDS)
         if found.done():
-            self._take(attended, found)
-        elif self._lookers.get(path) is attended and path not in self._late:
-            self._late.add(path)
-            self._merge(_hanging(path))
-            found.add_done_callback(partial(self._came_back, attended))
+            self._take(attended, world, found)
+        elif self._lookers.get(path) is attended:
+            if path not in self.late:
+                self.late.add(path)
+                self._merge(_hanging(path))
+            # Of several that wait each is taken: the looker does not say twice what it has found.
+            found.add_done_callback(partial(self._came_back, attended, world))
 
-    def _came_back(self, attended: _Attended, found: asyncio.Future[DirLook]) -> None:
+    def _came_back(self, attended: _Attended, world: World, found: asyncio.Future[DirLook]) -> None:
         if self._lookers.get(attended.looker.path) is attended:
-            self._late.discard(attended.looker.path)
-            self._take(attended, found)
+            self.late.discard(attended.looker.path)
+            self._take(attended, world, found)
             self._wake()
 
-    def _take(self, attended: _Attended, found: asyncio.Future[DirLook]) -> None:
+    def _take(self, attended: _Attended, world: World, found: asyncio.Future[DirLook]) -> None:
         path = attended.looker.path
         try:
             look = found.result()
@@ -113,7 +122,9 @@ class Looks:
             _log.exception("a look failed", log_dir=str(path))
             self._warn(f"a look at {path} failed: {error}")
             return
-        if self._lookers.get(path) is attended:
+        # By other settings it is looked at anew, whatever has changed.
+        is_outdated = self._world is not None and self._world.settings is not world.settings
+        if self._lookers.get(path) is attended and not is_outdated:
             self._merge(look)
 
 

@@ -41,7 +41,7 @@ def reload(service: Service) -> dict[str, Any]:
     service.notifier.reloading()
     try:
         settings = service.reread()
-        log_dirs = log_dirs_of(settings)
+        log_dirs = log_dirs_of(settings, known=service.log_dirs)
     except CleanerdError as error:
         service.publisher.warn(f"settings not reloaded: {error}")
         service.notifier.ready(service.publisher.status_line())

@@ -245,11 +245,14 @@ class Service:
         self.fleet.merge(told, self.clock.now_ms())
 
     def _follow(self) -> None:
-        """Have the file system tell of the partitions that there are now."""
-        if self._watcher.lost or self.fleet.partitions.keys() != self._followed:
-            self._followed = set(self.fleet.partitions)
-            places = ((self._path_of(tracked), tracked.name) for tracked in self.fleet.partitions.values())
-            self._watcher.follow(self.log_dirs, [(path, name) for path, name in places if path is not None])
+        """Have the file system tell of the partitions that there are now; to ask a disk that hangs would hang too."""
+        late = {str(path) for path in self.looks.late}
+        wanted = {key for key in self.fleet.partitions if key[0] not in late}
+        if self._watcher.lost or wanted != self._followed:
+            self._followed = wanted
+            places = ((self._path_of(self.fleet.partitions[key]), key[1]) for key in wanted)
+            log_dirs = [path for path in self.log_dirs if str(path) not in late]
+            self._watcher.follow(log_dirs, [(path, name) for path, name in places if path is not None])
         if self._watcher.warning:
             self.publisher.warn(self._watcher.warning)
 
@@ -276,6 +279,8 @@ class Service:
         """Give free workers something to do."""
         if self._stopping is not None and self._stopping.done():
             return
+        if self.publisher.is_behind():
+            return  # what is known goes by settings that do not count any more: the mode, who is excluded
         candidates = self.fleet.candidates(self.clock.now_ms())
         daemon = self.settings.daemon
         limits = Limits(self.workers.size, daemon.cleanerd_threads_per_log_dir, self.publisher.window_is_open())
@@ -341,7 +346,14 @@ class Service:
         self.publisher.soon()
         if self._stopping is not None and not self._stopping.done():
             if key in self.fleet.partitions:
-                await self.look_again(tracked)
+                looking = asyncio.create_task(self.look_again(tracked))
+                # A disk that hangs does not hold up the end.
+                waited: list[asyncio.Future[Any]] = [looking, self._stopping]
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                if not looking.done():
+                    looking.cancel()
+                    return
+                looking.result()
             self.schedule()
             self.publisher.soon()
 
@@ -373,7 +385,7 @@ class Service:
 
     def world(self) -> World:
         """What looks rest on now."""
-        return World(self.settings, self.log_dirs, self._store)
+        return World(self.settings, self.log_dirs, self._store, self.clock.now_ms)
 
     def store_warnings(self) -> list[str]:
         """What happened to the state directory, or to Spark, since the last call."""

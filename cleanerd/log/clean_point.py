@@ -199,8 +199,10 @@ def _file_name(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
 
 
 def _is_gone(partition: Path, name: TopicPartition, state_name: str) -> bool:
-    if not partition.is_dir():
-        return not partition.exists()  # raises what is_dir() hides: a directory on the way that may not be searched
+    try:
+        os.stat(partition)  # Path.exists() hides, from Python 3.14 on, that a disk does not let itself be asked
+    except FileNotFoundError:
+        return True
     metadata = read_small_file(partition / PARTITION_METADATA)
     if metadata is None:
         return False

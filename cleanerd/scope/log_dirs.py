@@ -10,13 +10,15 @@ from cleanerd.errors import ConfigError
 from cleanerd.format.properties import read_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from cleanerd.settings import Settings
 
 
-def log_dirs_of(settings: Settings) -> tuple[Path, ...]:
+def log_dirs_of(settings: Settings, known: Collection[Path] = ()) -> tuple[Path, ...]:
     """``cleanerd.log.dirs``, else ``log.dirs`` or ``log.dir`` of the broker's ``server.properties``.
+
+    ``known``: are not looked at, because they may lie on a disk that hangs by now.
 
     Raises:
         ConfigError: neither says anything, or the state directory lies in one of them.
@@ -29,7 +31,7 @@ def log_dirs_of(settings: Settings) -> tuple[Path, ...]:
             where="cleanerd.log.dirs",
             hint="set it, or cleanerd.broker.properties to the broker's server.properties",
         )
-    require_outside(daemon.cleanerd_state_dir, found)
+    require_outside(daemon.cleanerd_state_dir, [path for path in found if path not in known])
     return tuple(dict.fromkeys(found))
 
 

@@ -74,3 +74,20 @@ def test_it_comes_back() -> None:
         machine.wall -= DAY_MS
         assert clock.observe() == ""
         assert clock.now_ms() == machine.wall
+
+
+def test_a_jump_further_ahead_has_its_own_hour() -> None:
+    """Two minutes ahead for almost an hour do not make a month ahead believed a minute later; nor does a way back."""
+    machine = Machine()
+    clock = machine.clock()
+    for number, jump_ms in enumerate((2 * STEP_MS, 30 * DAY_MS, -DAY_MS)):
+        machine.wall += jump_ms
+        expected = machine.wall - sum((2 * STEP_MS, 30 * DAY_MS, -DAY_MS)[: number + 1])
+        assert clock.observe()
+        machine.goes_on(BELIEVED_AFTER_MS - 1)
+        assert clock.observe()
+        assert clock.now_ms() == expected + BELIEVED_AFTER_MS - 1
+    assert clock.jumps == 2, "ahead"
+    machine.goes_on(1)
+    assert clock.observe() == ""
+    assert clock.now_ms() == machine.wall

@@ -221,9 +221,11 @@ def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: 
         assert ahead_ms - now_ms() <= retention_ms
         gone = dropped_tombstones(site)
         assert gone == 0 or now_ms() >= due_ms
-        busy = seconds_of_cpu(daemon.process.pid)
+        began, busy = time.monotonic(), seconds_of_cpu(daemon.process.pid)
         time.sleep(1)
-        assert seconds_of_cpu(daemon.process.pid) - busy < 0.7
+        # Beside others a second's sleep takes longer, and rounds go on meanwhile.
+        used = seconds_of_cpu(daemon.process.pid) - busy
+        assert used < 0.7 * (time.monotonic() - began)
         site.clock.set(0)
         daemon.until("all are gone", lambda _view: dropped_tombstones(site) == 48)
         assert now_ms() >= max(due_ms, ahead_ms)

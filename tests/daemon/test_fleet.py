@@ -230,6 +230,17 @@ def test_a_staged_plan_is_made_anew_when_it_is_old_or_much_was_written() -> None
     assert triggers(fleet) == ["ratio"]
 
 
+def test_a_plan_from_a_clock_that_is_ahead_is_not_made_anew_all_the_time() -> None:
+    """A manifest has the wall clock's time, which may be a day ahead of the one that counts: once, not for an hour."""
+    fleet = fleet_with(look(staged=StagedPlan(20, NOW + DAY_MS)), work="stage")
+    assert triggers(fleet) == ["ratio"], "by whom it was made nobody knows"
+    done(fleet, kind="stage", result=result("staged"))
+    fleet.merge(dir_look(look(staged=StagedPlan(20, NOW + DAY_MS)), work="stage"), NOW)
+    assert triggers(fleet, NOW + 1) == []
+    assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["ratio"]
+    assert triggers(fleet, NOW - 1) == ["ratio"], "ours was ahead too when it was staged"
+
+
 def test_observed_again_when_a_tenth_more_is_dirty() -> None:
     fleet = fleet_with(work="observe")
     done(fleet, saving=Saving(300, 250, 20, 200))

@@ -15,6 +15,7 @@ import pytest
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cli import main
 from cleanerd.daemon import hand_over, looker
+from cleanerd.daemon.clock import Clock, wall_ms
 from cleanerd.daemon.hand_over import HandOver
 from cleanerd.daemon.pauses import save_pauses
 from cleanerd.errors import ConfigError
@@ -99,6 +100,22 @@ def lives(pid: int) -> bool:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_spark_goes_by_our_clock(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wall clock that jumped ahead is not believed; a process of its own has only that one."""
+    spark = Spark(root.parent, monkeypatch, STAGES)
+    make_log_dir(root, {"orders-0": two_groups()})
+    monkeypatch.setattr(Clock, "now_ms", lambda _clock: wall_ms() - 86_400_000)
+
+    async def story(service: Service) -> None:
+        await until("staged", lambda: outcomes(service.view()) == ["staged"])
+
+    with held(root):
+        serve(threshold(root, cleanerd_mode="on-start"), story)
+    (command,) = spark.commands
+    behind_ms = wall_ms() - int(command[command.index("--now-ms") + 1])
+    assert 86_400_000 <= behind_ms < 2 * 86_400_000
 
 
 @pytest.mark.parametrize(("keys", "handed"), [(KEYS, True), (KEYS + 1, False), (7, False), ("never", False)])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.apply.live_broker import Patience
 from cleanerd.daemon import looker, ways
-from cleanerd.daemon.look import FailedLook, Look
+from cleanerd.daemon.look import FailedLook, Look, look_of
 from cleanerd.daemon.looker import DirLooker, World
 from cleanerd.log.clean_point import StateStore
 from cleanerd.settings import load_settings
@@ -23,6 +24,8 @@ from tests.support.log_dirs import make_log_dir
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from cleanerd.cleaner.survey import Survey
 
 COMPACT = "topics.orders.cleanup.policy=compact"
 
@@ -85,3 +88,43 @@ def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> Non
         agent.fail("log", *[nonsense] * 10)
         found = DirLooker(root).look(world(root))
         assert [isinstance(each, Look) for each in found.looks] == [False, True, True]
+
+
+def test_a_glance_does_not_take_a_directory_for_well(root: Path) -> None:
+    """The disk is away: a job that ended there a moment later is no reason to begin the next one."""
+    with broker(root, 1):
+        found, told = DirLooker(root), world(root)
+        (name,) = found.look(told).present or [None]
+        assert name is not None
+        assert found.look(told, {name}).online
+        root.rename(root.with_name("away"))
+        assert not found.look(told).online
+        glance = found.look(told, {name})
+        assert (glance.online, glance.looks) == (False, ())
+        root.with_name("away").rename(root)
+        assert found.look(told, {name}).online
+
+
+def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
+    """The wall clock may be ahead and not believed: then nothing is to be cleaned that a job would not clean."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    made = world(root)
+    told = replace(made, now_ms=lambda: 1_700_000_000_000)
+    (look,) = DirLooker(root).look(told).looks
+    assert isinstance(look, Look)
+    assert look.looked_ms == 1_700_000_000_000
+
+
+def test_a_bug_that_one_partition_brings_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that partition's trouble: the others of its directory are looked at, and cleaned."""
+
+    def buggy(found: Survey, *arguments: Any, **named: Any) -> Look:
+        if str(found.log.name) == "orders-1":
+            raise ZeroDivisionError("a bug")
+        return look_of(found, *arguments, **named)
+
+    monkeypatch.setattr(looker, "look_of", buggy)
+    make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
+    found = DirLooker(root).look(world(root)).looks
+    assert [isinstance(each, Look) for each in found] == [True, False, True]
+    assert found[1] == FailedLook(found[1].name, "unexpected error: ZeroDivisionError: a bug", "bad")

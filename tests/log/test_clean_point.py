@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,7 +22,6 @@ from tests.support.logs import keyed_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 TOPIC_ID = uuid.UUID(int=77)
 
@@ -183,6 +184,24 @@ def test_read_only_directory(tmp_path: Path, found: tuple[LogDir, PartitionLog])
     store = StateStore(tmp_path / "state")
     store.save(*found, state_of(found[1]))
     assert any("cannot be written" in warning for warning in store.warnings)
+
+
+def test_what_a_disk_does_not_tell_of_is_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Path.exists() as of Python 3.14 says of it that it is not there."""
+    root = make_log_dir(tmp_path / "logs", {"here-0": Partition({0: b""})})
+    log_dir, store = read_log_dir(root), StateStore(tmp_path / "state")
+    store.save(log_dir, read_partition(log_dir, log_dir.partitions[0]), PartitionState(None, None, None))
+    real = os.stat
+
+    def stat(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if str(path).endswith("here-0"):
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(Path, "exists", os.path.exists)
+    monkeypatch.setattr(Path, "is_dir", os.path.isdir)
+    assert store.forget_gone(log_dir) == 0
 
 
 def test_what_is_gone_is_forgotten(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_a_driver_that_is_killed(path: Path, where: str, capsys: pytest.CaptureF
     before = files_of(path)
     process = multiprocessing.get_context("spawn").Process(target=killed, args=(path, where))
     process.start()
-    process.join(60)
+    process.join(240)
     assert process.exitcode == 77
     left = sorted(each.name for each in (path / NAME / STAGING).iterdir())
     assert left[-1].startswith("spark-")
@@ -158,7 +158,7 @@ def test_what_is_left_belongs_to_the_brokers_user(path: Path, where: str) -> Non
     shutil.chown(path / NAME, NOBODY, NOBODY)
     process = multiprocessing.get_context("spawn").Process(target=killed, args=(path, where))
     process.start()
-    process.join(60)
+    process.join(240)
     directories = [each for each in (path / NAME / STAGING).rglob("*") if each.is_dir()]
     assert directories
     assert {each.stat().st_uid for each in [path / NAME / STAGING, *directories]} == {NOBODY}
