@@ -189,7 +189,7 @@ def make_plan(log_dir: LogDir, found: Survey, means: Means, wishes: Wishes, read
         rules=rules,
         fingerprint=fingerprint(config),
         now_ms=wishes.now_ms,
-        delete_retention_ms=config.delete_retention_ms,
+        delete_retention_ms=config.delete_retention_ms + wishes.clock_doubt_ms,
         last_records=last_records,
         aborted=read_aborted(log, found.bounds.bound.offset),
         legacy_horizon_ms=legacy_horizon_ms(sources, found.bounds.first_dirty_offset, config.delete_retention_ms),

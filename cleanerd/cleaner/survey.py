@@ -29,6 +29,8 @@ class Wishes:
 
     ``purge``: the clean part is worth a round although nothing new was written, because tombstones or markers in it are
     past their delete horizon.
+    ``clock_doubt_ms``: it may be so much later than ``now_ms``. What goes, goes by the earlier time, and a horizon that
+    is set now counts from the later one, so that whichever is right no tombstone goes too early (KIP-534).
     """
 
     now_ms: int
@@ -38,6 +40,7 @@ class Wishes:
     up_to_offset: int | None = None
     unclean: bool = False
     purge: bool = False
+    clock_doubt_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 A wall clock that is put a day ahead - by a hand, by a time server gone wrong - makes every tombstone of that day look
 expired, and what is deleted then does not come back when the clock does. So a jump ahead is believed only after it has
-lasted, and until then time goes on from where it was, as the monotonic clock counts. A jump back is believed at once:
-whoever waits longer than he has to loses nothing.
+lasted, and until then time goes on from where it was, as the monotonic clock counts. But a clock that was behind and is
+set right jumps ahead too, so what becomes due in future counts from the later of the two. A jump back is believed at
+once: whoever waits longer than he has to loses nothing.
 """
 
 from __future__ import annotations
@@ -44,8 +45,12 @@ class Clock:
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
+        return self.read_ms()[0]
+
+    def read_ms(self) -> tuple[int, int]:
+        """Milliseconds since the epoch, and how much later it is if the wall clock is right after all."""
         wall, expected = self._now()
-        return expected if wall - expected > STEP_MS else wall
+        return (expected, wall - expected) if wall - expected > STEP_MS else (wall, 0)
 
     def observe(self) -> str:
         """Go along with the wall clock; as long as it is ahead and not believed, what there is to tell of that."""

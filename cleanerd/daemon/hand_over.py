@@ -68,13 +68,14 @@ class HandOver:
     def stage(self, job: Job, means: Means, wishes: Wishes) -> CleaningResult | None:
         """Have it staged by Spark; None when it is the worker's own to stage.
 
-        A round for tombstones' sake alone is: ``spark clean`` knows no such wish, and little of it is dirty.
+        A round for tombstones' sake alone is: ``spark clean`` knows no such wish, and little of it is dirty. And so is
+        all while the clock is in doubt, of which it knows nothing either.
 
         Raises:
             Stopped: it was told to.
         """
         threshold = job.facts.settings.daemon.cleanerd_spark_threshold_keys
-        if threshold is None or job.trigger == "purge":
+        if threshold is None or job.trigger == "purge" or wishes.clock_doubt_ms:
             return None
         keys = estimated_keys(job, means, wishes, threshold)
         if keys < threshold:

@@ -283,8 +283,10 @@ def _failed(job: Job, reason: str) -> JobDone:
 
 
 def _wishes(job: Job) -> Wishes:
+    now_ms, doubt_ms = job.clock.read_ms()
     return Wishes(
-        now_ms=job.clock.now_ms(),
+        now_ms=now_ms,
+        clock_doubt_ms=doubt_ms,
         force=job.trigger == "asked",
         unclean=True,
         purge=job.trigger in {"purge", "asked"},

@@ -199,7 +199,11 @@ def test_the_page_tells_of_each() -> None:
 @pytest.mark.kafka
 @pytest.mark.broker
 def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: Path) -> None:
-    """R534-6, C-48: a day ahead no tombstone goes before its time, and none stays a day longer when it is back."""
+    """R534-6, C-48: a day ahead no tombstone goes before its time, neither by the old time nor by the new one.
+
+    Those that had their horizon go in time when it is back. Those that got it meanwhile stay a day longer: had it been
+    the old time that was wrong, they would else have gone a day too early.
+    """
     retention_ms = 6_000
     site = site_of(broker, tmp_path, "clock-tombstones", delete_retention_ms=str(retention_ms))
     assert site.clock is not None
@@ -218,7 +222,7 @@ def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: 
         site.write(site.other, keys=1)
         site.cleaned(site.other)
         ahead_ms = site.partition(daemon.ask("status"), site.other)["next_purge_ms"]
-        assert ahead_ms - now_ms() <= retention_ms
+        assert 0 <= ahead_ms - now_ms() - DAY_MS <= retention_ms
         gone = dropped_tombstones(site)
         assert gone == 0 or now_ms() >= due_ms
         began, busy = time.monotonic(), seconds_of_cpu(daemon.process.pid)
@@ -227,8 +231,10 @@ def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: 
         used = seconds_of_cpu(daemon.process.pid) - busy
         assert used < 0.7 * (time.monotonic() - began)
         site.clock.set(0)
-        daemon.until("all are gone", lambda _view: dropped_tombstones(site) == 48)
-        assert now_ms() >= max(due_ms, ahead_ms)
+        daemon.until("they are gone", lambda _view: dropped_tombstones(site) == 24)
+        assert now_ms() >= due_ms
+        site.rounds(ROUNDS)
+        assert dropped_tombstones(site) == 24
 
 
 def dropped_tombstones(site: Site) -> int:
