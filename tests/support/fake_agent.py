@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from cleanerd.errors import CleanerdError
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
@@ -117,7 +118,8 @@ class FakeAgent:
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError, HangUp), connection.makefile("rb") as lines:
+        # An error of ours: the test is over and its directory gone.
+        with connection, contextlib.suppress(OSError, HangUp, CleanerdError), connection.makefile("rb") as lines:
             for line in lines:
                 if line.endswith(b"\n"):  # who is killed may have sent a part of one
                     connection.sendall(self._answer(json.loads(line)))
