@@ -10,18 +10,14 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cleanerd.cli.audit import FOUND, keys_document, show_key
+from cleanerd.cli.clean_end import clean_end
 from cleanerd.cli.inspect_report import bytes_fields, time_of
 from cleanerd.cli.keys_asked import find_keys_asked, key_options
 from cleanerd.cli.options import parse_strategy
 from cleanerd.cli.output import Column, human_bytes, human_count
 from cleanerd.cli.scope import key_rules, parse_partitions
 from cleanerd.cli.spark import spark_verb
-from cleanerd.errors import CleanerdError, CorruptionError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import CLEANER_CHECKPOINT, META_PROPERTIES, read_log_dir
-from cleanerd.log.partition import read_partition
-from cleanerd.verify.finding import Findings
-from cleanerd.verify.log_dir import read_surroundings
+from cleanerd.errors import CorruptionError
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
 if TYPE_CHECKING:
@@ -98,7 +94,7 @@ def audit(
     asked = []
     for sides in compared:
         rules = _rules(settings, sides.name, strategy)
-        end = _clean_end(settings, after, sides.name, rules) if up_to is None else up_to
+        end = clean_end(settings, after, sides.name, rules) if up_to is None else up_to
         asked.append(Asked(rules, end, first_dirty, log_start, many_rounds))
     total = sum(sides.size_bytes for sides in compared)
     common.output.note(f"{human_count(len(compared))} partitions, {human_bytes(total)} to read twice")
@@ -130,24 +126,6 @@ def _rules(settings: Settings, name: TopicPartition, strategy: str | None) -> Ke
         tombstone_header=rules.tombstone_header,
         tombstone_guard=rules.tombstone_guard,
     )
-
-
-def _clean_end(settings: Settings, after: Path, name: TopicPartition, rules: KeyRules) -> int | None:
-    """How far the log is clean: by Kafka's checkpoint where its rules hold, else by cleanerd's own state (U-10)."""
-    if rules == KAFKAS_RULES:
-        end = read_surroundings(after, Findings()).of(CLEANER_CHECKPOINT, name)
-        if end is not None:
-            return end
-    if not (after / META_PROPERTIES).is_file() or not (after / str(name)).is_dir():
-        return None
-    log_dir = read_log_dir(after)
-    try:
-        state = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True).load(
-            log_dir, read_partition(log_dir, name)
-        )
-    except CleanerdError:
-        return None  # the audit will say what is wrong with the partition
-    return None if state is None or state.clean_point is None else state.clean_point.offset
 
 
 def _digest_key(text: str | None) -> bytes:

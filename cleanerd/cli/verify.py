@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from cleanerd.cli.clean_end import clean_end
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column, human_bytes, human_count
 from cleanerd.cli.scope import key_rules
@@ -27,6 +28,7 @@ from cleanerd.verify.log_dir import (
 )
 from cleanerd.verify.partition import Question, Verdict, verify_partition, verify_segment
 from cleanerd.verify.producers import read_snapshots
+from cleanerd.verify.rules import KAFKAS_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -102,9 +104,19 @@ def verify(
 
 
 def _ruled(question: Question, partition: Path, settings: Settings) -> Question:
-    """With the rules of the topic that the directory is named after; a directory of another name has Kafka's."""
-    name = parse_topic_partition_dir(partition.resolve().name)
-    return question if name is None else replace(question, rules=key_rules(settings, name.topic))
+    """With the rules of the topic that the directory is named after; a directory of another name has Kafka's.
+
+    Kafka's checkpoint says nothing of a log that is cleaned by other rules.
+    """
+    place = partition.resolve()
+    name = parse_topic_partition_dir(place.name)
+    if name is None:
+        return question
+    rules = key_rules(settings, name.topic)
+    clean_to = question.clean_to
+    if clean_to is None and rules != KAFKAS_RULES:
+        clean_to = clean_end(settings, place.parent, name, rules)
+    return replace(question, rules=rules, clean_to=clean_to)
 
 
 def _verify(path: Path, question: Question, settings: Settings) -> Iterator[Verdict]:
@@ -204,7 +216,7 @@ def _show(output: Output, verdicts: list[Verdict]) -> None:
     for verdict in verdicts:
         if verdict.segments and verdict.clean_to is None:
             output.note(
-                f"{verdict.path}: nothing says how far it is clean (--clean-to, see explain), so keys were not compared"
+                f"{verdict.path}: nothing says how far it is clean (--clean-to), so keys were not compared"
             )
 
 

@@ -104,6 +104,20 @@ def test_what_the_cleaner_leaves_is_right(
         assert (answer.code, told) == (0, [])
 
 
+def test_its_own_state_says_how_far_it_is_clean(root: Path, shell: Shell) -> None:
+    """U-10: Kafka's checkpoint is about Kafka's rules; without cleanerd's state the keys would not be compared."""
+    rules = (*HEADER, *KNOWN)
+    path = make_log_dir(root / "logs", {"orders-0": log_of(1)})
+    done = shell("clean", path, "--yes", "--force", "--json", "--from-start", "--now-ms", NOW, *rules)
+    (entry,) = done.json["partitions"]
+    for asked in (path, path / "orders-0"):
+        answer = shell("verify", asked, "--json", "--now-ms", NOW, *rules)
+        assert answer.code == 0
+        assert answer.json["verified"][-1]["clean_to"] == entry["end_offset"]
+    shutil.rmtree(root / "state")
+    assert shell("verify", path / "orders-0", "--json", *rules).json["verified"][-1]["clean_to"] is None
+
+
 WRONG: list[tuple[str, list[Record], list[int], tuple[str, ...], set[str]]] = [
     ("the version's loser stays", [record("a", 2), record("a", 1)], [1], HEADER, {"R280-9", "R534-6"}),
     ("the offset's loser stays", [record("a", 2), record("a", 1)], [0], OFFSET, {"R280-9", "R534-6"}),

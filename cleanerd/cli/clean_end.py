@@ -1,0 +1,37 @@
+"""How far a log is clean, for who judges a cleaning by rules of his own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import CleanerdError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import CLEANER_CHECKPOINT, META_PROPERTIES, read_log_dir
+from cleanerd.log.partition import read_partition
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.log_dir import read_surroundings
+from cleanerd.verify.rules import KAFKAS_RULES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.settings import Settings
+    from cleanerd.verify.rules import KeyRules
+
+
+def clean_end(settings: Settings, path: Path, name: TopicPartition, rules: KeyRules) -> int | None:
+    """By Kafka's checkpoint in the log directory where its rules hold, else by cleanerd's own state (U-10)."""
+    if rules == KAFKAS_RULES:
+        end = read_surroundings(path, Findings()).of(CLEANER_CHECKPOINT, name)
+        if end is not None:
+            return end
+    if not (path / META_PROPERTIES).is_file() or not (path / str(name)).is_dir():
+        return None
+    try:
+        log_dir = read_log_dir(path)
+        store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
+        state = store.load(log_dir, read_partition(log_dir, name))
+    except CleanerdError:
+        return None  # whoever judges the partition will say what is wrong with it
+    return None if state is None or state.clean_point is None else state.clean_point.offset
