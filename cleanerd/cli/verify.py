@@ -215,9 +215,7 @@ def _show(output: Output, verdicts: list[Verdict]) -> None:
     )
     for verdict in verdicts:
         if verdict.segments and verdict.clean_to is None:
-            output.note(
-                f"{verdict.path}: nothing says how far it is clean (--clean-to), so keys were not compared"
-            )
+            output.note(f"{verdict.path}: nothing says how far it is clean (--clean-to), so keys were not compared")
 
 
 def _place(value: int) -> str:
