@@ -45,6 +45,15 @@ def attach(live: Live, jar: Path) -> None:
     assert "return code: 0" in done.stdout
 
 
+@pytest.fixture(scope="module")
+def attached(bare: Live) -> Live:
+    """The same broker, with the agent that is shipped, or with what took its place."""
+    if not bare.socket.is_socket():
+        attach(bare, JAR)
+        wait_until("the socket", bare.socket.is_socket)
+    return bare
+
+
 def build_of(live: Live) -> tuple[str, int, str]:
     with live.asking() as agent:
         info = agent.ask("info")
@@ -69,30 +78,30 @@ def take_over(live: Live, jar: Path) -> None:
 
 
 @pytest.mark.long
-def test_found_through_a_thread(bare: Live) -> None:
+def test_found_through_a_thread(attached: Live) -> None:
     """F-3, LT-1: without the gauges it is the same LogManager: the same logs, and capable of the same."""
-    with bare.asking() as agent:
+    with attached.asking() as agent:
         before = agent.ask("info")
         logs = agent.ask("logs")
     wrong = ("org.apache.kafka.server.metrics.KafkaYammerMetrics", "org.apache.kafka.server.metrics.Nothing")
-    take_over(bare, changed_build(bare.broker.work_dir, "no-metrics", "Finder.java", wrong))
-    with bare.asking() as agent:
+    take_over(attached, changed_build(attached.broker.work_dir, "no-metrics", "Finder.java", wrong))
+    with attached.asking() as agent:
         info = agent.ask("info")
         assert (before["found_via"], info["found_via"]) == ("metrics", "threads")
         assert (info["capable"], info["log_dirs"]) == (True, before["log_dirs"])
         assert agent.ask("logs") == logs
-    topic = bare.topic("by-thread", transactions=False)
-    with bare.asking() as agent:
+    topic = attached.topic("by-thread", transactions=False)
+    with attached.asking() as agent:
         assert agent.ask("swap", **topic.request(topic.stage(output_bytes=60_000)))["done"] == [0]
     assert topic.read() == topic.latest
 
 
 @pytest.mark.long
-def test_who_says_nothing_is_hung_up_on(bare: Live) -> None:
+def test_who_says_nothing_is_hung_up_on(attached: Live) -> None:
     """A-32: a line that does not end, and a connection that is idle; here after one and three seconds."""
     shorter = (("LINE_SECONDS = 30", "LINE_SECONDS = 1"), ("IDLE_SECONDS = 300", "IDLE_SECONDS = 3"))
-    take_over(bare, changed_build(bare.broker.work_dir, "impatient", "Connection.java", *shorter))
-    with bare.asking() as half, bare.asking() as silent, bare.asking() as idle:
+    take_over(attached, changed_build(attached.broker.work_dir, "impatient", "Connection.java", *shorter))
+    with attached.asking() as half, attached.asking() as silent, attached.asking() as idle:
         idle.ask("info")
         half.send(b'{"v":1,"id":1,')
         started = time.monotonic()
@@ -127,10 +136,10 @@ TAKEN_CASES = [
 
 
 @pytest.fixture(scope="module")
-def credulous(bare: Live) -> Live:
+def credulous(attached: Live) -> Live:
     """A-03: the stub of the first jar loads the implementation of another with a class loader of its own."""
-    take_over(bare, build(bare.broker.work_dir, "unchecked"))
-    return bare
+    take_over(attached, build(attached.broker.work_dir, "unchecked"))
+    return attached
 
 
 @pytest.mark.parametrize("harm", TAKEN_CASES)
@@ -160,10 +169,10 @@ def test_without_the_check_the_broker_takes_it(
     assert errors == []
 
 
-def test_what_is_no_agent_starts_nothing(bare: Live) -> None:
+def test_what_is_no_agent_starts_nothing(attached: Live) -> None:
     """A-01: a broken argument is told on stderr, and that is all."""
-    before = build_of(bare)
-    command = ["jcmd", str(bare.broker.pid), "JVMTI.agent_load", str(JAR), '"jar=/nowhere.jar"']
+    before = build_of(attached)
+    command = ["jcmd", str(attached.broker.pid), "JVMTI.agent_load", str(JAR), '"jar=/nowhere.jar"']
     subprocess.run(command, check=True, timeout=60, capture_output=True)
-    assert build_of(bare) == before
-    assert "cleanerd agent: not started" in bare.broker.log_text()
+    assert build_of(attached) == before
+    assert "cleanerd agent: not started" in attached.broker.log_text()
