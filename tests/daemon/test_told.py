@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from structlog.testing import capture_logs
+import structlog
+from structlog.testing import LogCapture
 
-from cleanerd.daemon import publish
+from cleanerd.daemon import publish, told
 from cleanerd.daemon.looker import DirLook
 from cleanerd.daemon.modes import DirMode
 from cleanerd.daemon.told import log_look
@@ -26,12 +27,17 @@ def _look(error: str) -> DirLook:
     )  # fmt: skip
 
 
-def test_a_directory_that_cannot_be_looked_at_is_logged_once_and_its_return_too() -> None:
+def test_a_directory_that_cannot_be_looked_at_is_logged_once_and_its_return_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A wrong path in cleanerd.log.dirs must not look like a daemon that is content; nor fill the log."""
     looks = [_look("no such file"), _look("no such file"), _look("no permission"), _look(""), _look("")]
-    with capture_logs() as lines:
-        for before, found in zip([None, *looks], looks, strict=False):
-            log_look(before, found, lambda _found: False)
+    # A logger that was used before keeps what it was configured with: capture_logs would hear nothing.
+    heard = LogCapture()
+    monkeypatch.setattr(told, "_log", structlog.wrap_logger(structlog.PrintLogger(), processors=[heard]))
+    for before, found in zip([None, *looks], looks, strict=False):
+        log_look(before, found, lambda _found: False)
+    lines = heard.entries
     said = [(line["log_level"], line.get("reason", "")) for line in lines]
     assert said == [("warning", "no such file"), ("warning", "no permission"), ("info", "")]
     assert {line["log_dir"] for line in lines} == {"/d"}
