@@ -32,9 +32,10 @@ def test_a_directory_that_cannot_be_looked_at_is_logged_once_and_its_return_too(
 ) -> None:
     """A wrong path in cleanerd.log.dirs must not look like a daemon that is content; nor fill the log."""
     looks = [_look("no such file"), _look("no such file"), _look("no permission"), _look(""), _look("")]
-    # A logger that was used before keeps what it was configured with: capture_logs would hear nothing.
+    # Of its own: another test may have told loggers to be quiet, and capture_logs would hear nothing.
     heard = LogCapture()
-    monkeypatch.setattr(told, "_log", structlog.wrap_logger(structlog.PrintLogger(), processors=[heard]))
+    own = structlog.wrap_logger(structlog.PrintLogger(), processors=[heard], wrapper_class=structlog.BoundLogger)
+    monkeypatch.setattr(told, "_log", own)
     for before, found in zip([None, *looks], looks, strict=False):
         log_look(before, found, lambda _found: False)
     lines = heard.entries
