@@ -112,6 +112,12 @@ class _Known:
     excluded: Mapping[TopicPartition, str]
 
 
+def no_look(path: Path, error: str, choice: ModeChoice | None = None) -> DirLook:
+    """A log directory that cannot be looked at, or does not answer: nothing is begun there."""
+    waits = DirMode("on-start", "the directory cannot be looked at", None)
+    return DirLook(path, online=False, error=error, mode=waits, choice=choice, facts=None, total_bytes=0, free_bytes=0)
+
+
 class DirLooker:
     """One log directory."""
 
@@ -135,7 +141,6 @@ class DirLooker:
         if only is not None and self._last is not None and world.settings is self._settings:
             return self._glance(world, self._last, only, now_ms)
         self._last = None  # a directory that cannot be looked at is not taken for well by a glance at a partition
-        waits = DirMode("on-start", "the directory cannot be looked at", None)
         choice = None
         try:
             total, free = _space(self.path)
@@ -145,8 +150,7 @@ class DirLooker:
             mode = dir_mode(world.settings.daemon.cleanerd_mode, choice, self._away_ms(choice, now_ms))
             facts = self._facts.get(world.settings, log_dir, others, running=choice.mode != "offline")
         except (CleanerdError, OSError) as error:
-            return DirLook(self.path, online=False, error=_told(error), mode=waits, choice=choice, facts=None,
-                           total_bytes=0, free_bytes=0)  # fmt: skip
+            return no_look(self.path, _told(error), choice)
         if world.settings is not self._settings:
             self._settings = world.settings
             self._seen.clear()

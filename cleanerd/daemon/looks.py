@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from cleanerd.daemon.looker import DirLook, DirLooker
-from cleanerd.daemon.modes import DirMode
+from cleanerd.daemon.looker import DirLook, DirLooker, no_look
 from cleanerd.daemon.sweep import Sweeper
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 
@@ -130,5 +129,4 @@ class Looks:
 
 def _hanging(path: Path) -> DirLook:
     error = f"{path}: did not answer within {ANSWER_SECONDS:.0f} s: does its disk hang? (see the kernel's log)"
-    waits = DirMode("on-start", "the directory cannot be looked at", None)
-    return DirLook(path, online=False, error=error, mode=waits, choice=None, facts=None, total_bytes=0, free_bytes=0)
+    return no_look(path, error)

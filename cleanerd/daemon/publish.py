@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from cleanerd.daemon.clock import wall_ms
 from cleanerd.daemon.shown import log_dir_view, partition_view, running_view
 from cleanerd.daemon.view import DaemonView
 
@@ -76,7 +77,7 @@ class Publisher:
     def round_ended(self, generation: int) -> None:
         """Everything was looked at, by the settings of that generation."""
         self._round_ended_at = time.monotonic()
-        self._last_round_ms = time.time_ns() // 1_000_000
+        self._last_round_ms = wall_ms()
         self._looked_generation = generation
         self.ready = self.ready or not self.is_behind()
 
@@ -127,7 +128,7 @@ class Publisher:
         return DaemonView(
             version=self._version,
             started_ms=self._started_ms,
-            made_ms=time.time_ns() // 1_000_000,
+            made_ms=wall_ms(),
             ready=self.ready,
             healthy=not reason,
             unhealthy_reason=reason,
