@@ -19,6 +19,8 @@ from cleanerd.daemon.tracked import (
     Tracked,
     is_in_vain,
     is_news,
+    is_overdue,
+    is_past,
     reclaimable_bytes,
     was_staged_lately,
 )
@@ -59,6 +61,7 @@ class Fleet:
         self.spark_threshold_keys = spark_threshold_keys
         self.dirs: dict[str, DirLook] = {}
         self.partitions: dict[Key, Tracked] = {}
+        self.jobs_ended = 0
         self.paused = False
         self.paused_names: set[str] = set()
 
@@ -83,6 +86,10 @@ class Fleet:
         for look in found.looks:
             if (path, look.name) in self.partitions:
                 self._looked(self.partitions[path, look.name], look, now_ms)
+        # What a look at everything leaves out has not changed since the look before.
+        for name in {look.name for look in found.looks} if found.present is None else found.present:
+            if (path, name) in self.partitions:
+                self.partitions[path, name].seen(found.jobs_ended)
 
     def _present(self, path: str, name: TopicPartition, excluded: str) -> None:
         tracked = self.partitions.get((path, name))
@@ -120,7 +127,7 @@ class Fleet:
         if look.purge_known:
             told = (look.clean_offset, look.next_purge_ms)
             # Said again it is no news: what a worker found out since may be what could not be written down.
-            if told != tracked.purge_told and not (tracked.purge_known and _is_past(tracked.next_purge_ms, now_ms)):
+            if told != tracked.purge_told and not (tracked.purge_known and is_past(tracked.next_purge_ms, now_ms)):
                 tracked.next_purge_ms = look.next_purge_ms
             tracked.purge_known, tracked.purge_to, tracked.purge_told = True, look.clean_offset, told
         elif look.clean_offset > tracked.purge_to:
@@ -149,7 +156,7 @@ class Fleet:
         if tracked is None or tracked.trigger is None:
             return None  # the one that it worked on is gone, whatever has its name now
         tracked.trigger = None
-        tracked.touch()
+        self._ended(tracked)
         if done.stopped:
             return None
         if tracked.look is not None and tracked.look.topic_id != job.look.topic_id:
@@ -177,6 +184,11 @@ class Fleet:
             else:
                 tracked.holds, tracked.hold_until_ms, tracked.hold_reason = 0, 0, ""
         return self._result(tracked, done)
+
+    def _ended(self, tracked: Tracked) -> None:
+        self.jobs_ended += 1
+        tracked.worked_on = self.jobs_ended
+        tracked.touch()
 
     def _result(self, tracked: Tracked, done: JobDone) -> CleanView | None:
         result = done.result
@@ -222,7 +234,7 @@ class Fleet:
         tracked = self.partitions.get(key)
         if tracked is not None and tracked.trigger is not None:
             tracked.trigger, tracked.asked = None, False
-            tracked.touch()
+            self._ended(tracked)
             self._quarantine(tracked, reason, now_ms, by_look=False)
 
     def forget_dir(self, path: str) -> None:
@@ -315,7 +327,7 @@ class Fleet:
         """Partitions with a staged plan that ``apply`` would refuse for its age (U-15), and that was not made anew."""
         for tracked in self.partitions.values():
             plan = None if tracked.look is None else tracked.look.staged
-            outdated = plan is not None and _is_past(plan.expires_ms, now_ms)
+            outdated = plan is not None and is_past(plan.expires_ms, now_ms)
             if outdated and self.work_of(tracked) in {"live", "stage"} and not self._is_left_alone(tracked, now_ms):
                 yield tracked
 
@@ -341,11 +353,11 @@ class Fleet:
             trigger = "asked"
         elif is_full and work != "observe":
             trigger = None
-        elif look.forceable and _is_overdue(look, now_ms):
+        elif look.forceable and is_overdue(look, now_ms):
             trigger = "overdue"
         elif look.eligible:
             trigger = "ratio"
-        elif look.forceable and look.has_clean_part and _is_past(tracked.next_purge_ms, now_ms):
+        elif look.forceable and look.has_clean_part and is_past(tracked.next_purge_ms, now_ms):
             trigger = "purge"
         elif look.leftover and work == "live":
             trigger = "purge"  # a cleaning that was killed: another one tidies up and moves the clean point
@@ -354,6 +366,8 @@ class Fleet:
     def _is_left_alone(self, tracked: Tracked, now_ms: int) -> bool:
         if tracked.excluded or tracked.failed is not None or tracked.trigger is not None:
             return True
+        if tracked.worked_on is not None:
+            return True  # what is known of it is from before, or from the middle of that job
         if self.paused or tracked.paused or (tracked.quarantine is not None and tracked.quarantine.by_look):
             return True
         held = 0 if tracked.asked else tracked.hold_until_ms
@@ -383,11 +397,3 @@ class Fleet:
             grown = GREW * (look.dirty_bytes - tracked.saving.dirty_bytes) >= tracked.saving.dirty_bytes
             return look.bound_offset == tracked.saving.bound_offset or not grown
         return False
-
-
-def _is_past(at_ms: int | None, now_ms: int) -> bool:
-    return at_ms is not None and at_ms <= now_ms
-
-
-def _is_overdue(look: Look, now_ms: int) -> bool:
-    return _is_past(look.overdue_at_ms, now_ms) and look.dirty_bytes > 0

@@ -57,12 +57,16 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a look rests on, the same for all directories. ``now_ms``: the time that its jobs will go by too."""
+    """What a look rests on, the same for all directories. ``now_ms``: the time that its jobs will go by too.
+
+    ``jobs_ended``: how many had ended when it was asked for; what it finds may be older than what the next one did.
+    """
 
     settings: Settings
     log_dirs: Sequence[Path]
     store: StateStore
     now_ms: Callable[[], int] = wall_ms
+    jobs_ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class DirLook:
 
     ``present`` are the compacted partitions, ``excluded`` those of them that settings leave to Kafka, and why (U-11).
     ``error``: the directory cannot be looked at; what was known of it stays.
-    ``facts`` is None while nothing is known of its broker.
+    ``facts`` is None while nothing is known of its broker. ``jobs_ended``: see `World`.
     """
 
     path: Path
@@ -86,6 +90,7 @@ class DirLook:
     present: frozenset[TopicPartition] | None = None
     excluded: Mapping[TopicPartition, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    jobs_ended: int = 0
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ answers; then it is as before.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,7 +42,7 @@ class _Attended:
     def look(self, world: World, names: Collection[TopicPartition] | None) -> DirLook:
         world.store.recheck()
         (found,) = self.sweeper.after([self.looker.look(world, names)], world.store)
-        return found
+        return replace(found, jobs_ended=world.jobs_ended)
 
 
 class Looks:

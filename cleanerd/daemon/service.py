@@ -385,7 +385,7 @@ class Service:
 
     def world(self) -> World:
         """What looks rest on now."""
-        return World(self.settings, self.log_dirs, self._store, self.clock.now_ms)
+        return World(self.settings, self.log_dirs, self._store, self.clock.now_ms, self.fleet.jobs_ended)
 
     def store_warnings(self) -> list[str]:
         """What happened to the state directory, or to Spark, since the last call."""

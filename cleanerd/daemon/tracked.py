@@ -43,6 +43,7 @@ class Tracked:
 
     ``purge_known``: a worker or the state directory has told when tombstones below ``purge_to`` go; ``purge_told`` is
     what the state directory said last. ``done_to``: up to there a worker has cleaned, or found nothing to stage.
+    ``worked_on``: the number of the last job on it whose work nobody has looked at yet (`Fleet.jobs_ended`).
     """
 
     name: TopicPartition
@@ -68,12 +69,18 @@ class Tracked:
     saving: Saving | None = None
     share: float = FIRST_SHARE
     last_clean: CleanView | None = None
+    worked_on: int | None = None
     view: PartitionView | None = None
 
     @property
     def key(self) -> Key:
         """What it is known by."""
         return self.path, self.name
+
+    def seen(self, jobs_ended: int) -> None:
+        """Somebody looked, asked for when so many jobs had ended; who was asked before saw it as it was before."""
+        if self.worked_on is not None and self.worked_on <= jobs_ended:
+            self.worked_on = None
 
     def touch(self) -> None:
         """It is to be shown anew."""
@@ -95,6 +102,16 @@ def retry_of(quarantine: Quarantine | None) -> Retry | None:
     if quarantine is None:
         return None
     return Retry(quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms)
+
+
+def is_past(at_ms: int | None, now_ms: int) -> bool:
+    """Whether it has come; None never comes."""
+    return at_ms is not None and at_ms <= now_ms
+
+
+def is_overdue(look: Look, now_ms: int) -> bool:
+    """C-11: ``max.compaction.lag.ms`` has passed, and there is something to clean."""
+    return is_past(look.overdue_at_ms, now_ms) and look.dirty_bytes > 0
 
 
 def is_in_vain(tracked: Tracked, job: Job) -> bool:

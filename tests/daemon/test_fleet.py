@@ -76,7 +76,14 @@ def done(fleet: Fleet, now_ms: int = NOW, kind: Kind = "live", **values: Any) ->
     fleet.begun(KEY, "ratio")
     ended = JobDone(job, now_ms, **values)
     fleet.finished(ended)
+    nothing_new(fleet)
     return ended
+
+
+def nothing_new(fleet: Fleet) -> None:
+    """The next look at everything."""
+    known = fleet.dirs[str(PATH)]
+    fleet.merge(replace(known, looks=(), jobs_ended=fleet.jobs_ended), NOW)
 
 
 def result(outcome: str = "cleaned", **values: Any) -> CleaningResult:
@@ -356,3 +363,38 @@ def test_what_only_somebody_can_change_is_tried_ever_more_seldom() -> None:
     for _ in range(12):
         done(busy, result=result("skipped", reason="busy", error=LogDirBusyError("busy")))
     assert triggers(busy, NOW + HOLD_MS[1]) == ["ratio"]
+
+
+def test_a_look_from_before_a_job_ended_begins_nothing() -> None:
+    """R534-6, C-11: it shows the log still dirty, or that very job's staging directory, or the purge that is done.
+
+    Cleaned twice at once, it would be held as cleaned in vain.
+    """
+    due = look(**CLEAN, purge_known=True, next_purge_ms=NOW)
+    for before, stale in ((look(), look()), (look(), look(**CLEAN, leftover=True)), (due, due)):
+        fleet = fleet_with(before)
+        asked_before = fleet.jobs_ended
+        job = Job(NAME, PATH, "live", "ratio", before, None, None, None, None, NOW, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
+        fleet.begun(KEY, "ratio")
+        fleet.finished(JobDone(job, NOW, result=result()))
+        assert triggers(fleet) == [], "nobody has looked since"
+        fleet.merge(replace(dir_look(stale), jobs_ended=asked_before), NOW)
+        assert triggers(fleet) == []
+        after = look(**CLEAN, purge_known=True, next_purge_ms=None)
+        fleet.merge(replace(dir_look(after), present=None, jobs_ended=fleet.jobs_ended), NOW)
+        assert triggers(fleet) == []
+        fleet.merge(replace(dir_look(look(bound_offset=30)), jobs_ended=fleet.jobs_ended), NOW)
+        assert triggers(fleet) == ["ratio"], "new records"
+
+
+def test_what_is_still_to_be_done_after_a_job_is_begun_when_somebody_has_looked() -> None:
+    """A glance at that partition, or a look at everything that finds it unchanged."""
+    for found in (replace(dir_look(look(leftover=True, **CLEAN)), present=None), dir_look()):
+        fleet = fleet_with(look(leftover=True, **CLEAN))
+        fleet.begun(KEY, "purge")
+        fleet.died(KEY, "killed", NOW)
+        fleet.forgive(tracked(fleet))
+        fleet.merge(replace(found, jobs_ended=0), NOW)
+        assert triggers(fleet) == []
+        fleet.merge(replace(found, jobs_ended=1), NOW)
+        assert triggers(fleet) == ["purge"]
