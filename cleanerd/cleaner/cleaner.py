@@ -24,6 +24,7 @@ from cleanerd.cleaner.rewrite import GroupTooLargeError, rewrite_group
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.verify import verify_staged
 from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, Group, group, split
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -160,11 +161,11 @@ class Cleaning:
             return ()
         begun = sum(each.horizons_begun for each in rewritten)
         why = (
-            f"in {begun} batches, tombstones and markers get their delete horizon, after which they go (C-48)"
+            f"in {counted(begun, 'batch')}, tombstones and markers get their delete horizon, after which they go (C-48)"
             if begun
             else "small ones are joined, or what is left of old batches and transactions goes"
         )
-        return (f"no record goes this time, but {len(rewritten)} segments are rewritten: {why}",)
+        return (f"no record goes this time, but {counted(len(rewritten), 'segment', 'is')} rewritten: {why}",)
 
     def overflowed(self) -> list[SegmentDecision]:
         """Segments that are to be rewritten and whose offsets no index can hold: to be split first (C-67).

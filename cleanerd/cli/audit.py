@@ -18,6 +18,7 @@ from cleanerd.verify.audit import Audit, Occurrence, files_of
 from cleanerd.verify.audit import audit as search
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -127,9 +128,7 @@ def _tell(output: Output, path: Path, wanted: list[bytes], found: Audit, *, vers
         if key not in present:
             output.line(f"{show_key(key)}: nowhere in {path} ({searched})")
     if present:
-        output.line(
-            f"{human_count(len(found.occurrences))} records with {human_count(len(present))} keys in {searched}"
-        )
+        output.line(f"{counted(len(found.occurrences), 'record')} with {counted(len(present), 'key')} in {searched}")
 
 
 def _row(each: Occurrence, *, versions: bool) -> list[str]:

@@ -34,6 +34,7 @@ from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.log_dirs import require_outside
 from cleanerd.scope.targets import Target, compacted_partitions
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -259,7 +260,7 @@ def tell(output: Output, results: Sequence[CleaningResult]) -> None:
         output.line()
         output.line(
             f"{len(cleaned)} of {len(results)} partitions cleaned: {human_bytes(before)} -> {human_bytes(after)}, "
-            f"{human_count(dropped)} records dropped."
+            f"{counted(dropped, 'record')} dropped."
         )
     for result in results:
         # An error has been told already, as a warning.

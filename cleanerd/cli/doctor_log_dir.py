@@ -19,6 +19,7 @@ from cleanerd.log.log_dir import (
     read_log_dir,
 )
 from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,7 +41,7 @@ def check_directory(findings: Findings, path: Path) -> LogDir | None:
         findings.failed("log directory", error, fix)
         return None
     node = "" if log_dir.meta.node_id is None else f" of node {log_dir.meta.node_id}"
-    findings.ok("log directory", f"a broker's{node}, {len(log_dir.partitions)} partitions", path)
+    findings.ok("log directory", f"a broker's{node}, {counted(len(log_dir.partitions), 'partition')}", path)
     if not log_dir.has_high_watermarks:
         fix = "start the broker and stop it cleanly: it writes its checkpoints"
         what = "is missing: nothing is cleanable without it (C-86)"
@@ -133,11 +134,12 @@ def _check_partition_owners(
     strange = [log for log in logs if any(segment.uid != uid for segment in log.segments)]
     if strange:
         some = _some(str(log.name) for log in strange)
-        what = f"segments of {len(strange)} partitions do not belong to {broker}: {some}"
+        what = f"segments of {counted(len(strange), 'partition')} do not belong to {broker}: {some}"
         findings.warning("owner", what, path, f"chown them to {broker}, or the broker cannot start on them")
     locked = [log for log in logs if not os.access(log.path, _ALL, effective_ids=True)]
     if locked:
-        what = f"this user may not write into {len(locked)} partitions: {_some(str(log.name) for log in locked)}"
+        some = _some(str(log.name) for log in locked)
+        what = f"this user may not write into {counted(len(locked), 'partition')}: {some}"
         findings.problem("owner", what, path, f"run cleanerd as {broker}", exit_code=1)
 
 
@@ -158,7 +160,7 @@ def check_metadata(
             "set cleanerd.metadata.log.dir to the directory that holds __cluster_metadata-0",
         )
     else:
-        findings.ok("KRaft metadata", f"{len(facts.metadata.topics)} topics are known", log_dir.path)
+        findings.ok("KRaft metadata", f"{counted(len(facts.metadata.topics), 'topic', 'is')} known", log_dir.path)
     if facts.server_properties is None:
         findings.note(
             "server.properties",

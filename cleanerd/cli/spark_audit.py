@@ -19,6 +19,7 @@ from cleanerd.cli.scope import key_rules, parse_partitions
 from cleanerd.cli.spark import spark_verb
 from cleanerd.errors import CorruptionError
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +98,7 @@ def audit(
         end = clean_end(settings, after, sides.name, rules) if up_to is None else up_to
         asked.append(Asked(rules, end, first_dirty, log_start, many_rounds))
     total = sum(sides.size_bytes for sides in compared)
-    common.output.note(f"{human_count(len(compared))} partitions, {human_bytes(total)} to read twice")
+    common.output.note(f"{counted(len(compared), 'partition')}, {human_bytes(total)} to read twice")
     hash_key = _digest_key(digest_key)
     with spark_session("cleanerd audit") as session, common.output.progress("audit", total=total) as advance:
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
@@ -217,12 +218,12 @@ def _tell(common: Common, judged: Sequence[Judged]) -> None:
                 f"DeleteRecords took the rest: --log-start {each.after.begin}"
             )
         if each.zeroed:
-            output.note(f"{each.name}: {human_count(each.zeroed)} records lost their attributes, as with Kafka (U-14)")
+            output.note(f"{each.name}: {counted(each.zeroed, 'record')} lost their attributes, as with Kafka (U-14)")
     kinds = [kind for kind in KINDS if any(each.findings[kind] for each in judged)]
     for kind in kinds:
         output.line(f"{kind}: {KINDS[kind]}")
     if not kinds:
-        output.line(f"nothing is wrong in {human_count(len(judged))} partitions")
+        output.line(f"nothing is wrong in {counted(len(judged), 'partition')}")
 
 
 def _row(each: Judged) -> list[str]:
@@ -301,4 +302,4 @@ def _tell_erasure(common: Common, wanted: list[bytes], found: Erasure) -> None:
         if key not in present:
             output.line(f"{show_key(key)}: nowhere ({searched})")
     if found.found:
-        output.line(f"{human_count(found.found)} records with {human_count(len(present))} keys in {searched}")
+        output.line(f"{counted(found.found, 'record')} with {counted(len(present), 'key')} in {searched}")

@@ -11,6 +11,7 @@ from cleanerd.cli.output import Column, human_count
 from cleanerd.cli.scope import key_rules, parse_partitions
 from cleanerd.cli.spark import spark_verb
 from cleanerd.errors import ConfigError
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from cleanerd.cli.options import Common
@@ -66,5 +67,5 @@ def snapshot(
         common.output.table(
             titles, [[str(each.name), each.strategy, human_count(each.keys), str(each.end_offset)] for each in taken]
         )
-        common.output.line(f"{human_count(sum(each.keys for each in taken))} records in {out}")
+        common.output.line(f"{counted(sum(each.keys for each in taken), 'record')} in {out}")
     return 0

@@ -12,6 +12,7 @@ from cleanerd.cli.output import Column, human_bytes, human_ms
 from cleanerd.cli.scope import parse_partitions
 from cleanerd.daemon.control import ask, find_control_socket
 from cleanerd.errors import ConfigError
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,10 +84,12 @@ def headline(view: Mapping[str, Any]) -> str:
         f"cleanerd {view['version']}, mode {view['mode']}",
         "ready" if view["ready"] else "not ready",
         f"up {human_ms(max(0, int(time.time() * 1000) - view['started_ms']))}",
-        f"{len(view['partitions'])} partitions",
+        counted(len(view["partitions"]), "partition"),
         f"{totals['cleans'].get('cleaned', 0)} cleaned",
         f"{human_bytes(max(0, totals['bytes_before'] - totals['bytes_after']))} saved",
     ]
+    if totals.get("observed"):
+        words.append(counted(totals["observed"], "observation"))
     if view["paused"]:
         words.append("PAUSED")
     if not view["window_open"]:

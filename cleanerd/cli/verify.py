@@ -29,6 +29,7 @@ from cleanerd.verify.log_dir import (
 from cleanerd.verify.partition import Question, Verdict, verify_partition, verify_segment
 from cleanerd.verify.producers import read_snapshots
 from cleanerd.verify.rules import KAFKAS_RULES
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -210,8 +211,8 @@ def _show(output: Output, verdicts: list[Verdict]) -> None:
         sum(getattr(verdict, name) for verdict in verdicts) for name in ("segments", "batches", "records", "size_bytes")
     )
     output.line(
-        f"{human_count(segments)} segments, {human_count(batches)} batches, {human_count(records)} records, "
-        f"{human_bytes(size)}: {human_count(errors)} errors, {human_count(warnings)} warnings"
+        f"{counted(segments, 'segment')}, {counted(batches, 'batch')}, {counted(records, 'record')}, "
+        f"{human_bytes(size)}: {counted(errors, 'error')}, {counted(warnings, 'warning')}"
     )
     for verdict in verdicts:
         if verdict.segments and verdict.clean_to is None:

@@ -12,6 +12,7 @@ import structlog
 from cleanerd.daemon.clock import wall_ms
 from cleanerd.daemon.shown import log_dir_view, partition_view, running_view
 from cleanerd.daemon.view import DaemonView
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -113,10 +114,10 @@ class Publisher:
 
     def status_line(self) -> str:
         """For ``systemctl status``."""
-        partitions = self._service.fleet.partitions.values()
-        bad = sum(tracked.quarantine is not None for tracked in partitions)
+        partitions = self._service.fleet.partitions
+        bad = sum(tracked.quarantine is not None for tracked in partitions.values())
         return (
-            f"{self._service.settings.daemon.cleanerd_mode}: {len(self._service.fleet.partitions)} partitions, "
+            f"{self._service.settings.daemon.cleanerd_mode}: {counted(len(partitions), 'partition')}, "
             f"{len(self._service.running)} being cleaned, {bad} quarantined"
         )
 

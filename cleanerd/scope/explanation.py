@@ -9,6 +9,7 @@ from cleanerd.errors import CorruptionError
 from cleanerd.log.message_format import Formats, glance
 from cleanerd.log.read import SegmentReader
 from cleanerd.log.strategy_config import fingerprint
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,8 +36,8 @@ def formats_of(found: Survey) -> tuple[Formats | None, tuple[str, ...]]:
     if not formats.legacy_segments:
         return formats, ()
     told = (
-        f"{formats.legacy_segments} segments begin with message format v0 or v1, which has no delete horizon: how long "
-        "its tombstones stay is estimated from the modification times of the segments"
+        f"{counted(formats.legacy_segments, 'segment', 'begins')} with message format v0 or v1, which has no delete "
+        "horizon: how long its tombstones stay is estimated from the modification times of the segments"
     )
     return formats, (told,)
 

@@ -160,7 +160,7 @@ def test_table(scene: Scene, shell: Shell) -> None:
     assert titles.split() == ["key", "file", "byte", "record", "offset", "timestamp", "value", "state", "visible"]
     assert row.split()[-3:] == ["tombstone", "live", "yes"]
     assert nowhere.startswith("zz: nowhere in")
-    assert total.startswith("1 records with 1 keys in 4 files, ")
+    assert total.startswith("1 record with 1 key in 4 files, ")
 
 
 @pytest.mark.parametrize(

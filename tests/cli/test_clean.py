@@ -229,7 +229,7 @@ def test_a_rewrite_that_drops_nothing_says_why(root: Path, shell: Shell) -> None
     """C-48: --up-to inside a segment: nothing can go yet, but its tombstones' time begins."""
     logs = {0: batch(0, ("a", "1")) + batch(1, ("b", None)), 4: batch(4, ("b", "3")), 6: batch(6, ("z", "1"))}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
-    told = "no record goes this time, but 1 segments are rewritten: in 1 batches, tombstones and markers get their"
+    told = "no record goes this time, but 1 segment is rewritten: in 1 batch, tombstones and markers get their"
     (planned,) = shell("plan", path, "--exact", "--up-to", 1, "--force", "--json", *COMPACT).json["partitions"]
     assert told in " ".join(planned["exact"]["notes"])
     (cleaned,) = shell.clean(path, "--up-to", 1, "--json").json["partitions"]

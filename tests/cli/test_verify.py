@@ -76,7 +76,7 @@ def test_error(scene: Scene, shell: Shell) -> None:
     titles, row, total = answer.out.splitlines()
     assert titles.split() == ["severity", "rule", "file", "byte", "offset", "what"]
     assert row.split()[:5] == ["error", "C-45", str(scene.file(0)), str(len(s.SECOND_CLEANED)), "5"]
-    assert total.endswith(": 1 errors, 0 warnings")
+    assert total.endswith(": 1 error, 0 warnings")
 
 
 def test_warning_is_no_error(scene: Scene, shell: Shell) -> None:

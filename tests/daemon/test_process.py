@@ -249,7 +249,7 @@ def test_systemd_is_told(root: Path) -> None:
         environ = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "400000"}
         with Daemon(assignments(root), root.parent, environ) as daemon:
             told = [listener.recv(4096).decode()]
-            assert told[0].startswith("READY=1\nSTATUS=auto: 1 partitions")
+            assert told[0].startswith("READY=1\nSTATUS=auto: 1 partition,")
             assert listener.recv(4096) == b"WATCHDOG=1"
             daemon.process.send_signal(signal.SIGHUP)
             message = ""
