@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import socket
@@ -54,21 +55,30 @@ class ControlServer:
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-            await self._remove_stale()
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            # Restricted before anybody can connect: the mode of a socket file is that of the descriptor it is bound to.
-            os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)
-            before = os.umask(0o177)
+            # Two that begin at once must not both find that nobody answers, and one remove the other's socket.
+            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                listener.bind(str(self.path))
+                await asyncio.to_thread(fcntl.flock, directory, fcntl.LOCK_EX)
+                await self._remove_stale()
+                await self._listen()
             finally:
-                os.umask(before)
-            self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=MAX_REQUEST_BYTES)
+                os.close(directory)
         except (OSError, ValueError) as error:
             told = getattr(error, "strerror", None) or str(error)
             raise ConfigError(
                 f"cannot be listened on: {told}", where=str(self.path), hint="see cleanerd.control.socket"
             ) from error
+
+    async def _listen(self) -> None:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Restricted before anybody can connect: the mode of a socket file is that of the descriptor it is bound to.
+        os.fchmod(listener.fileno(), stat.S_IRUSR | stat.S_IWUSR)
+        before = os.umask(0o177)
+        try:
+            listener.bind(str(self.path))
+        finally:
+            os.umask(before)
+        self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=MAX_REQUEST_BYTES)
 
     async def stop(self) -> None:
         """Hang up."""

@@ -21,9 +21,11 @@ from cleanerd.daemon.tracked import (
     is_news,
     is_overdue,
     is_past,
+    quarantine_after,
     reclaimable_bytes,
     was_staged_lately,
 )
+from cleanerd.daemon.unseen import Unseen
 from cleanerd.daemon.view import CleanView
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class Fleet:
         self.spark_threshold_keys = spark_threshold_keys
         self.dirs: dict[str, DirLook] = {}
         self.partitions: dict[Key, Tracked] = {}
-        self.jobs_ended = 0
+        self.unseen = Unseen()
         self.paused = False
         self.paused_names: set[str] = set()
 
@@ -80,16 +82,13 @@ class Fleet:
                 tracked.touch()
         if found.present is not None:
             for key in [key for key in self.partitions if key[0] == path and key[1] not in found.present]:
-                del self.partitions[key]
+                self._forget(key)
             for name in found.present:
                 self._present(path, name, found.excluded.get(name, ""))
         for look in found.looks:
             if (path, look.name) in self.partitions:
                 self._looked(self.partitions[path, look.name], look, now_ms)
-        # What a look at everything leaves out has not changed since the look before.
-        for name in {look.name for look in found.looks} if found.present is None else found.present:
-            if (path, name) in self.partitions:
-                self.partitions[path, name].seen(found.jobs_ended)
+        self.unseen.looked(found)
 
     def _present(self, path: str, name: TopicPartition, excluded: str) -> None:
         tracked = self.partitions.get((path, name))
@@ -111,8 +110,7 @@ class Fleet:
             return
         if tracked.look is not None and tracked.look.topic_id != look.topic_id and tracked.trigger is None:
             # Created again under the same name: what was known is another topic's.
-            fresh = Tracked(tracked.name, tracked.path, paused=tracked.paused, asked=tracked.asked)
-            tracked = self.partitions[tracked.key] = fresh
+            tracked = self.partitions[tracked.key] = tracked.anew()
         first = tracked.look is None
         if is_news(tracked, look):
             tracked.holds, tracked.hold_until_ms, tracked.hold_reason = 0, 0, ""
@@ -135,8 +133,8 @@ class Fleet:
 
     def _quarantine(self, tracked: Tracked, reason: str, now_ms: int, *, by_look: bool) -> None:
         before = tracked.quarantine
-        if before is not None and before.by_look and by_look and now_ms < before.retry_at_ms:
-            return
+        if before is not None and by_look and (not before.by_look or now_ms < before.retry_at_ms):
+            return  # nor is what a worker found forgiven by the next look that goes well
         failures = 1 if before is None else before.failures + 1
         since_ms = now_ms if before is None else before.since_ms
         retry_at_ms = now_ms + retry_wait_ms(failures, *self.backoff_ms)
@@ -147,34 +145,36 @@ class Fleet:
         tracked = self.partitions[key]
         tracked.trigger = trigger
         tracked.queued = False
+        if trigger == "asked":
+            tracked.asked = False  # who asks again meanwhile is heard when this one is done
         tracked.touch()
 
     def finished(self, done: JobDone) -> CleanView | None:
         """What a worker says. Returns what goes into the history, if anything does."""
         job = done.job
         tracked = self.partitions.get((str(job.path), job.name))
-        if tracked is None or tracked.trigger is None:
+        if tracked is None:
+            return None
+        self.unseen.ended(tracked.key)
+        if tracked.trigger is None:
             return None  # the one that it worked on is gone, whatever has its name now
         tracked.trigger = None
-        self._ended(tracked)
+        tracked.touch()
         if done.stopped:
+            tracked.asked = tracked.asked or job.trigger == "asked"
             return None
         if tracked.look is not None and tracked.look.topic_id != job.look.topic_id:
             # Created again meanwhile: the next look begins with it anew.
-            self.partitions[tracked.key] = Tracked(tracked.name, tracked.path, paused=tracked.paused)
+            self.partitions[tracked.key] = tracked.anew()
             return None
         tracked.waiting_since_ms = None
-        tracked.asked = False
         if done.horizons:
             tracked.purge_known, tracked.next_purge_ms = True, done.next_purge_ms
             tracked.purge_to = max(tracked.purge_to, job.look.clean_offset)
         if done.saving is not None:
             tracked.saving = done.saving
         if done.failed:
-            retry = done.retry
-            at_ms = done.ended_ms + self.backoff_ms[0] if retry is None else retry.at_ms
-            since_ms = done.ended_ms if retry is None else retry.since_ms
-            tracked.quarantine = Quarantine(done.failed, since_ms, 1 if retry is None else retry.failures, at_ms)
+            tracked.quarantine = quarantine_after(done, self.backoff_ms[0])
         elif done.passing:
             self._hold(tracked, done.passing, done.ended_ms, HOLD_MS)
         elif done.result is None or done.result.outcome not in {"skipped", "failed"}:
@@ -184,11 +184,6 @@ class Fleet:
             else:
                 tracked.holds, tracked.hold_until_ms, tracked.hold_reason = 0, 0, ""
         return self._result(tracked, done)
-
-    def _ended(self, tracked: Tracked) -> None:
-        self.jobs_ended += 1
-        tracked.worked_on = self.jobs_ended
-        tracked.touch()
 
     def _result(self, tracked: Tracked, done: JobDone) -> CleanView | None:
         result = done.result
@@ -232,16 +227,22 @@ class Fleet:
     def died(self, key: Key, reason: str, now_ms: int) -> None:
         """The worker that had it is gone."""
         tracked = self.partitions.get(key)
+        if tracked is not None:
+            self.unseen.ended(key)
         if tracked is not None and tracked.trigger is not None:
-            tracked.trigger, tracked.asked = None, False
-            self._ended(tracked)
+            tracked.trigger = None
+            tracked.touch()
             self._quarantine(tracked, reason, now_ms, by_look=False)
 
     def forget_dir(self, path: str) -> None:
         """It is no longer looked after."""
         self.dirs.pop(path, None)
         for key in [key for key in self.partitions if key[0] == path]:
-            del self.partitions[key]
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        del self.partitions[key]
+        self.unseen.forget(key)
 
     # -- what people ask for ------------------------------------------------------------------------------------------
 
@@ -313,7 +314,6 @@ class Fleet:
                 look is not None
                 and look.has_clean_part
                 and not tracked.purge_known
-                and tracked.trigger is None
                 and not self._is_left_alone(tracked, now_ms)
             ):
                 yield tracked
@@ -366,8 +366,8 @@ class Fleet:
     def _is_left_alone(self, tracked: Tracked, now_ms: int) -> bool:
         if tracked.excluded or tracked.failed is not None or tracked.trigger is not None:
             return True
-        if tracked.worked_on is not None:
-            return True  # what is known of it is from before, or from the middle of that job
+        if tracked.key in self.unseen:
+            return True
         if self.paused or tracked.paused or (tracked.quarantine is not None and tracked.quarantine.by_look):
             return True
         held = 0 if tracked.asked else tracked.hold_until_ms

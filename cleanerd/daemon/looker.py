@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.survey import Survey
+    from cleanerd.daemon.tracked import Key
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.topic_config import TopicConfig
@@ -59,7 +60,8 @@ _log = structlog.get_logger()
 class World:
     """What a look rests on, the same for all directories. ``now_ms``: the time that its jobs will go by too.
 
-    ``jobs_ended``: how many had ended when it was asked for; what it finds may be older than what the next one did.
+    ``jobs_ended``: how many had ended when it was asked for. ``unseen``: partitions that are due for what the last one
+    did there, whatever their directories' times say (`Unseen`).
     """
 
     settings: Settings
@@ -67,6 +69,7 @@ class World:
     store: StateStore
     now_ms: Callable[[], int] = wall_ms
     jobs_ended: int = 0
+    unseen: Collection[Key] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,8 @@ class DirLooker:
         ``only``: at these partitions, whether anything is due or not, and by what is known of the directory already.
         """
         now_ms = world.now_ms()
+        for name in [name for path, name in world.unseen if path == self._path_text and name in self._seen]:
+            self._seen[name].settled = False
         if only is not None and self._last is not None and world.settings is self._settings:
             return self._glance(world, self._last, only, now_ms)
         self._last = None  # a directory that cannot be looked at is not taken for well by a glance at a partition

@@ -95,7 +95,9 @@ class Looks:
             attended.thread.close()
 
     async def _look(self, path: Path, world: World, names: Collection[TopicPartition] | None) -> None:
-        attended = self._lookers[path]
+        attended = self._lookers.get(path)
+        if attended is None:
+            return  # a reload has given it up since it was asked for
         found = attended.thread.submit(lambda: attended.look(world, names))
         await asyncio.wait([found], timeout=ANSWER_SECONDS)
         if found.done():

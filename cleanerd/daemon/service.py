@@ -134,14 +134,15 @@ class Service:
         """
         loop = asyncio.get_running_loop()
         self._stopping = loop.create_future()
+        # Before anybody can see that there is a daemon: who stops or reloads it then means it.
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, self.stop, each)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         await self._control.start()
         tasks: list[asyncio.Task[None]] = []
         try:
             if self._http is not None:
                 await self._http.start()
-            for each in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(each, self.stop, each)
-            loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
             tasks = [asyncio.create_task(work) for work in (self._rounds(), self._ticks(), self._watch())]
             _log.info("started", version=__version__, log_dirs=[str(path) for path in self.log_dirs],
                       mode=self.settings.daemon.cleanerd_mode, control=str(self._control.path))  # fmt: skip
@@ -172,6 +173,8 @@ class Service:
         return await self._stopping
 
     async def _wind_up(self, tasks: list[asyncio.Task[None]]) -> None:
+        if self._stopping is not None:
+            self._stopping.cancel()  # also when a part of the daemon died: nothing is begun any more
         for task in tasks:
             task.cancel()
         for job in self.running.values():
@@ -385,7 +388,8 @@ class Service:
 
     def world(self) -> World:
         """What looks rest on now."""
-        return World(self.settings, self.log_dirs, self._store, self.clock.now_ms, self.fleet.jobs_ended)
+        unseen = self.fleet.unseen
+        return World(self.settings, self.log_dirs, self._store, self.clock.now_ms, unseen.jobs_ended, unseen.keys())
 
     def store_warnings(self) -> list[str]:
         """What happened to the state directory, or to Spark, since the last call."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.log.clean_point import Retry
 
 if TYPE_CHECKING:
-    from cleanerd.daemon.jobs import Job, Saving
+    from cleanerd.daemon.jobs import Job, JobDone, Saving
     from cleanerd.daemon.look import FailedLook, Look
     from cleanerd.daemon.schedule import Trigger
     from cleanerd.daemon.view import CleanView, PartitionView
@@ -43,7 +43,6 @@ class Tracked:
 
     ``purge_known``: a worker or the state directory has told when tombstones below ``purge_to`` go; ``purge_told`` is
     what the state directory said last. ``done_to``: up to there a worker has cleaned, or found nothing to stage.
-    ``worked_on``: the number of the last job on it whose work nobody has looked at yet (`Fleet.jobs_ended`).
     """
 
     name: TopicPartition
@@ -69,7 +68,6 @@ class Tracked:
     saving: Saving | None = None
     share: float = FIRST_SHARE
     last_clean: CleanView | None = None
-    worked_on: int | None = None
     view: PartitionView | None = None
 
     @property
@@ -77,10 +75,9 @@ class Tracked:
         """What it is known by."""
         return self.path, self.name
 
-    def seen(self, jobs_ended: int) -> None:
-        """Somebody looked, asked for when so many jobs had ended; who was asked before saw it as it was before."""
-        if self.worked_on is not None and self.worked_on <= jobs_ended:
-            self.worked_on = None
+    def anew(self) -> Tracked:
+        """Another topic of that name: of what is known only what people asked for stays."""
+        return Tracked(self.name, self.path, paused=self.paused, asked=self.asked)
 
     def touch(self) -> None:
         """It is to be shown anew."""
@@ -95,6 +92,12 @@ def reclaimable_bytes(tracked: Tracked) -> int:
     if saving is not None and saving.bound_offset == look.bound_offset:
         return max(0, saving.bytes_before - saving.bytes_after)
     return int(tracked.share * look.dirty_bytes)
+
+
+def quarantine_after(done: JobDone, first_wait_ms: int) -> Quarantine:
+    """Of a job that failed, by what the worker wrote down; by itself, if it could not."""
+    retry = done.retry or Retry(done.ended_ms, 1, done.ended_ms + first_wait_ms)
+    return Quarantine(done.failed, retry.since_ms, retry.failures, retry.at_ms)
 
 
 def retry_of(quarantine: Quarantine | None) -> Retry | None:

@@ -59,8 +59,7 @@ class WorkerPool:
         """More threads now, or fewer when they are done with what they do."""
         with self._lock:
             grow, self._size = size - self._size, size
-            for _ in range(grow):
-                self._start()
+            self._fill()
         for _ in range(-grow):
             self._jobs.put(None)
 
@@ -74,6 +73,12 @@ class WorkerPool:
         if self._size == 0:
             answer.set_exception(WorkerDiedError("there are no workers any more"))
             return answer
+        with self._lock:
+            self.restarted += self._fill()
+            nobody = not self._threads
+        if nobody:
+            answer.set_exception(WorkerDiedError("no thread can be started: see TasksMax and the memory's limits"))
+            return answer
         self._jobs.put(_Job(work, answer))  # type: ignore[arg-type]
         return answer
 
@@ -81,11 +86,19 @@ class WorkerPool:
         """No more jobs; threads end when they are done."""
         self.resize(0)
 
-    def _start(self) -> None:
-        number, self._next = self._next, self._next + 1
-        thread = threading.Thread(target=self._run, args=(number,), name=f"{self._name}-{number}", daemon=True)
-        self._threads[number] = thread
-        thread.start()
+    def _fill(self) -> int:
+        """As many threads as there are to be, or as the system gives; returns how many were started."""
+        started = 0
+        while len(self._threads) < self._size:
+            number, self._next = self._next, self._next + 1
+            thread = threading.Thread(target=self._run, args=(number,), name=f"{self._name}-{number}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                break  # at a limit; the next job tries again
+            self._threads[number] = thread
+            started += 1
+        return started
 
     def _run(self, number: int) -> None:
         while True:
@@ -112,9 +125,7 @@ class WorkerPool:
         with self._lock:
             self._threads.pop(number, None)
             self.died += 1
-            if len(self._threads) < self._size:
-                self.restarted += 1
-                self._start()
+            self.restarted += self._fill()
 
 
 def _tell(answer: asyncio.Future[T], *, result: T | None = None, error: Exception | None = None) -> None:

@@ -10,8 +10,10 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 
-from cleanerd.daemon.control import ask, control_socket, find_control_socket
+from cleanerd.daemon.control import ControlServer, ask, control_socket, find_control_socket
+from cleanerd.daemon.service import Service
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.settings import load_settings
 from tests.cleaner.driver import scratch
@@ -21,8 +23,6 @@ from tests.support.fake_agent import refuse, wait
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from cleanerd.daemon.service import Service
 
 
 @pytest.fixture
@@ -86,7 +86,8 @@ def test_trigger_cleans_what_is_clean_enough(root: Path) -> None:
             assert "min.cleanable.dirty.ratio" in partition(service.view()).reason
             answer = await control("trigger", partition="orders-1")
             assert answer["work"] == "live"
-            await until("done", lambda: partition(service.view(), "orders-1").clean_offset == 8)
+            await until("done", lambda: len(service.view().history) == 1)
+            await until("seen", lambda: partition(service.view(), "orders-1").clean_offset == 8)
             (clean,) = service.view().history
             assert (clean.topic, clean.partition, clean.trigger) == ("orders", 1, "asked")
             assert partition(service.view(), "orders-0").clean_offset == 0
@@ -132,7 +133,8 @@ def test_status_and_explain(root: Path) -> None:
         control = asking(root)
 
         async def story(service: Service) -> None:
-            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            await until("clean", lambda: len(service.view().history) == 1)
+            await until("seen", lambda: partition(service.view()).clean_offset == 8)
             status = await control("status")
             assert status["schema"] == 1
             assert status["ready"] is True
@@ -163,10 +165,34 @@ def test_only_the_daemons_user_may_connect(root: Path) -> None:
             await until("ready", lambda: service.view().ready)
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             with pytest.raises(RefusedError, match="another cleanerd answers"):
-                await asyncio.to_thread(serve, assignments(root), lambda _: asyncio.sleep(0))
+                await Service(service.settings, service.reread).run()
 
         serve(assignments(root), story)
         assert not path.exists()
+
+
+def test_of_two_that_begin_at_once_one_is_refused(root: Path) -> None:
+    """Both see that nobody listens on what a daemon left that was killed; the second must not remove the first's."""
+    root.mkdir()
+    path = root / "control.sock"
+    stale = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    stale.bind(str(path))
+    stale.close()
+
+    async def story() -> None:
+        async def status(_request: object) -> dict[str, Any]:
+            return {"is": "here"}
+
+        servers = [ControlServer(path, {"status": status}) for _ in range(2)]
+        refused = [each for each in await asyncio.gather(*(s.start() for s in servers), return_exceptions=True) if each]
+        assert [type(each) for each in refused] == [RefusedError]
+        assert await asyncio.to_thread(ask, path, "status") == {"is": "here"}
+        for each in servers:
+            await each.stop()
+        assert not path.exists()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(story())
 
 
 def test_hostile_clients_do_not_disturb(root: Path) -> None:

@@ -81,9 +81,10 @@ def done(fleet: Fleet, now_ms: int = NOW, kind: Kind = "live", **values: Any) ->
 
 
 def nothing_new(fleet: Fleet) -> None:
-    """The next look at everything."""
-    known = fleet.dirs[str(PATH)]
-    fleet.merge(replace(known, looks=(), jobs_ended=fleet.jobs_ended), NOW)
+    """The next look finds what the last one found."""
+    found, known = tracked(fleet).look, fleet.dirs[str(PATH)]
+    assert found is not None
+    fleet.merge(replace(known, looks=(found,), jobs_ended=fleet.unseen.jobs_ended), NOW)
 
 
 def result(outcome: str = "cleaned", **values: Any) -> CleaningResult:
@@ -318,6 +319,7 @@ def test_the_result_of_a_partition_that_is_gone_is_nobodys() -> None:
     fleet.merge(dir_look(look()), NOW)
     assert fleet.finished(JobDone(job, NOW, failed="broken", retry=Retry(NOW, 9, NOW + 8000))) is None
     fleet.died(KEY, "broken", NOW)
+    nothing_new(fleet)
     assert tracked(fleet).quarantine is None
     assert triggers(fleet) == ["ratio"]
 
@@ -333,6 +335,7 @@ def test_the_result_of_a_topic_that_was_created_again_is_nobodys() -> None:
     fleet.merge(dir_look(look(topic_id=uuid.UUID(int=2))), NOW)
     fleet.finished(JobDone(job, NOW, failed="broken", retry=Retry(NOW, 9, NOW + 8000)))
     fleet.merge(dir_look(look(topic_id=uuid.UUID(int=2))), NOW)
+    nothing_new(fleet)
     assert tracked(fleet).quarantine is None
     assert triggers(fleet) == ["ratio"]
 
@@ -365,36 +368,14 @@ def test_what_only_somebody_can_change_is_tried_ever_more_seldom() -> None:
     assert triggers(busy, NOW + HOLD_MS[1]) == ["ratio"]
 
 
-def test_a_look_from_before_a_job_ended_begins_nothing() -> None:
-    """R534-6, C-11: it shows the log still dirty, or that very job's staging directory, or the purge that is done.
-
-    Cleaned twice at once, it would be held as cleaned in vain.
-    """
-    due = look(**CLEAN, purge_known=True, next_purge_ms=NOW)
-    for before, stale in ((look(), look()), (look(), look(**CLEAN, leftover=True)), (due, due)):
-        fleet = fleet_with(before)
-        asked_before = fleet.jobs_ended
-        job = Job(NAME, PATH, "live", "ratio", before, None, None, None, None, NOW, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
-        fleet.begun(KEY, "ratio")
-        fleet.finished(JobDone(job, NOW, result=result()))
-        assert triggers(fleet) == [], "nobody has looked since"
-        fleet.merge(replace(dir_look(stale), jobs_ended=asked_before), NOW)
-        assert triggers(fleet) == []
-        after = look(**CLEAN, purge_known=True, next_purge_ms=None)
-        fleet.merge(replace(dir_look(after), present=None, jobs_ended=fleet.jobs_ended), NOW)
-        assert triggers(fleet) == []
-        fleet.merge(replace(dir_look(look(bound_offset=30)), jobs_ended=fleet.jobs_ended), NOW)
-        assert triggers(fleet) == ["ratio"], "new records"
-
-
-def test_what_is_still_to_be_done_after_a_job_is_begun_when_somebody_has_looked() -> None:
-    """A glance at that partition, or a look at everything that finds it unchanged."""
-    for found in (replace(dir_look(look(leftover=True, **CLEAN)), present=None), dir_look()):
-        fleet = fleet_with(look(leftover=True, **CLEAN))
-        fleet.begun(KEY, "purge")
-        fleet.died(KEY, "killed", NOW)
-        fleet.forgive(tracked(fleet))
-        fleet.merge(replace(found, jobs_ended=0), NOW)
-        assert triggers(fleet) == []
-        fleet.merge(replace(found, jobs_ended=1), NOW)
-        assert triggers(fleet) == ["purge"]
+def test_looks_do_not_forgive_what_a_worker_found() -> None:
+    """Two that fail and one that goes well: tried again when it was to be, and its failures still count."""
+    fleet = fleet_with()
+    done(fleet, failed="corrupt", retry=Retry(NOW - 5, 5, NOW + 8000))
+    for _ in range(2):
+        fleet.merge(dir_look(FailedLook(NAME, "cannot be read", "bad")), NOW)
+    fleet.merge(dir_look(look()), NOW)
+    found = tracked(fleet).quarantine
+    assert found is not None
+    assert (found.reason, found.failures, found.retry_at_ms) == ("corrupt", 5, NOW + 8000)
+    assert triggers(fleet) == []

@@ -50,6 +50,7 @@ def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
         agent.settings |= {"delete.retention.ms": "2500", "file.delete.delay.ms": "100"}
 
         async def story(service: Service) -> None:
+            await until("cleaned", lambda: len(service.view().history) == 1)
             await until("clean", lambda: partition(service.view()).clean_offset == 4)
             await until("known", lambda: partition(service.view()).next_purge_ms is not None)
             due_ms = partition(service.view()).next_purge_ms

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,15 +32,17 @@ def test_at_most_so_many_at_once() -> None:
     async def story() -> None:
         pool = WorkerPool(3, "test")
         now, most, lock = 0, 0, threading.Lock()
+        together = threading.Barrier(3)
 
         def work() -> None:
             nonlocal now, most
             with lock:
                 now += 1
                 most = max(most, now)
-            time.sleep(0.02)
+            together.wait(30)
             with lock:
                 now -= 1
+            together.wait(30)
 
         await asyncio.gather(*(pool.submit(work) for _ in range(12)))
         assert most == 3
@@ -65,6 +66,35 @@ def test_one_that_dies_is_replaced_and_counted(error: BaseException) -> None:
         assert told.value.__cause__ is error
         assert await pool.submit(lambda: 5) == 5
         assert (pool.died, pool.restarted, pool.alive) == (1, 1, 1)
+        pool.close()
+
+    run(story)
+
+
+def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TasksMax, or no memory: just when workers die. It is told, and the next job tries again."""
+
+    async def story() -> None:
+        pool = WorkerPool(1, "test")
+        real = threading.Thread.start
+
+        def refused(thread: threading.Thread) -> None:
+            if thread.name.startswith("test-"):
+                raise RuntimeError("can't start new thread")
+            real(thread)
+
+        def die() -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(WorkerDiedError, match="MemoryError"):
+            await asyncio.wait_for(pool.submit(die), 30)
+        assert (pool.died, pool.alive) == (1, 0)
+        with pytest.raises(WorkerDiedError, match="no thread can be started"):
+            await pool.submit(lambda: 5)
+        monkeypatch.undo()
+        assert await pool.submit(lambda: 5) == 5
+        assert (pool.alive, pool.restarted) == (1, 1)
         pool.close()
 
     run(story)

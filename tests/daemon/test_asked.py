@@ -1,0 +1,89 @@
+"""``cleanerd trigger``: who was told "cleaned next" gets a clean, whatever is going on."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.daemon import jobs
+from cleanerd.daemon.control import ask
+from cleanerd.daemon.jobs import Job, JobDone
+from tests.cleaner.driver import scratch
+from tests.daemon.scene import assignments, broker, serve, until
+from tests.daemon.test_fleet import (
+    CLEAN,
+    KEY,
+    NAME,
+    NOW,
+    PATH,
+    fleet_with,
+    look,
+    nothing_new,
+    result,
+    tracked,
+    triggers,
+)
+from tests.daemon.test_purge import now_ms
+from tests.support.log_dirs import Partition
+from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.daemon.schedule import Trigger
+    from cleanerd.daemon.service import Service
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def test_who_asks_during_another_job_is_heard_after_it() -> None:
+    """A job that looks up horizons, or a clean that was stopped, is not the one that was asked for."""
+    for stopped in (False, True):
+        fleet = fleet_with(look(**CLEAN))
+        before = tracked(fleet).look
+        assert before is not None
+        tracked(fleet).asked = True
+        trigger: Trigger = "asked" if stopped else "purge"
+        job = Job(NAME, PATH, "horizons", trigger, before, None, None, None, None, NOW, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
+        fleet.begun(KEY, trigger)
+        fleet.finished(JobDone(job, NOW, stopped=stopped, horizons=not stopped))
+        nothing_new(fleet)
+        assert triggers(fleet) == ["asked"]
+        fleet.begun(KEY, "asked")
+        fleet.finished(JobDone(replace(job, kind="live", trigger="asked"), NOW, result=result()))
+        nothing_new(fleet)
+        assert triggers(fleet) == [], "once"
+
+
+def test_asked_while_horizons_are_looked_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which the first minutes beside a broker are full of, and which takes long: a whole clean part is read."""
+    horizon = now_ms() + 3_600_000
+    log = Partition(
+        {0: encode_batch([Record(b"a", None, horizon - 1000)], delete_horizon=horizon), 1: b""}, cleaner_offset=1
+    )
+    go_on, real = threading.Event(), jobs._horizons
+
+    def slowly(job: Any) -> Any:
+        assert go_on.wait(30)
+        return real(job)
+
+    monkeypatch.setattr(jobs, "_horizons", slowly)
+    with broker(root, {"orders-0": log}):
+
+        async def story(service: Service) -> None:
+            await until("it reads", lambda: bool(service.running))
+            told = await asyncio.to_thread(ask, root.parent / "control.sock", "trigger", partition="orders-0")
+            assert told["running"]
+            go_on.set()
+            await until("cleaned", lambda: [each.trigger for each in service.view().history] == ["asked"])
+
+        serve(assignments(root), story)

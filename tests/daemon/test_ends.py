@@ -1,0 +1,81 @@
+"""The end of the daemon, and of a log directory, while others are at work."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.daemon import jobs
+from cleanerd.daemon.service import Service
+from cleanerd.settings import load_settings
+from tests.apply.offline_scene import two_groups
+from tests.cleaner.driver import scratch
+from tests.daemon.scene import assignments, broker, serve, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends with what died; jobs that end meanwhile do not give their worker another one, which nobody waits for."""
+    begun: list[str] = []
+    one_runs, go_on = threading.Event(), threading.Event()
+    real, follow, wind_up = jobs.clean_live, Service._follow, Service._wind_up
+
+    def clean(live: Any, name: Any, *arguments: Any) -> Any:
+        begun.append(str(name))
+        one_runs.set()
+        assert go_on.wait(30)
+        return real(live, name, *arguments)
+
+    def broken(service: Service) -> None:
+        if service.running:
+            assert one_runs.wait(30)
+            raise ZeroDivisionError("a bug in a round")
+        follow(service)
+
+    async def winding_up(service: Service, tasks: Any) -> None:
+        asyncio.get_running_loop().call_later(0.2, go_on.set)
+        await wind_up(service, tasks)
+        assert not service.running
+        await asyncio.sleep(0.2)
+
+    monkeypatch.setattr(jobs, "clean_live", clean)
+    monkeypatch.setattr(Service, "_follow", broken)
+    monkeypatch.setattr(Service, "_wind_up", winding_up)
+    with broker(root, 4), pytest.raises(ZeroDivisionError):
+        serve(assignments(root), lambda _service: asyncio.sleep(30))
+    assert len(begun) == 1
+
+
+def test_a_directory_is_given_up_between_the_asking_and_the_look(root: Path) -> None:
+    """A reload that drops it comes in just then: the look is nobody's, and the others go on."""
+    other = root.parent / "other"
+    with broker(root, 1), broker(other, {"lost-0": two_groups()}):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            service.reread = lambda: load_settings([], assignments(root), {})
+            real, told = service.looks.look, []
+
+            async def look(world: Any, wanted: Mapping[Path, Any]) -> None:
+                if other in wanted and not told:
+                    told.append(asyncio.get_running_loop().call_soon(service.reload))
+                await real(world, wanted)
+
+            service.looks.look = look  # type: ignore[method-assign]
+            await until("given up", lambda: [each.path for each in service.view().log_dirs] == [str(root)])
+            rounds = service.view().last_round_ms
+            await until("rounds go on", lambda: service.view().last_round_ms != rounds)
+
+        serve(assignments(root, other), story)

@@ -1,0 +1,159 @@
+"""cleanerd.daemon.unseen: by a look from before a job ended no other one is begun."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.daemon import jobs, looks
+from cleanerd.daemon.jobs import Job, JobDone
+from cleanerd.daemon.looker import DirLooker
+from cleanerd.daemon.ways import ByBroker
+from cleanerd.errors import AgentUnavailableError
+from cleanerd.log.clean_point import StateStore
+from tests.cleaner.driver import scratch
+from tests.daemon.scene import assignments, broker, outcomes, serve, until
+from tests.daemon.test_fleet import CLEAN, KEY, NAME, NOW, PATH, dir_look, fleet_with, look, result, tracked, triggers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.daemon.fleet import Fleet
+    from cleanerd.daemon.look import Look
+    from cleanerd.daemon.service import Service
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "good"
+
+
+def ended(fleet: Fleet, before: Look, **values: Any) -> None:
+    """A job, and nobody has looked since."""
+    job = Job(NAME, PATH, "live", "ratio", before, None, None, None, None, NOW, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
+    fleet.begun(KEY, "ratio")
+    fleet.finished(JobDone(job, NOW, **values))
+
+
+def test_a_look_from_before_a_job_ended_begins_nothing() -> None:
+    """R534-6, C-11: it shows the log still dirty, or that very job's staging directory, or the purge that is done.
+
+    Cleaned twice at once, it would be held as cleaned in vain.
+    """
+    due = look(**CLEAN, purge_known=True, next_purge_ms=NOW)
+    for before, stale in ((look(), look()), (look(), look(**CLEAN, leftover=True)), (due, due)):
+        fleet = fleet_with(before)
+        ended(fleet, before, result=result())
+        assert triggers(fleet) == [], "nobody has looked since"
+        fleet.merge(replace(dir_look(stale), jobs_ended=0), NOW)
+        assert triggers(fleet) == []
+        fleet.merge(replace(dir_look(), jobs_ended=1), NOW)
+        assert triggers(fleet) == [], "passed over as unchanged, but since that stale look"
+        after = look(**CLEAN, purge_known=True, next_purge_ms=None)
+        fleet.merge(replace(dir_look(after), present=None, jobs_ended=1), NOW)
+        assert triggers(fleet) == []
+        fleet.merge(replace(dir_look(look(bound_offset=30)), jobs_ended=1), NOW)
+        assert triggers(fleet) == ["ratio"], "new records"
+
+
+def test_what_is_left_after_a_job_is_done_when_somebody_has_looked() -> None:
+    fleet = fleet_with(look(leftover=True, **CLEAN))
+    fleet.begun(KEY, "purge")
+    fleet.died(KEY, "killed", NOW)
+    fleet.forgive(tracked(fleet))
+    assert fleet.unseen.keys() == {KEY}
+    fleet.merge(replace(dir_look(look(leftover=True, **CLEAN)), present=None, jobs_ended=1), NOW)
+    assert triggers(fleet) == ["purge"]
+    assert not fleet.unseen.keys()
+
+
+def test_who_has_its_name_now_waits_too() -> None:
+    """The partition was away for a look, say by another cleanup.policy; its job still had the files meanwhile."""
+    fleet = fleet_with()
+    fleet.begun(KEY, "ratio")
+    job = Job(NAME, PATH, "live", "ratio", look(), None, None, None, None, NOW, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
+    fleet.merge(replace(dir_look(), present=frozenset()), NOW)
+    fleet.merge(dir_look(look()), NOW)
+    fleet.finished(JobDone(job, NOW, result=result()))
+    assert triggers(fleet) == []
+    fleet.merge(replace(dir_look(), present=frozenset()), NOW)
+    assert not fleet.unseen.keys(), "nothing is kept of who is gone"
+
+
+def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job's last words are on their way to the disk, a look sees its files, and hangs until the job has ended."""
+    monkeypatch.setattr(looks, "ANSWER_SECONDS", 0.3)
+    saving, save_on, hung, go_on = (threading.Event() for _ in range(4))
+    real_save, real_look = StateStore.save, DirLooker._look_at
+
+    def save(*arguments: Any) -> None:
+        saving.set()
+        assert save_on.wait(30)
+        real_save(*arguments)
+
+    def look_at(*arguments: Any) -> Any:
+        found = real_look(*arguments)
+        if saving.is_set() and not hung.is_set():
+            hung.set()
+            assert go_on.wait(30)
+        return found
+
+    monkeypatch.setattr(StateStore, "save", save)
+    monkeypatch.setattr(DirLooker, "_look_at", look_at)
+    with broker(root, 1):
+
+        async def story(service: Service) -> None:
+            await until("the job saves, a look hangs", hung.is_set)
+            await until("late", lambda: not service.view().log_dirs[0].online)
+            save_on.set()
+            await until("the job ended", lambda: service.fleet.unseen.jobs_ended == 1)
+            go_on.set()
+            await until("seen", lambda: not service.fleet.unseen.keys())
+            assert outcomes(service.view()) == ["cleaned"]
+            assert not service.running
+
+        serve(assignments(root), story)
+
+
+def test_a_glance_tells_of_nobody_else(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a look that failed the next glance at a partition reads the whole directory, but surveys one only."""
+    begun: list[str] = []
+    go_on, both, fails = threading.Event(), threading.Barrier(2), threading.Event()
+    real, targets = jobs.clean_live, ByBroker.targets
+
+    def told(way: ByBroker) -> Any:
+        if fails.is_set():
+            raise AgentUnavailableError("timed out")
+        return targets(way)
+
+    def clean(live: Any, name: Any, *arguments: Any) -> Any:
+        begun.append(str(name))
+        cleaned = real(live, name, *arguments)
+        if len(begun) <= 2:
+            assert go_on.wait(30)
+            both.wait(30)
+        return cleaned
+
+    monkeypatch.setattr(jobs, "clean_live", clean)
+    monkeypatch.setattr(ByBroker, "targets", told)
+    with broker(root, 2):
+
+        async def story(service: Service) -> None:
+            await until("two run", lambda: len(begun) == 2)
+            fails.set()
+            service.wake()
+            await until("a look failed", lambda: bool(service.fleet.dirs[str(root)].error))
+            fails.clear()
+            go_on.set()
+            await until("both ended", lambda: service.fleet.unseen.jobs_ended >= 2)
+            await asyncio.sleep(0.5)  # in which a third one would begin
+            assert sorted(begun) == ["orders-0", "orders-1"]
+
+        more = ["log.cleaner.threads=2", "cleanerd.threads.per.log.dir=2", "log.cleaner.backoff.ms=3600000"]
+        serve([*assignments(root), *more], story)
