@@ -132,7 +132,7 @@ def test_a_line_without_an_end(live: Live) -> None:
     with live.asking() as first, live.asking() as second, live.asking() as third:
         for asking in (first, second):
             asking.send(b" " * 200_000)
-        time.sleep(0.5)
+        time.sleep(2)  # both are being read
         third.send(b" " * 100_000)
         refused = third.answer()
         assert refused is not None

@@ -67,14 +67,14 @@ def test_stopped_by_a_signal(root: Path, shell: Shell, script: str, expected: st
     """cli.md: 143, old or new and never between, the lock free again, nothing left behind."""
     path = make(root)
     before = tree(path)
-    waiting = root / "waiting"
+    waiting, signalled = root / "waiting", root / "signalled"
     wrapper = f"""
-import time
+import os, time
 def wait(real):
     def call(*arguments, **options):
         open({str(waiting)!r}, 'w').close()
-        end = time.monotonic() + 1.5
-        while time.monotonic() < end: time.sleep(0.02)
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not os.path.exists({str(signalled)!r}): time.sleep(0.02)
         return real(*arguments, **options)
     return call
 {script}"""
@@ -85,6 +85,8 @@ def wait(real):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
+    time.sleep(0.2)
+    signalled.touch()
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (143, "")
     assert "Traceback" not in err

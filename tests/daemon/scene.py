@@ -94,6 +94,12 @@ def partition(view: DaemonView, name: str = "orders-0") -> PartitionView:
     return found
 
 
+def is_clean(view: DaemonView, offset: int, name: str = "orders-0") -> bool:
+    """Up to there, and its worker has said so: a look sees what it wrote down before it is done."""
+    found = partition(view, name)
+    return found.clean_offset == offset and found.phase != "cleaning"
+
+
 def outcomes(view: DaemonView) -> list[str]:
     """Of the cleanings that ended, the oldest first."""
     return [clean.result["outcome"] for clean in reversed(view.history)]

@@ -128,11 +128,14 @@ class Site:
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    def metric(self, sample: str) -> float | None:
-        """The value of a sample as it stands in ``/metrics``; ``{hurt}`` and ``{other}`` are the log directories."""
+    def metric(self, sample: str, text: str | None = None) -> float | None:
+        """The value of a sample in ``text``, or as it stands in ``/metrics``.
+
+        ``{hurt}`` and ``{other}`` in its labels are the log directories.
+        """
         other, hurt = self.broker.log_dirs
         wanted = sample.replace("{hurt}", f'"{hurt}"').replace("{other}", f'"{other}"')
-        lines = self.get("/metrics")[1].splitlines()
+        lines = (self.get("/metrics")[1] if text is None else text).splitlines()
         return next((float(line.removeprefix(wanted)) for line in lines if line.startswith(wanted + " ")), None)
 
     def logged(self, pattern: str) -> list[str]:

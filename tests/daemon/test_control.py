@@ -17,7 +17,7 @@ from cleanerd.daemon.service import Service
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.settings import load_settings
 from tests.cleaner.driver import scratch
-from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
 from tests.support.fake_agent import refuse, wait
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ def test_pause_stops_what_runs_and_resume_lets_it_go_on(root: Path) -> None:
             await control("pause", partition="orders-1")
             answer = await control("resume")
             assert answer == {"resumed": "all", "still_paused": ["orders-1"]}
-            await until("one is clean", lambda: partition(service.view()).clean_offset == 8)
+            await until("one is clean", lambda: is_clean(service.view(), 8))
             assert partition(service.view(), "orders-1").phase == "paused"
             await control("resume", partition="orders-1")
-            await until("the other too", lambda: partition(service.view(), "orders-1").clean_offset == 8)
+            await until("the other too", lambda: is_clean(service.view(), 8, "orders-1"))
 
         serve(assignments(root), pauses)
         serve(assignments(root), resumes)
@@ -87,7 +87,7 @@ def test_trigger_cleans_what_is_clean_enough(root: Path) -> None:
             answer = await control("trigger", partition="orders-1")
             assert answer["work"] == "live"
             await until("done", lambda: len(service.view().history) == 1)
-            await until("seen", lambda: partition(service.view(), "orders-1").clean_offset == 8)
+            await until("seen", lambda: is_clean(service.view(), 8, "orders-1"))
             (clean,) = service.view().history
             assert (clean.topic, clean.partition, clean.trigger) == ("orders", 1, "asked")
             assert partition(service.view(), "orders-0").clean_offset == 0
@@ -120,7 +120,7 @@ def test_retry_ends_a_quarantine(root: Path) -> None:
             await asyncio.sleep(0.5)
             assert len(agent.asked("swap")) == asked
             assert (await control("retry"))["retried"] == ["orders-0"]
-            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            await until("clean", lambda: is_clean(service.view(), 8))
             assert partition(service.view()).quarantine is None
 
         serve(assignments(root), fails)
@@ -134,7 +134,7 @@ def test_status_and_explain(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("clean", lambda: len(service.view().history) == 1)
-            await until("seen", lambda: partition(service.view()).clean_offset == 8)
+            await until("seen", lambda: is_clean(service.view(), 8))
             status = await control("status")
             assert status["schema"] == 1
             assert status["ready"] is True

@@ -163,9 +163,19 @@ def counters(site: Site, failure: Failure) -> dict[str, float]:
 
 
 def check_samples(site: Site, failure: Failure, column: int) -> None:
-    for sample, values in failure.samples.items():
-        found, expected = site.metric(sample), values[column]
-        assert _is(found, expected), (sample, found)
+    """All at one moment, which is waited for: what is quarantined is being cleaned now and then."""
+    deadline = time.monotonic() + 20
+    while True:
+        text = site.get("/metrics")[1]
+        wrong = {
+            sample: found
+            for sample, values in failure.samples.items()
+            if not _is(found := site.metric(sample, text), values[column])
+        }
+        if not wrong:
+            return
+        assert time.monotonic() < deadline, wrong
+        time.sleep(0.05)
 
 
 def _is(found: float | None, expected: Value) -> bool:

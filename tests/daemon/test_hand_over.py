@@ -25,7 +25,7 @@ from tests.apply.live_scene import content, held
 from tests.apply.offline_scene import two_groups
 from tests.cleaner.driver import scratch
 from tests.daemon.process import Daemon
-from tests.daemon.scene import assignments, broker, outcomes, partition, serve, until
+from tests.daemon.scene import assignments, broker, is_clean, outcomes, partition, serve, until
 from tests.support.log_dirs import make_log_dir
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def test_live_and_observe_hand_nothing_over(root: Path, monkeypatch: pytest.Monk
         reasons.append(partition(service.view()).reason)
 
     async def cleaned(service: Service) -> None:
-        await until("clean", lambda: partition(service.view()).clean_offset == 8)
+        await until("clean", lambda: is_clean(service.view(), 8))
         assert "Spark" not in partition(service.view()).reason or service.running
 
     with broker(root):

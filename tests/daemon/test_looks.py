@@ -20,7 +20,7 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.cleaner.driver import scratch
-from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -97,7 +97,7 @@ def test_asked_about_what_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with broker(root):
 
         async def story(service: Service) -> None:
-            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            await until("clean", lambda: is_clean(service.view(), 8))
             disk = Disk(root, monkeypatch)
             await until("it hangs", lambda: not service.view().log_dirs[0].online)
             assert "did not answer" in partition(service.view()).reason
@@ -124,7 +124,7 @@ def test_a_bug_in_a_look_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     with broker(root):
 
         async def story(service: Service) -> None:
-            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            await until("clean", lambda: is_clean(service.view(), 8))
             assert f"a look at {root} failed: ZeroDivisionError: a bug" in service.view().warnings
 
         serve(assignments(root), story)
@@ -136,7 +136,7 @@ def test_asked_while_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with broker(root):
 
         async def story(service: Service) -> None:
-            await until("clean", lambda: partition(service.view()).clean_offset == 8)
+            await until("clean", lambda: is_clean(service.view(), 8))
             works = threading.Event()
             monkeypatch.setattr(DirLooker, "survey", lambda *_: works.wait(30))
             try:

@@ -183,7 +183,7 @@ def test_nothing_is_staged_on_one_reading(root: Path, monkeypatch: pytest.Monkey
 
 def test_the_lock_is_never_taken(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that starts while somebody holds .lock dies; so without a broker the daemon stages, after a while."""
-    monkeypatch.setattr(modes, "OFFLINE_GRACE_MS", 500)
+    monkeypatch.setattr(modes, "OFFLINE_GRACE_MS", 3000)
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cleanerd.cleaner.survey import Wishes
 from tests.apply.live_scene import content
 from tests.cleaner.driver import NAME, clean, config, scratch
-from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, keyed_batch
 
@@ -51,7 +51,7 @@ def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("cleaned", lambda: len(service.view().history) == 1)
-            await until("clean", lambda: partition(service.view()).clean_offset == 4)
+            await until("clean", lambda: is_clean(service.view(), 4))
             await until("known", lambda: partition(service.view()).next_purge_ms is not None)
             due_ms = partition(service.view()).next_purge_ms
             assert due_ms is not None

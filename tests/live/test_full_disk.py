@@ -7,6 +7,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from cleanerd.demo.broker import Broker
 from cleanerd.format.names import TopicPartition as Name
@@ -62,6 +63,15 @@ def fill(place: Path) -> None:
     (place / "ballast").write_bytes(bytes(status.f_bavail * status.f_frsize - LEFT_BYTES))
 
 
+def have_offsets_topic(broker: Broker, topic: str) -> None:
+    """A reader's first question makes the broker create it, now and then while the disk is full, which ends it."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "first", "enable.auto.commit": False})
+    try:
+        consumer.commit(offsets=[TopicPartition(topic, 0, 0)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
 def content(directory: Path) -> list[tuple[int, bytes | None, bytes | None]]:
     batches = (batch for found in read_segments(directory).values() for batch in found)
     return [(record.offset, record.key, record.value) for batch in batches for record in batch.records]
@@ -77,6 +87,7 @@ def test_the_disk_is_full(on_small_disk: Broker, tmp_path: Path, monkeypatch: py
     create_topics(broker, ["full"], segment_bytes=100_000)
     write(broker, "full", 5_000, keys=1_000)
     latest = write(broker, "full", 2_000, keys=1_000)
+    have_offsets_topic(broker, "full")
     directory = directory_of(broker, "full")
     before = content(directory)
     place = broker.log_dirs[0]
