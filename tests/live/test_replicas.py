@@ -87,6 +87,15 @@ def rows(broker: Broker, name: str, above: int = 0) -> dict[int, tuple[bytes | N
     return {r.offset: (r.key, r.value) for batch in batches for r in batch.records if r.offset >= above}
 
 
+def cleaned_to(rounds: Rounds, name: str) -> int:
+    """By the broker's own checkpoint; on a busy machine not every partition has rolled a segment in time."""
+    found = read_checkpoint(rounds.broker.log_dirs[0] / "cleaner-offset-checkpoint").get(name)
+    if found is None:
+        assert not any(result.groups for result in rounds.results if str(result.name) == name)
+        return 0
+    return found
+
+
 def write_in_vain(first: Broker, second: Broker) -> None:
     """Records that only the second broker gets, acknowledged by it alone, before it dies with them.
 
@@ -142,7 +151,7 @@ def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path) -> None:
         assert {result.outcome for result in rounds.results} <= {"cleaned", "unchanged", "skipped"}
     load.check()
     for name in (f"{writing.topic}-{number}" for writing in WRITINGS for number in range(PARTITIONS)):
-        clean_to = [read_checkpoint(node.log_dirs[0] / "cleaner-offset-checkpoint")[name] for node in nodes]
+        clean_to = [cleaned_to(rounds, name) for rounds in both]
         one, two = (rows(node, name, max(clean_to)) for node in nodes)
         assert one, "U-26"
         assert one == two, name
