@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from tests.apply.live_scene import content, leftovers, running
 from tests.apply.offline_scene import NOW
 from tests.cleaner.driver import NAME
 from tests.cli.clean_log_dirs import Shell
-from tests.support.fake_agent import refuse, wait
+from tests.support.fake_agent import refuse, wait_for
 from tests.support.log_dirs import Partition, make_log_dir, tree
 
 if TYPE_CHECKING:
@@ -212,7 +213,8 @@ def test_a_socket_far_down(shell: Shell, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_between_stage_and_swap(tmp_path: Path, agent: FakeAgent, shell: Shell, number: int) -> None:
     """The swap finishes or never was; the next round goes on from there and removes what lies about."""
-    agent.fail("swap", wait(1.0))
+    signalled = threading.Event()
+    agent.fail("swap", wait_for(signalled))
     settings = [f"cleanerd.state.dir={tmp_path / 'state'}", "cleanerd.disk.reserve=0"]
     command = [sys.executable, "-m", "cleanerd", *map(str, live(shell, agent.log_dir))]
     process = subprocess.Popen(
@@ -223,11 +225,17 @@ def test_killed_between_stage_and_swap(tmp_path: Path, agent: FakeAgent, shell: 
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(number)
+    if number == signal.SIGKILL:
+        process.wait(30)
+    signalled.set()
     code = process.wait(30)
     assert code == (-signal.SIGKILL if number == signal.SIGKILL else 128 + signal.SIGTERM)
     if number == signal.SIGTERM:
         assert not leftovers(agent.log_dir), "stopped in order: the swap under way is waited for"
-    time.sleep(1.1)
+    deadline = time.monotonic() + 30
+    while agent.busy():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert shell(*live(shell, agent.log_dir)).code == 0
     values = [value for _, _, value in content(agent.log_dir)]
     assert values == [b"1", b"x" * 3000, b"2", b"3"]

@@ -100,6 +100,10 @@ class FakeAgent:
         """As after a start of the broker: what was swapped is not remembered."""
         self._done.clear()
 
+    def busy(self) -> bool:
+        """Whether somebody is being served, also one who is dead meanwhile."""
+        return bool(self._connections)
+
     def asked(self, operation: str) -> list[dict[str, Any]]:
         """The requests of one kind so far."""
         return [request for request in self.requests if request["op"] == operation]
@@ -298,6 +302,16 @@ def do_and_forget(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
 def say(data: bytes) -> Callable[[FakeAgent, dict[str, Any]], bytes | None]:
     """Send just these bytes."""
     return lambda _agent, _request: data
+
+
+def wait_for(event: threading.Event) -> Callable[[FakeAgent, dict[str, Any]], bytes | None]:
+    """Go on as usual when it is set."""
+
+    def fault(_agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+        assert event.wait(60)
+        return None
+
+    return fault
 
 
 def wait(seconds: float) -> Callable[[FakeAgent, dict[str, Any]], bytes | None]:
