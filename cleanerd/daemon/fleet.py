@@ -227,9 +227,10 @@ class Fleet:
     def died(self, key: Key, reason: str, now_ms: int) -> None:
         """The worker that had it is gone."""
         tracked = self.partitions.get(key)
-        if tracked is not None:
-            self.unseen.ended(key)
-        if tracked is not None and tracked.trigger is not None:
+        if tracked is None:
+            return
+        self.unseen.ended(key)
+        if tracked.trigger is not None:
             tracked.trigger = None
             tracked.touch()
             self._quarantine(tracked, reason, now_ms, by_look=False)

@@ -146,8 +146,9 @@ class DirLooker:
         ``only``: at these partitions, whether anything is due or not, and by what is known of the directory already.
         """
         now_ms = world.now_ms()
-        for name in [name for path, name in world.unseen if path == self._path_text and name in self._seen]:
-            self._seen[name].settled = False
+        for path, name in world.unseen:
+            if path == self._path_text and name in self._seen:
+                self._seen[name].settled = False
         if only is not None and self._last is not None and world.settings is self._settings:
             return self._glance(world, self._last, only, now_ms)
         self._last = None  # a directory that cannot be looked at is not taken for well by a glance at a partition

@@ -37,9 +37,10 @@ class Unseen:
 
     def looked(self, found: DirLook) -> None:
         """What was surveyed after its last job is seen, whether that told anything or failed."""
-        for name in [look.name for look in found.looks]:
-            if self._numbers.get((str(found.path), name), found.jobs_ended + 1) <= found.jobs_ended:
-                del self._numbers[str(found.path), name]
+        for look in found.looks:
+            key = (str(found.path), look.name)
+            if key in self._numbers and self._numbers[key] <= found.jobs_ended:
+                del self._numbers[key]
 
     def forget(self, key: Key) -> None:
         """The partition is gone."""

@@ -1,4 +1,4 @@
-"""Fixtures of the status page's tests: one browser for all of them, and a busy daemon to look at."""
+"""A place for log directories; for the status page's tests one browser for all of them, and a busy daemon."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cleaner.driver import scratch
 from tests.daemon.browser import Page, chromium
 from tests.daemon.page_words import now_ms
 from tests.daemon.serving import Served, serving
@@ -13,6 +14,14 @@ from tests.daemon.views import busy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """Where a log directory is made, in a folder of the test's own."""
+    with scratch() as path:
+        yield path / "logs"
 
 
 @pytest.fixture(scope="session")

@@ -7,20 +7,16 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from cleanerd.daemon import jobs
 from cleanerd.daemon.control import ask
-from cleanerd.daemon.jobs import Job, JobDone
-from tests.cleaner.driver import scratch
+from cleanerd.daemon.jobs import JobDone
 from tests.daemon.scene import assignments, broker, serve, until
 from tests.daemon.test_fleet import (
     CLEAN,
     KEY,
-    NAME,
     NOW,
-    PATH,
     fleet_with,
+    job_on,
     look,
     nothing_new,
     result,
@@ -32,17 +28,12 @@ from tests.support.log_dirs import Partition
 from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
+
+    import pytest
 
     from cleanerd.daemon.schedule import Trigger
     from cleanerd.daemon.service import Service
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path / "logs"
 
 
 def test_who_asks_during_another_job_is_heard_after_it() -> None:
@@ -53,7 +44,7 @@ def test_who_asks_during_another_job_is_heard_after_it() -> None:
         assert before is not None
         tracked(fleet).asked = True
         trigger: Trigger = "asked" if stopped else "purge"
-        job = Job(NAME, PATH, "horizons", trigger, before, None, None, None, None, NOW, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
+        job = job_on(before, "horizons", trigger)
         fleet.begun(KEY, trigger)
         fleet.finished(JobDone(job, NOW, stopped=stopped, horizons=not stopped))
         nothing_new(fleet)

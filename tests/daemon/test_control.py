@@ -16,19 +16,11 @@ from cleanerd.daemon.control import ControlServer, ask, control_socket, find_con
 from cleanerd.daemon.service import Service
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.settings import load_settings
-from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
 from tests.support.fake_agent import refuse, wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path / "logs"
 
 
 def asking(root: Path) -> Any:

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.daemon import jobs
+from cleanerd.daemon.control import ControlServer
 from cleanerd.daemon.service import Service
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
-from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, serve, until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path / "logs"
 
 
 def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +51,23 @@ def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatc
     with broker(root, 4), pytest.raises(ZeroDivisionError):
         serve(assignments(root), lambda _service: asyncio.sleep(30))
     assert len(begun) == 1
+
+
+def test_a_signal_is_heard_before_anybody_can_see_the_daemon(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever can ask it can also stop it in order: not by the default action, which ends it on the spot."""
+    heard: list[bool] = []
+    start = ControlServer.start
+
+    async def started(server: ControlServer) -> None:
+        await start(server)
+        heard.extend(signal.getsignal(each) is not signal.SIG_DFL for each in (signal.SIGTERM, signal.SIGHUP))
+
+    monkeypatch.setattr(ControlServer, "start", started)
+    for each in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, signal.SIG_DFL)  # as at a start; the loops of tests before leave theirs
+    with broker(root):
+        serve(assignments(root), lambda service: until("ready", lambda: service.view().ready))
+    assert heard == [True, True]
 
 
 def test_a_directory_is_given_up_between_the_asking_and_the_look(root: Path) -> None:

@@ -23,6 +23,7 @@ from tests.cleaner.driver import config
 if TYPE_CHECKING:
     from cleanerd.daemon.jobs import Kind
     from cleanerd.daemon.modes import Work
+    from cleanerd.daemon.schedule import Trigger
 
 NAME = TopicPartition("orders", 0)
 PATH = Path("/logs")
@@ -69,10 +70,15 @@ def tracked(fleet: Fleet) -> Tracked:
     return fleet.partitions[KEY]
 
 
+def job_on(found: Look, kind: Kind = "live", trigger: Trigger = "ratio", now_ms: int = NOW) -> Job:
+    """Begun by that look."""
+    return Job(NAME, PATH, kind, trigger, found, None, None, None, None, now_ms, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
+
+
 def done(fleet: Fleet, now_ms: int = NOW, kind: Kind = "live", **values: Any) -> JobDone:
     found = tracked(fleet).look
     assert found is not None
-    job = Job(NAME, PATH, kind, "ratio", found, None, None, None, None, now_ms, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
+    job = job_on(found, kind=kind, now_ms=now_ms)
     fleet.begun(KEY, "ratio")
     ended = JobDone(job, now_ms, **values)
     fleet.finished(ended)
@@ -313,7 +319,7 @@ def test_the_result_of_a_partition_that_is_gone_is_nobodys() -> None:
     fleet = fleet_with()
     old = tracked(fleet).look
     assert old is not None
-    job = Job(NAME, PATH, "live", "ratio", old, None, None, None, None, NOW, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
+    job = job_on(old)
     fleet.begun(KEY, "ratio")
     fleet.merge(replace(dir_look(), present=frozenset()), NOW)
     fleet.merge(dir_look(look()), NOW)
@@ -330,7 +336,7 @@ def test_the_result_of_a_topic_that_was_created_again_is_nobodys() -> None:
     fleet = fleet_with(look(topic_id=uuid.UUID(int=1)))
     old = tracked(fleet).look
     assert old is not None
-    job = Job(NAME, PATH, "live", "ratio", old, None, None, None, None, NOW, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
+    job = job_on(old)
     fleet.begun(KEY, "ratio")
     fleet.merge(dir_look(look(topic_id=uuid.UUID(int=2))), NOW)
     fleet.finished(JobDone(job, NOW, failed="broken", retry=Retry(NOW, 9, NOW + 8000)))

@@ -13,22 +13,14 @@ from cleanerd.daemon import looker
 from cleanerd.daemon.tracked import Tracked
 from cleanerd.log import clean_point
 from tests.apply.live_scene import held
-from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, partition, serve, until
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_segment
 from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path / "logs"
 
 
 @pytest.fixture

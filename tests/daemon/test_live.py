@@ -11,30 +11,22 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from cleanerd.daemon import jobs, looker, watch
 from cleanerd.daemon.fleet import Fleet
 from tests.apply.live_scene import content, held, leftovers
 from tests.apply.offline_scene import batch, two_groups
-from tests.cleaner.driver import scratch
 from tests.daemon.scene import PATIENCE_SECONDS, assignments, broker, is_clean, outcomes, partition, serve, until
 from tests.support.fake_agent import FakeAgent, refuse, wait
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_partition, write_segment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
     from typing import Any
 
+    import pytest
+
     from cleanerd.daemon.jobs import JobDone
     from cleanerd.daemon.service import Service
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path / "logs"
 
 
 def test_what_is_dirty_is_cleaned_and_shown(root: Path) -> None:

@@ -16,24 +16,16 @@ from cleanerd.log.clean_point import StateStore
 from cleanerd.settings import load_settings
 from tests.apply.live_scene import held
 from tests.apply.offline_scene import two_groups
-from tests.cleaner.driver import scratch
 from tests.daemon.scene import broker
 from tests.support.fake_agent import wait
 from tests.support.log_dirs import make_log_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from cleanerd.cleaner.survey import Survey
 
 COMPACT = "topics.orders.cleanup.policy=compact"
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path / "logs"
 
 
 def world(root: Path) -> World:

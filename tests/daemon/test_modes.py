@@ -17,23 +17,15 @@ from cleanerd.daemon import looker, modes
 from cleanerd.daemon.modes import OFFLINE_GRACE_MS, dir_mode, why_excluded
 from tests.apply.live_scene import content, held
 from tests.apply.offline_scene import two_groups
-from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, partition, serve, until
 from tests.support.log_dirs import make_log_dir, write_checkpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
 
 COMPACT = "topics.orders.cleanup.policy=compact"
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path / "logs"
 
 
 def everything(root: Path) -> dict[str, tuple[int, ...]]:

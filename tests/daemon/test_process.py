@@ -11,7 +11,7 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -20,20 +20,10 @@ from cleanerd.daemon.pauses import save_pauses
 from cleanerd.demo.broker import free_port
 from tests.apply.live_scene import content
 from tests.apply.offline_scene import NOW
-from tests.cleaner.driver import scratch
 from tests.daemon.process import Daemon
 from tests.daemon.scene import assignments, broker
 from tests.support.log_dirs import Partition
 from tests.support.logs import keyed_batch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path / "logs"
 
 
 def large(segments: int = 8, batches: int = 40) -> Partition:

@@ -6,11 +6,8 @@ import re
 import signal
 from typing import TYPE_CHECKING
 
-import pytest
-
 from cleanerd.demo.broker import free_port
 from tests.apply.offline_scene import batch, two_groups
-from tests.cleaner.driver import scratch
 from tests.daemon.process import Daemon
 from tests.daemon.prometheus import Prometheus
 from tests.daemon.scene import assignments, broker
@@ -18,14 +15,7 @@ from tests.daemon.test_alerts import panels
 from tests.support.log_dirs import Partition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path / "logs"
 
 
 def expressions() -> list[str]:

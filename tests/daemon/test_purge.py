@@ -9,22 +9,15 @@ import pytest
 
 from cleanerd.cleaner.survey import Wishes
 from tests.apply.live_scene import content
-from tests.cleaner.driver import NAME, clean, config, scratch
+from tests.cleaner.driver import NAME, clean, config
 from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch, keyed_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with scratch() as path:
-        yield path / "logs"
 
 
 def now_ms() -> int:

@@ -10,14 +10,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.daemon import jobs, looks
-from cleanerd.daemon.jobs import Job, JobDone
+from cleanerd.daemon.jobs import JobDone
 from cleanerd.daemon.looker import DirLooker
 from cleanerd.daemon.ways import ByBroker
 from cleanerd.errors import AgentUnavailableError
 from cleanerd.log.clean_point import StateStore
 from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, outcomes, serve, until
-from tests.daemon.test_fleet import CLEAN, KEY, NAME, NOW, PATH, dir_look, fleet_with, look, result, tracked, triggers
+from tests.daemon.test_fleet import (
+    CLEAN,
+    KEY,
+    NOW,
+    dir_look,
+    fleet_with,
+    job_on,
+    look,
+    result,
+    tracked,
+    triggers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +47,8 @@ def root() -> Iterator[Path]:
 
 def ended(fleet: Fleet, before: Look, **values: Any) -> None:
     """A job, and nobody has looked since."""
-    job = Job(NAME, PATH, "live", "ratio", before, None, None, None, None, NOW, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
     fleet.begun(KEY, "ratio")
-    fleet.finished(JobDone(job, NOW, **values))
+    fleet.finished(JobDone(job_on(before), NOW, **values))
 
 
 def test_a_look_from_before_a_job_ended_begins_nothing() -> None:
@@ -77,10 +87,9 @@ def test_who_has_its_name_now_waits_too() -> None:
     """The partition was away for a look, say by another cleanup.policy; its job still had the files meanwhile."""
     fleet = fleet_with()
     fleet.begun(KEY, "ratio")
-    job = Job(NAME, PATH, "live", "ratio", look(), None, None, None, None, NOW, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
     fleet.merge(replace(dir_look(), present=frozenset()), NOW)
     fleet.merge(dir_look(look()), NOW)
-    fleet.finished(JobDone(job, NOW, result=result()))
+    fleet.finished(JobDone(job_on(look()), NOW, result=result()))
     assert triggers(fleet) == []
     fleet.merge(replace(dir_look(), present=frozenset()), NOW)
     assert not fleet.unseen.keys(), "nothing is kept of who is gone"

@@ -118,8 +118,8 @@ DAEMON = (
         "a-look-from-before-counts",
         "C-11",
         "cleanerd/daemon/unseen.py",
-        "found.jobs_ended + 1) <= found.jobs_ended:",
-        "found.jobs_ended + 1) <= self.jobs_ended:",
+        "self._numbers[key] <= found.jobs_ended:",
+        "self._numbers[key] <= self.jobs_ended:",
         ("tests/daemon/test_unseen.py::test_a_look_from_before_a_job_ended_begins_nothing",),
     ),
     Mutant(
@@ -185,5 +185,13 @@ DAEMON = (
         "await asyncio.to_thread(fcntl.flock, directory, fcntl.LOCK_EX)",
         "pass",
         ("tests/daemon/test_control.py::test_of_two_that_begin_at_once_one_is_refused",),
+    ),
+    Mutant(
+        "signals-before-the-handlers",
+        "run",
+        "cleanerd/daemon/service.py",
+        "            loop.add_signal_handler(each, self.stop, each)\n",
+        "            pass\n",
+        ("tests/daemon/test_ends.py::test_a_signal_is_heard_before_anybody_can_see_the_daemon",),
     ),
 )
