@@ -14,6 +14,8 @@ RUN bash agent/build.sh
 COPY Cargo.toml Cargo.lock pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY kernel kernel
 COPY cleanerd cleanerd
+COPY cleanerd_lab cleanerd_lab
+COPY pyspark_kafka_segments pyspark_kafka_segments
 COPY config config
 COPY docs docs
 COPY systemd systemd

@@ -19,12 +19,14 @@ __all__ = [
     "ACTION_REBUILD",
     "ACTION_SET_HORIZON",
     "ACTION_TIMELESS",
+    "ACTION_TIME_ZERO",
     "FLAG_BAD_VERSION",
     "FLAG_HAS_KEY",
     "FLAG_HAS_VALUE",
     "FLAG_HAS_VERSION",
     "FLAG_TOMBSTONE",
     "FLAG_TOMBSTONE_HEADER",
+    "BatchTooLargeError",
     "Batches",
     "Chunk",
     "ChunkDecoder",
@@ -33,6 +35,7 @@ __all__ = [
     "CorruptLogError",
     "Digests",
     "IndexBuilder",
+    "InvalidCallError",
     "KernelBugError",
     "OffsetMap",
     "Records",
@@ -61,7 +64,9 @@ ACTION_EMPTY: Final[int]
 ACTION_SET_HORIZON: Final[int]
 """0x10, only together with ACTION_REBUILD."""
 ACTION_TIMELESS: Final[int]
-"""0x20, only together with ACTION_EMPTY: the largest timestamp of the emptied batch becomes 0."""
+"""0x20, only together with ACTION_EMPTY: the largest timestamp of the emptied batch becomes -1."""
+ACTION_TIME_ZERO: Final[int]
+"""0x40, only together with ACTION_EMPTY: the largest timestamp of the emptied batch becomes 0."""
 
 # Record flags.
 FLAG_HAS_KEY: Final[int]
@@ -86,8 +91,20 @@ class CorruptLogError(Exception):
     record: int
     """Index of the bad record in its batch, -1 when the batch itself is bad."""
 
+class BatchTooLargeError(CorruptLogError):
+    """A batch that would take more memory than ``max_unpacked`` (U-35); nothing else is known to be wrong with it.
+
+    It unpacks to more bytes, or to so many records that their columns would take as much.
+    """
+
 class KernelBugError(Exception):
     """A panic inside the kernel, caught at the boundary. Always a bug of ours."""
+
+class InvalidCallError(ValueError):
+    """What does not fit together: keep bits or actions of another segment, arrays of different lengths.
+
+    Wherever a docstring here says ValueError it is this one, but for numbers that are out of range themselves.
+    """
 
 @final
 class Batches:
@@ -299,7 +316,7 @@ def read_contents(
 
 @final
 class OffsetMap:
-    """key hash -> largest ordinal, in a fixed amount of memory (4x16 pair layout, kernel.md section 4).
+    """key hash -> largest ordinal, in a fixed amount of memory (4x16 pair layout).
 
     ``versions``: largest (has version, version, ordinal) instead (R280-4 to R280-6), for half as many bytes again.
     ``memory_bytes`` is the total; 48 KiB or more, 72 KiB with versions.

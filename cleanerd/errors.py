@@ -2,32 +2,108 @@
 
 ::
 
-    CleanerdError                 exit code 1: anything else (no space, unreadable file)
-    ├── NoSpaceError                 (1) the disk, or what is kept free of it, has no room for the next segment
+    CleanerdError                 exit code 1: anything else (an unreadable file)
+    ├── KernelError                  (1) what was decided does not fit the file that is there, or a mistake of ours
+    ├── MachineError                 (1) the file system is read-only, or files or memory ran out
+    │   └── NoSpaceError               the disk, or what is kept free of it, has no room for the next segment
     ├── ConfigError               3: a setting, or a file that holds settings, is wrong
     │   └── NotCompactedError       nothing is wrong with it, but the topic's cleanup.policy has no compact
     ├── RefusedError              4: cleanerd will not touch this now
     │   ├── OutOfRangeError         the command line asks for what this log cannot give
     │   ├── LogDirBusyError         somebody (a broker) has the log directory or a segment open
     │   ├── UnsupportedLogError     data that this version does not know how to clean
+    │   │   ├── BatchTooLargeError    a batch that takes more memory than there is for it
+    │   │   └── LogTooLargeError      so many batches and records that there is no memory for them
     │   ├── StalePlanError          the log changed under the plan
-    │   ├── AgentUnavailableError   nobody in a broker to talk to, or it can not do what is asked for
+    │   │   └── SegmentChangedError   a file of it is no longer the one that was listed
+    │   ├── AgentUnavailableError   nobody in a broker to talk to, or it cannot do what is asked for
     │   └── AgentRefusalError       the agent in the broker looked at a request and said no
+    ├── ReportedError                (1) what another process of cleanerd ended with
     └── CorruptionError           5: bytes that do not mean what the format says
 
 Every error says what happened, where, and what to do: ``message`` is the what, ``where`` the file (and
 byte position), ``hint`` the way out. ``str(error)`` is the one line an operator reads.
+
+Every class has a :class:`Cause`, and :data:`CONSEQUENCES` says what follows from it for a partition, whether it was
+cleaned offline, staged, applied, cleaned live, by the daemon or by Spark.
 """
 
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+
+class Cause(StrEnum):
+    """What stands in the way of a cleaning."""
+
+    LOG = "log"
+    """What lies in the partition's directory, or what was made of it."""
+    WORLD = "world"
+    """The machine. Nothing is wrong with the log."""
+    OPERATOR = "operator"
+    """Somebody has to set, start or decide something."""
+    MOMENT = "moment"
+    """It passes by itself: the log changed meanwhile, or the broker has no time."""
+    BUSY = "busy"
+    """Another process is at work there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What an error means for its partition.
+
+    ``remembered``: the state directory keeps the reason, and the daemon counts failures. ``passes``: trying again in a
+    moment may help; else the daemon waits longer each time.
+    """
+
+    outcome: Literal["quarantined", "failed", "skipped", "busy"]
+    remembered: bool
+    passes: bool
+
+
+CONSEQUENCES: Final[Mapping[Cause, Consequence]] = {
+    Cause.LOG: Consequence("quarantined", remembered=True, passes=False),
+    Cause.WORLD: Consequence("failed", remembered=False, passes=True),
+    Cause.OPERATOR: Consequence("skipped", remembered=False, passes=False),
+    Cause.MOMENT: Consequence("skipped", remembered=False, passes=True),
+    Cause.BUSY: Consequence("busy", remembered=False, passes=True),
+}
+
+SOME_DONE: Final = 6
+"""The exit code when some partitions were done and others failed."""
+
+_EXIT_ORDER: Final = (3, 4, 5, 1)
+
+
+def worst_exit_code(codes: Collection[int], *, some_done: bool = False) -> int:
+    """The process exit code when several things failed with ``codes``; 0 when none did."""
+    if some_done and codes:
+        return SOME_DONE
+    return next((code for code in _EXIT_ORDER if code in codes), 0)
 
 
 class CleanerdError(Exception):
-    """Root of the tree. ``exit_code`` is the process exit code when this is the worst that happened."""
+    """Root of the tree. ``exit_code`` is the process exit code when this is the worst that happened.
+
+    ``plan_again``: the same partition may be planned once more at once. ``moved_on``: the log is no longer the one that
+    was planned for, which is nobody's failure.
+    """
 
     exit_code = 1
+    cause = Cause.LOG
+    plan_again = False
+    moved_on = False
+
+    @property
+    def consequence(self) -> Consequence:
+        """What it means for its partition."""
+        return CONSEQUENCES[self.cause]
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -40,14 +116,28 @@ class CleanerdError(Exception):
         return f"{line} ({self.hint})" if self.hint else line
 
 
-class NoSpaceError(CleanerdError):
-    """No room on the disk, or only what is kept free; nothing is wrong with the log."""
+class MachineError(CleanerdError):
+    """A read-only file system, too many open files, no memory; nothing is wrong with the log (U-38)."""
+
+    cause = Cause.WORLD
+
+
+class NoSpaceError(MachineError):
+    """No room on the disk, or only what is kept free."""
+
+
+class KernelError(CleanerdError):
+    """The kernel was given what does not fit together, as keep bits of another file; or it found a mistake of its own.
+
+    Where the file changed meanwhile that is told instead (:class:`SegmentChangedError`); this is what is left.
+    """
 
 
 class ConfigError(CleanerdError):
     """A setting, or a file that holds settings, is wrong."""
 
     exit_code = 3
+    cause = Cause.OPERATOR
 
 
 class NotCompactedError(ConfigError):
@@ -58,6 +148,7 @@ class RefusedError(CleanerdError):
     """Cleaning is possible in principle, but not now or not by this version."""
 
     exit_code = 4
+    cause = Cause.OPERATOR
 
 
 class OutOfRangeError(RefusedError):
@@ -67,23 +158,74 @@ class OutOfRangeError(RefusedError):
 class LogDirBusyError(RefusedError):
     """A broker (or another cleanerd) has the log directory or one of its segments open."""
 
+    cause = Cause.BUSY
+
 
 class UnsupportedLogError(RefusedError):
     """The log holds data that this version cannot clean; the partition is quarantined with this reason."""
+
+    cause = Cause.LOG
+
+
+class BatchTooLargeError(UnsupportedLogError):
+    """A batch would take more memory than it may (U-35): it is refused before it does."""
+
+    def __init__(self, message: str, *, where: str | None = None, position: int = -1) -> None:
+        super().__init__(
+            message,
+            where=where if where is None or position < 0 else f"{where} at byte {position}",
+            hint="a batch may take what cleanerd.max.unpacked.bytes and the memory limit of cleanerd allow: raise the "
+            "lower of them, or lower log.cleaner.threads",
+        )
+        self.position = position
+
+
+class LogTooLargeError(UnsupportedLogError):
+    """A log has so many batches or records that what has to be known of them takes more memory than it may (U-35)."""
+
+    def __init__(self, message: str, *, where: str | None = None) -> None:
+        super().__init__(message, where=where, hint="raise the memory limit of cleanerd, or lower log.cleaner.threads")
 
 
 class StalePlanError(RefusedError):
     """The log is no longer what the plan was made for; nothing of the plan may be applied."""
 
+    cause = Cause.MOMENT
+    plan_again = True
+    moved_on = True
+
+
+class SegmentChangedError(StalePlanError):
+    """A file is no longer the one that was listed: the broker cleaned, cut or deleted it meanwhile.
+
+    An ordinary outcome wherever a log is read: it is planned again, and left for the next round when that keeps on.
+    """
+
 
 class AgentUnavailableError(RefusedError):
-    """There is no agent that answers, it makes no sense, or it can not work with this broker: live is not possible."""
+    """There is no agent that answers, it makes no sense, or it cannot work with this broker: live is not possible."""
+
+    cause = Cause.MOMENT
+    plan_again = True
+
+
+LATER: Final = frozenset({"busy", "not_ready", "no_log", "too_many"})
+"""Codes of the agent: somebody has the partition at the moment, and the same request may be sent again."""
+PLAN_AGAIN: Final = frozenset({
+    "evidence_changed", "log_changed", "log_start", "not_below_bound", "not_eligible", "not_sealed", "source_changed",
+    "source_gone", "topic_id",
+})  # fmt: skip
+"""The log is no longer what the plan was made for."""
+NOT_HERE: Final = frozenset({"incapable", "stopped", "unsupported"})
+"""This broker's agent swaps nothing now."""
 
 
 class AgentRefusalError(RefusedError):
     """The agent said no to ``operation``.
 
-    ``code`` is its word for why, ``done`` are bases of groups that were swapped all the same.
+    ``code`` is its word for why, ``done`` are bases of groups that were swapped all the same. Any other code than those
+    of :data:`LATER`, :data:`PLAN_AGAIN` and :data:`NOT_HERE` says that what was staged is wrong, which is a mistake of
+    ours: trying again would make the same.
     """
 
     def __init__(
@@ -93,6 +235,19 @@ class AgentRefusalError(RefusedError):
         self.operation = operation
         self.code = code
         self.done = done
+        self.cause = Cause.MOMENT if code in LATER | PLAN_AGAIN | NOT_HERE else Cause.LOG
+        self.moved_on = code in PLAN_AGAIN
+        # A swap has been asked for again and again already.
+        self.plan_again = self.moved_on or (code in LATER and operation != "swap")
+
+
+class ReportedError(CleanerdError):
+    """What another process of cleanerd ended with, of which only words and the cause are known."""
+
+    def __init__(self, message: str, *, cause: Cause, where: str | None = None) -> None:
+        super().__init__(message, where=where)
+        self.cause = cause
+        self.moved_on = cause is Cause.MOMENT  # Spark only stages: nothing else there passes by itself
 
 
 class CorruptionError(CleanerdError):
@@ -112,7 +267,26 @@ class CorruptionError(CleanerdError):
         return f"{line} ({self.hint})" if self.hint else line
 
 
-def unwritable(what: str, where: str, error: OSError) -> CleanerdError:
-    """What the system refused to write, as an error of ours: a full disk is not the log's fault."""
-    kind = NoSpaceError if error.errno in {errno.ENOSPC, errno.EDQUOT} else CleanerdError
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_MACHINE: Final = frozenset({errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def kind_of(error: OSError) -> type[CleanerdError]:
+    """The class of what the system refused: what the machine lacks is not the log's fault."""
+    if error.errno in _NO_ROOM:
+        return NoSpaceError
+    return MachineError if error.errno in _MACHINE else CleanerdError
+
+
+def system_error(what: str, where: str, error: OSError) -> CleanerdError:
+    """What the system refused, as an error of ours: ``what`` could not be done ``where``."""
+    kind = kind_of(error)
     return kind(f"{what}: {error.strerror}", where=where)
+
+
+def as_cleanerd_error(error: CleanerdError | OSError, where: str) -> CleanerdError:
+    """``error``, or what the system refused outside of the places that know better how to tell it."""
+    if isinstance(error, CleanerdError):
+        return error
+    kind = kind_of(error)
+    return kind(error.strerror or str(error), where=str(error.filename or where))

@@ -11,3 +11,33 @@ def counted(count: int, noun: str, verb: str = "") -> str:
     """``1 segment``, ``1,234 segments``; with a verb ``1 segment is``, ``2 segments are``."""
     words = [f"{count:,}", *(word if count == 1 else _MANY.get(word, f"{word}s") for word in (noun, verb) if word)]
     return " ".join(words)
+
+
+def human_bytes(count: int) -> str:
+    """``1.5 GiB``; below 1 KiB the exact number."""
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
+        # 1023.95 would print as 1024.0 of the smaller unit
+        if abs(value) < 1023.95:
+            break
+        value, unit = value / 1024, larger
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def human_ms(duration_ms: float) -> str:
+    """``250 ms``, ``1.5 s``, ``2 min 5 s``, ``3 h 20 min``, ``7 d 1 h``: the two largest units."""
+    if abs(duration_ms) < 999.5:
+        return f"{duration_ms:.0f} ms"
+    if abs(duration_ms) < 59_950:
+        return f"{duration_ms / 1000:.1f} s"
+    sign, seconds = ("-" if duration_ms < 0 else ""), round(abs(duration_ms) / 1000)
+    for unit_s, unit, part_s, part in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= unit_s:
+            rest = seconds % unit_s // part_s
+            return f"{sign}{seconds // unit_s} {unit}" + (f" {rest} {part}" if rest else "")
+    return f"{sign}{seconds} s"
+
+
+def human_count(count: int) -> str:
+    """A number with commas: ``1,234,567``."""
+    return f"{count:,}"

@@ -1,5 +1,6 @@
 """Fixtures that every room may use."""
 
+import os
 import signal
 
 from hypothesis import settings
@@ -15,3 +16,6 @@ settings.load_profile("same")
 # A shell has what it starts in the background ignore SIGINT, and what the tests start would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What lies in a machine's /etc is no part of a test; processes that tests start inherit this.
+os.environ["_CLEANERD_DEFAULT_CONFIG"] = ""

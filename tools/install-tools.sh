@@ -18,7 +18,7 @@ if ((${#missing[@]})); then
 fi
 
 if ! command -v cargo >/dev/null; then
-    echo "install Rust 1.85 or newer first (rustup, or your distribution's rustc and cargo)" >&2
+    echo "install Rust 1.95 or newer first (rustup, or your distribution's rustc and cargo)" >&2
     exit 1
 fi
 if ! cargo fmt --version >/dev/null 2>&1 || ! cargo clippy --version >/dev/null 2>&1; then

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TREES = {"systemd": "share/cleanerd/systemd", "config": "share/cleanerd/config"}
-PAGES = ("install", "metrics", "failures", "spark", "spark-audit")
+PAGES = ("install", "metrics", "failures", "spark", "spark-source", "spark-audit", "rules", "where")
 FILES = {f"docs/{page}.md": f"share/doc/cleanerd/{page}.md" for page in PAGES} | {
     "CHANGELOG.md": "share/doc/cleanerd/CHANGELOG.md"
 }

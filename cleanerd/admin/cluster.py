@@ -16,7 +16,7 @@ from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 from kafka.errors import AuthorizationError, IncompatibleBrokerVersion, KafkaError, for_code
 
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
-from cleanerd.format.config_keys import TOPIC_KEYS
+from cleanerd.format.config_keys import READABLE_TOPIC_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -119,7 +119,7 @@ class Cluster:
                 where=topic,
                 hint="the right to describe its configuration (DescribeConfigs) is missing",
             )
-        known = {key: _value(value) for key, value in values.items() if key in TOPIC_KEYS}
+        known = {key: _value(value) for key, value in values.items() if key in READABLE_TOPIC_KEYS}
         return TopicFacts(topic, str(found["topic_id"] or ""), known)
 
     def alter(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool) -> None:

@@ -117,7 +117,7 @@ def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run
             if not dry_run:
                 file.remove(cluster_id, topic)
             gone = "the topic is gone" if facts is None else "the topic was created again since"
-            return Outcome(topic, cluster_id, "forgotten", {}, (f"{gone}: what was saved of it is forgotten",))
+            return Outcome(topic, cluster_id, "forgotten", {}, (f"{gone}: its saved settings are dropped",))
         restored, warnings = changes_to_hand_back(facts.values, saved.changes)
         if restored:
             cluster.alter(topic, {key: after for key, (_, after) in restored.items()}, dry_run=dry_run)

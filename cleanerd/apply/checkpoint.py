@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.apply.files import Owner, PartitionFiles
-from cleanerd.apply.lock import neighbour_owner
-from cleanerd.errors import CleanerdError
+from cleanerd.apply.files import PartitionFiles
+from cleanerd.broker.lock_file import Owner, neighbour_owner
+from cleanerd.errors import system_error
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def merge_cleaner_checkpoint(log_dir: Path, offsets: Mapping[TopicPartition, int
         CorruptionError: the file that is there is damaged; it stays as it is.
         CleanerdError: it cannot be read or written; it is as before, or as it shall be.
     """
-    with PartitionFiles(log_dir) as files:
+    with PartitionFiles(log_dir, trusted=True) as files:
         merge_into(files, offsets)
 
 
@@ -62,4 +62,4 @@ def _owner(files: PartitionFiles) -> Owner:
     try:
         return neighbour_owner(files.path)
     except OSError as error:
-        raise CleanerdError(f"cannot be looked at: {error.strerror}", where=str(files.path)) from error
+        raise system_error("cannot be looked at", str(files.path), error) from error

@@ -4,41 +4,48 @@ Everything that `apply` does to files is an :class:`Operation` and goes through 
 that overrides this one method can record a swap, fail its i-th step, or stop after it; nothing can be changed behind
 its back.
 
-Names are relative to the directory and may lead through ``.kstage``. The path with which the directory was opened is
-used for messages only: a partition directory that the broker renames away meanwhile stays the same one, and none is
-created in its place (H-18).
+Names are relative to the directory and may lead through ``.kstage``; no link is followed on the way (U-33). The path
+with which the directory was opened is used for messages only: a partition directory that the broker renames away
+meanwhile stays the same one, and none is created in its place (H-18).
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Self
 
-from cleanerd.errors import CleanerdError, LogDirBusyError
+from cleanerd.broker.claim import Claim
+from cleanerd.cleaner.stage import give_as, require_owner
+from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.log.safe_open import (
+    PlantedError,
+    create,
+    new_directory,
+    open_directory,
+    open_named,
+    open_to_read,
+    open_to_write,
+    open_trusted_directory,
+    parent,
+    read_whole,
+)
 from cleanerd.log.small_file import if_it_may_be_given, unreadable
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
+    from cleanerd.broker.lock_file import Owner
+
 HERE: Final = "."
 
-_BASE_FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW
-_READ: Final = os.O_RDONLY | os.O_NONBLOCK | _BASE_FLAGS
-_DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | _BASE_FLAGS
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Who owns a new file, and its mode."""
-
-    uid: int
-    gid: int
-    mode: int
+# What a rename onto a directory says of a file that could be renamed.
+_COULD_BE_RENAMED: Final = frozenset({errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST})
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +73,16 @@ class PartitionFiles:
     that leads out of the directory.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Open ``path``.
+    def __init__(self, path: Path, *, trusted: bool = False) -> None:
+        """Open ``path``. ``trusted``: the operator named it, and if it is a link he means where that leads.
 
         Raises:
             CleanerdError: it is no directory, or not ours to open.
         """
         self.path = path
+        self._claim: Claim | None = None
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._fd = open_trusted_directory(path) if trusted else open_named(path)
         except OSError as error:
             raise unreadable("cannot be opened", path, error) from error
 
@@ -87,7 +95,10 @@ class PartitionFiles:
         self.close()
 
     def close(self) -> None:
-        """Give the descriptor back; a second call does nothing."""
+        """Give claim and descriptor back; a second call does nothing."""
+        if self._claim is not None:
+            self._claim.give_back()
+            self._claim = None
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -95,19 +106,18 @@ class PartitionFiles:
     def claim(self) -> None:
         """Keep other cleanerds out of this directory until it is closed; the broker takes no notice.
 
-        ``.lock`` keeps a broker out, and ``cleanerd stage`` works beside one: so it does not hold that.
-
         Raises:
             LogDirBusyError: another one has it.
+            CleanerdError: see :meth:`Claim.take`.
         """
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
-                return  # no such locks on this file system
-            raise LogDirBusyError(
-                "another cleanerd works on this partition", where=str(self.path), hint="wait until it is done"
-            ) from error
+        if self._claim is None:
+            self._claim = Claim.take(self._fd, self.path)
+
+    def forget_old_claim(self) -> None:
+        """Remove what a claim left behind whose holder was killed; nothing when it is held, by whomever."""
+        if self._claim is None:
+            with suppress(CleanerdError):
+                Claim.take(self._fd, self.path).give_back()
 
     def where(self, name: str) -> str:
         """The path of ``name``, for people."""
@@ -116,17 +126,16 @@ class PartitionFiles:
     # -- looking ------------------------------------------------------------------------------------------------------
 
     def open(self, name: str) -> int:
-        """A descriptor to read ``name`` with; symbolic links are not followed. The caller closes it."""
+        """A descriptor to read the plain file ``name`` with; the caller closes it."""
         try:
-            return os.open(_checked(name), _READ, dir_fd=self._fd)
+            return open_to_read(_checked(name), dir_fd=self._fd)
         except OSError as error:
             raise self._failure("cannot be opened", name, error) from error
 
     def read(self, name: str) -> bytes | None:
-        """All of ``name``; None when there is no such file."""
+        """All of the plain file ``name``; None when there is no such file."""
         try:
-            with open(os.open(_checked(name), _READ, dir_fd=self._fd), "rb") as file:
-                return file.read()
+            return read_whole(_checked(name), dir_fd=self._fd)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -135,11 +144,27 @@ class PartitionFiles:
     def stat(self, name: str) -> os.stat_result | None:
         """What stands at ``name`` itself, a symbolic link included; None when nothing does."""
         try:
-            return os.stat(_checked(name), dir_fd=self._fd, follow_symlinks=False)
+            with parent(_checked(name), self._fd) as (place, last):
+                return os.stat(last, dir_fd=place, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
             raise self._failure("cannot be looked at", name, error) from error
+
+    def require_renamable(self, name: str, directory: str) -> None:
+        """Refuse a file that the system would not let us rename; ``directory`` is one in this directory.
+
+        A rename onto a directory never happens, and the system says so only after it has looked whether the file could
+        be renamed: it knows of immutable files, sticky directories and security modules.
+
+        Raises:
+            CleanerdError: it cannot be renamed.
+        """
+        try:
+            os.rename(_checked(name), _checked(directory), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        except OSError as error:
+            if error.errno not in _COULD_BE_RENAMED:
+                raise self._failure("cannot be renamed", name, error) from error
 
     def is_directory(self, name: str) -> bool:
         """Whether ``name`` is a directory and not a link to one."""
@@ -149,8 +174,8 @@ class PartitionFiles:
     def names(self, directory: str = HERE) -> frozenset[str]:
         """Names in ``directory``; none when it is missing or no directory."""
         try:
-            descriptor = os.open(_checked(directory), _DIRECTORY, dir_fd=self._fd)
-        except (FileNotFoundError, NotADirectoryError):
+            descriptor = open_directory(_checked(directory), dir_fd=self._fd)
+        except (FileNotFoundError, NotADirectoryError, PlantedError):
             return frozenset()
         except OSError as error:
             raise self._failure("cannot be listed", directory, error) from error
@@ -210,45 +235,61 @@ class PartitionFiles:
     def _system_call(self, operation: Operation) -> None:
         name = operation.name
         match operation.kind:
-            case "rename":
-                os.rename(name, _checked(operation.target), src_dir_fd=self._fd, dst_dir_fd=self._fd)
-            case "unlink":
-                os.unlink(name, dir_fd=self._fd)
-            case "rmdir":
-                os.rmdir(name, dir_fd=self._fd)
-            case "mkdir":
-                self._make(name)
-            case "link":
-                source = _checked(operation.target)
-                os.link(source, name, src_dir_fd=operation.directory, dst_dir_fd=self._fd, follow_symlinks=False)
-            case "append":
-                self._put(operation, os.O_APPEND)
-            case "write":
-                self._put(operation, os.O_TRUNC)
             case "fsync":
-                self._sync(name, _READ)
+                self._sync(open_to_read(name, dir_fd=self._fd))
             case "fsync_directory":
-                self._sync(name, _DIRECTORY)
+                self._sync(open_directory(name, dir_fd=self._fd))
+            case _:
+                with self._place(name) as (place, last):
+                    self._change_name(operation, place, last)
 
-    def _make(self, name: str) -> None:
-        owner = os.fstat(self._fd)
-        os.mkdir(name, 0o755, dir_fd=self._fd)
-        status = os.stat(name, dir_fd=self._fd)
-        if (status.st_uid, status.st_gid) != (owner.st_uid, owner.st_gid):
-            with if_it_may_be_given():
-                os.chown(name, owner.st_uid, owner.st_gid, dir_fd=self._fd)
+    def _change_name(self, operation: Operation, place: int, name: str) -> None:
+        match operation.kind:
+            case "mkdir":
+                self._make(name, place)
+            case "append":
+                _append(operation, place, name)
+            case "write":
+                # A new file in the place of what stands there: nothing that is open elsewhere is written to.
+                _put(create(name, dir_fd=place), operation)
+            case "rename":
+                with self._place(_checked(operation.target)) as (there, target):
+                    os.rename(name, target, src_dir_fd=place, dst_dir_fd=there)
+            case "unlink":
+                os.unlink(name, dir_fd=place)
+            case "rmdir":
+                os.rmdir(name, dir_fd=place)
+            case "link":
+                with parent(_checked(operation.target), operation.directory) as (there, source):
+                    os.link(source, name, src_dir_fd=there, dst_dir_fd=place, follow_symlinks=False)
 
-    def _put(self, operation: Operation, flag: int) -> None:
-        descriptor = os.open(operation.name, os.O_WRONLY | os.O_CREAT | flag | _BASE_FLAGS, 0o644, dir_fd=self._fd)
-        with open(descriptor, "wb", buffering=0) as file:
-            if operation.owner is not None:
-                give(descriptor, operation.owner)
-            rest = memoryview(operation.data)
-            while rest:
-                rest = rest[file.write(rest) :]
+    @contextmanager
+    def _place(self, name: str) -> Iterator[tuple[int, str]]:
+        """As :func:`parent`, to change something there: what somebody else's directory holds is not ours to touch.
 
-    def _sync(self, name: str, flags: int) -> None:
-        descriptor = os.open(name, flags, dir_fd=self._fd)
+        Its owner can move a directory that he could not empty himself to where we tidy up.
+        """
+        with parent(name, self._fd) as (place, last):
+            if place != self._fd:
+                self._require_owner(place, name)
+            yield place, last
+
+    def _require_owner(self, place: int, name: str) -> None:
+        try:
+            require_owner(self._fd, place, name)
+        except PlantedError as error:
+            hint = "look at it, then remove it"
+            told = f"its directory does not belong to cleanerd: {error.strerror}"
+            raise RefusedError(told, where=self.where(name), hint=hint) from error
+
+    def _make(self, name: str, place: int) -> None:
+        descriptor = new_directory(name, dir_fd=place, mode=os.fstat(self._fd).st_mode & 0o755)
+        try:
+            give_as(self._fd, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _sync(self, descriptor: int) -> None:
         try:
             os.fsync(descriptor)
         finally:
@@ -269,6 +310,24 @@ _VERBS: Final = {
     "link": "be linked",
     "mkdir": "be made",
 }
+
+
+def _append(operation: Operation, place: int, name: str) -> None:
+    try:
+        descriptor = open_to_write(name, dir_fd=place, flags=os.O_APPEND)
+    except FileNotFoundError:
+        descriptor = create(name, dir_fd=place, mode=0o644)
+    _put(descriptor, operation)
+
+
+def _put(descriptor: int, operation: Operation) -> None:
+    """Write the operation's bytes, flush them, and close the file."""
+    with open(descriptor, "wb", buffering=0) as file:
+        if operation.owner is not None:
+            give(descriptor, operation.owner)
+        rest = memoryview(operation.data)
+        while rest:
+            rest = rest[file.write(rest) :]
 
 
 def give(descriptor: int, owner: Owner) -> None:

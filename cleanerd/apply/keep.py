@@ -8,21 +8,23 @@ never came to pass, ``undo`` can see.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.trash import FileMark, KeptGroup, KeptSegment, Trash, TrashEntry, with_group
+from cleanerd.apply.kept_place import agree
+from cleanerd.apply.kept_segments import FileMark, KeptEntry, KeptGroup, KeptSegment, KeptSegments, with_group
+from cleanerd.cleaner.keep_dir import not_linkable, require_keep_dir
 from cleanerd.cleaner.manifest import KINDS, FileKind, staged_name
-from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.errors import CleanerdError
 from cleanerd.format.names import file_name, parse_file_name
 from cleanerd.log.log_dir import META_PROPERTIES
+from cleanerd.log.state_files import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from cleanerd.apply.session import LockedDir
@@ -32,49 +34,27 @@ if TYPE_CHECKING:
 _PROBE: Final = ".cleanerd-link-probe"
 
 
-def require_keepable(kept: Path, log_dirs: Sequence[Path], *, probe: bool = True) -> None:
-    """Refuse a directory that replaced segments cannot be kept in, before anything is done.
-
-    ``probe``: make a link there, for a moment; without it only the file systems are compared, and nothing is written.
+def require_keepable(kept: Path, log_dirs: Sequence[Path]) -> None:
+    """Refuse a directory that replaced segments cannot be kept in, before anything is done; makes a link there to see.
 
     Raises:
-        RefusedError: it is missing, lies in a log directory, or on another file system.
+        RefusedError: as :func:`require_keep_dir`, or links cannot be made there.
     """
-    if not kept.is_dir():
-        raise RefusedError("is no directory", where=str(kept), hint="make it; it is for --keep-replaced")
-    place = kept.resolve()
-    inside = [path.resolve() for path in log_dirs if place.is_relative_to(path.resolve())]
-    inside += [path for path in (place, *place.parents) if (path / META_PROPERTIES).exists()]
-    if inside:
-        raise RefusedError(
-            f"lies in the log directory {inside[0]}",
-            where=str(kept),
-            hint="a broker takes a strange directory there for a partition; name one outside of every log directory",
-        )
+    require_keep_dir(kept, log_dirs)
     for path in log_dirs:
-        if probe:
-            _try_link(place, path)
-        elif path.is_dir() and path.stat().st_dev != place.stat().st_dev:
-            raise _not_linkable(path, kept, os.strerror(errno.EXDEV))
+        _try_link(kept.resolve(), path)
 
 
 def _try_link(kept: Path, log_dir: Path) -> None:
     """Only a link shows whether links can be made: bind mounts and access rules count too."""
-    probe = kept / f"{_PROBE}-{os.getpid()}"
+    probe = f"{_PROBE}-{os.getpid()}"
     try:
-        os.link(log_dir / META_PROPERTIES, probe, follow_symlinks=False)
+        with opened(log_dir) as source, opened(kept) as place:
+            os.link(META_PROPERTIES, probe, src_dir_fd=source, dst_dir_fd=place, follow_symlinks=False)
+            with contextlib.suppress(OSError):
+                os.unlink(probe, dir_fd=place)
     except OSError as error:
-        raise _not_linkable(log_dir, kept, error.strerror or str(error)) from error
-    with contextlib.suppress(OSError):
-        probe.unlink()
-
-
-def _not_linkable(log_dir: Path, kept: Path, reason: str) -> RefusedError:
-    return RefusedError(
-        f"files of {log_dir} cannot be linked here: {reason}",
-        where=str(kept),
-        hint="name a directory on the same file system and mount, and run as the files' owner",
-    )
+        raise not_linkable(log_dir, kept, error.strerror or str(error)) from error
 
 
 class Keeper:
@@ -90,8 +70,11 @@ class Keeper:
         *,
         end_offset: int,
         sources: Mapping[int, FileMark],
+        require: Callable[[PartitionFiles], None] | None = None,
     ) -> None:
         """Nothing is written yet. ``sources`` are the logs of all segments that the cleaning covers.
+
+        ``require`` refuses the directory ``kept``, by raising, whenever it was opened; None: the operator named it.
 
         Raises:
             CleanerdError: ``trash.json`` cannot be read.
@@ -99,15 +82,16 @@ class Keeper:
         self._locked = locked
         self._files = files
         self._directory = f"{plan_id}/{log.name}"
-        self._place = kept.resolve()
-        self._trash = Trash(locked.store.root)
+        self._place = kept.resolve() if require is None else kept
+        self._require = require
+        self._trash = KeptSegments(locked.store.root)
         state = locked.store.load(locked.log_dir, log)
         before = None if state is None or state.clean_point is None else asdict(state.clean_point)
         begun = [entry for entry in self._trash.entries() if entry.plan == plan_id]
         self._entry = (
             begun[0]
             if begun
-            else TrashEntry(
+            else KeptEntry(
                 plan=plan_id,
                 topic=log.name.topic,
                 partition=log.name.partition,
@@ -131,14 +115,12 @@ class Keeper:
             CleanerdError: they cannot be linked, or ``trash.json`` cannot be written. The log is as it was.
         """
         plan_id = self._entry.plan
-        with PartitionFiles(self._place) as place:
-            _make(place, plan_id)
+        with self._opened() as place:
+            agree(place, plan_id, self._locked.log_dir.path)
             _make(place, self._directory)
-            place.fsync_directory()
             place.fsync_directory(plan_id)
-        with PartitionFiles(self._place / self._directory) as place:
             segments = tuple(self._link(place, base) for base in staged.sources)
-            place.fsync_directory()
+            place.fsync_directory(self._directory)
         output = self._files.stat(staged_name(plan_id, staged.base, "log"))
         if output is None:
             raise CleanerdError("the staged log vanished", where=str(self._files.path))
@@ -148,15 +130,19 @@ class Keeper:
 
     def linked(self) -> frozenset[int]:
         """Bases of segments that got their second name already: an apply was cut short, and their ctime is not old."""
-        directory = self._place / self._directory
-        if not directory.is_dir():
-            return frozenset()
-        with PartitionFiles(directory) as place:
+        with self._opened() as place:
             return frozenset(
                 parsed[0]
-                for name in place.names()
-                if (parsed := parse_file_name(name)) is not None and _is_same(place, self._files, name)
+                for name in place.names(self._directory)
+                if (parsed := parse_file_name(name)) is not None and self._is_kept(place, name)
             )
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[PartitionFiles]:
+        with PartitionFiles(self._place) as place:
+            if self._require is not None:
+                self._require(place)
+            yield place
 
     def _link(self, place: PartitionFiles, base: int) -> KeptSegment:
         marks: dict[FileKind, FileMark] = {}
@@ -164,16 +150,15 @@ class Keeper:
             name = file_name(base, f".{kind}")
             status = self._files.stat(name)
             if status is not None:
-                if not _is_same(place, self._files, name):
-                    place.link_from(self._files, name, name)
+                if not self._is_kept(place, name):
+                    place.link_from(self._files, name, f"{self._directory}/{name}")
                 marks[kind] = FileMark.of(status)
         return KeptSegment(base, marks)
 
-
-def _is_same(place: PartitionFiles, other: PartitionFiles, name: str) -> bool:
-    """Whether ``name`` is the same file in both directories."""
-    one, two = place.stat(name), other.stat(name)
-    return one is not None and two is not None and os.path.samestat(one, two)
+    def _is_kept(self, place: PartitionFiles, name: str) -> bool:
+        """Whether ``name`` is the same file in the log and in the place."""
+        one, two = place.stat(f"{self._directory}/{name}"), self._files.stat(name)
+        return one is not None and two is not None and os.path.samestat(one, two)
 
 
 def _make(place: PartitionFiles, name: str) -> None:

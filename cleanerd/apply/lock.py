@@ -10,12 +10,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import struct
 import time
 import weakref
 from typing import TYPE_CHECKING, Final, Self
 
-from cleanerd.apply.files import Owner, give
+from cleanerd.apply.files import give
+from cleanerd.broker.held_file import VERB_FILE, HeldFile, holder_of
+from cleanerd.broker.lock_file import LOCK_FILE, neighbour_owner
+from cleanerd.broker.record_lock import asked_holder, set_lock
 from cleanerd.errors import CleanerdError, LogDirBusyError
 from cleanerd.log.small_file import unreadable
 
@@ -23,16 +25,12 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-LOCK_FILE: Final = ".lock"
 MAX_WAIT_SECONDS: Final = 10.0
 """S-15: a held lock is not waited for longer than this, whatever the caller asks."""
 SETTLE_SECONDS: Final = 1.0
 """S-13: the inode is compared again no sooner than this after the lock was won."""
 
 _RETRY_SECONDS: Final = 0.1
-_FLOCK: Final = "hhqqi4x"  # struct flock of 64-bit Linux: type, whence, start, len, pid
-# Files of a log directory that show who the broker is, the most telling first.
-_MODELS: Final = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "meta.properties")
 
 # S-12: a forked child inherits the open file and with it the lock; it must not keep it when we are gone.
 _open_locks: weakref.WeakSet[LogDirLock] = weakref.WeakSet()
@@ -47,6 +45,7 @@ class LogDirLock:
         self._descriptor = descriptor
         self._command = command
         self._settled_at = time.monotonic() + settle_seconds
+        self._said = _say_who(log_dir)
         _open_locks.add(self)
 
     @classmethod
@@ -89,13 +88,15 @@ class LogDirLock:
             raise LogDirBusyError(
                 "was removed or replaced while cleanerd held it",
                 where=str(self.log_dir / LOCK_FILE),
-                hint="a broker was stopping or is starting; clean when it is down",
+                hint="a broker was stopping or starting; clean when it is down",
             )
 
     def release(self) -> None:
         """Give the lock back, in forked children too; a second call does nothing."""
         if self._descriptor >= 0:
-            _set_lock(self._descriptor, self._command, fcntl.F_UNLCK)
+            if self._said is not None:
+                self._said.release()
+            set_lock(self._descriptor, self._command, fcntl.F_UNLCK)
             self.forget()
 
     @property
@@ -108,6 +109,8 @@ class LogDirLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+        if self._said is not None:
+            self._said.forget()
 
     def __enter__(self) -> Self:
         return self
@@ -118,25 +121,12 @@ class LogDirLock:
         self.release()
 
 
-def is_held(log_dir: Path) -> bool:
-    """Whether somebody holds ``.lock`` now, without taking it: a broker that starts at this moment does not notice.
-
-    False when there is no such file; True when it cannot be asked, because then nobody should rely on a free lock.
-    """
+def _say_who(log_dir: Path) -> HeldFile | None:
+    """For whoever finds ``.lock`` held; where it cannot be said they take us for a broker."""
     try:
-        descriptor = os.open(log_dir / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    try:
-        request = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        answer = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request))
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return bool(answer[0] != fcntl.F_UNLCK)
+        return HeldFile.take(log_dir, VERB_FILE)
+    except (OSError, LogDirBusyError):
+        return None
 
 
 def _forget_all() -> None:
@@ -166,22 +156,6 @@ def _open(log_dir: Path) -> int:
         raise unreadable("cannot be opened", path, error) from error
 
 
-def neighbour_owner(log_dir: Path) -> Owner:
-    """Owner and mode that a plain file of the broker has in ``log_dir``: that of its checkpoints, else the directory's.
-
-    Raises:
-        OSError: the directory cannot be looked at.
-    """
-    for name in _MODELS:
-        try:
-            status = os.stat(log_dir / name, follow_symlinks=False)
-        except FileNotFoundError:
-            continue
-        return Owner(status.st_uid, status.st_gid, status.st_mode & 0o777)
-    status = os.stat(log_dir)
-    return Owner(status.st_uid, status.st_gid, 0o644)
-
-
 def _refuse_second_record_lock(log_dir: Path) -> None:
     """S-10: with a record lock held, ``.lock`` must not even be opened again.
 
@@ -197,7 +171,7 @@ def _try_lock(descriptor: int, log_dir: Path) -> tuple[int, int | None]:
     """The lock family that the kernel knows, and None when the lock is won, else who has it (0 or less: not known)."""
     for command in (fcntl.F_OFD_SETLK, fcntl.F_SETLK):
         try:
-            _set_lock(descriptor, command, fcntl.F_WRLCK)
+            set_lock(descriptor, command, fcntl.F_WRLCK)
         except OSError as error:
             if error.errno in {errno.EAGAIN, errno.EACCES}:
                 return command, _holder(descriptor)
@@ -206,27 +180,17 @@ def _try_lock(descriptor: int, log_dir: Path) -> tuple[int, int | None]:
             raise CleanerdError(
                 f"cannot be locked: {error.strerror}",
                 where=str(log_dir / LOCK_FILE),
-                hint="the file system must support POSIX record locks",
+                hint="cleanerd needs a file system with POSIX record locks",
             ) from error
         return command, None
     raise AssertionError("unreachable")
 
 
-def _set_lock(descriptor: int, command: int, kind: int) -> None:
-    """Lock or unlock the whole file.
-
-    Open file description locks (``F_OFD_SETLK``) see and stop Java's locks, and survive our own opens and closes.
-    """
-    fcntl.fcntl(descriptor, command, struct.pack(_FLOCK, kind, os.SEEK_SET, 0, 0, 0))
-
-
 def _holder(descriptor: int) -> int:
-    request = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     try:
-        answer = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, request))
+        return asked_holder(descriptor) or 0
     except OSError:
         return 0
-    return int(answer[4]) if answer[0] != fcntl.F_UNLCK else 0
 
 
 def _is_at_path(descriptor: int, log_dir: Path) -> bool:
@@ -240,6 +204,11 @@ def _is_at_path(descriptor: int, log_dir: Path) -> bool:
 
 
 def _busy(log_dir: Path, holder: int | None) -> LogDirBusyError:
+    worker = holder_of(log_dir, VERB_FILE)
+    if worker is not None:
+        return LogDirBusyError(
+            f"is held by {worker}", where=str(log_dir / LOCK_FILE), hint="wait until it ends; one at a time"
+        )
     if holder is None:
         message = "is being removed and created again"
     elif holder > 0:

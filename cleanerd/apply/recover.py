@@ -1,4 +1,4 @@
-"""What an interrupted swap left behind: finished or undone, before anything else is done (S-28, S-21, 8.6).
+"""What an interrupted swap left behind: finished or undone, before anything else is done (S-28, S-21).
 
 For every group of ours that the journal does not call done, the names in the directory say where it stands, exactly as
 Kafka's loader would read them (see :mod:`cleanerd.apply.swap`):
@@ -27,17 +27,18 @@ from cleanerd.apply.swap import (
     final_name,
     finish_plan,
     force_rebuild_if_torn,
+    names_staged,
     remove_staging_if_empty,
     remove_tree,
     swap_name,
 )
 from cleanerd.apply.validate import has_fact
 from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, RESTORE, STAGING, Manifest, staging_path
-from cleanerd.errors import CleanerdError, CorruptionError, UnsupportedLogError
+from cleanerd.errors import CleanerdError, CorruptionError, LogDirBusyError, RefusedError, UnsupportedLogError
 from cleanerd.format.names import CLEANED_SUFFIX, SWAP_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from cleanerd.apply.files import PartitionFiles
     from cleanerd.cleaner.manifest import ManifestGroup
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SWEEP_AGE_MS: Final = 24 * 60 * 60 * 1000
-"""Unknown things under ``.kstage`` are left alone for a day (formats.md section 2)."""
+"""Unknown things under ``.kstage`` are left alone for a day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +138,25 @@ def abandon(files: PartitionFiles) -> None:
         recover(files)
 
 
+@contextlib.contextmanager
+def taken_back(take_back: Callable[[], object]) -> Iterator[None]:
+    """``take_back`` tidies up when the block fails, a signal included."""
+    try:
+        yield
+    except LogDirBusyError:
+        raise  # the directory is no longer ours, not even to tidy up
+    except BaseException:
+        take_back()
+        raise
+
+
 def _look(files: PartitionFiles) -> _Leftovers:
     """Sort what lies under ``.kstage``. A plan without a readable manifest has put nothing in the log's way."""
     found = _Leftovers()
     if files.stat(STAGING) is not None and not files.is_directory(STAGING):
         found.foreign.append(STAGING)
         return found
-    for name in sorted(files.names(STAGING)):
+    for name in names_staged(files):
         path = f"{STAGING}/{name}"
         if PLAN_ID.fullmatch(name) is None or not files.is_directory(path):
             found.unknown.append(path)
@@ -210,7 +223,7 @@ def _is_committed(files: PartitionFiles, group: ManifestGroup, names: frozenset[
 
 
 def _roll_back(files: PartitionFiles, group: ManifestGroup) -> None:
-    """Undo. A lone index ``.swap`` must never meet the old log (C-16), so the order is: indexes, log, ``.cleaned``."""
+    """Undo. A lone index ``.swap`` must never meet the old log (X-16), so the order is: indexes, log, ``.cleaned``."""
     names = files.names()
     kinds = group.kinds()
     for step in (
@@ -231,7 +244,8 @@ def _sweep(files: PartitionFiles, unknown: list[str], now_ms: int) -> list[str]:
     for path in unknown:
         status = files.stat(path)
         if status is not None and now_ms - status.st_mtime_ns // 10**6 > SWEEP_AGE_MS:
-            remove_tree(files, path)
-            swept.append(path)
+            with contextlib.suppress(RefusedError):  # it is in nobody's way
+                remove_tree(files, path)
+                swept.append(path)
     remove_staging_if_empty(files)
     return swept

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleanerd.apply.checkpoint import write_cleaner_checkpoint
+from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.survey import Survey, quarantined
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, RefusedError, as_cleanerd_error
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState
+from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.log.partition import PartitionLog, read_partition
-from cleanerd.log.strategy_config import KAFKAS_FINGERPRINT
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cleanerd.apply.session import LockedDir
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.cleaner.result import CleaningResult
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
@@ -61,6 +64,40 @@ def save_clean_point(
         purge_as_of=offset,
     )
     store.save(log_dir, after, state)
+
+
+def not_cleaned(
+    store: StateStore, log_dir: LogDir, name: TopicPartition, caught: CleanerdError | OSError
+) -> CleaningResult:
+    """What comes of a partition that could not be cleaned: the cause decides, whatever was to be done with it.
+
+    Whatever goes wrong before a group's commit leaves that group as it was (OP-10).
+    """
+    error = as_cleanerd_error(caught, str(log_dir.path))
+    if _is_gone(log_dir.path / str(name)):
+        why = f"it left this log directory: it was moved, or its topic was deleted ({error})"
+        error = RefusedError(why, where=str(log_dir.path))
+    if error.consequence.remembered:
+        remember_quarantine(store, log_dir, name, str(error))
+    return CleaningResult.of_error(name, str(log_dir.path), error)
+
+
+def _is_gone(path: Path) -> bool:
+    """Whether there is no such directory any more; a disk that does not answer says nothing."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def forget_quarantine(store: StateStore, log_dir: LogDir, log: PartitionLog) -> None:
+    """What was wrong with the partition is so no more, although its clean point stays what it was."""
+    state = store.load(log_dir, log)
+    if state is not None and (state.quarantine is not None or state.retry is not None):
+        store.save(log_dir, log, replace(state, quarantine=None, retry=None))
 
 
 def remember_quarantine(store: StateStore, log_dir: LogDir, name: TopicPartition, reason: str) -> None:

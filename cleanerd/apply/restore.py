@@ -31,10 +31,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from cleanerd.apply.files import Owner
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.swap import MOVE_ORDER, CommitGuard, cleaned_name, final_name, force_rebuild_if_torn, swap_name
+from cleanerd.apply.unfinished import refuse_unfinished, require_retirable
 from cleanerd.apply.validate import has_fact
+from cleanerd.broker.lock_file import Owner
 from cleanerd.cleaner.manifest import (
     KINDS,
     PLAN_ID,
@@ -95,7 +96,7 @@ class RestorePlan:
     __pydantic_config__ = _STRICT
 
     def to_json(self) -> bytes:
-        """The file's bytes."""
+        """The bytes of the file that :meth:`from_json` reads."""
         return write_document(self, _ADAPTER, version=FORMAT)
 
     @classmethod
@@ -117,7 +118,7 @@ _ADAPTER: Final = TypeAdapter(RestorePlan)
 def _check(plan: RestorePlan, where: str) -> None:
     """What ties the parts together; raises CorruptionError."""
     if PLAN_ID.fullmatch(plan.plan) is None:
-        raise CorruptionError(f"{plan.plan[:60]!r} is no plan id", where=where)
+        raise CorruptionError(f"{plan.plan[:60]!r} is not a plan id", where=where)
     if any(later.base < earlier.end for later, earlier in pairwise(plan.groups)):
         raise CorruptionError("the groups do not descend", where=where)
     for group in plan.groups:
@@ -149,9 +150,13 @@ def restore_group(
     """Put the staged segments of ``group`` in the place of the one that replaced them. Groups go in descending order.
 
     Raises:
+        RefusedError: another swap is in doubt, or what goes cannot be taken away (U-34). Nothing was touched.
         LogDirBusyError: the lock is gone. Touch nothing any more, not even to tidy up.
         CleanerdError: the system refused a step: :func:`~cleanerd.apply.recover.recover` makes it one or the other.
     """
+    names = files.names()
+    refuse_unfinished(files, names)  # U-34
+    require_retirable(files, sorted({final_name(group.base, kind) for kind in KINDS} & names))
     for segment in group.segments:
         for kind in MOVE_ORDER:
             if kind in segment.files:

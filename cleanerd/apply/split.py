@@ -8,19 +8,19 @@ that no more than one takes its room twice.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from cleanerd.apply.journal import Journal
-from cleanerd.apply.recover import abandon
+from cleanerd.apply.recover import abandon, taken_back
 from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group, write_restore
-from cleanerd.apply.session import disk_reserve_bytes
 from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.swap import finish_plan
 from cleanerd.apply.validate import check_witness
 from cleanerd.cleaner.plan import new_plan_id
+from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.split import stage_pieces
 from cleanerd.cleaner.stage import Staging
-from cleanerd.errors import LogDirBusyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ def split_segments(
         CorruptionError, CleanerdError: see ``stage_pieces``; those before it are split, which changes no record.
         LogDirBusyError: the lock is gone.
     """
-    reserve_bytes = disk_reserve_bytes(locked.means, config, cleaning.plan.path)
+    reserve_bytes = disk_reserve_bytes(locked.resources, config, cleaning.plan.path)
     cleaning.progress.phase("split", sum(member.source.segment.size_bytes for member in overflowed))
     return tuple(_split(locked, files, cleaning, member, reserve_bytes) for member in overflowed)
 
@@ -55,25 +55,20 @@ def _split(
 ) -> str:
     plan = replace(cleaning.plan, plan_id=new_plan_id())
     reader = cleaning.pool.reader
-    with Staging(plan, reader.directory, reserve_bytes=reserve_bytes) as staging:
-        try:
-            pieces = stage_pieces(plan, reader, member, staging, cleaning.progress.advance)
-            group = RestoreGroup(
-                member.source.base,
-                member.source.end,
-                tuple(RestoredSegment(piece.base, piece.files) for piece in pieces),
-            )
-            write_restore(files, RestorePlan(plan.plan_id, (group,)))
-            check_witness(files, member.witness)
-            with signals_wait():
-                restore_group(files, plan.plan_id, group, Journal(files, plan.plan_id), locked.lock)
-        except LogDirBusyError:
-            raise  # the directory is no longer ours, not even to tidy up
-        except BaseException:
-            abandon(files)
-            raise
+    staging_room = Staging(plan, reader.directory, reserve_bytes=reserve_bytes)
+    with staging_room as staging, taken_back(partial(abandon, files)):
+        pieces = stage_pieces(plan, reader, member, staging, cleaning.progress.advance)
+        group = RestoreGroup(
+            member.source.base,
+            member.source.end,
+            tuple(RestoredSegment(piece.base, piece.files) for piece in pieces),
+        )
+        write_restore(files, RestorePlan(plan.plan_id, (group,)))
+        check_witness(files, member.witness)
+        with signals_wait():
+            restore_group(files, plan.plan_id, group, Journal(files, plan.plan_id), locked.lock)
     finish_plan(files, plan.plan_id)
     return (
         f"segment {member.source.base} held offsets more than 2^31-1 above its base, as old brokers wrote them: split "
-        f"into {len(pieces)} (C-67)"
+        f"into {len(pieces)}"
     )

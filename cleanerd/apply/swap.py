@@ -17,8 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cleanerd.apply.files import HERE
+from cleanerd.apply.unfinished import refuse_unfinished, require_retirable
+from cleanerd.broker.claim import CLAIM
 from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, RESTORE, STAGING, FileKind, staged_name, staging_path
-from cleanerd.errors import StalePlanError
+from cleanerd.errors import RefusedError, StalePlanError
 from cleanerd.format.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -39,6 +41,13 @@ if TYPE_CHECKING:
     from cleanerd.apply.journal import Journal
     from cleanerd.cleaner.manifest import ManifestGroup
 
+_DEEPEST: Final = 8
+"""Slashes in what is removed: ours is not deeper than ``.kstage/PLAN/FILE``, and a tree may be as deep as its owner
+likes."""
+
+_MOST_STAGED: Final = 500
+"""Entries of ``.kstage``: one or two plans, and what killed runs left, which the next one settles."""
+
 SOURCE_SUFFIXES: Final = frozenset({SEGMENT_SUFFIX, INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX})
 
 # S-31: the log comes last, so that a directory in between never shows a whole segment.
@@ -57,10 +66,10 @@ class SwapFiles(Protocol):
 
     @property
     def base(self) -> int:
-        """Their base offset."""
+        """The base offset in the names of these files."""
 
     def kinds(self) -> tuple[FileKind, ...]:
-        """Which there are."""
+        """The kinds of files that there are, the log first."""
 
 
 def swap_group(
@@ -78,11 +87,15 @@ def swap_group(
 
     Raises:
         StalePlanError: other source files are there now. Nothing was touched.
+        RefusedError: another swap is in doubt, or a source cannot be taken away (U-34). Nothing was touched.
         LogDirBusyError: the lock is gone. Touch nothing any more, not even to tidy up.
         CleanerdError: the system refused a step. The directory is in a state of the crash matrix: :func:`recover` makes
             it old or new, and so does the next start of the broker.
     """
     _check_sources(files, group, source_files)
+    names = files.names()
+    refuse_unfinished(files, names)  # U-34
+    require_retirable(files, retired_names(group, names | {swap_name(group.base, kind) for kind in group.files}))
     for kind in MOVE_ORDER:  # S-31
         if kind in group.files:
             files.rename(staged_name(plan_id, group.base, kind), cleaned_name(group.base, kind))
@@ -123,7 +136,7 @@ def retired_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
     """Files of the sources that S-35 takes out of the log, given the ``names`` in the directory.
 
     A file of the output that already has its final name is no source's: a loader that was cut short can have renamed
-    an index before its log (C-19). Snapshots go with the segments that go, never the newest of the log (S-45).
+    an index before its log (X-19). Snapshots go with the segments that go, never the newest of the log (S-45).
     """
     arrived = {final_name(group.base, kind) for kind in group.files if swap_name(group.base, kind) not in names}
     parsed = {name: place for name in names if (place := parse_file_name(name)) is not None}
@@ -165,7 +178,7 @@ def drop_plans(files: PartitionFiles, *, keep_ready: bool = False) -> None:
     Raises:
         CleanerdError: the system refused a step; call again.
     """
-    for name in sorted(files.names(STAGING)):
+    for name in names_staged(files):
         if PLAN_ID.fullmatch(name) is None:
             continue
         if keep_ready and files.stat(f"{staging_path(name)}/{READY}") is not None:
@@ -173,8 +186,25 @@ def drop_plans(files: PartitionFiles, *, keep_ready: bool = False) -> None:
         finish_plan(files, name)
 
 
+def names_staged(files: PartitionFiles) -> list[str]:
+    """What lies in ``.kstage``, without the claim; ascending.
+
+    Raises:
+        RefusedError: so much that whoever owns the directory must have put it there. Each is settled with several
+            fsyncs, and other partitions wait meanwhile.
+    """
+    names = files.names(STAGING) - {CLAIM}
+    if len(names) > _MOST_STAGED:
+        raise RefusedError(
+            f"holds {len(names)} entries, more than cleanerd ever leaves there",
+            where=files.where(STAGING),
+            hint="look at it, then remove it",
+        )
+    return sorted(names)
+
+
 def force_rebuild_if_torn(files: PartitionFiles, segment: SwapFiles, names: frozenset[str]) -> None:
-    """An output index was lost to a loader that was cut short twice (C-19): then drop the offset index as well.
+    """An output index was lost to a loader that was cut short twice (X-19): then drop the offset index as well.
 
     The broker rebuilds all three indexes of a segment that has no ``.index``; of one that only lacks its ``.txnindex``
     it would show aborted records.
@@ -190,12 +220,17 @@ def force_rebuild_if_torn(files: PartitionFiles, segment: SwapFiles, names: froz
 
 
 def remove_staging_if_empty(files: PartitionFiles) -> None:
-    """Remove ``.kstage`` when nothing is in it.
+    """Remove ``.kstage`` when nothing is in it; whoever holds the claim does that by giving it back.
 
     Raises:
         CleanerdError: the system refused.
     """
-    if files.is_directory(STAGING) and not files.names(STAGING):
+    if not files.is_directory(STAGING):
+        return
+    names = files.names(STAGING)
+    if names == {CLAIM}:
+        files.forget_old_claim()
+    elif not names:
         files.rmdir(STAGING)
         files.fsync_directory(HERE)
 
@@ -204,8 +239,15 @@ def remove_tree(files: PartitionFiles, name: str) -> None:
     """Remove ``name`` and what is under it, following no link; nothing there is no error.
 
     Raises:
-        CleanerdError: the system refused a step.
+        RefusedError: directories lie in it deeper than cleanerd makes any.
+        CleanerdError: the system refused a step, or a directory belongs to somebody else.
     """
+    if name.count("/") > _DEEPEST:
+        raise RefusedError(
+            "holds more nested directories than cleanerd makes",
+            where=files.where("/".join(name.split("/")[:2])),
+            hint="look at it, then remove it",
+        )
     if files.stat(name) is None:
         return
     if not files.is_directory(name):
@@ -242,7 +284,9 @@ def _check_sources(files: PartitionFiles, group: ManifestGroup, source_files: Ma
     if planned != found:
         changed = ", ".join(sorted(planned ^ found))
         raise StalePlanError(
-            f"files of the sources appeared or vanished: {changed}", where=str(files.path), hint="plan again"
+            f"files of the segments to be replaced appeared or vanished: {changed}",
+            where=str(files.path),
+            hint="plan again",
         )
 
 

@@ -10,28 +10,31 @@ The checkpoint goes back *before* the segments: too low costs work, too high wou
 
 from __future__ import annotations
 
-import contextlib
+from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from cleanerd.apply.checkpoint import write_cleaner_checkpoint
+from cleanerd.apply.enter import enter_partition
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import Journal
-from cleanerd.apply.offline import settle
-from cleanerd.apply.recover import abandon
+from cleanerd.apply.kept_place import forget_kept, open_kept
+from cleanerd.apply.kept_segments import FileMark, KeptEntry, KeptGroup, KeptSegments
+from cleanerd.apply.recover import abandon, taken_back
 from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group, write_restore
 from cleanerd.apply.signals import signals_wait
-from cleanerd.apply.swap import final_name, finish_plan, remove_tree
-from cleanerd.apply.trash import FileMark, KeptGroup, Trash, TrashEntry
+from cleanerd.apply.swap import final_name, finish_plan
 from cleanerd.apply.validate import file_fact, has_fact
 from cleanerd.cleaner.manifest import STAGING, staged_name, staging_path
 from cleanerd.cleaner.plan import new_plan_id
-from cleanerd.errors import CleanerdError, LogDirBusyError, StalePlanError
+from cleanerd.errors import CleanerdError, StalePlanError, as_cleanerd_error
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState
 from cleanerd.log.partition import PartitionLog, read_partition
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cleanerd.apply.session import LockedDir
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
@@ -68,43 +71,44 @@ class UndoResult:
         }
 
 
-def undo_cleaning(locked: LockedDir, trash: Trash, entry: TrashEntry) -> UndoResult:
-    """Undo one cleaning and say what came of it; only a signal or a bug gets out as an exception."""
+def undo_cleaning(
+    locked: LockedDir, trash: KeptSegments, entry: KeptEntry, *, keep_replaced: Path | None = None
+) -> UndoResult:
+    """Undo one cleaning and say what came of it; only a signal or a bug gets out as an exception.
+
+    ``keep_replaced``: where the operator says that it was kept, whatever the entry says.
+    """
     where = str(locked.log_dir.path)
     try:
-        return _undo(locked, trash, entry)
+        return _undo(locked, trash, entry, keep_replaced)
     except (CleanerdError, OSError) as caught:
-        error = caught if isinstance(caught, CleanerdError) else CleanerdError(str(caught), where=where)
+        error = as_cleanerd_error(caught, where)
         return UndoResult(entry.name, where, entry.plan, "refused", str(error), error=error)
 
 
-def _undo(locked: LockedDir, trash: Trash, entry: TrashEntry) -> UndoResult:
+def _undo(locked: LockedDir, trash: KeptSegments, entry: KeptEntry, named: Path | None) -> UndoResult:
     name, where = entry.name, str(locked.log_dir.path)
-    with PartitionFiles(locked.log_dir.path / str(name)) as files:
-        settle(locked, files)
+    with ExitStack() as stack, PartitionFiles(locked.log_dir.path / str(name)) as files:
+        enter_partition(locked, files)
+        place = stack.enter_context(open_kept(entry, locked.log_dir.path, named))
         log = read_partition(locked.log_dir, name)
         groups = groups_in_place(files, log, entry)
         if not groups:
-            _forget(trash, entry)
+            _forget(locked, trash, entry, place)
             return UndoResult(
                 name, where, entry.plan, "unchanged", "the segments from before the cleaning are in place"
             )
         _refuse_if_cleaned_again(locked, log, entry)
         plan_id = new_plan_id()
-        try:
-            plan = _stage(files, plan_id, entry, groups)
+        with taken_back(partial(abandon, files)):
+            plan = _stage(files, plan_id, entry, groups, place)
             _set_back(locked, log, entry)
             journal = Journal(files, plan_id)
             for group in plan.groups:
                 with signals_wait():
                     restore_group(files, plan_id, group, journal, locked.lock)
-        except LogDirBusyError:
-            raise  # the directory is no longer ours, not even to tidy up
-        except BaseException:
-            abandon(files)
-            raise
         finish_plan(files, plan_id)
-    _forget(trash, entry)
+        _forget(locked, trash, entry, place)
     return UndoResult(
         name,
         where,
@@ -117,7 +121,7 @@ def _undo(locked: LockedDir, trash: Trash, entry: TrashEntry) -> UndoResult:
     )
 
 
-def groups_in_place(files: PartitionFiles, log: PartitionLog, entry: TrashEntry) -> list[KeptGroup]:
+def groups_in_place(files: PartitionFiles, log: PartitionLog, entry: KeptEntry) -> list[KeptGroup]:
     """The groups of ``entry`` whose output lies in the log; the others were never swapped, or are undone already.
 
     Raises:
@@ -137,14 +141,14 @@ def groups_in_place(files: PartitionFiles, log: PartitionLog, entry: TrashEntry)
     if changed:
         raise _stale(log, f"segment {changed[0]} is no longer what the cleaning left")
     if log.active.base <= last:
-        raise _stale(log, "the log was cut")
+        raise _stale(log, "the log was truncated")
     for group in groups:
         if not has_fact(files, final_name(group.base, "log"), group.output["log"]):
             raise _stale(log, f"segment {group.base} has another checksum")
     return groups
 
 
-def entries_of(trash: Trash, log_dir: LogDir) -> list[TrashEntry]:
+def entries_of(trash: KeptSegments, log_dir: LogDir) -> list[KeptEntry]:
     """The cleanings of the log directory that can be undone, the newest first.
 
     Raises:
@@ -158,10 +162,10 @@ def entries_of(trash: Trash, log_dir: LogDir) -> list[TrashEntry]:
     ]
 
 
-def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: TrashEntry) -> None:
+def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
     """A later cleaning can have dropped a tombstone that hides what would come back."""
     if (log.cleaner_offset or 0) > entry.end_offset:
-        raise _stale(log, f"it was cleaned again, says Kafka's checkpoint: up to offset {log.cleaner_offset}")
+        raise _stale(log, f"it was cleaned again: Kafka's checkpoint says up to offset {log.cleaner_offset}")
     state = locked.store.load(locked.log_dir, log)
     point = None if state is None else state.clean_point
     if point is not None and point.offset > entry.end_offset:
@@ -171,7 +175,9 @@ def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: TrashE
         raise _stale(log, f"the broker was not stopped cleanly, and the recovery point is below {end}")
 
 
-def _stage(files: PartitionFiles, plan_id: str, entry: TrashEntry, groups: list[KeptGroup]) -> RestorePlan:
+def _stage(
+    files: PartitionFiles, plan_id: str, entry: KeptEntry, groups: list[KeptGroup], place: PartitionFiles | None
+) -> RestorePlan:
     """Link the kept files into the staging directory; ``restore.json`` last."""
     directory = staging_path(plan_id)
     if not files.is_directory(STAGING):
@@ -179,23 +185,27 @@ def _stage(files: PartitionFiles, plan_id: str, entry: TrashEntry, groups: list[
         files.fsync_directory()
     files.mkdir(directory)
     files.fsync_directory(STAGING)
-    with PartitionFiles(Path(entry.kept)) as place:
-        restored = [
-            RestoreGroup(group.base, group.end, tuple(_stage_group(files, place, plan_id, group)))
-            for group in sorted(groups, key=lambda group: group.base, reverse=True)
-        ]
+    if place is None:
+        raise StalePlanError("is missing", where=entry.kept, hint="it cannot be undone")
+    kept = f"{entry.plan}/{entry.name}"
+    restored = [
+        RestoreGroup(group.base, group.end, tuple(_stage_group(files, place, kept, plan_id, group)))
+        for group in sorted(groups, key=lambda group: group.base, reverse=True)
+    ]
     plan = RestorePlan(plan_id, tuple(restored))
     files.fsync_directory(directory)
     write_restore(files, plan)
     return plan
 
 
-def _stage_group(files: PartitionFiles, place: PartitionFiles, plan_id: str, group: KeptGroup) -> list[RestoredSegment]:
+def _stage_group(
+    files: PartitionFiles, place: PartitionFiles, kept: str, plan_id: str, group: KeptGroup
+) -> list[RestoredSegment]:
     segments = []
     for segment in group.segments:
         facts = {}
         for kind, mark in segment.files.items():
-            name = final_name(segment.base, kind)
+            name = f"{kept}/{final_name(segment.base, kind)}"
             status = place.stat(name)
             if status is None or FileMark.of(status) != mark:
                 raise StalePlanError(
@@ -207,7 +217,7 @@ def _stage_group(files: PartitionFiles, place: PartitionFiles, plan_id: str, gro
     return segments
 
 
-def _set_back(locked: LockedDir, log: PartitionLog, entry: TrashEntry) -> None:
+def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
     """Clean point, then Kafka's checkpoint, as they were before the cleaning.
 
     Raises:
@@ -234,16 +244,10 @@ def _point(document: dict[str, Any] | None) -> CleanPoint | None:
         return None  # it costs work only
 
 
-def _forget(trash: Trash, entry: TrashEntry) -> None:
+def _forget(locked: LockedDir, trash: KeptSegments, entry: KeptEntry, place: PartitionFiles | None) -> None:
     """The kept files, then the entry. What is put back are the same inodes: nothing is lost but names."""
-    kept = Path(entry.kept)
-    if kept.parent.is_dir():
-        with PartitionFiles(kept.parent) as place:
-            remove_tree(place, kept.name)
-            empty = not place.names()
-        if empty:
-            with contextlib.suppress(OSError):
-                kept.parent.rmdir()
+    if place is not None:
+        forget_kept(place, entry, locked.log_dir.path)
     trash.remove(entry)
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import stat
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from cleanerd._kernel import crc32c
+from cleanerd.apply.unfinished import refuse_unfinished
 from cleanerd.cleaner.manifest import FileFact, staged_name
-from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
+from cleanerd.errors import StalePlanError, system_error
 from cleanerd.format.index import OFFSET_ENTRY
-from cleanerd.format.names import CLEANED_SUFFIX, INDEX_SUFFIX, SEGMENT_SUFFIX, SWAP_SUFFIX, file_name, parse_file_name
+from cleanerd.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, file_name, parse_file_name
 from cleanerd.log.small_file import unreadable
+from cleanerd.words import human_ms
 
 if TYPE_CHECKING:
     import uuid
@@ -21,7 +25,9 @@ if TYPE_CHECKING:
 
     from cleanerd.apply.files import PartitionFiles
     from cleanerd.cleaner.manifest import Manifest, ManifestGroup
+    from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.segment import BatchWitness, Witness
+    from cleanerd.policy.transaction import AbortedTransactions
 
 _CHUNK_BYTES: Final = 1 << 20
 _CLOCKS_DIFFER_MS: Final = 300_000
@@ -38,7 +44,8 @@ _CRC: Final = slice(17, 21)
 class CurrentFacts:
     """What holds at this moment; the plan's own values of these stand in the manifest.
 
-    ``bound``: B as recomputed now (S-01). ``now_ms``: wall clock.
+    ``bound``: B as recomputed now (S-01). ``now_ms``: wall clock. ``aborted``: the transactions that began below the
+    manifest's bound and were aborted, as the indexes say now; None where nobody can have changed them since.
     """
 
     topic_id: uuid.UUID | None
@@ -47,6 +54,19 @@ class CurrentFacts:
     bound: int
     strategy_fingerprint: str
     now_ms: int
+    aborted: AbortedTransactions | None = None
+
+    @classmethod
+    def as_planned(cls, plan: CleaningPlan) -> CurrentFacts:
+        """Where nothing but the files themselves can have changed since the plan was made."""
+        return cls(
+            topic_id=plan.topic_id,
+            directory_id=plan.directory_id,
+            log_start_offset=plan.log_start_offset,
+            bound=plan.bound_offset,
+            strategy_fingerprint=plan.fingerprint,
+            now_ms=time.time_ns() // 1_000_000,
+        )
 
 
 def validate_plan(
@@ -60,7 +80,7 @@ def validate_plan(
 ) -> None:
     """Refuse the plan unless everything that its decisions rest on still holds. Reads only.
 
-    ``done``: bases of this plan's groups that were swapped already; their outputs stand for their sources (C-12).
+    ``done``: bases of this plan's groups that were swapped already; their outputs stand for their sources (X-12).
     ``linked``: bases of segments that got a second name since, which only changes their ctime.
     ``checksums``: read the staged files and compare CRC-32C too, not only their sizes.
 
@@ -73,6 +93,7 @@ def validate_plan(
     names = files.names()
     refuse_unfinished(files, names)
     swapped = [group for group in manifest.groups if group.base in done]
+    _check_aborted(files, manifest, facts.aborted, swapped)
     _check_bases(files, manifest, swapped, names)
     gone = {source for group in swapped for source in group.sources}
     for witness in manifest.witnesses:
@@ -83,21 +104,6 @@ def validate_plan(
     for group in manifest.groups:
         if group.base not in done:
             _check_staged(files, manifest.plan, group, checksums=checksums)
-
-
-def refuse_unfinished(files: PartitionFiles, names: Iterable[str]) -> None:
-    """S-21: a ``.swap`` or ``.cleaned`` file that is not ours to finish keeps us out.
-
-    Raises:
-        RefusedError: there is one among ``names``.
-    """
-    unfinished = sorted(name for name in names if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)))
-    if unfinished:
-        raise RefusedError(
-            f"an unfinished replacement is in the way: {', '.join(unfinished[:4])}",
-            where=str(files.path),
-            hint="start the broker once, it resolves them while it loads the log",
-        )
 
 
 def file_fact(files: PartitionFiles, name: str) -> FileFact:
@@ -115,7 +121,7 @@ def file_fact(files: PartitionFiles, name: str) -> FileFact:
                 crc = crc32c(np.frombuffer(chunk, np.uint8), crc)
                 size += len(chunk)
         except OSError as error:
-            raise CleanerdError(f"cannot be read: {error.strerror}", where=files.where(name)) from error
+            raise system_error("cannot be read", files.where(name), error) from error
     return FileFact(bytes=size, crc32c=crc)
 
 
@@ -133,14 +139,27 @@ def _check_facts(files: PartitionFiles, manifest: Manifest, facts: CurrentFacts)
         "the log start offset moved": facts.log_start_offset != manifest.log_start_offset,
         "the strategy changed": facts.strategy_fingerprint != manifest.strategy_fingerprint,
         # Not only below the last group: what decided may lie in a segment that stays as it is (U-3).
-        f"the bound fell to {facts.bound}, below {manifest.bound}": facts.bound < manifest.bound,
-        f"the plan is {age_ms} ms old, the limit is {manifest.max_age_ms} ms": age_ms > manifest.max_age_ms,
+        f"cleanable up to offset {facts.bound} only, the plan needs {manifest.bound}": facts.bound < manifest.bound,
+        f"the plan is {human_ms(age_ms)} old, limit {human_ms(manifest.max_age_ms)}": age_ms > manifest.max_age_ms,
         # By such a clock tombstones went before their time; nobody knows how old the plan is.
-        f"the plan was made {-age_ms} ms ahead of the clock": age_ms < -_CLOCKS_DIFFER_MS,
+        f"the plan was made {human_ms(-age_ms)} ahead of the clock": age_ms < -_CLOCKS_DIFFER_MS,
     }
     for reason, holds in reasons.items():
         if holds:
             raise _stale(files, reason)
+
+
+def _check_aborted(
+    files: PartitionFiles, manifest: Manifest, found: AbortedTransactions | None, swapped: Collection[ManifestGroup]
+) -> None:
+    """The transaction indexes say what they said (U-32): while a broker recovers, some are empty for a moment."""
+    if found is None:
+        return
+    ours = {(group.base, group.end) for group in swapped}
+    for witness in manifest.aborted:
+        place = (witness.base, witness.end)
+        if place not in ours and found.digest(*place) != witness.digest:
+            raise _stale(files, "the transaction indexes name other aborted transactions than when it was made")
 
 
 def _check_bases(
@@ -198,20 +217,25 @@ def _check_swapped(files: PartitionFiles, group: ManifestGroup) -> None:
 def _check_staged(files: PartitionFiles, plan_id: str, group: ManifestGroup, *, checksums: bool) -> None:
     """Size, checksum, owner and mode (S-60) and modification time (S-59) of the staged files of ``group``."""
     sources = [files.stat(file_name(source, SEGMENT_SUFFIX)) for source in group.sources]
-    owners = {(status.st_uid, status.st_gid, status.st_mode) for status in sources if status is not None}
+    owners = {_owner(status) for status in sources if status is not None}
     last = sources[-1]
     for kind, fact in group.files.items():
         name = staged_name(plan_id, group.base, kind)
         status = files.stat(name)
         if status is None or status.st_size != fact.bytes:
             raise _stale(files, f"{name} is missing or has another size")
-        if (status.st_uid, status.st_gid, status.st_mode) not in owners:
+        if _owner(status) not in owners:
             raise _stale(files, f"{name} has another owner or mode than the segments it replaces")
         # Java reads and sets whole milliseconds.
         if kind != "txnindex" and last is not None and status.st_mtime_ns // 10**6 != last.st_mtime_ns // 10**6:
             raise _stale(files, f"{name} has another modification time than the last segment it replaces")
         if checksums and file_fact(files, name) != fact:
             raise _stale(files, f"{name} has another checksum")
+
+
+def _owner(status: os.stat_result) -> tuple[int, int, int]:
+    """Whose it is, what kind of file, and its permissions: not set-user-id and the like, which no output gets."""
+    return status.st_uid, status.st_gid, stat.S_IFMT(status.st_mode) | status.st_mode & 0o777
 
 
 def _last_position(files: PartitionFiles, descriptor: int, witness: Witness) -> int:

@@ -23,7 +23,7 @@ from cleanerd.cleaner.purge import purged_keys
 from cleanerd.cleaner.rewrite import GroupTooLargeError, rewrite_group
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.verify import verify_staged
-from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, Group, group, split
+from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SOURCES, Group, group, split
 from cleanerd.words import counted
 
 if TYPE_CHECKING:
@@ -55,17 +55,17 @@ class Progress(Protocol):
         """So many bytes more were staged."""
 
 
-class Untold:
+class NoProgress:
     """A :class:`Progress` that nobody looks at."""
 
     def phase(self, name: str, total_bytes: int) -> None:
-        """Nothing."""
+        """Nobody wants to know the phase."""
 
     def advance(self, done_bytes: int) -> None:
-        """Nothing."""
+        """Nobody wants to know the progress."""
 
     def wrote(self, done_bytes: int) -> None:
-        """Nothing."""
+        """Nobody wants to know what was written."""
 
 
 @dataclass(slots=True)
@@ -81,13 +81,17 @@ class Totals:
 
 
 class Cleaning:
-    """One plan being carried out up to staged files."""
+    """One plan being carried out up to staged files.
+
+    ``most_sources``: groups of more are cut when their turn comes; who has them swapped may change it as he goes.
+    """
 
     def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Progress) -> None:
         self.plan = plan
         self.totals = Totals()
         self.pool = pool
         self.progress = progress
+        self.most_sources = MAX_SOURCES
         self._decision: Decision | None = None
 
     @property
@@ -104,7 +108,11 @@ class Cleaning:
 
     def notes(self) -> tuple[str, ...]:
         """What the operator should know of what was found in the log and of the decision."""
-        return (*self._legacy_note(), *self._no_drop_note(), *self._strategy_notes())
+        return (*self._oversize_note(), *self._legacy_note(), *self._no_drop_note(), *self._strategy_notes())
+
+    def _oversize_note(self) -> tuple[str, ...]:
+        count, most = self.totals.oversized, self.plan.max_message_bytes
+        return (f"{count} rewritten batches are larger than max.message.bytes {most}",) if count else ()
 
     def _strategy_notes(self) -> list[str]:
         decision, rules = self.decision, self.plan.rules
@@ -115,29 +123,29 @@ class Cleaning:
             told.append(f"{waiting} tombstones past their delete horizon stay (tombstone.guard=forever)")
         elif waiting and not rules.versioned:
             told.append(
-                f"{waiting} tombstones past their delete horizon stay: --first-dirty leaves out offsets "
-                f"{self.plan.proven_offset} to {self.plan.first_dirty_offset - 1}, where what they delete may still be"
+                f"{waiting} tombstones past their delete horizon stay: --first-dirty skips offsets "
+                f"{self.plan.proven_offset} to {self.plan.first_dirty_offset - 1}, where older values may lie"
             )
-        elif waiting:
+        elif waiting and not decision.purge_note:
             told.append(
-                f"{waiting} tombstones past their delete horizon wait: there is another record of their key somewhere "
-                "in the log (U-1)"
+                f"{waiting} tombstones past their delete horizon stay for now: the log holds another record of their "
+                "key"
             )
         if oddities.without_version:
             malformed = f", {oddities.malformed_in_words()}" if oddities.malformed_versions else ""
             told.append(
                 f"{oddities.without_version} dirty records have no version in header {rules.header!r}{malformed}: any "
-                "record that has one wins (R280-6)"
+                "record with a version wins over them"
             )
         if oddities.far_future:
             told.append(
-                f"{oddities.far_future} dirty records have a timestamp more than an hour ahead: each wins its key "
-                "until then (R280-4)"
+                f"{oddities.far_future} dirty records have a timestamp more than an hour in the future: each wins its "
+                "key until that time"
             )
         if oddities.nulls_without_flag:
             told.append(
                 f"{oddities.nulls_without_flag} dirty records have a null value and no tombstone flag: they are kept "
-                "like values (R87-3)"
+                "like values"
             )
         return told
 
@@ -146,10 +154,10 @@ class Cleaning:
         count = sum(segment.legacy_batches for segment in self.decision.segments)
         if not count:
             return ()
-        form = "what is rewritten of them becomes v2" if self.plan.convert_legacy else "they keep their format"
+        form = "those that are rewritten become v2" if self.plan.convert_legacy else "they keep their format"
         told = (
-            f"{count} batches of message format v0 or v1: {form} (cleanerd.broker.version), and their tombstones are "
-            "timed by the modification times of the segments (R534-4)"
+            f"{count} batches have message format v0 or v1: {form} (cleanerd.broker.version). The age of their "
+            "tombstones is taken from the modification times of the segments"
         )
         return (told,)
 
@@ -161,11 +169,11 @@ class Cleaning:
             return ()
         begun = sum(each.horizons_begun for each in rewritten)
         why = (
-            f"in {counted(begun, 'batch')}, tombstones and markers get their delete horizon, after which they go (C-48)"
+            f"in {counted(begun, 'batch')}, tombstones and markers get their delete horizon; they are removed after it"
             if begun
-            else "small ones are joined, or what is left of old batches and transactions goes"
+            else "small segments are merged, or empty batches and old transaction markers are removed"
         )
-        return (f"no record goes this time, but {counted(len(rewritten), 'segment', 'is')} rewritten: {why}",)
+        return (f"no record is removed this time, but {counted(len(rewritten), 'segment', 'is')} rewritten: {why}",)
 
     def overflowed(self) -> list[SegmentDecision]:
         """Segments that are to be rewritten and whose offsets no index can hold: to be split first (C-67).
@@ -180,13 +188,19 @@ class Cleaning:
         """Which sources become one segment; sources in no group stay as they are."""
         return group([segment.outcome for segment in self.decision.segments], self.plan.limits)
 
+    def saved_bytes(self) -> int:
+        """How much smaller the log becomes, by the decision alone."""
+        segments = self.decision.segments
+        members = [segments[row] for rows in self.groups() for row in rows]
+        return sum(each.source.segment.size_bytes - each.outcome.output_bytes for each in members)
+
     def staging(self, reserve_bytes: int) -> Staging:
         """Where this plan's groups are written; ``reserve_bytes`` stay free there."""
         pool = self.pool
         return Staging(self.plan, pool.reader.directory, reserve_bytes=reserve_bytes, behind=pool.workers > 1)
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
-        """Stage and verify group after group, ascending.
+        """Stage and verify group after group, ascending; a group of more than ``most_sources`` is cut (U-36).
 
         Raises:
             UnsupportedLogError, CorruptionError, CleanerdError: the groups given out before stand.
@@ -196,6 +210,9 @@ class Cleaning:
         self.progress.phase("rewrite", sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows))
         while waiting:
             rows = waiting.pop(0)
+            if len(rows) > self.most_sources:
+                waiting[:0] = self.parts(rows, self.most_sources)
+                continue
             members = [segments[row] for row in rows]
             started = time.monotonic()
             try:

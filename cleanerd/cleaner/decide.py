@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleanerd._kernel import ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON
-from cleanerd.cleaner.head import Head, newest
+from cleanerd.cleaner.clean_part import CleanPart, newest
+from cleanerd.cleaner.facts_room import FactsRoom
 from cleanerd.cleaner.index import Decoder, DirtyIndex
 from cleanerd.cleaner.map_size import with_map
 from cleanerd.cleaner.purge import guarded
@@ -20,7 +21,7 @@ from cleanerd.policy.retain import (
     BATCH_REBUILT,
     RecordEvidence,
     Retention,
-    closing_action,
+    closing,
     end_of_group,
     retain,
 )
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.oddities import Oddities
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.segment import Witness
+    from cleanerd.policy.retain import Closing
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class SegmentDecision:
     """What stays of one source segment; all that the rewrite needs of the decision.
 
     ``marks`` are places where the rewrite can begin. ``actions`` treats the segment as one in the middle of a group;
-    :meth:`actions_at` knows about ends (U-13), where a last batch of which nothing stays gets the action ``closing``.
+    :meth:`actions_at` knows about ends (U-13), where a last batch of which nothing stays gets the action ``closing``,
+    or ``closing_alone`` where the group keeps no other batch.
     ``last_written_offset`` is where it ends when it ends a group. ``legacy_batches``: v0 and v1 ones among its batches,
     ``horizons_begun``: those that get a delete horizon now; ``next_horizon_ms``: the earliest that is there and still
     to come. ``waiting``: tombstones past theirs that stay (U-1, U-4).
@@ -67,16 +70,25 @@ class SegmentDecision:
     markers: int
     txn_entries: NDArray[np.void]
     closing: int
+    closing_alone: int
     last_written_offset: int
     legacy_batches: int
     horizons_begun: int
     next_horizon_ms: int | None
     outcome: Outcome
 
-    def actions_at(self, *, ends_group: bool) -> NDArray[np.uint8]:
-        """[b] uint8: the batch actions for a rewrite; ``ends_group``: this is the group's last non-empty source."""
+    @property
+    def keeps_batches(self) -> bool:
+        """Whether batches of it stay wherever in its group it lies."""
+        return bool((self.actions != ACTION_DROP).any())
+
+    def actions_at(self, *, ends_group: bool, alone: bool = False) -> NDArray[np.uint8]:
+        """[b] uint8: the batch actions for a rewrite; ``ends_group``: this is the group's last non-empty source.
+
+        ``alone``: no other batch of the group stays.
+        """
         if ends_group and len(self.actions):
-            return end_of_group(self.actions, self.closing)
+            return end_of_group(self.actions, self.closing_alone if alone else self.closing)
         return self.actions
 
 
@@ -127,8 +139,9 @@ class _Evidence:
 
 
 def _gather(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards: int) -> _Evidence:
-    index = DirtyIndex(plan)
-    head = Head(plan)
+    room = FactsRoom(plan)
+    index = DirtyIndex(plan, room)
+    clean_part = CleanPart(plan, room)
     entries = 0
     fullest = 0
     index_seconds = 0.0
@@ -138,12 +151,12 @@ def _gather(plan: CleaningPlan, decoder: Decoder, offset_map: OffsetMap, shards:
         index_seconds += time.monotonic() - started
         entries += len(offset_map)
         fullest = max(fullest, len(offset_map))
-        head.walk(decoder, offset_map, index.evidence, shard, shards)
+        clean_part.walk(decoder, offset_map, index.evidence, shard, shards)
         index.take_winners(offset_map, shard)
     winners = tuple(index.winners(row) for row in range(len(index.evidence)))
     return _Evidence(
-        (*head.evidence, *index.evidence),
-        (*[None] * len(head.evidence), *winners),
+        (*clean_part.evidence, *index.evidence),
+        (*[None] * len(clean_part.evidence), *winners),
         index.oddities,
         entries,
         fullest / max(1, offset_map.capacity),
@@ -163,15 +176,15 @@ def _settle(plan: CleaningPlan, decoder: Decoder, found: _Evidence, shards: int,
         for evidence, facts, guard in zip(found.segments, records, guards, strict=True)
     ]
     return Decision(
-        tuple(decided),
-        shards,
-        found.map_entries,
-        found.index_seconds,
-        time.monotonic() - started - found.index_seconds,
-        found.oddities,
-        note,
-        next_purge_ms(plan, decided),
-        found.map_utilization,
+        segments=tuple(decided),
+        shards=shards,
+        map_entries=found.map_entries,
+        index_seconds=found.index_seconds,
+        decide_seconds=time.monotonic() - started - found.index_seconds,
+        oddities=found.oddities,
+        purge_note=note,
+        next_purge_ms=next_purge_ms(plan, decided),
+        map_utilization=found.map_utilization,
     )
 
 
@@ -203,7 +216,7 @@ def decide_segment(
     first_record = evidence.first_record()
     retention = retain(records, first_record, evidence.batch_flags())
     counts = np.diff(first_record)
-    closing = closing_action(
+    end = closing(
         int(counts[-1]) if len(counts) else 0,
         evidence.last_max_timestamp_ms,
         at_bound=evidence.last_offset + 1 == evidence.bound_offset,
@@ -225,13 +238,30 @@ def decide_segment(
         aborted=retention.aborted,
         markers=retention.markers,
         txn_entries=txn_entries,
-        closing=closing,
+        closing=end.beside,
+        closing_alone=end.alone,
         last_written_offset=_last_written_offset(evidence, retention),
         legacy_batches=evidence.legacy_batches,
         horizons_begun=int(np.count_nonzero(retention.actions & ACTION_SET_HORIZON)),
         next_horizon_ms=evidence.next_horizon_ms,
-        outcome=_outcome(evidence, retention, counts, len(txn_entries), closing),
+        outcome=_outcome(evidence, retention, counts, len(txn_entries), end),
     )
+
+
+def _closing_of_segment(
+    evidence: SegmentEvidence, actions: NDArray[np.uint8], counts: NDArray[np.uint32], end: Closing
+) -> int:
+    """What the last batch gets where the segment is a group by itself.
+
+    One that was emptied long ago and still has a time is no reason to write the segment again as long as no broker goes
+    by that time, beside records of a later one. Otherwise it would be the segment's largest, by which retention deletes
+    and offsets for times are looked for (U-13, U-37).
+    """
+    if not (actions != ACTION_DROP).any():
+        return end.alone
+    if not counts[-1] and 0 <= evidence.last_max_timestamp_ms <= evidence.max_timestamp_ms:
+        return ACTION_COPY
+    return end.beside
 
 
 def _last_written_offset(evidence: SegmentEvidence, retention: Retention) -> int:
@@ -245,7 +275,7 @@ def _last_written_offset(evidence: SegmentEvidence, retention: Retention) -> int
 
 
 def _outcome(
-    evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], txn_entries: int, closing: int
+    evidence: SegmentEvidence, retention: Retention, counts: NDArray[np.uint32], txn_entries: int, end: Closing
 ) -> Outcome:
     """What grouping has to know; the size of rebuilt batches is their size times the share of records kept.
 
@@ -254,8 +284,7 @@ def _outcome(
     actions = retention.actions
     closing_bytes = 0
     if len(actions):
-        # A batch that was emptied long ago and still has its time is no reason to write the segment again.
-        actions = end_of_group(actions, closing if counts[-1] else ACTION_COPY)
+        actions = end_of_group(actions, _closing_of_segment(evidence, actions, counts, end))
         closing_bytes = HEADER_BYTES if retention.actions[-1] == ACTION_DROP else 0
     sizes = evidence.sizes()
     copied = actions == ACTION_COPY
@@ -268,14 +297,19 @@ def _outcome(
         + int((HEADER_BYTES + payload * share).sum())
         + HEADER_BYTES * int(np.count_nonzero((actions & ACTION_MASK) == ACTION_EMPTY))
     )
+    has_records = bool(retention.kept_by_batch.any())
+    low_ms, high_ms = evidence.min_timestamp_ms, evidence.max_timestamp_ms
+    if has_records and high_ms < 0:
+        # A broker takes the file's time where no record has one; it must not become that of a neighbour (U-17).
+        low_ms = high_ms = evidence.source.segment.mtime_ns // 1_000_000
     return Outcome(
         base=evidence.source.base,
         last_offset=evidence.last_offset,
         output_bytes=written_bytes,
         output_batches=int(np.count_nonzero(actions != ACTION_DROP)),
-        has_records=bool(retention.kept_by_batch.any()),
+        has_records=has_records,
         changed=not copied.all() or txn_entries != evidence.stored_txn_entries(),
-        min_timestamp_ms=evidence.min_timestamp_ms,
-        max_timestamp_ms=evidence.max_timestamp_ms,
+        min_timestamp_ms=low_ms,
+        max_timestamp_ms=high_ms,
         closing_bytes=closing_bytes,
     )

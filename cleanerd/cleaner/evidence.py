@@ -1,6 +1,6 @@
 """What is kept of a segment between the index pass and the decision: a few bits a record, nine bytes a batch.
 
-Kept so that no dirty byte is decoded twice before it is rewritten (kernel.md section 3).
+Kept so that no dirty byte is decoded twice before it is rewritten.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Mark(NamedTuple):
 BEGINNING: Final = Mark(0, 0, 0)
 
 
-COUNTS: Final = ("visible_from", "proven_to", "dirty_from", "dirty_to")
+COUNTS: Final = ("visible_from", "lasting_from", "proven_to", "dirty_from", "dirty_to")
 """Of a :class:`SegmentEvidence`: records below an offset, so those of its parts add up."""
 
 _NUMBERS: Final = (
@@ -101,11 +101,14 @@ class SegmentEvidence:
     """The facts of one source segment, gathered chunk by chunk in file order.
 
     ``dirty_from`` and ``dirty_to`` are the record numbers where the plan's dirty range begins and ends in this segment,
-    ``visible_from`` is that of the first record at or above the log start offset, ``proven_to`` that of the first one
+    ``visible_from`` is that of the first record at or above the log start offset, ``lasting_from`` that of the first
+    one that a broker that is killed now would have again, ``proven_to`` that of the first one
     that is not provably clean. Of the records in the clean part
     ``superseded`` says which have a key that the map holds, ``won`` which of these won it all the same.
     ``last_batch_offsets`` are the record offsets of the last batch if that is v0 or v1: rewritten it ends with the last
     record that stays (F-3.2, F-3.3). ``next_horizon_ms``: the earliest delete horizon still to come.
+    ``min_timestamp_ms`` and ``max_timestamp_ms`` are those of batches with records: what else has a time holds a place
+    (U-13, U-17). -1 where there are none.
     """
 
     def __init__(self, plan: CleaningPlan, source: Source) -> None:
@@ -123,6 +126,7 @@ class SegmentEvidence:
         self.superseded = BitColumn()
         self.won: NDArray[np.uint64] | None = None
         self.visible_from = 0
+        self.lasting_from = 0
         self.proven_to = 0
         self.dirty_from = 0
         self.dirty_to = 0
@@ -149,7 +153,7 @@ class SegmentEvidence:
 
     @property
     def records(self) -> int:
-        """Records so far."""
+        """How many records were added so far."""
         return self.keyed.count
 
     def add(self, chunk: _kernel.Chunk) -> ChunkRows:
@@ -179,7 +183,10 @@ class SegmentEvidence:
             int(np.searchsorted(records.offset, self._plan.end_offset)),
             (batch_flags & (BATCH_ABORTED | BATCH_CONTROL)) != 0,
         )
-        self.visible_from += int(np.searchsorted(records.offset, self._plan.log_start_offset))
+        below_start = int(np.searchsorted(records.offset, self._plan.log_start_offset))
+        self.visible_from += below_start
+        if below_start:
+            self.lasting_from += int(np.searchsorted(records.offset, self._plan.lasting_start_offset))
         if self._plan.proven_offset < self._plan.first_dirty_offset:
             self.proven_to += int(np.searchsorted(records.offset, self._plan.proven_offset))
         self.dirty_from += rows.first
@@ -374,11 +381,15 @@ class SegmentEvidence:
         self.last_batch = _witness(batches, -1)
         self.last_offset = int(batches.last_offset[-1])
         self.last_max_timestamp_ms = int(batches.max_timestamp[-1])
-        high = int(batches.max_timestamp.max())
-        low = int(batches.max_timestamp.min())
-        if low < 0 <= high:
-            low = int(batches.max_timestamp[batches.max_timestamp >= 0].min())
+        times = batches.max_timestamp
+        with_records = self._record_counts[-1] > 0
+        if not with_records.all():
+            times = times[with_records]
+        high = int(times.max(initial=-1))
         if high >= 0:
+            low = int(times.min())
+            if low < 0:
+                low = int(times[times >= 0].min())
             self.min_timestamp_ms = low if self.min_timestamp_ms < 0 else min(self.min_timestamp_ms, low)
             self.max_timestamp_ms = max(self.max_timestamp_ms, high)
 

@@ -13,19 +13,21 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
 from cleanerd.cleaner.oddities import Oddities
-from cleanerd.log.read import gathered
+from cleanerd.log.pool import Part
+from cleanerd.log.read import gathered, until_damage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
+    from cleanerd.cleaner.facts_room import FactsRoom
     from cleanerd.cleaner.plan import CleaningPlan, Source
-    from cleanerd.log.pool import Part, ReaderPool
+    from cleanerd.log.pool import ReaderPool
     from cleanerd.policy.rules import Rules
 
 FIRST_DIRTY_ORDINAL = 2**38
-"""Below it are the ordinals of the clean part, whatever its size (kernel.md section 1)."""
+"""Below it are the ordinals of the clean part, whatever its size."""
 
 
 class MapFullError(Exception):
@@ -42,10 +44,16 @@ class Decoder:
         rules = plan.rules
         self._headers = (rules.version_header, rules.encoding, rules.mark_header)
 
-    def chunks(self, source: Source, part: Part | None = None) -> Iterator[_kernel.Chunk]:
-        """The decoded chunks of a segment, or of a ``part`` of it, in file order, hashed with the plan's key."""
+    def chunks(self, source: Source, part: Part | None = None, *, torn: bool = False) -> Iterator[_kernel.Chunk]:
+        """The decoded chunks of a segment, or of a ``part`` of it, in file order, hashed with the plan's key.
+
+        ``torn``: the first damage is the end.
+        """
         segment = source.segment
         reading = gathered(self._begin)
+        if torn:
+            # In one go: where an index is wrong, what it calls a part seems damaged at once.
+            reading, part = until_damage(reading), part or Part(0, segment.size_bytes)
         parts = self._pool.parts(segment) if part is None else [part]
         for chunk in self._pool.chunks(segment, parts, lambda _: reading, guessed=part is None):
             yield chunk
@@ -66,8 +74,9 @@ class Decoder:
 class DirtyIndex:
     """The dirty segments of a plan: their evidence, their ordinals, and who won so far."""
 
-    def __init__(self, plan: CleaningPlan) -> None:
+    def __init__(self, plan: CleaningPlan, room: FactsRoom) -> None:
         self._plan = plan
+        self._room = room
         self.evidence: list[SegmentEvidence] = []
         self.first_ordinals: list[int] = []
         self.oddities = Oddities(plan.rules, plan.now_ms)
@@ -104,17 +113,18 @@ class DirtyIndex:
     def _put_segment(self, decoder: Decoder, offset_map: _kernel.OffsetMap, row: int, shards: int) -> None:
         evidence = self.evidence[row]
         for chunk in decoder.chunks(evidence.source):
+            self._room.take(evidence.source, chunk)
             ordinal = self.first_ordinals[row] + evidence.records
             mask = keyed_rows(chunk, evidence.add(chunk))
             self.oddities.add(chunk, mask)
-            put(self._plan.rules, offset_map, chunk, ordinal, mask, 0, shards)
+            put(self._plan.rules, offset_map, chunk, ordinal, mask, shard=0, shards=shards)
 
     def _put_again(self, decoder: Decoder, offset_map: _kernel.OffsetMap, row: int, shard: int, shards: int) -> None:
         evidence = self.evidence[row]
         for known in evidence.again(decoder.chunks(evidence.source)):
             mask = keyed_rows(known.chunk, known.rows(evidence.dirty_from, evidence.dirty_to))
             ordinal = self.first_ordinals[row] + known.record
-            put(self._plan.rules, offset_map, known.chunk, ordinal, mask, shard, shards)
+            put(self._plan.rules, offset_map, known.chunk, ordinal, mask, shard=shard, shards=shards)
 
 
 def dirty_sources(plan: CleaningPlan) -> list[Source]:
@@ -128,6 +138,7 @@ def put(
     chunk: _kernel.Chunk,
     first_ordinal: int,
     mask: NDArray[np.bool_],
+    *,
     shard: int,
     shards: int,
 ) -> None:

@@ -1,4 +1,4 @@
-"""A segment's decision as a file: keep bits and batch actions (KeepBitmaps, formats.md section 2).
+"""A segment's decision as a file: keep bits and batch actions (KeepBitmaps).
 
 All that the rewrite needs of the records, so it can be done elsewhere: ``CKEP``, format (u16), number of records and of
 batches (u64 each), the zstd-compressed keep bits (whole words) and batch actions (a byte each), CRC-32C of all before

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cleanerd.errors import CleanerdError, unwritable
+from cleanerd.errors import CleanerdError, system_error
 from cleanerd.log.read import DIRECT_ALIGNMENT, set_direct
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ class WriteBuffer:
         if self._writer is None:
             call(memory, count)
             return
-        self.settle()
+        self.wait_for_writes()
         self._pending = self._writer.submit(call, memory, count)
         self._number += 1
 
-    def settle(self) -> None:
+    def wait_for_writes(self) -> None:
         """Wait until everything is written.
 
         Raises:
@@ -114,7 +114,7 @@ class LogFile:
         """
         whole = len(block) - len(block) % DIRECT_ALIGNMENT
         if self._direct and whole and lead_bytes == self._filled and block.ctypes.data % DIRECT_ALIGNMENT == 0:
-            self._buffer.settle()
+            self._buffer.wait_for_writes()
             self._put_from(block.data, whole)
             self._keep(block[whole:])
         else:
@@ -127,16 +127,16 @@ class LogFile:
             CleanerdError: no space, or the disk failed.
         """
         self._put(self._filled)
-        self._buffer.settle()
+        self._buffer.wait_for_writes()
         try:
             os.fsync(self._descriptor)
         except OSError as error:
-            raise unwritable("cannot be flushed to disk", self._where, error) from error
+            raise system_error("cannot be flushed to disk", self._where, error) from error
 
     def close(self) -> None:
         """Close the descriptor; what still waits to be written is of no use any more."""
         with suppress(CleanerdError):
-            self._buffer.settle()
+            self._buffer.wait_for_writes()
         os.close(self._descriptor)
 
     def _collect(self, data: NDArray[np.uint8]) -> None:
@@ -170,7 +170,7 @@ class LogFile:
                     continue
                 done += self._write(memory[done:end])
         except OSError as error:
-            raise unwritable("cannot be written", self._where, error) from error
+            raise system_error("cannot be written", self._where, error) from error
 
     def _write(self, data: memoryview) -> int:
         try:

@@ -1,7 +1,7 @@
-"""What lies staged for a partition: ``.kstage/<plan id>/manifest.json`` (formats.md section 2).
+"""What lies staged for a partition: ``.kstage/<plan id>/manifest.json``.
 
 The manifest is the only sign that staged files are whole: it is written after they are on the disk, a group at a time,
-and it carries what must still be true when somebody puts them in (segment-swap 8.4 step 5; S-29; U-3).
+and it carries what must still be true when they are swapped in (S-29, U-3).
 """
 
 from __future__ import annotations
@@ -9,24 +9,32 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 import uuid
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Annotated, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
 
 from cleanerd import __version__
-from cleanerd.errors import CleanerdError, CorruptionError, UnsupportedLogError
+from cleanerd.errors import CorruptionError, UnsupportedLogError, system_error
 from cleanerd.format.names import MAX_OFFSET, file_name, uuid_from_base64, uuid_to_base64
+from cleanerd.log.safe_open import create, read_whole
 from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.policy.transaction import AbortedTransactions
 
 T = TypeVar("T")
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
 READY: Final = "ready.json"
-"""Beside the manifest where ``cleanerd stage`` made the plan, whole and to be applied later: ``apply/ready.py``."""
+"""Beside the manifest where ``cleanerd stage`` made the plan, to be applied later: ``apply/apply_staged.py``."""
 RESTORE: Final = "restore.json"
 """In its place where a plan puts back what was replaced: ``apply/restore.py``."""
 STAGING: Final = ".kstage"
@@ -79,15 +87,39 @@ class ManifestGroup:
         return tuple(kind for kind in KINDS if kind in self.files)
 
 
+@dataclass(frozen=True, slots=True)
+class AbortedWitness:
+    """The aborted transactions whose markers lie in ``base`` up to ``end`` (exclusive), if the plan rests on them.
+
+    ``digest`` is :meth:`AbortedTransactions.digest` of those that began below the plan's bound (U-32).
+    """
+
+    base: _Offset
+    end: _Offset
+    digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+    __pydantic_config__ = _STRICT
+
+
+def aborted_witnesses(aborted: AbortedTransactions, groups: Sequence[ManifestGroup]) -> tuple[AbortedWitness, ...]:
+    """Witnesses from offset 0 to the last: each of ``groups`` is one, and what lies before, between and after them.
+
+    So they can be compared although some of the groups were swapped, whose outputs hold fewer entries.
+    """
+    edges = [0, *(edge for group in groups for edge in (group.base, group.end)), MAX_OFFSET]
+    return tuple(AbortedWitness(base, end, aborted.digest(base, end)) for base, end in pairwise(edges) if base < end)
+
+
 StagedGroup = ManifestGroup
 """What staging returns: the group, its files written, fsynced and named ``<base>.<kind>`` in the plan's directory."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """The finished groups of a plan, ascending, and the evidence they rest on.
 
     ``witnesses`` are those of every segment the decision rests on, from log start to ``bound`` (U-3), ascending.
+    ``aborted`` covers all offsets (U-32); empty where the plan is carried out while nobody else can change the log.
     ``topic_id`` and ``directory_id`` are None where the log directory has none (written by an old broker).
     """
 
@@ -103,8 +135,29 @@ class Manifest:
     max_age_ms: _Offset
     witnesses: tuple[Witness, ...]
     groups: tuple[ManifestGroup, ...]
+    aborted: tuple[AbortedWitness, ...] = ()
 
     __pydantic_config__ = _STRICT
+
+    @classmethod
+    def of(
+        cls, plan: CleaningPlan, groups: tuple[ManifestGroup, ...], witnesses: tuple[Witness, ...], max_age_ms: int
+    ) -> Manifest:
+        """What is staged of ``plan`` now, and the evidence that it rests on."""
+        return cls(
+            plan=plan.plan_id,
+            topic=plan.name.topic,
+            topic_id=plan.topic_id,
+            partition=plan.name.partition,
+            directory_id=plan.directory_id,
+            log_start_offset=plan.log_start_offset,
+            bound=plan.bound_offset,
+            strategy_fingerprint=plan.fingerprint,
+            created_ms=time.time_ns() // 1_000_000,
+            max_age_ms=max_age_ms,
+            witnesses=witnesses,
+            groups=groups,
+        )
 
     def to_json(self) -> bytes:
         """The file's bytes: indented JSON, UTF-8."""
@@ -164,7 +217,7 @@ def read_document(data: bytes, where: str, adapter: TypeAdapter[T], *, newest: i
 def _check(manifest: Manifest, where: str) -> None:
     """What ties the parts together; raises CorruptionError."""
     if PLAN_ID.fullmatch(manifest.plan) is None:
-        raise CorruptionError(f"{manifest.plan[:60]!r} is no plan id", where=where)
+        raise CorruptionError(f"{manifest.plan[:60]!r} is not a plan id", where=where)
     bases = [witness.base for witness in manifest.witnesses]
     if any(left >= right for left, right in pairwise(bases)):
         raise CorruptionError("the witnesses do not ascend", where=where)
@@ -190,7 +243,7 @@ def staging_path(plan_id: str) -> str:
         ValueError: no plan id.
     """
     if PLAN_ID.fullmatch(plan_id) is None:
-        raise ValueError(f"{plan_id[:60]!r} is no plan id")
+        raise ValueError(f"{plan_id[:60]!r} is not a plan id")
     return f"{STAGING}/{plan_id}"
 
 
@@ -207,15 +260,14 @@ def write_manifest(directory: int, manifest: Manifest, *, where: str = MANIFEST)
     """
     temporary = f"{MANIFEST}.tmp"
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        with open(os.open(temporary, flags, 0o644, dir_fd=directory), "wb") as file:
+        with open(create(temporary, dir_fd=directory, mode=0o644), "wb") as file:
             file.write(manifest.to_json())
             file.flush()
             os.fsync(file.fileno())
         os.rename(temporary, MANIFEST, src_dir_fd=directory, dst_dir_fd=directory)
         os.fsync(directory)
     except OSError as error:
-        raise CleanerdError(f"cannot be written: {error.strerror}", where=where) from error
+        raise system_error("cannot be written", where, error) from error
 
 
 def read_manifest(directory: int, *, where: str = MANIFEST) -> Manifest | None:
@@ -226,10 +278,9 @@ def read_manifest(directory: int, *, where: str = MANIFEST) -> Manifest | None:
         CleanerdError: it cannot be read.
     """
     try:
-        with open(os.open(MANIFEST, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory), "rb") as file:
-            data = file.read()
+        data = read_whole(MANIFEST, dir_fd=directory)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CleanerdError(f"cannot be read: {error.strerror}", where=where) from error
+        raise system_error("cannot be read", where, error) from error
     return Manifest.from_json(data, where)

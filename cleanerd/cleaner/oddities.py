@@ -86,4 +86,4 @@ class Oddities:
         """How many malformed headers, and the offsets of the first few (R280-6)."""
         shown = ", ".join(str(offset) for offset in self.malformed_at)
         more = ", ..." if self.malformed_versions > len(self.malformed_at) else ""
-        return f"{self.malformed_versions} of them a malformed one (at offsets {shown}{more})"
+        return f"{self.malformed_versions} of them with a malformed one (at offsets {shown}{more})"

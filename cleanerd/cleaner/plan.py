@@ -53,8 +53,11 @@ class CleaningPlan:
     """What is to be cleaned and by which rules.
 
     ``sources`` are all segments from the beginning of the log up to the one that holds ``end_offset - 1`` (C-31),
-    ``tail`` those after them, the active one included, where a versioned strategy has to look into them (U-1).
+    ``uncleanable`` those after them, the active one included, where a versioned strategy has to look into them (U-1).
+    ``torn_from``: the broker's recovery will cut the log at the first damage in the segment of this offset or after it;
+    None: no recovery is to come, or a running broker said how much of the log is there.
     Up to ``proven_offset`` the log is provably clean; ``first_dirty_offset`` lies above it where the operator says so.
+    From ``lasting_start_offset`` on, at most the log start offset, records are there again when the broker is killed.
     Records from ``first_dirty_offset`` up to ``end_offset`` are indexed; those from ``end_offset`` on stay whatever
     they are (C-45.1). ``last_records`` is what active producers' state hangs on, ``aborted`` are the aborted
     transactions up to the end of the log. ``legacy_horizon_ms`` is how old a segment file is whose v0 and v1 tombstones
@@ -68,8 +71,10 @@ class CleaningPlan:
     topic_id: UUID | None
     directory_id: UUID | None
     sources: tuple[Source, ...]
-    tail: tuple[Source, ...]
+    uncleanable: tuple[Source, ...]
+    torn_from: int | None
     log_start_offset: int
+    lasting_start_offset: int
     proven_offset: int
     first_dirty_offset: int
     end_offset: int
@@ -89,8 +94,13 @@ class CleaningPlan:
     map_load: float
     chunk_bytes: int
     max_unpacked_bytes: int
+    facts_bytes: int
     origins: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+
+    def may_be_torn(self, source: Source) -> bool:
+        """Whether damage in an uncleanable segment is the end of what counts there."""
+        return self.torn_from is not None and source.end > self.torn_from
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``plan.json``."""
@@ -145,7 +155,7 @@ def _sources(values: Sequence[Mapping[str, Any]]) -> tuple[Source, ...]:
 def _partition(text: str) -> TopicPartition:
     name = parse_topic_partition_dir(text)
     if name is None:
-        raise ValueError(f"{text!r} is no partition")
+        raise ValueError(f"{text!r} is not a partition (TOPIC-N)")
     return name
 
 
@@ -158,7 +168,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {
     "topic_id": lambda text: text and UUID(text),
     "directory_id": lambda text: text and UUID(text),
     "sources": _sources,
-    "tail": _sources,
+    "uncleanable": _sources,
     "rules": lambda values: Rules(**values),
     "last_records": _last_records,
     "aborted": lambda entries: AbortedTransactions(np.array([tuple(each) for each in entries], dtype=TXN_ENTRY)),
@@ -182,7 +192,7 @@ def rules_of(config: TopicConfig) -> Rules:
     )
 
 
-def tail_of(log: PartitionLog, first: int) -> tuple[Source, ...]:
+def uncleanable_sources(log: PartitionLog, first: int) -> tuple[Source, ...]:
     """The segments from row ``first`` on; the active one has no end yet."""
     ends = [segment.base for segment in log.segments[1:]] + [MAX_OFFSET]
     return tuple(Source(segment, ends[row]) for row, segment in enumerate(log.segments) if row >= first)
@@ -195,7 +205,7 @@ def legacy_horizon_ms(sources: tuple[Source, ...], first_dirty_offset: int, dele
 
 
 def new_plan_id() -> str:
-    """``YYYYMMDDThhmmss-`` in UTC and 8 random hex digits, lower case (formats.md section 2)."""
+    """``YYYYMMDDThhmmss-`` in UTC and 8 random hex digits, lower case."""
     return f"{time.strftime('%Y%m%dt%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 

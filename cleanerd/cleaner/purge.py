@@ -3,12 +3,12 @@
 Under ``offset`` all may, but for those in a part that ``--first-dirty`` leaves out.
 
 Under ``offset`` what a tombstone deletes lies below it and goes before it. By version it may lie above: in a later
-group, which a round that stops early never reaches, or in the tail, which is cleaned another day. Without the tombstone
+group, which a round that stops early never reaches, or above the bound, cleaned another day. Without the tombstone
 such a record would bring its key back for ever. So every record from the log start to the log end is held against the
 keys of the tombstones that could go, and those with another record wait for a later round; what goes in this very round
-counts as well. The tail counts whatever became of its transactions: it can make a tombstone wait, nothing else. So it
+counts as well. The rest counts whatever became of its transactions: it can make a tombstone wait, nothing else. So it
 needs no witness (U-3) where nobody writes meanwhile; a plan that waits for a broker's restart looks at it again
-(``apply/late.py``).
+(``apply/purged_keys.py``).
 
 It costs two more walks, over the segments that hold such tombstones and over the log, and only when there are any.
 """
@@ -62,30 +62,44 @@ def guarded(
 ) -> tuple[list[NDArray[np.uint64] | None], str]:
     """Per segment the tombstones that may not go yet, as a bitmap; None where the horizon alone decides.
 
-    The text says why nothing could be shown, when the tail cannot be read; then all of them wait.
+    The text says why nothing could be shown, when the rest cannot be read; then all of them wait.
 
     Raises:
         CorruptionError, CleanerdError: a segment that is to be cleaned cannot be read.
     """
-    rules = plan.rules
-    if not rules.versioned:
-        return [left_out(plan, evidence, facts) for evidence, facts in zip(segments, records, strict=True)], ""
-    if rules.tombstone_guard == "forever":
-        return [facts.tombstone for facts in records], ""
+    kept: list[NDArray[np.uint64] | None] = []
     candidates = []
     next_ordinal = 0
     for evidence, facts in zip(segments, records, strict=True):
-        bits = expired_winners(facts, evidence.first_record(), evidence.batch_flags())
-        candidates.append(_Candidates(evidence, next_ordinal, bits))
-        next_ordinal += 64 * len(bits)
+        stays, bits = guarded_alone(plan, evidence, facts)
+        kept.append(stays)
+        if bits is not None:
+            candidates.append(_Candidates(evidence, next_ordinal, bits))
+            next_ordinal += 64 * len(bits)
     count = sum(int(np.bitwise_count(each.bits).sum()) for each in candidates)
     if not count:
-        return [None] * len(segments), ""
+        return kept, ""
     free, note = _free(plan, decoder, candidates, count)
     return [each.bits & ~_words(free, each) for each in candidates], note
 
 
-def left_out(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence) -> NDArray[np.uint64] | None:
+def guarded_alone(
+    plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence
+) -> tuple[NDArray[np.uint64] | None, NDArray[np.uint64] | None]:
+    """What one segment shows by itself: its tombstones that may not go, and those that may if no other has their key.
+
+    Bitmaps over its records. One of them is None: all segments of a plan go by the same rules. Both are None where the
+    horizon alone decides.
+    """
+    rules = plan.rules
+    if not rules.versioned:
+        return _left_out(plan, evidence, facts), None
+    if rules.tombstone_guard == "forever":
+        return facts.tombstone, None
+    return None, expired_winners(facts, evidence.first_record(), evidence.batch_flags())
+
+
+def _left_out(plan: CleaningPlan, evidence: SegmentEvidence, facts: RecordEvidence) -> NDArray[np.uint64] | None:
     """Under ``offset``, a segment's tombstones in the part that ``--first-dirty`` leaves out, between clean and dirty.
 
     Nothing shows that what they delete went before them, and as clean records nothing in this round supersedes it.
@@ -129,11 +143,11 @@ def _free(
         for each in candidates:
             proof.hold_against(replace(each, bits=_words(held, each)))
         try:
-            for source in plan.tail:
+            for source in plan.uncleanable:
                 proof.hold_tail_against(source)
         except CleanerdError as error:
             # Not what is being cleaned: no reason to fail. Nothing is known of what follows.
-            return np.zeros_like(free), f"no expired tombstone goes: the end of the log cannot be read ({error})"
+            return np.zeros_like(free), f"no expired tombstone is removed: the end of the log cannot be read ({error})"
         free |= offset_map.winners(0, total)
         shard += 1
     return free, ""
@@ -166,20 +180,21 @@ class _Proof:
     def hold_against(self, held: _Candidates) -> None:
         """All records of a segment but the ``held`` tombstones, what goes in this round included.
 
-        Not what nobody sees (U-2).
+        Not what nobody sees (U-2), nor will see again: a broker that is killed forgets how far records were deleted in
+        the last minute, and what the tombstone deleted there would be back.
         """
         evidence = held.evidence
         for known in evidence.again(self._decoder.chunks(evidence.source)):
             chunk = known.chunk
-            mask = keyed_rows(chunk, known.rows(evidence.visible_from, evidence.dirty_to))
+            mask = keyed_rows(chunk, known.rows(evidence.lasting_from, evidence.dirty_to))
             mask &= ~held.rows(known.record, len(chunk.records))
             beyond = visible_rows(chunk)
             beyond[: known.rows(0, evidence.dirty_to).last] = False
             self._meet(chunk, mask | beyond)
 
     def hold_tail_against(self, source: Source) -> None:
-        """All records of a segment after the cleaned ones."""
-        for chunk in self._decoder.chunks(source):
+        """All records of a segment after the cleaned ones; of a torn one those that the broker will find."""
+        for chunk in self._decoder.chunks(source, torn=self._plan.may_be_torn(source)):
             self._meet(chunk, visible_rows(chunk))
 
     def _meet(self, chunk: Chunk, mask: NDArray[np.bool_]) -> None:

@@ -1,15 +1,21 @@
-"""What a cleaning did: one value that table, JSON and logs share (cli.md)."""
+"""What a cleaning did: one value that table, JSON and logs share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+from cleanerd.errors import Cause, RefusedError, ReportedError, worst_exit_code
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.survey import Survey
     from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
 
-Outcome = Literal["cleaned", "staged", "unchanged", "skipped", "quarantined", "failed"]
+Outcome = Literal["cleaned", "staged", "unchanged", "skipped", "quarantined", "failed", "busy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +30,7 @@ class Dropped:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Records that went, for whatever reason."""
         return self.superseded + self.tombstone + self.aborted + self.keyless + self.marker
 
 
@@ -32,9 +38,9 @@ class Dropped:
 class CleaningResult:
     """One partition after ``clean``.
 
-    Bytes and segments are those of the whole log below the active segment, before and after. ``error`` is set when the
-    partition failed or was quarantined; ``segments_rewritten`` counts the sources that were replaced, ``groups`` what
-    they became.
+    Bytes and segments are those of the whole log below the active segment, before and after. ``error`` is set when an
+    error kept it from being cleaned, and ``outcome`` follows from its cause (``errors.CONSEQUENCES``).
+    ``segments_rewritten`` counts the sources that were replaced, ``groups`` what they became.
     ``tombstones_waiting`` are past their horizon and stay (U-1, U-4). ``malformed_versions``, ``without_version``
     (R280-6; the former included) and ``nulls_without_flag`` (R87-3) are counts of the dirty part: each record counts in
     one cleaning. ``map_utilization``: entries by room of the offset map. ``next_purge_ms``: when the next tombstones or
@@ -71,6 +77,41 @@ class CleaningResult:
     notes: tuple[str, ...] = ()
     error: CleanerdError | None = None
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the partition was dealt with: there was nothing to do, or it was done."""
+        return self.outcome in _DONE
+
+    @property
+    def moved_on(self) -> bool:
+        """Whether the broker changed the log each time that it was planned, which is no failure."""
+        return self.error is not None and self.error.moved_on
+
+    @classmethod
+    def of_error(cls, name: TopicPartition, log_dir: str, error: CleanerdError) -> Self:
+        """A partition that was not cleaned because of ``error``."""
+        return cls(name, log_dir, error.consequence.outcome, str(error), error=error)
+
+    @classmethod
+    def from_json(cls, name: TopicPartition, document: Mapping[str, Any]) -> Self:
+        """What :meth:`to_json` gave, of this release or of another one whose fields differ.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is nothing of the kind.
+        """
+        known = {field.name for field in fields(cls)} - {"name", "dropped", "notes", "error"}
+        reasons = {field.name for field in fields(Dropped)}
+        dropped = {key: int(count) for key, count in dict(document.get("dropped", {})).items() if key in reasons}
+        said = {key: value for key, value in document.items() if key in known}
+        cause = document.get("cause")
+        return cls(
+            name,
+            **said,
+            dropped=Dropped(**dropped),
+            notes=tuple(document.get("notes", ())),
+            error=None if cause is None else ReportedError(str(said["reason"]), cause=Cause(cause)),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The entry of ``clean --json``."""
         return {
@@ -79,6 +120,7 @@ class CleaningResult:
             "log_dir": self.log_dir,
             "outcome": self.outcome,
             "reason": self.reason,
+            "cause": None if self.error is None else str(self.error.cause),
             "strategy": self.strategy,
             "first_dirty_offset": self.first_dirty_offset,
             "end_offset": self.end_offset,
@@ -112,12 +154,70 @@ class CleaningResult:
         }
 
 
-def exit_code(results: list[CleaningResult]) -> int:
-    """The process exit code for several partitions (formats.md section 5)."""
-    failures = [result.error for result in results if result.error is not None]
-    if not failures:
-        return 0
-    if any(result.outcome in ("cleaned", "staged", "unchanged") for result in results):
-        return 6
-    codes = {failure.exit_code for failure in failures}
-    return next(code for code in (3, 4, 5, 1) if code in codes)
+_DONE: Final = frozenset({"cleaned", "staged", "unchanged"})
+
+
+def exit_code(results: Sequence[CleaningResult], failures: Sequence[CleanerdError] = ()) -> int:
+    """The process exit code for several partitions; log directories that failed count like partitions that failed."""
+    failed = [result.error for result in results if result.error is not None and not result.moved_on]
+    codes = {error.exit_code for error in (*failed, *failures)}
+    return worst_exit_code(codes, some_done=any(result.is_done for result in results))
+
+
+def untouched(found: Survey, log_dir: str) -> CleaningResult:
+    """What is known before anything was done."""
+    refused = found.verdict is not None and found.verdict.is_refusal
+    return CleaningResult(
+        found.log.name,
+        log_dir,
+        "skipped",
+        found.refusal,
+        strategy=found.config.compaction_strategy,
+        first_dirty_offset=found.bounds.first_dirty_offset,
+        end_offset=found.end_offset,
+        notes=found.notes,
+        error=RefusedError(found.refusal, where=str(found.log.name)) if refused else None,
+    )
+
+
+def worked_out(found: Survey, log_dir: str, cleaning: Cleaning) -> CleaningResult:
+    """What the decision drops and the rewrite wrote; ``unchanged`` as long as nothing of it is in the log."""
+    decision, totals = cleaning.decision, cleaning.totals
+    before = sum(segment.size_bytes for segment in found.log.segments[:-1])
+    blank = untouched(found, log_dir)
+    return replace(
+        blank,
+        outcome="unchanged",
+        records_read=sum(segment.records for segment in decision.segments),
+        records_kept=sum(segment.kept for segment in decision.segments),
+        bytes_before=before,
+        bytes_after=before - totals.bytes_read + totals.bytes_written,
+        segments_before=len(found.log.segments) - 1,
+        segments_after=len(found.log.segments) - 1 - totals.sources + totals.groups,
+        segments_rewritten=totals.sources,
+        groups=totals.groups,
+        tombstones_waiting=sum(segment.waiting for segment in decision.segments),
+        malformed_versions=decision.oddities.malformed_versions,
+        without_version=decision.oddities.without_version,
+        nulls_without_flag=decision.oddities.nulls_without_flag,
+        far_future_timestamps=decision.oddities.far_future,
+        dropped=Dropped(
+            superseded=sum(segment.superseded for segment in decision.segments),
+            tombstone=sum(segment.expired_tombstones for segment in decision.segments),
+            aborted=sum(segment.aborted for segment in decision.segments),
+            keyless=sum(segment.keyless for segment in decision.segments),
+            marker=sum(segment.markers for segment in decision.segments),
+        ),
+        shards=decision.shards,
+        map_utilization=decision.map_utilization,
+        next_purge_ms=decision.next_purge_ms,
+        bytes_read=totals.bytes_read,
+        bytes_written=totals.bytes_written,
+        seconds={
+            "index": decision.index_seconds,
+            "decide": decision.decide_seconds,
+            "rewrite": totals.rewrite_seconds,
+            "apply": 0.0,
+        },
+        notes=(*blank.notes, *cleaning.plan.notes, *cleaning.notes()),
+    )

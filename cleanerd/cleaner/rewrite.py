@@ -159,9 +159,10 @@ def rewrite_group(
     """
     target = Target(plan, group[0].source.base, output)
     last = max((row for row, member in enumerate(group) if len(member.actions)), default=-1)
+    alone = not any(member.keeps_batches for member in group)
     limit = plan.limits.segment_bytes if len(group) > 1 else MAX_SEGMENT_BYTES
     for row, member in enumerate(group):
-        actions = member.actions_at(ends_group=row == last)
+        actions = member.actions_at(ends_group=row == last, alone=alone)
         for rewritten in _rewritten(plan, pool, member, actions, output):
             if target.index.position + len(rewritten.written.data) > min(limit, MAX_SEGMENT_BYTES):
                 if row > 0:

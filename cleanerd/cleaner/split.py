@@ -23,7 +23,7 @@ from cleanerd.errors import CorruptionError
 from cleanerd.format.index import TXN_ENTRY, read_txn_index
 from cleanerd.format.names import SEGMENT_SUFFIX, TXNINDEX_SUFFIX, file_name
 from cleanerd.log.pool import PartReader
-from cleanerd.log.small_file import read_small_file
+from cleanerd.log.same_file import read_companion
 from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET
 
 if TYPE_CHECKING:
@@ -138,7 +138,8 @@ def _pieces(reader: SegmentReader, source: Source, max_unpacked_bytes: int) -> I
 def _aborted(path: str, source: Source, bases: list[int]) -> list[bytes]:
     """The entries of the source's transaction index, each with the piece that its marker is in."""
     name = Path(path, file_name(source.base, TXNINDEX_SUFFIX))
-    data = read_small_file(name) if TXNINDEX_SUFFIX in source.segment.suffixes else None
+    has_any = TXNINDEX_SUFFIX in source.segment.suffixes
+    data = read_companion(Path(path), source.segment, TXNINDEX_SUFFIX) if has_any else None
     entries = np.zeros(0, TXN_ENTRY) if data is None else read_txn_index(data, str(name))
     rows = np.searchsorted(bases, entries["last_offset"].astype(np.int64), side="right") - 1
     return [entries[np.maximum(rows, 0) == row].tobytes() for row in range(len(bases))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from contextlib import contextmanager, suppress
@@ -10,11 +11,15 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from cleanerd._kernel import crc32c
+from cleanerd.cleaner.file_look import Look
 from cleanerd.cleaner.log_file import LogFile, WriteBuffer
 from cleanerd.cleaner.manifest import STAGING, FileFact, FileKind, StagedGroup
-from cleanerd.errors import NoSpaceError, unwritable
+from cleanerd.errors import NoSpaceError, system_error
 from cleanerd.format.names import file_name
+from cleanerd.log.safe_open import PlantedError, create, make_directory, new_directory, parent, require_at
 from cleanerd.log.segment import Segment
+from cleanerd.log.small_file import if_it_may_be_given
+from cleanerd.words import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,6 +30,8 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.rewrite import WrittenSegment
 
 PLAN = "plan.json"
+STAGING_MODE = 0o700
+"""Of ``.kstage`` and what is made in it."""
 
 
 class Staging:
@@ -50,6 +57,7 @@ class Staging:
         self.path = f"{plan.path}/{self._name}"
         self.directory = -1
         self._buffer = WriteBuffer(behind=behind)
+        self._open: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -62,16 +70,13 @@ class Staging:
         return self
 
     def _make(self) -> None:
-        with suppress(FileExistsError):
-            os.mkdir(STAGING, 0o755, dir_fd=self._partition)
-        self._give_directory(STAGING)
+        os.close(open_staging(self._partition))
         self._make_directory()
         self._put(PLAN, json.dumps(self._plan.to_json(), indent=1).encode())
 
     def _make_directory(self) -> None:
-        os.mkdir(self._name, 0o755, dir_fd=self._partition)
-        self.directory = os.open(self._name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._partition)
-        self._give_directory(self._name)
+        self.directory = new_directory(self._name, dir_fd=self._partition, mode=STAGING_MODE)
+        give_as(self._partition, self.directory)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -80,6 +85,9 @@ class Staging:
 
     def _close(self) -> None:
         self._buffer.close()
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
         if self.directory >= 0:
             os.close(self.directory)
             self.directory = -1
@@ -94,13 +102,12 @@ class Staging:
         name = file_name(base, ".log")
         where = f"{self.path}/{name}"
         self._check_space(expected_bytes)
-        output = LogFile(self._create(name), where, self._buffer)
+        output = LogFile(os.dup(self._create(name)), where, self._buffer)
         try:
             yield output
             output.sync()
         except BaseException:
-            with suppress(OSError):
-                os.unlink(name, dir_fd=self.directory)
+            self._give_up(name)
             raise
         finally:
             output.close()
@@ -123,6 +130,8 @@ class Staging:
         base = written.base
         files: dict[FileKind, FileFact] = {"log": FileFact(written.log_bytes, written.log_crc32c)}
         with self._told("cannot be staged"):
+            source = file_name(model.base, ".log")
+            look = Look.of_file(self._partition, source, model, f"{self._plan.path}/{source}")
             indexes: tuple[tuple[FileKind, bytes | None], ...] = (
                 ("index", written.offset_index),
                 ("timeindex", written.time_index),
@@ -134,14 +143,14 @@ class Staging:
                 self._write(file_name(base, f".{kind}"), content)
                 files[kind] = FileFact(len(content), crc32c(np.frombuffer(content, np.uint8)))
             for kind in files:
-                self._dress(file_name(base, f".{kind}"), model, mtime_ns)
+                self._dress(file_name(base, f".{kind}"), look, mtime_ns)
             os.fsync(self.directory)
         return files
 
     def staged_segment(self, base: int) -> Segment:
         """The staged ``.log`` as a segment, to be read back."""
         with self._told("cannot be read back"):
-            stat = os.stat(file_name(base, ".log"), dir_fd=self.directory, follow_symlinks=False)
+            stat = os.fstat(self._open[file_name(base, ".log")])
         return Segment.from_stat(base, stat, frozenset())
 
     def discard(self) -> None:
@@ -151,64 +160,101 @@ class Staging:
                 for name in os.listdir(self.directory):
                     os.unlink(name, dir_fd=self.directory)
         for name in (self._name, STAGING):
-            with suppress(OSError):
-                os.rmdir(name, dir_fd=self._partition)
+            with suppress(OSError), parent(name, self._partition) as (place, last):
+                os.rmdir(last, dir_fd=place)
 
     def _create(self, name: str) -> int:
+        """A new file that stays open until it is dressed: what it is called then may be another one."""
         with self._told("cannot be staged"):
-            return os.open(
-                name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self.directory
-            )
+            self._open[name] = create(name, dir_fd=self.directory)
+        return self._open[name]
+
+    def _give_up(self, name: str) -> None:
+        os.close(self._open.pop(name))
+        with suppress(OSError):
+            os.unlink(name, dir_fd=self.directory)
 
     def _put(self, name: str, content: bytes) -> None:
-        self._write(name, content, flush=True)
-
-    def _write(self, name: str, content: bytes, *, flush: bool = False) -> None:
-        descriptor = self._create(name)
+        self._write(name, content)
+        descriptor = self._open.pop(name)
         try:
-            write_all(descriptor, memoryview(content))
-            if flush:
-                os.fsync(descriptor)
+            os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
-    def _dress(self, name: str, model: Segment, mtime_ns: int) -> None:
-        """Owner and mode of the sources, modification time of the last one; then all of it is on the disk."""
-        descriptor = os.open(name, os.O_RDWR | os.O_CLOEXEC, dir_fd=self.directory)
+    def _write(self, name: str, content: bytes) -> None:
+        write_all(self._create(name), memoryview(content))
+
+    def _dress(self, name: str, look: Look, mtime_ns: int) -> None:
+        """What it shall look like, and the modification time of the last source; then all of it is on the disk."""
+        descriptor = self._open.pop(name)
         try:
-            stat = os.fstat(descriptor)
-            if (stat.st_uid, stat.st_gid) != (model.uid, model.gid):
-                os.fchown(descriptor, model.uid, model.gid)
-            os.fchmod(descriptor, model.mode)
+            require_at(descriptor, name, dir_fd=self.directory)
+            look.give(descriptor)
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
-    def _give_directory(self, name: str) -> None:
-        """The broker's user must be able to remove the directory with the topic."""
-        owner = os.fstat(self._partition)
-        stat = os.stat(name, dir_fd=self._partition)
-        if (stat.st_uid, stat.st_gid) != (owner.st_uid, owner.st_gid):
-            os.chown(name, owner.st_uid, owner.st_gid, dir_fd=self._partition)
-
     def _check_space(self, bytes_needed: int) -> None:
-        status = os.fstatvfs(self.directory)
-        free_bytes = status.f_bavail * status.f_frsize
-        if free_bytes - bytes_needed < self._reserve_bytes:
-            raise NoSpaceError(
-                f"not enough free space: {free_bytes} bytes are free, the next segment takes about {bytes_needed} and "
-                f"{self._reserve_bytes} are kept free",
-                where=self.path,
-                hint="free some space or lower cleanerd.disk.reserve",
-            )
+        require_room(os.fstatvfs(self.directory), bytes_needed, self._reserve_bytes, self.path)
 
     @contextmanager
     def _told(self, what: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise unwritable(what, self.path, error) from error
+            raise system_error(what, self.path, error) from error
+
+
+def require_room(status: os.statvfs_result, bytes_needed: int, reserve_bytes: int, where: str) -> None:
+    """Whether a file system has room for the next segment (U-16).
+
+    Raises:
+        NoSpaceError: with it less than the reserve would stay free.
+    """
+    free_bytes = status.f_bavail * status.f_frsize
+    if free_bytes - bytes_needed < reserve_bytes:
+        raise NoSpaceError(
+            f"not enough free space: {human_bytes(free_bytes)} free, {human_bytes(bytes_needed)} needed for the next "
+            f"segment, {human_bytes(reserve_bytes)} kept free",
+            where=where,
+            hint="free some space or lower cleanerd.disk.reserve",
+        )
+
+
+def open_staging(partition: int) -> int:
+    """A descriptor of ``.kstage`` below the partition directory open as ``partition``; made if need be. Raises OSError.
+
+    Nobody but its owner looks into it: files in it are not yet what the segments are.
+    """
+    staging = make_directory(STAGING, dir_fd=partition, mode=STAGING_MODE)
+    try:
+        if not os.listdir(staging):  # a run that was killed before it gave it away put nothing in it
+            give_as(partition, staging)
+        require_owner(partition, staging, STAGING)
+    except BaseException:
+        os.close(staging)
+        raise
+    return staging
+
+
+def give_as(model: int, directory: int) -> None:
+    """Give a directory that is ours to the owner of ``model``: the broker's user must be able to remove it (H-19)."""
+    owner, found = os.fstat(model), os.fstat(directory)
+    if found.st_uid == os.geteuid() and (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid):
+        with if_it_may_be_given():
+            os.fchown(directory, owner.st_uid, owner.st_gid)
+
+
+def require_owner(model: int, directory: int, name: str) -> None:
+    """Raise :class:`PlantedError` unless a directory belongs to the owner of ``model``, or to us where we are not root.
+
+    Root gives away what it makes. So a directory of root's, or of a third one, was moved here by who owns the place.
+    """
+    owner, found = os.fstat(model).st_uid, os.fstat(directory).st_uid
+    if found != owner and (found == 0 or found != os.geteuid()):
+        raise PlantedError(errno.EPERM, f"it belongs to user {found}, the partition to user {owner}", name)
 
 
 def write_all(descriptor: int, data: memoryview) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from cleanerd.cleaner.verdict import Verdict, verdict
-from cleanerd.errors import OutOfRangeError
+from cleanerd.cleaner.rules_change import RulesChange, rules_change
+from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY, Verdict, of_rules, verdict
+from cleanerd.errors import CorruptionError, OutOfRangeError
 from cleanerd.log.bounds import Bounds, log_end_offset, read_bounds
 from cleanerd.log.clean_point import PartitionState, StateStore, still_valid
+from cleanerd.log.fingerprint import changes_in_words, fingerprint
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.read import SegmentReader
-from cleanerd.log.strategy_config import changes_in_words, fingerprint
 from cleanerd.policy.cleanable import first_dirty
 
 if TYPE_CHECKING:
@@ -24,13 +25,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the user asked for on the command line; the same for every partition (cli.md).
+class CleaningOptions:
+    """What the user asked for on the command line; the same for every partition.
 
     ``purge``: the clean part is worth a round although nothing new was written, because tombstones or markers in it are
     past their delete horizon.
     ``clock_doubt_ms``: it may be so much later than ``now_ms``. What goes, goes by the earlier time, and a horizon that
     is set now counts from the later one, so that whichever is right no tombstone goes too early (KIP-534).
+    ``change_strategy``: other rules than those of the last cleaning are meant.
     """
 
     now_ms: int
@@ -41,6 +43,7 @@ class Wishes:
     unclean: bool = False
     purge: bool = False
     clock_doubt_ms: int = 0
+    change_strategy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,8 @@ class Survey:
     ``proven_offset`` is up to where the log is provably clean as it lies there. ``moves_clean_point`` is false when
     ``--first-dirty`` left out a part that nothing shows to be clean: then the log is not clean up to ``end_offset``
     afterwards, and nobody may be told so. ``verdict`` is what speaks against cleaning now. ``notes`` are things that
-    the operator should know either way (repairs of C-03, state that was outdated).
+    the operator should know either way (repairs of C-03, state that was outdated). ``change``: it would be cleaned by
+    other rules than before.
     """
 
     log: PartitionLog
@@ -62,6 +66,7 @@ class Survey:
     moves_clean_point: bool
     verdict: Verdict | None
     notes: tuple[str, ...]
+    change: RulesChange | None = None
 
     @property
     def to_clean(self) -> bool:
@@ -74,37 +79,49 @@ class Survey:
         return "" if self.verdict is None else self.verdict.reason
 
 
-def survey(log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: StateStore, wishes: Wishes) -> Survey:
+def survey(
+    log_dir: LogDir, name: TopicPartition, config: TopicConfig, store: StateStore, options: CleaningOptions
+) -> Survey:
     """Look at one compacted partition.
 
     Raises:
         CorruptionError, CleanerdError: it cannot be read.
         OutOfRangeError: ``--first-dirty`` or ``--up-to`` lie outside of what is possible.
     """
-    return survey_log(log_dir, read_partition(log_dir, name), config, store, wishes)
+    return survey_log(log_dir, read_partition(log_dir, name), config, store, options)
 
 
-def survey_log(log_dir: LogDir, log: PartitionLog, config: TopicConfig, store: StateStore, wishes: Wishes) -> Survey:
+def survey_log(
+    log_dir: LogDir, log: PartitionLog, config: TopicConfig, store: StateStore, options: CleaningOptions
+) -> Survey:
     """As :func:`survey`, of a log that was listed already."""
     with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:
-        may_be_torn = wishes.unclean and not log_dir.clean_shutdown
-        log_end = log_end_offset(log, reader, may_be_torn=may_be_torn)
-        proven, origin, notes = _clean_point(log_dir, log, log_end, store, config)
+        may_be_torn = options.unclean and not log_dir.clean_shutdown
+        try:
+            log_end = log_end_offset(log, reader, may_be_torn=may_be_torn)
+        except CorruptionError as error:
+            if not log_dir.clean_shutdown:  # a torn end is what a broker that was killed leaves, and repairs
+                error.hint = error.hint or NOT_STOPPED_CLEANLY
+            raise
+        state = store.load(log_dir, log)
+        change = rules_change(config, store.rules_of(log_dir, log, state))
+        refused = of_rules(None if options.change_strategy else change) is not None
+        proven, origin, notes = _clean_point(log, log_end, state, config, refused=refused)
         first = proven
-        if wishes.from_start:
+        if options.from_start:
             first, origin = log.log_start_offset, "--from-start"
-        elif wishes.first_dirty_offset is not None:
-            first, origin = _asked_for(wishes.first_dirty_offset, log, log_end), "--first-dirty"
+        elif options.first_dirty_offset is not None:
+            first, origin = _asked_for(options.first_dirty_offset, log, log_end), "--first-dirty"
         bounds = read_bounds(
             log,
             reader,
             first_dirty_offset=first,
-            now_ms=wishes.now_ms,
+            now_ms=options.now_ms,
             min_lag_ms=config.min_compaction_lag_ms,
             max_lag_ms=config.max_compaction_lag_ms,
             may_be_torn=may_be_torn,
         )
-    end = _end_offset(log.name, bounds, wishes)
+    end = _end_offset(log.name, bounds, options)
     return Survey(
         log=log,
         config=config,
@@ -119,12 +136,14 @@ def survey_log(log_dir: LogDir, log: PartitionLog, config: TopicConfig, store: S
             config,
             bounds,
             end,
-            now_ms=wishes.now_ms,
-            force=wishes.force,
-            unclean=wishes.unclean,
-            purge=wishes.purge,
+            now_ms=options.now_ms,
+            force=options.force,
+            unclean=options.unclean,
+            purge=options.purge,
+            change=None if options.change_strategy else change,
         ),
         notes=tuple(notes),
+        change=change,
     )
 
 
@@ -137,9 +156,11 @@ def _asked_for(offset: int, log: PartitionLog, log_end: int) -> int:
 
 
 def _clean_point(
-    log_dir: LogDir, log: PartitionLog, log_end: int, store: StateStore, config: TopicConfig
+    log: PartitionLog, log_end: int, state: PartitionState | None, config: TopicConfig, *, refused: bool
 ) -> tuple[int, str, list[str]]:
     """Up to where the log is provably clean, who says so, and notes (C-02, C-03, U-10).
+
+    ``refused``: today's rules are, so that nobody needs to know what they would leave as it is.
 
     Kafka's checkpoint counts where Kafka's own rules do. Other rules than those that the clean part was cleaned by are
     no reason to clean it again (R280-11).
@@ -150,18 +171,17 @@ def _clean_point(
     if kafka.repair:
         notes.append(f"cleaner-offset-checkpoint: {kafka.repair}")
     origin = "log start offset" if theirs is None or kafka.repair else "cleaner-offset-checkpoint"
-    state = store.load(log_dir, log)
     if state is None or state.clean_point is None:
         return kafka.offset, origin, notes
     outdated = still_valid(state.clean_point, log, log_end)
     if outdated is not None:
         notes.append(f"cleanerd's own clean point is outdated: {outdated}")
         return kafka.offset, origin, notes
-    if state.clean_point.fingerprint != fingerprint(config):
+    if not refused and state.clean_point.fingerprint != fingerprint(config):
         changed = changes_in_words(state.clean_point.fingerprint, fingerprint(config))
         notes.append(
-            f"cleaned so far with other settings ({changed}): keys that do not occur in the dirty part stay as they "
-            "are (R280-11); --from-start cleans all of them again"
+            f"the topic was cleaned with other settings before ({changed}). Keys without new records stay as they are; "
+            "--from-start cleans them by the new settings too"
         )
     # Under `offset` the broker's cleaner proves as much as ours, so the further of the two is right.
     if kafka.offset > state.clean_point.offset:
@@ -169,15 +189,15 @@ def _clean_point(
     return state.clean_point.offset, "cleanerd's own state", notes
 
 
-def _end_offset(name: TopicPartition, bounds: Bounds, wishes: Wishes) -> int:
-    if wishes.up_to_offset is None:
+def _end_offset(name: TopicPartition, bounds: Bounds, options: CleaningOptions) -> int:
+    if options.up_to_offset is None:
         return bounds.bound.offset
-    if wishes.up_to_offset > bounds.bound.offset:
+    if options.up_to_offset > bounds.bound.offset:
         raise OutOfRangeError(
-            f"--up-to {wishes.up_to_offset} is above the bound {bounds.bound.offset} of {name}, "
+            f"--up-to {options.up_to_offset} is above the bound {bounds.bound.offset} of {name}, "
             f"which is set by {bounds.bound.limited_by}",
         )
-    return wishes.up_to_offset
+    return options.up_to_offset
 
 
 def quarantined(reason: str, before: PartitionState | None) -> PartitionState:

@@ -1,18 +1,23 @@
 """What another strategy would keep: how many keys of a log have another winner under it. Reads only.
 
 The whole log from its start to the bound is judged by both strategies, as ``clean --from-start`` would: what an earlier
-cleaning took is gone and can not be counted.
+cleaning took is gone and cannot be counted.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from cleanerd.cleaner.facts_room import FactsRoom
 from cleanerd.cleaner.index import Decoder, DirtyIndex
 from cleanerd.cleaner.map_size import with_map
+from cleanerd.errors import UnsupportedLogError
+from cleanerd.log.fingerprint import parts_of
+from cleanerd.log.strategy_config import STRATEGIES, TOMBSTONE_MODES
+from cleanerd.policy.rules import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.oddities import Oddities
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.pool import ReaderPool
-    from cleanerd.policy.rules import Rules
+    from cleanerd.policy.rules import TombstoneMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,25 @@ class Switch:
     keys: int
     differing: int
     oddities: Oddities
+
+
+def rules_of_fingerprint(text: str) -> Rules:
+    """The rules that a fingerprint stands for (U-6).
+
+    Raises:
+        UnsupportedLogError: it is one that this release does not know.
+    """
+    parts = parts_of(text)
+    strategy, mode = parts.get("strategy"), parts.get("tombstone.mode")
+    if strategy not in STRATEGIES or mode not in TOMBSTONE_MODES:
+        raise UnsupportedLogError(f"was cleaned by rules that this release does not know: {text[:80]!r}")
+    return Rules(
+        strategy=strategy,
+        header=parts.get("header", ""),
+        encoding="varlong" if parts.get("encoding") == "varlong" else "long",
+        tombstone_mode=cast("TombstoneMode", mode),
+        tombstone_header=parts.get("tombstone.header", ""),
+    )
 
 
 def compare(plan: CleaningPlan, other: Rules, pool: ReaderPool, advance: Callable[[int], None]) -> Switch:
@@ -58,7 +82,7 @@ def _winners(
     """Of each segment from the log start on, the bitmap of the records that won their key."""
 
     def attempt(offset_map: OffsetMap, shards: int) -> DirtyIndex:
-        index = DirtyIndex(plan)
+        index = DirtyIndex(plan, FactsRoom(plan))
         for shard in range(shards):
             index.build(Decoder(plan, pool, advance), offset_map, shard, shards)
             index.take_winners(offset_map, shard)

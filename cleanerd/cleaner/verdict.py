@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from cleanerd.policy.cleanable import is_eligible
+from cleanerd.policy.cleanable import LimitedBy, is_eligible
 
 if TYPE_CHECKING:
+    from cleanerd.cleaner.rules_change import RulesChange
     from cleanerd.log.bounds import Bounds
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.partition import PartitionLog
     from cleanerd.log.topic_config import TopicConfig
+
+NOT_STOPPED_CLEANLY: Final = (
+    "the broker was not stopped cleanly: start and stop it once, or give --unclean to clean what lies below the "
+    "recovery point"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +47,13 @@ def verdict(
     force: bool,
     unclean: bool,
     purge: bool = False,
+    change: RulesChange | None = None,
 ) -> Verdict | None:
     """The first rule against cleaning this partition, in the order of the checks; None when it is to be cleaned."""
     return (
         _of_leftovers(log)
         or of_delegation(config)
+        or of_rules(change)
         or _of_directory(log_dir, config, unclean=unclean)
         or (None if purge and end_offset > log.segments[0].base else _of_bounds(bounds, end_offset, config, now_ms))
         or (None if force or purge else _of_ratio(bounds, config))
@@ -58,8 +66,8 @@ def _of_leftovers(log: PartitionLog) -> Verdict | None:
         return None
     return Verdict(
         ".swap and .cleaned files",
-        f"a replacement was cut short: {', '.join(log.unfinished[:4])} (clean finishes or undoes its own, any other is "
-        "resolved by a start of the broker)",
+        f"a replacement of segments was cut short: {', '.join(log.unfinished[:4])} (cleanerd clean finishes or undoes "
+        "its own; a start of the broker resolves any other)",
         "at the next run of clean, or at the next start of the broker",
     )
 
@@ -68,28 +76,34 @@ def of_delegation(config: TopicConfig) -> Verdict | None:
     """U-8: cleaned by rules that the broker does not know, and then by the broker's, a topic would be no one's."""
     if config.delegation.permits:
         return None
-    told = f"{config.delegation.reason} (U-8): {config.delegation.fix}"
+    told = f"{config.delegation.reason}: {config.delegation.fix}"
     return Verdict("delegation", told, config.delegation.fix, is_refusal=True)
+
+
+def of_rules(change: RulesChange | None) -> Verdict | None:
+    """U-6: other rules than before, and nobody said that this is meant."""
+    if change is None or change.said:
+        return None
+    return Verdict("compaction.strategy", change.reason, change.way_out, is_refusal=True)
 
 
 def _of_directory(log_dir: LogDir, config: TopicConfig, *, unclean: bool) -> Verdict | None:
     if config.remote_storage_enable:
         return Verdict(
             "remote.storage.enable",
-            "remote.storage.enable is set: tiered topics are not cleaned (S-49)",
+            "remote.storage.enable is set: tiered topics are not cleaned",
             "when remote storage is switched off for the topic",
         )
     if not log_dir.clean_shutdown and not unclean:
         return Verdict(
             ".kafka_cleanshutdown",
-            "the broker was not stopped cleanly: start and stop it once, or give --unclean to clean what lies below "
-            "the recovery point",
+            NOT_STOPPED_CLEANLY,
             "at the next clean stop of the broker",
         )
     if not log_dir.has_high_watermarks:
         return Verdict(
             "replication-offset-checkpoint",
-            "replication-offset-checkpoint is missing, so no high watermark is known and nothing is cleanable (C-86)",
+            "replication-offset-checkpoint is missing, so no high watermark is known and nothing is cleanable",
             "when the broker has run and written its checkpoints",
         )
     return None
@@ -107,16 +121,16 @@ def _of_bounds(bounds: Bounds, end_offset: int, config: TopicConfig, now_ms: int
     )
 
 
-def _when_limit_moves(limit: str, bounds: Bounds, config: TopicConfig, now_ms: int) -> str:
-    if limit == "min.compaction.lag.ms" and bounds.young_since_ms is not None:
+def _when_limit_moves(limit: LimitedBy, bounds: Bounds, config: TopicConfig, now_ms: int) -> str:
+    if limit is LimitedBy.MIN_COMPACTION_LAG and bounds.young_since_ms is not None:
         at_ms = bounds.young_since_ms + config.min_compaction_lag_ms
         return f"at {_time(at_ms)}, in {_span(max(0, at_ms - now_ms))}, when the segment is old enough"
     moves = {
-        "the active segment": "when the broker rolls the active segment: after segment.ms "
+        LimitedBy.ACTIVE_SEGMENT: "when the broker rolls the active segment: after segment.ms "
         f"({_span(config.segment_ms)}) or segment.bytes ({config.segment_bytes} bytes)",
-        "the high watermark": "when the in-sync replicas have caught up and the broker has written its checkpoint",
-        "the recovery point": "when the broker has flushed the log: at the latest at its next clean stop",
-        "an open transaction": "when the transaction is committed or aborted; a producer that is gone times out, "
+        LimitedBy.HIGH_WATERMARK: "when the in-sync replicas have caught up and the broker has written its checkpoint",
+        LimitedBy.RECOVERY_POINT: "when the broker has flushed the log: at the latest at its next clean stop",
+        LimitedBy.OPEN_TRANSACTION: "when the transaction is committed or aborted; a producer that is gone times out, "
         "a hanging one needs kafka-transactions.sh",
     }
     return moves.get(limit, "when that limit moves")

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleanerd.apply.agent_attach import Jvm, attach, log_dirs_of, look_at
-from cleanerd.apply.agent_jar import build_of_jar, jar_path
-from cleanerd.apply.live_broker import LiveBroker, find_socket
-from cleanerd.apply.mode import LOOK
-from cleanerd.cli.clean_live import warn_of_another_build
+from cleanerd.broker.agent_attach import Jvm, attach, log_dirs_of, look_at
+from cleanerd.broker.agent_jar import build_of_jar, jar_path
+from cleanerd.broker.live_broker import LiveBroker, find_socket
+from cleanerd.broker.mode import LOOK
+from cleanerd.cli.agent_build import warn_of_another_build
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.cli.verbs import OwnVerbs
@@ -23,10 +23,12 @@ from cleanerd.errors import AgentUnavailableError, ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cleanerd.apply.agent_facts import AgentInfo
+    from cleanerd.broker.agent_facts import AgentInfo
 
 FOUND_SECONDS = 10.0
 """The agent listens a few hundredths after it was loaded; a broker that is starting takes longer."""
+REPLACED_SECONDS = 60.0
+"""An agent that is at a swap ends it before another build takes its place."""
 
 
 @click.group("agent", cls=OwnVerbs)
@@ -38,7 +40,7 @@ def agent() -> None:
     """
 
 
-@agent.command("path", short_help="Where the agent's jar is.")
+@agent.command("path", short_help="Print the path of the agent's jar.")
 @common_options
 def path(common: Common) -> None:
     """Print where the agent's jar is."""
@@ -52,14 +54,15 @@ def path(common: Common) -> None:
 @agent.command("attach", short_help="Load the agent into a running broker.")
 @common_options
 @click.option("--pid", type=click.IntRange(min=2), required=True, metavar="N", help="The broker's process.")
-@click.option("--jar", metavar="PATH", help="The jar by the path that the broker sees. Default: that of agent path.")
+@click.option("--jar", metavar="PATH", help="The jar, by a path that the broker can open. Default: that of agent path.")
 @click.option(
     "--socket", "wanted", metavar="PATH", help="Where the agent listens. Default: in the first log directory."
 )
 def attach_command(common: Common, *, pid: int, jar: str | None, wanted: str | None) -> int:
     """Load the agent into a running broker; it lasts until the broker stops.
 
-    Run it as the broker's user or as root. An agent of another build that is loaded already gives way.
+    Run it as the broker's user or as root. An agent of another build that is already loaded hands over as soon as it
+    has no swap at work; so does one of the same build that does not listen.
     """
     settings = common.load_settings()
     place = str(jar_path()) if jar is None else jar
@@ -71,14 +74,14 @@ def attach_command(common: Common, *, pid: int, jar: str | None, wanted: str | N
     attach(jvm, place, options)
     seconds = time.monotonic() - started
     configured = jvm.root / wanted.lstrip("/") if wanted else settings.daemon.cleanerd_agent_socket
-    socket, info = _wait_for(jvm, configured)
+    socket, info = _wait_for(jvm, configured, build_of_jar() if jar is None else None)
     warn_of_another_build(common.output, info)
     common.output.note(f"loaded in {1000 * seconds:.0f} ms; after a restart of the broker it is gone")
     _tell(common, socket, info)
     return 0 if info.capable or not info.ready else AgentUnavailableError.exit_code
 
 
-@agent.command("info", short_help="Ask it which Kafka it found, and whether it can swap.")
+@agent.command("info", short_help="Show which Kafka it runs in, and whether it can swap.")
 @common_options
 @click.option(
     "--pid", type=click.IntRange(min=2), metavar="N", help="The broker's process, instead of log directories."
@@ -94,7 +97,7 @@ def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None)
             raise ConfigError(
                 "nothing says where the agent's socket is",
                 where="cleanerd agent info",
-                hint="give the broker's log directories, --pid, or --set cleanerd.agent.socket=PATH",
+                hint="name the broker's log directories, --pid, or --set cleanerd.agent.socket=PATH",
             )
         raise AgentUnavailableError(
             "no agent's socket is in: " + ", ".join(str(directory) for directory in directories),
@@ -107,27 +110,33 @@ def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None)
     return 0 if info.capable else AgentUnavailableError.exit_code
 
 
-def _wait_for(jvm: Jvm, configured: Path | None) -> tuple[Path, AgentInfo]:
+def _wait_for(jvm: Jvm, configured: Path | None, build: str | None) -> tuple[Path, AgentInfo]:
     """Whatever attaching said, only an answer proves that this agent listens (A-02).
+
+    An agent of another build than ``build`` is given the time to end its swap; then what answers is what counts.
 
     Raises:
         AgentUnavailableError: it does not.
     """
     deadline = time.monotonic() + FOUND_SECONDS
+    last = time.monotonic() + REPLACED_SECONDS
     while True:
         socket = find_socket(configured, log_dirs_of(jvm))
         try:
             if socket is not None:
                 with LiveBroker(socket, LOOK) as broker:
-                    return socket, broker.info()
+                    info = broker.info()
+                if build in {None, info.build} or time.monotonic() > last:
+                    return socket, info
+                deadline = max(deadline, time.monotonic() + FOUND_SECONDS)
         except AgentUnavailableError:
             if time.monotonic() > deadline:
                 raise
         if time.monotonic() > deadline:
             raise AgentUnavailableError(
-                "was loaded and does not listen anywhere that could be found",
+                "the agent was loaded, but its socket was not found",
                 where=f"process {jvm.pid}",
-                hint="see the broker's log; --socket names a place",
+                hint="see the broker's log; --socket sets the path",
             )
         time.sleep(0.1)
 
@@ -146,10 +155,10 @@ def _tell(common: Common, socket: Path, info: AgentInfo) -> None:
         "can swap": _capability(info),
         "log directories": ", ".join(info.log_dirs),
         "swaps so far": str(info.swaps),
-        "holds the cleaner of": ", ".join(info.pauses) or "nothing",
+        "broker's cleaner paused for": ", ".join(info.pauses) or "nothing",
     }
     if info.failed_resumes:
-        facts["COULD NOT LET GO OF"] = ", ".join(info.failed_resumes)
+        facts["COULD NOT RESUME"] = ", ".join(info.failed_resumes)
     common.output.table([Column(""), Column("")], [[name, value] for name, value in facts.items()])
     for error in info.errors[-5:]:
         common.output.warning(f"the agent reported: {error}")
@@ -160,4 +169,4 @@ def _capability(info: AgentInfo) -> str:
         return "not yet: the broker is starting"
     if not info.capable:
         return f"no, it lacks: {', '.join(info.missing) or 'this release is not known to work'}"
-    return "yes" if info.accepting_swaps else "no more, after an error: restart the broker"
+    return "yes" if info.accepting_swaps else "no longer: it had an error; restart the broker"

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cleanerd.apply.apply_staged import KeptPlanError, apply_partition, has_staged_work
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.ready import apply_partition, has_staged_work
+from cleanerd.apply.remember import not_cleaned
 from cleanerd.apply.session import LockedDir
-from cleanerd.cleaner.survey import Wishes
-from cleanerd.cli.clean import LOCK_WAIT_SECONDS, tell, total_exit_code
+from cleanerd.cleaner.result import exit_code
+from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.cli.clean import LOCK_WAIT_SECONDS
 from cleanerd.cli.each_dir import collected
 from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.results import tell
 from cleanerd.cli.scope import parse_partitions
-from cleanerd.errors import CleanerdError, StalePlanError
+from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
@@ -38,8 +41,21 @@ if TYPE_CHECKING:
 @click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
 @click.option("--unclean", is_flag=True, help="Apply although the broker was not stopped cleanly.")
 @click.option("--require", is_flag=True, help="A plan that no longer fits is an error, exit code 4.")
+@click.option(
+    "--keep-replaced",
+    "kept",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Keep what is replaced in DIR for cleanerd undo, whatever the plan says.",
+)
 def apply(
-    common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, ...], unclean: bool, require: bool
+    common: Common,
+    log_dirs: tuple[Path, ...],
+    *,
+    partitions: tuple[str, ...],
+    unclean: bool,
+    require: bool,
+    kept: Path | None,
 ) -> int:
     """Swap in what cleanerd stage prepared; finish or undo what a crash left. The broker must be down.
 
@@ -52,13 +68,13 @@ def apply(
     failures: list[CleanerdError] = []
     for path in log_dirs:
         with collected(failures, common.output):
-            results += _apply_dir(common.output, settings, path, log_dirs, wanted, unclean=unclean)
+            results += _apply_dir(common.output, settings, path, log_dirs, wanted, unclean=unclean, kept=kept)
     if results or common.output.as_json:
         tell(common.output, results)
-    else:
+    elif not failures:  # else nobody looked
         common.output.line("Nothing is staged.")
-    counted = [result for result in results if require or not isinstance(result.error, StalePlanError)]
-    return total_exit_code(counted, failures)
+    stale = [result.error for result in results if result.error is not None and result.moved_on]
+    return exit_code(results, [*failures, *stale] if require else failures)
 
 
 def _apply_dir(
@@ -69,6 +85,7 @@ def _apply_dir(
     wanted: Sequence[TopicPartition],
     *,
     unclean: bool,
+    kept: Path | None,
 ) -> list[CleaningResult]:
     # Before the lock: whoever names a directory that is none must not get a lock file in it.
     read_log_dir(path)
@@ -76,18 +93,27 @@ def _apply_dir(
         log_dir = read_log_dir(path)
         facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
         store = StateStore(settings.daemon.cleanerd_state_dir)
-        locked = LockedDir(log_dir, lock, store, facts.means())
-        wishes = Wishes(time.time_ns() // 1_000_000, force=True, unclean=unclean)
+        locked = LockedDir(log_dir, lock, store, facts.resources(), keep_replaced=kept)
+        options = CleaningOptions(time.time_ns() // 1_000_000, force=True, unclean=unclean)
         results = []
         for name in log_dir.partitions:
             if (wanted and name not in wanted) or not has_staged_work(log_dir, name):
                 continue
-            results.append(apply_partition(locked, name, _config(facts, name), wishes))
+            results.append(_apply_one(locked, facts, name, options))
             if results[-1].error is not None:
                 output.warning(f"{name}: {results[-1].reason}")
         for warning in store.warnings:
             output.warning(warning)
         return results
+
+
+def _apply_one(locked: LockedDir, facts: BrokerFacts, name: TopicPartition, options: CleaningOptions) -> CleaningResult:
+    try:
+        facts.require_in_place(name)
+    except RefusedError as refused:
+        error = KeptPlanError(f"not applied: {refused.message}", where=str(name), hint="the plan is kept")
+        return not_cleaned(locked.store, locked.log_dir, name, error)
+    return apply_partition(locked, name, _config(facts, name), options)
 
 
 def _config(facts: BrokerFacts, name: TopicPartition) -> TopicConfig | None:

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli.inspect_report import bytes_fields, time_of
 from cleanerd.cli.keys_asked import find_keys_asked, key_options
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, parse_partitions
 from cleanerd.errors import ConfigError, CorruptionError
+from cleanerd.inspect.report import bytes_fields, time_of
 from cleanerd.log.log_dir import LOG_START_CHECKPOINT
 from cleanerd.verify.audit import Audit, Occurrence, files_of
 from cleanerd.verify.audit import audit as search
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
-from cleanerd.words import counted
+from cleanerd.words import counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

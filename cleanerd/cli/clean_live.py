@@ -2,67 +2,43 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cleanerd.apply.agent_jar import build_of_jar
-from cleanerd.apply.live import LiveDir, clean_live
-from cleanerd.apply.live_broker import LiveBroker
-from cleanerd.apply.mode import choose_mode
-from cleanerd.cli.clean import Bars
-from cleanerd.cli.each_dir import collected, read_each
-from cleanerd.cli.scope import tell_links
+from cleanerd.apply.put_by_agent import LiveDir
+from cleanerd.apply.round import clean_live
+from cleanerd.apply.swapping_broker import SwappingBroker
+from cleanerd.broker.mode import choose_mode
+from cleanerd.cli.agent_build import warn_of_another_build
+from cleanerd.cli.at_work import Turns
+from cleanerd.cli.bars import Bars
+from cleanerd.cli.results import tell_notes
+from cleanerd.cli.scope import tell_links, tell_warnings
 from cleanerd.errors import RefusedError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.scope.broker_facts import METADATA_AGE_MS, broker_facts
-from cleanerd.scope.targets import live_names
+from cleanerd.log.topic_config import INTERNAL_TOPICS
+from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.scope.partitions import ByBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from cleanerd.apply.agent_facts import AgentInfo, LogFacts
+    from cleanerd.broker.reading import PartitionReading
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.cleaner.survey import Wishes
+    from cleanerd.cleaner.survey import CleaningOptions
+    from cleanerd.cli.each_dir import CleaningRequest
     from cleanerd.cli.output import Output
-    from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
-    from cleanerd.log.topic_config import TopicConfig
-    from cleanerd.settings import Settings
 
 
-def clean_all_live(
-    output: Output,
-    settings: Settings,
-    paths: Sequence[Path],
-    wanted: Sequence[TopicPartition],
-    wishes: Wishes,
-) -> tuple[list[CleaningResult], list[CleanerdError]]:
-    """All directories, one after the other; one that cannot be cleaned live does not stop the others."""
-    results: list[CleaningResult] = []
-    readable, failures = read_each(output, paths, wanted)
-    store = StateStore(settings.daemon.cleanerd_state_dir)
-    for log_dir in readable:
-        with collected(failures, output):
-            results += _clean_dir(output, settings, log_dir, paths, wanted, wishes, store)
-    for warning in store.warnings:
-        output.warning(warning)
-    return results, failures
+def clean_dir_live(request: CleaningRequest, log_dir: LogDir) -> list[CleaningResult]:
+    """Clean the partitions of a log directory that a broker runs on.
 
-
-def _clean_dir(
-    output: Output,
-    settings: Settings,
-    log_dir: LogDir,
-    paths: Sequence[Path],
-    wanted: Sequence[TopicPartition],
-    wishes: Wishes,
-    store: StateStore,
-) -> list[CleaningResult]:
+    Raises:
+        RefusedError: no broker runs on it, or none with an agent that can.
+        CleanerdError: the broker's configuration cannot be read.
+    """
+    output, settings = request.output, request.settings
     tell_links(output, log_dir)
-    others = [other for other in paths if other != log_dir.path]
+    others = request.others(log_dir.path)
     choice = choose_mode(log_dir, others, settings.daemon.cleanerd_agent_socket)
     if choice.mode == "offline":
         hint = "clean it without --live"
@@ -71,37 +47,29 @@ def _clean_dir(
     if choice.mode != "live" or choice.socket is None or choice.info is None:
         raise RefusedError(f"cannot be cleaned live: {choice.reason}", where=str(log_dir.path), hint=hint)
     warn_of_another_build(output, choice.info)
-    facts = broker_facts(settings, log_dir, others, only_before_ms=time.time_ns() // 1_000_000 - METADATA_AGE_MS)
-    means = replace(facts.means(), workers=settings.daemon.log_cleaner_threads)
+    facts = broker_facts(settings, log_dir, others, running=True)
+    resources = replace(facts.resources(), workers=settings.daemon.log_cleaner_threads)
     told: set[str] = set()
+    with SwappingBroker(choice.socket) as broker:
+        partitions = ByBroker(log_dir, facts, broker, INTERNAL_TOPICS)
 
-    def config_of(topic: str, found: LogFacts) -> TopicConfig:
-        config = facts.topic_config(topic, effective=found.settings, segment_bytes=found.segment_size)
-        for warning in config.warnings if topic not in told else ():
-            output.warning(warning)
-        told.add(topic)
-        return config
+        def read(name: TopicPartition) -> PartitionReading:
+            reading = partitions.read(name)
+            if name.topic not in told:
+                tell_warnings(output, [reading.config])
+            told.add(name.topic)
+            return reading
 
-    with LiveBroker(choice.socket) as broker:
-        live = LiveDir(log_dir, store, means, broker, config_of)
-        return [_clean_one(output, live, name, wishes) for name in live_names(broker, log_dir, wanted)]
+        live = LiveDir(log_dir, request.store, resources, broker, read)
+        turns = Turns(request.store, log_dir, request.wanted, output)
+        first, last = turns.last(partitions.targets(request.wanted), lambda target: target.name)
+        return [_clean_one(output, live, target.name, request.options, turns) for target in (*first, *last)]
 
 
-def _clean_one(output: Output, live: LiveDir, name: TopicPartition, wishes: Wishes) -> CleaningResult:
+def _clean_one(
+    output: Output, live: LiveDir, name: TopicPartition, options: CleaningOptions, turns: Turns
+) -> CleaningResult:
     with Bars(output, str(name)) as bars:
-        result = clean_live(live, name, wishes, bars)
-    for note in result.notes:
-        output.note(f"{name}: {note}")
-    if result.error is not None:
-        output.warning(f"{name}: {result.reason}")
+        result = turns.do(name, lambda: clean_live(live, name, options, bars))
+    tell_notes(output, result)
     return result
-
-
-def warn_of_another_build(output: Output, info: AgentInfo) -> None:
-    """A-03: an older copy on the broker's class path wins silently."""
-    ours = build_of_jar()
-    if ours is not None and ours != info.build:
-        output.warning(
-            f"the agent in process {info.pid} is build {info.build}, this cleanerd brings {ours}: run cleanerd agent "
-            "attach, or restart the broker with the jar of cleanerd agent path; an old copy on its class path wins"
-        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import click
@@ -10,10 +9,10 @@ import click
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.cli.verbs import OwnVerbs
-from cleanerd.errors import ConfigError, RefusedError
-from cleanerd.log.topic_config import resolve_topic_config
+from cleanerd.errors import ConfigError
+from cleanerd.settings.check import contradictions, missing_paths
 from cleanerd.settings.generate import generate as generate_file
-from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS, kind_of
+from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of
 from cleanerd.settings.load import read_settings
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from cleanerd.settings import Settings
-
-_PATHS = ("cleanerd.broker.properties", "cleanerd.metadata.log.dir", "cleanerd.log.dirs")
 
 
 @click.group(cls=OwnVerbs)
@@ -45,12 +42,13 @@ def show(common: Common, topic: str | None) -> None:
         return
     if common.output.as_json:
         common.output.json({
+            "files": [str(path) for path in common.config_paths],
             "settings": [
-                {"key": key, "value": _json_value(DAEMON_KEYS[key], settings.value(key)), "origin": origin}
+                {"key": key, "value": _json_value(DAEMON_FIELDS[key], settings.value(key)), "origin": origin}
                 for key, origin in settings.origins.items()
             ],
             "topics": [
-                {"topic": table.name, "key": key, "value": _json_value(TOPIC_KEYS[key], value), "origin": origin}
+                {"topic": table.name, "key": key, "value": _json_value(TOPIC_FIELDS[key], value), "origin": origin}
                 for table in settings.tables
                 for key, (value, origin) in table.values.items()
             ],
@@ -103,10 +101,10 @@ def generate(common: Common) -> None:
 def _rows(settings: Settings) -> Iterator[tuple[str, str, str]]:
     for key, origin in settings.origins.items():
         value = settings.value(key)
-        yield key, _text(DAEMON_KEYS[key], value), origin
+        yield key, _text(DAEMON_FIELDS[key], value), origin
     for table in settings.tables:
         for key, (value, origin) in table.values.items():
-            yield f'topics."{table.name}".{key}', _text(TOPIC_KEYS[key], value), origin
+            yield f'topics."{table.name}".{key}', _text(TOPIC_FIELDS[key], value), origin
 
 
 def _show_topic(common: Common, settings: Settings, topic: str) -> None:
@@ -119,43 +117,6 @@ def _show_topic(common: Common, settings: Settings, topic: str) -> None:
         common.output.table(columns, [(key, text, origin) for key, (text, origin) in overrides.items()])
     else:
         common.output.note(f"nothing is set for {topic}: its configuration in the cluster decides")
-
-
-def missing_paths(settings: Settings) -> Iterator[ConfigError]:
-    """Files and directories that settings name and that are not there."""
-    for key in _PATHS:
-        value = settings.value(key)
-        for path in value if isinstance(value, tuple) else [value]:
-            if path is not None and not os.path.exists(path):
-                yield ConfigError(f"{key}: {path} does not exist", where=settings.origins[key])
-
-
-def contradictions(settings: Settings, warnings: list[str]) -> Iterator[ConfigError]:
-    """Settings of one topic that do not go together; ``warnings`` gets those that may surprise (R280-7, R280-13, U-25).
-
-    A glob stands for the topics that match it: its name is taken for one of them.
-    """
-    for topic in dict.fromkeys(table.name for table in settings.tables):
-        try:
-            found = resolve_topic_config(
-                topic,
-                overrides=settings.topic_overrides(topic),
-                topic_configs=None,
-                settings_defaults=settings.broker_defaults(),
-                strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
-            )
-        except ConfigError as error:
-            yield error
-        except RefusedError as error:
-            warnings.append(f"{error}: what is set for it counts for nothing")
-        else:
-            warnings += found.warnings
-    daemon = settings.daemon
-    if daemon.log_cleaner_compaction_strategy == "header" and not daemon.log_cleaner_compaction_strategy_header:
-        warnings.append(
-            "log.cleaner.compaction.strategy is header, but log.cleaner.compaction.strategy.header is blank: topics "
-            "that do not name a header themselves are cleaned by offset (R280-7)"
-        )
 
 
 def _text(field: FieldInfo, value: object) -> str:

@@ -15,6 +15,9 @@ from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.log.delegation import is_kept_away
 from cleanerd.log.delegations import Delegations
+from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint_in_words, in_words
+from cleanerd.log.rules_memory import RulesMemory
+from cleanerd.log.strategy_config import STRATEGY
 from cleanerd.log.topic_config import TopicConfig, resolve_topic_config
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ def delegate(common: Common, topic: str, *, dry_run: bool, yes: bool) -> None:
         if facts is not None and not dry_run and not is_kept_away(facts.own) and _config(settings, facts).is_kafkas:
             question = (
                 f"{topic} is cleaned by offset with null tombstones, which needs no delegation. From now on only "
-                "cleanerd would clean it. Go on?"
+                f"cleanerd would clean it, and only when its settings name topics.{topic}.{STRATEGY}. Go on?"
             )
             if not common.output.confirm(question, yes=yes):
                 raise click.Abort
@@ -58,8 +61,8 @@ def delegate(common: Common, topic: str, *, dry_run: bool, yes: bool) -> None:
     _tell(common, outcome, delegations, dry_run=dry_run)
     if outcome.action == "delegated" and not dry_run:
         common.output.note(
-            f"When {topic} is cleaned is cleanerd's to say now: its own settings, else the values saved in "
-            f"{delegations.path}; on other hosts, which have no such file, its own settings, else Kafka's defaults."
+            f"cleanerd decides from now on when {topic} is cleaned: by its own settings, else by the values saved in "
+            f"{delegations.path}; on other hosts, which lack that file, by its own settings, else by Kafka's defaults."
         )
 
 
@@ -69,25 +72,47 @@ def delegate(common: Common, topic: str, *, dry_run: bool, yes: bool) -> None:
 def hand_back(common: Common, topic: str, *, dry_run: bool, yes: bool) -> None:
     """Put back what was set on TOPIC before cleanerd delegate: the broker's own cleaner cleans it again.
 
-    It keeps the highest offset of every key. For a topic with another strategy or tombstone mode that is a loss, so
-    cleanerd asks first.
+    It keeps the highest offset of every key. Under another strategy or tombstone mode that loses records, so cleanerd
+    asks first: also for a topic that was last cleaned that way, and where the settings name no strategy.
     """
     settings = common.load_settings()
     delegations = Delegations(settings.daemon.cleanerd_state_dir)
     with Cluster(require_bootstrap(settings.daemon.bootstrap_servers)) as cluster:
         facts = cluster.topic(topic)
         config = None if facts is None else _config(settings, facts)
-        if config is not None and not config.is_kafkas:
-            loss = (
-                f"{topic} has compaction.strategy={config.compaction_strategy} and "
-                f"tombstone.mode={config.tombstone_mode}: the broker's cleaner knows neither and will keep the highest "
-                "offset of every key"
-            )
+        loss = "" if facts is None or config is None else _what_is_lost(delegations, cluster, facts, config)
+        if loss:
             common.output.warning(loss)
             if not dry_run and not common.output.confirm(f"Give {topic} back all the same?", yes=yes):
                 raise click.Abort
         outcome = hand_back_topic(cluster, delegations, topic, dry_run=dry_run)
     _tell(common, outcome, delegations, dry_run=dry_run)
+
+
+def _what_is_lost(delegations: Delegations, cluster: Cluster, facts: TopicFacts, config: TopicConfig) -> str:
+    """What the broker's cleaner would do to the topic; empty when it would decide as cleanerd does.
+
+    Settings that are forgotten say what Kafka's rules say. So the state directory is asked too, and without a word in
+    the settings a delegated topic is not taken for one of Kafka's rules (U-6, U-8).
+    """
+    topic = facts.topic
+    end = "the broker's cleaner does not know these rules and will keep the highest offset of every key"
+    if not config.is_kafkas:
+        return f"these settings clean {topic} by {in_words(config)}: {end}"
+    other = [
+        mark
+        for mark in RulesMemory(delegations.path.parent).of_name(topic, facts.topic_id)
+        if mark != KAFKAS_FINGERPRINT
+    ]
+    if other:
+        known = " and by ".join(fingerprint_in_words(mark) for mark in other)
+        return f"{topic} was last cleaned by {known}; these settings say offset (was --config forgotten?): {end}"
+    if topic in delegations.of_cluster(cluster.cluster_id()) and STRATEGY not in config.named:
+        return (
+            f"{topic} is delegated, and these settings do not say by which strategy it is cleaned (was --config "
+            "forgotten?): the broker's cleaner will keep the highest offset of every key"
+        )
+    return ""
 
 
 def _config(settings: Settings, facts: TopicFacts) -> TopicConfig:

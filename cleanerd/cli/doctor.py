@@ -8,29 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleanerd.cli.doctor_agent import check_mode
-from cleanerd.cli.doctor_host import (
-    Process,
-    check_file_system,
-    check_limits,
-    check_settings,
-    check_state_directory,
-)
-from cleanerd.cli.doctor_log_dir import check_broker, check_directory, check_metadata, check_owner
-from cleanerd.cli.doctor_partitions import check_leftovers, check_quarantine, check_space, read_partitions
-from cleanerd.cli.findings import LEVELS, Findings, exit_code
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.errors import ConfigError
-from cleanerd.log.clean_point import StateStore
-from cleanerd.scope.log_dirs import log_dirs_of
+from cleanerd.doctor.check import check_host
+from cleanerd.doctor.findings import LEVELS, exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from cleanerd.cli.findings import Finding
     from cleanerd.cli.output import Output
-    from cleanerd.settings import Settings
+    from cleanerd.doctor.findings import Finding
 
 
 @click.command("doctor")
@@ -42,46 +29,9 @@ def doctor(common: Common, log_dirs: tuple[Path, ...]) -> int:
     Without LOG_DIR those that the settings name, as for cleanerd run. Changes nothing, and works beside a running
     broker. Exit code 0 unless there is a problem.
     """
-    findings = Findings()
-    settings = check_settings(findings, common.config_paths, common.assignments)
-    if settings is None:
-        findings.note("log directory", "not looked at: the settings come first", ", ".join(map(str, log_dirs)))
-    else:
-        check_state_directory(findings, settings.daemon.cleanerd_state_dir)
-        check_limits(findings, settings.daemon.log_cleaner_threads)
-        store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
-        paths = log_dirs or _of_settings(findings, settings)
-        for path in paths:
-            _check_log_dir(findings, settings, path, paths, store)
-    _tell(common.output, findings.all)
-    return exit_code(findings.all)
-
-
-def _of_settings(findings: Findings, settings: Settings) -> tuple[Path, ...]:
-    try:
-        return log_dirs_of(settings)
-    except ConfigError as error:
-        findings.failed("log directory", error, error.hint or "give the broker's log directories")
-        return ()
-
-
-def _check_log_dir(
-    findings: Findings, settings: Settings, path: Path, paths: Sequence[Path], store: StateStore
-) -> None:
-    log_dir = check_directory(findings, path)
-    if log_dir is None:
-        return
-    check_file_system(findings, path)
-    logs = read_partitions(findings, log_dir)
-    running = check_broker(findings, log_dir, logs, settings)
-    check_owner(findings, path, logs, Process.current())
-    others = [other for other in paths if other != path]
-    check_mode(findings, log_dir, others, settings.daemon.cleanerd_agent_socket)
-    facts = check_metadata(findings, settings, log_dir, others)
-    if facts is not None:
-        check_space(findings, facts, log_dir, logs)
-    check_leftovers(findings, logs, running=running)
-    check_quarantine(findings, log_dir, logs, store)
+    findings = check_host(log_dirs, common.config_paths, common.assignments)
+    _tell(common.output, findings)
+    return exit_code(findings)
 
 
 def _tell(output: Output, findings: Sequence[Finding]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleanerd.cli.scope import require_found
@@ -10,12 +11,60 @@ from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
+    from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningRequest:
+    """What a command line asks to clean or stage, the same for all its log directories, ``paths``.
+
+    ``wanted``: only these partitions, all when it is empty. ``kept``: where segments that are replaced are to be kept.
+    """
+
+    output: Output
+    settings: Settings
+    paths: Sequence[Path]
+    wanted: Sequence[TopicPartition]
+    options: CleaningOptions
+    store: StateStore
+    kept: Path | None = None
+
+    def others(self, path: Path) -> list[Path]:
+        """The other log directories, which may be the same broker's."""
+        return [other for other in self.paths if other != path]
+
+    def each(
+        self,
+        work: Callable[[CleaningRequest, LogDir], list[CleaningResult]],
+        *,
+        first: Callable[[], None] = lambda: None,
+    ) -> tuple[list[CleaningResult], list[CleanerdError]]:
+        """Results of ``work`` on each directory, and why some could not be used, which is told too.
+
+        ``first``: called before the first of them, if there is any that can be read.
+
+        Raises:
+            ConfigError: see :func:`read_each`.
+        """
+        results: list[CleaningResult] = []
+        readable, failures = read_each(self.output, self.paths, self.wanted)
+        if readable:
+            first()
+        for log_dir in readable:
+            with collected(failures, self.output):
+                results += work(self, log_dir)
+        for warning in self.store.warnings:
+            self.output.warning(warning)
+        return results, failures
 
 
 @contextlib.contextmanager

@@ -2,84 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli import inspect_files as files
-from cleanerd.cli.inspect_directory import (
-    inspect_log_dir,
-    inspect_metadata_directory,
-    inspect_partition,
-    is_metadata_directory,
-)
-from cleanerd.cli.inspect_report import Inspection, Selection
-from cleanerd.cli.inspect_segment import holds_metadata, inspect_batches
-from cleanerd.cli.inspect_strategy import topic_table, version_facts
 from cleanerd.cli.options import Common, common_options, parse_strategy
+from cleanerd.cli.output import Column
 from cleanerd.errors import CleanerdError
-from cleanerd.format.names import (
-    CLEANED_SUFFIX,
-    DELETED_SUFFIX,
-    INDEX_SUFFIX,
-    SEGMENT_SUFFIX,
-    SNAPSHOT_SUFFIX,
-    SWAP_SUFFIX,
-    TIMEINDEX_SUFFIX,
-    TXNINDEX_SUFFIX,
-    parse_file_name,
-)
-from cleanerd.log.log_dir import CLEAN_SHUTDOWN, META_PROPERTIES
-from cleanerd.log.partition import LEADER_EPOCHS, PARTITION_METADATA
+from cleanerd.inspect.directory import inspect_log_dir, inspect_partition
+from cleanerd.inspect.kinds import KINDS, UnknownFileError, decoder_of
+from cleanerd.inspect.report import Inspection, Selection, text_of, time_of
+from cleanerd.inspect.strategy import topic_table, version_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from cleanerd.cli.output import Output
 
 DEFAULT_LIMIT: Final = 1000
-_STATE_SUFFIXES: Final = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, ".part", ".tmp")
-
-KINDS: Final[dict[str, Callable[[Path, Selection], Inspection]]] = {
-    "segment": lambda path, selection: (
-        inspect_batches(path, "metadata log", selection, metadata=True)
-        if holds_metadata(path, guess=False)
-        else inspect_batches(path, "segment", selection, metadata=False)
-    ),
-    "metadata": lambda path, selection: inspect_batches(path, "metadata log", selection, metadata=True),
-    "metadata-snapshot": lambda path, selection: inspect_batches(path, "metadata snapshot", selection, metadata=True),
-    "index": lambda path, selection: files.inspect_offset_index(path, _base(path), selection),
-    "timeindex": lambda path, selection: files.inspect_time_index(path, _base(path), selection),
-    "txnindex": lambda path, selection: files.inspect_txn_index(path, _base(path), selection),
-    "snapshot": lambda path, selection: files.inspect_snapshot(path, _base(path), selection),
-    "checkpoint": files.inspect_offset_checkpoint,
-    "epochs": files.inspect_epoch_checkpoint,
-    "meta": lambda path, _selection: files.inspect_meta_properties(path),
-    "partition-metadata": lambda path, _selection: files.inspect_partition_metadata(path),
-    "clean-shutdown": lambda path, _selection: files.inspect_clean_shutdown(path),
-    "json": lambda path, _selection: files.inspect_json(path, path.name),
-    "lock": lambda path, _selection: files.inspect_lock(path),
-    "journal": files.inspect_journal,
-}
-"""What ``--as`` takes, and who decodes it."""
-
-_BY_NAME: Final = {
-    LEADER_EPOCHS: "epochs",
-    META_PROPERTIES: "meta",
-    PARTITION_METADATA: "partition-metadata",
-    CLEAN_SHUTDOWN: "clean-shutdown",
-    "quorum-state": "json",
-    ".lock": "lock",
-    "journal": "journal",
-}
-_BY_SUFFIX: Final = {
-    INDEX_SUFFIX: "index",
-    TIMEINDEX_SUFFIX: "timeindex",
-    TXNINDEX_SUFFIX: "txnindex",
-    SNAPSHOT_SUFFIX: "snapshot",
-    ".checkpoint": "metadata-snapshot",
-    ".json": "json",
-}
 
 
 @click.command("inspect")
@@ -124,7 +63,10 @@ def inspect(
     selection = Selection(records=rows == "records", limit=limit or None, from_offset=from_offset, to_offset=to_offset)
     if kind is not None and path.is_dir():
         raise click.UsageError("--as is for files")
-    look = KINDS[kind] if kind is not None else _look_for(path)
+    try:
+        look = KINDS[kind] if kind is not None else decoder_of(path)
+    except UnknownFileError as error:
+        raise click.UsageError(str(error)) from None
     if strategy is not None and look is not inspect_partition:
         raise click.UsageError("--strategy is for partitions' directories")
     try:
@@ -135,51 +77,29 @@ def inspect(
             found.facts |= version_facts(path, *strategy, common.load_settings())
     except CleanerdError as error:
         if common.output.as_json:
-            Inspection(str(path), "damaged", error=error).show(common.output)
+            _show(common.output, Inspection(str(path), "damaged", error=error))
         raise
-    found.show(common.output)
+    _show(common.output, found)
     if found.error is not None:
         raise found.error
     return 0
 
 
-def _look_for(path: Path) -> Callable[[Path, Selection], Inspection]:
-    """Who decodes ``path``, by its name, or for directories by what is in them."""
-    if path.is_dir():
-        return _look_for_directory(path)
-    kind = _kind_of(path)
-    if kind is None:
-        raise click.UsageError(f"{path.name!r} is no name of a broker's file; --as KIND says what it is")
-    return KINDS[kind]
-
-
-def _look_for_directory(path: Path) -> Callable[[Path, Selection], Inspection]:
-    if is_metadata_directory(path):
-        return inspect_metadata_directory
-    if (path / META_PROPERTIES).exists():
-        return inspect_log_dir
-    if any((parsed := parse_file_name(name)) and parsed[1] == SEGMENT_SUFFIX for name in os.listdir(path)):
-        return inspect_partition
-    raise click.UsageError(f"{str(path)!r} has neither segments nor a {META_PROPERTIES}")
-
-
-def _kind_of(path: Path) -> str | None:
-    name = path.name
-    for suffix in _STATE_SUFFIXES:
-        name = name.removesuffix(suffix)
-    if name.endswith(SEGMENT_SUFFIX):
-        return "metadata" if holds_metadata(path) else "segment"
-    if name in _BY_NAME:
-        return _BY_NAME[name]
-    if name.endswith("-offset-checkpoint"):
-        return "checkpoint"
-    return next((kind for suffix, kind in _BY_SUFFIX.items() if name.endswith(suffix)), None)
-
-
-def _base(path: Path) -> int:
-    """The base offset in the file's name; 0 when there is none."""
-    name = path.name
-    for suffix in _STATE_SUFFIXES:
-        name = name.removesuffix(suffix)
-    parsed = parse_file_name(name)
-    return 0 if parsed is None else parsed[0]
+def _show(output: Output, found: Inspection) -> None:
+    if output.as_json:
+        output.json(found.as_json())
+        return
+    output.line(f"{found.path}: {found.kind}")
+    width = max((len(name) for name in found.facts), default=0)
+    for name, value in found.facts.items():
+        text = time_of(value) if name.endswith(("_ms", "timestamp")) else text_of(value)
+        output.line(f"  {name.replace('_', ' '):<{width}}  {text}")
+    for table in found.tables:
+        output.line()
+        if not table.rows:
+            output.line(f"no {table.name.replace('_', ' ')}")
+            continue
+        columns = [Column(column.title, right=column.right) for column in table.columns]
+        output.table(columns, [[column.text(row) for column in table.columns] for row in table.rows])
+        if table.omitted:
+            output.line(f"... and {table.omitted} more; --limit shows more of them, 0 all")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def key_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--key --keys-file --hex --base64 --expect-absent`` (cli.md)."""
+    """``--key --keys-file --hex --base64 --expect-absent``."""
     for option in reversed(_OPTIONS):
         function = option(function)
     return function

@@ -1,4 +1,4 @@
-"""``cleanerd``: finds the verb, runs it, and turns whatever happens into one line and an exit code (cli.md).
+"""``cleanerd``: finds the verb, runs it, and turns whatever happens into one line and an exit code.
 
 Verbs are imported when they are called: ``cleanerd --help`` loads neither NumPy nor pydantic.
 """
@@ -31,31 +31,31 @@ VERBS: Final[VerbTable] = {
     "run": ("cleanerd.cli.run:run_daemon", "The daemon: watches log directories and cleans them."),
     "plan": ("cleanerd.cli.plan:plan", "What cleaning would do, partition by partition, and why not."),
     "clean": ("cleanerd.cli.clean:clean", "Clean the partitions of a stopped broker's log directories."),
-    "stage": ("cleanerd.cli.stage:stage", "Prepare a cleaning beside a running broker, for apply."),
-    "apply": ("cleanerd.cli.apply:apply", "Swap in what was staged: the hook before a broker's start."),
+    "stage": ("cleanerd.cli.stage:stage", "Prepare a cleaning beside a running broker; apply swaps it in."),
+    "apply": ("cleanerd.cli.apply:apply", "Swap in what was staged, before a broker's start."),
     "undo": ("cleanerd.cli.undo:undo", "Put back the segments kept by clean --keep-replaced."),
     "explain": (
         "cleanerd.cli.explain:explain",
-        "Why a partition is or is not cleaned now; settings' origins.",
+        "Why a partition is or is not cleaned now, and when it will be.",
     ),
     "inspect": ("cleanerd.cli.inspect:inspect", "Decode any file that a broker keeps."),
-    "verify": ("cleanerd.cli.verify:verify", "Prove that segments, partitions, log directories are consistent."),
-    "audit": ("cleanerd.cli.audit:audit", "Where a key still occurs, byte position by byte position."),
-    "status": ("cleanerd.cli.status:status", "What the running daemon knows, once."),
-    "top": ("cleanerd.cli.top:top", "What the running daemon does, live."),
-    "trigger": ("cleanerd.cli.control:trigger", "Have the running daemon clean a partition now."),
+    "verify": ("cleanerd.cli.verify:verify", "Check that segments, partitions, log directories are consistent."),
+    "audit": ("cleanerd.cli.audit:audit", "Find every place where a key still occurs."),
+    "status": ("cleanerd.cli.status:status", "Show the state of the running daemon."),
+    "top": ("cleanerd.cli.top:top", "Watch the running daemon."),
+    "trigger": ("cleanerd.cli.control:trigger", "Tell the running daemon to clean a partition now."),
     "pause": ("cleanerd.cli.control:pause", "Keep the running daemon from cleaning."),
     "resume": ("cleanerd.cli.control:resume", "End a pause."),
     "retry": ("cleanerd.cli.control:retry", "End a partition's quarantine."),
-    "reload": ("cleanerd.cli.control:reload", "Have the running daemon read its settings again."),
+    "reload": ("cleanerd.cli.control:reload", "Tell the running daemon to read its settings again."),
     "delegate": ("cleanerd.cli.delegate:delegate", "Keep the broker's own cleaner away from a topic."),
     "hand-back": ("cleanerd.cli.delegate:hand_back", "Give a topic back to the broker's own cleaner."),
     "agent": ("cleanerd.cli.agent:agent", "The agent that lets a running broker swap segments in."),
     "spark": ("cleanerd.cli.spark:spark", "Verbs that run as Spark jobs, on one machine or many."),
     "doctor": ("cleanerd.cli.doctor:doctor", "Check this host; each finding with its fix."),
     "config": ("cleanerd.cli.config:config", "Show, check or generate settings."),
-    "demo": ("cleanerd.cli.demo:demo", "A real broker, real traffic, cleanerd at work."),
-    "bench": ("cleanerd.cli.bench:bench", "Measure this machine: kernel stages and a whole clean."),
+    "demo": ("cleanerd_lab.demo.verb:demo", "A real broker, real traffic, cleanerd at work."),
+    "bench": ("cleanerd_lab.bench.verb:bench", "Measure this machine: kernel stages and a whole clean."),
 }
 """Verb -> where its click command is, and one line for ``--help``."""
 
@@ -66,7 +66,7 @@ class Verbs(VerbGroup):
     """All verbs of ``cleanerd``."""
 
     def table(self) -> VerbTable:
-        """:data:`VERBS`."""
+        """The verbs of :data:`VERBS`, in the order of ``--help``."""
         return VERBS
 
     def resolve_command(

@@ -1,4 +1,4 @@
-"""The options that every verb has (cli.md), in one decorator."""
+"""The options that every verb has, in one decorator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from cleanerd.cli.default_config import DEFAULT_CONFIG, NO_CONFIG, default_config
 from cleanerd.cli.output import Output, configure_logging
+from cleanerd.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,43 +24,64 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What the common options say; the first argument of every verb."""
+    """What the common options say; the first argument of every verb.
+
+    ``config_by_default``: nobody named ``config_paths``; it is the file of this host.
+    """
 
     output: Output
     config_paths: tuple[Path, ...]
     assignments: tuple[str, ...]
     verbose: bool
+    config_by_default: bool = False
 
     def load_settings(self) -> Settings:
         """The effective settings: files, environment and ``--set``.
 
         Raises:
-            ConfigError: an unknown key or an invalid value, with its origin.
+            ConfigError: an unknown key or an invalid value, with its origin; or the file of this host is no good.
         """
         from cleanerd.settings import load_settings  # noqa: PLC0415 - pydantic takes its time
 
-        return load_settings(self.config_paths, self.assignments)
+        if not self.config_by_default:
+            return load_settings(self.config_paths, self.assignments)
+        (path,) = self.config_paths
+        try:
+            settings = load_settings(self.config_paths, self.assignments)
+        except ConfigError as error:
+            if error.where is not None and error.where.startswith(str(path)):
+                way_out = f"this file is read by default; {NO_CONFIG} ignores it"
+                error.hint = way_out if error.hint is None else f"{error.hint}; {way_out}"
+            raise
+        self.output.note(f"settings are read from {path} ({NO_CONFIG} ignores it)")
+        return settings
 
 
 def common_options(function: Callable[..., R]) -> Callable[..., R]:
-    """Give a verb ``--json --config --set -v --quiet`` and, as its first argument, a :class:`Common`."""
+    """Give a verb ``--json --config --no-config --set -v --quiet`` and, as its first argument, a :class:`Common`."""
 
     @functools.wraps(function)
     def verb(
         *,
         as_json: bool,
         config_paths: tuple[Path, ...],
+        no_config: bool,
         assignments: tuple[str, ...],
         verbose: bool,
         quiet: bool,
         **options: object,
     ) -> R:
+        if config_paths and no_config:
+            raise click.UsageError(f"--config and {NO_CONFIG} exclude each other")
         if verbose and quiet:
             raise click.UsageError("-v and --quiet exclude each other")
         # A module that logs imports structlog at its top; where none is loaded nobody logs, and 70 ms are saved.
         if "structlog" in sys.modules:
             configure_logging(verbose=verbose, quiet=quiet)
-        common = Common(Output(as_json=as_json, quiet=quiet), config_paths, assignments, verbose)
+        by_default = () if config_paths or no_config else default_config()
+        common = Common(
+            Output(as_json=as_json, quiet=quiet), config_paths or by_default, assignments, verbose, bool(by_default)
+        )
         return function(common, **options)
 
     for option in reversed(_OPTIONS):
@@ -95,8 +118,10 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         multiple=True,
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Settings file (TOML), or a directory of them, read in sorted order. Repeatable; later ones win.",
+        help="Settings file (TOML), or a directory of them, read in sorted order. Repeatable; later ones win. Default: "
+        f"{DEFAULT_CONFIG}, where there is one.",
     ),
+    click.option(NO_CONFIG, "no_config", is_flag=True, help=f"Do not read {DEFAULT_CONFIG}."),
     click.option(
         "--set",
         "assignments",

@@ -1,4 +1,4 @@
-"""The only module that prints: results to stdout; logs, notes and progress to stderr (cli.md).
+"""The only module that prints: results to stdout; logs, notes and progress to stderr.
 
 A verb gets an :class:`Output` and says *what* there is to tell; colours, terminals, ``NO_COLOR`` and JSON are dealt
 with here.
@@ -84,7 +84,7 @@ class Output:
 
     def warning(self, text: str) -> None:
         """Something to look at; also with ``--quiet``."""
-        _write(sys.stderr, f"warning: {printable(text)}\n")
+        _write(sys.stderr, f"warning: {_one_line(text)}\n")
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
@@ -123,14 +123,19 @@ class Output:
         if yes:
             return True
         if not sys.stdin.isatty():
-            raise RefusedError("nobody to ask: standard input is not a terminal", hint="give --yes")
+            raise RefusedError("the question cannot be asked: standard input is not a terminal", hint="give --yes")
         _write(sys.stderr, f"{printable(question)} [y/N] ")
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def print_error(text: str) -> None:
     """The one line that says what went wrong."""
-    _write(sys.stderr, f"cleanerd: {printable(' '.join(text.splitlines()))}\n")
+    _write(sys.stderr, f"cleanerd: {_one_line(text)}\n")
+
+
+def _one_line(text: str) -> str:
+    """A name in it may hold line ends, and must not make a message of its own."""
+    return printable(" ".join(text.splitlines()))
 
 
 def print_traceback(error: BaseException) -> None:
@@ -181,36 +186,6 @@ class _Stderr:
 def colours(stream: Any) -> bool:
     """Colours only on a terminal, and never when ``NO_COLOR`` has a value."""
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def human_bytes(count: int) -> str:
-    """``1.5 GiB``; below 1 KiB the exact number."""
-    value, unit = float(count), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB"):
-        # 1023.95 would print as 1024.0 of the smaller unit
-        if abs(value) < 1023.95:
-            break
-        value, unit = value / 1024, larger
-    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
-
-
-def human_ms(duration_ms: float) -> str:
-    """``250 ms``, ``1.5 s``, ``2 min 5 s``, ``3 h 20 min``, ``7 d 1 h``: the two largest units."""
-    if abs(duration_ms) < 999.5:
-        return f"{duration_ms:.0f} ms"
-    if abs(duration_ms) < 59_950:
-        return f"{duration_ms / 1000:.1f} s"
-    sign, seconds = ("-" if duration_ms < 0 else ""), round(abs(duration_ms) / 1000)
-    for unit_s, unit, part_s, part in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if seconds >= unit_s:
-            rest = seconds % unit_s // part_s
-            return f"{sign}{seconds // unit_s} {unit}" + (f" {rest} {part}" if rest else "")
-    return f"{sign}{seconds} s"
-
-
-def human_count(count: int) -> str:
-    """``1,234,567``."""
-    return f"{count:,}"
 
 
 def printable(text: str) -> str:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import replace
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cleanerd.apply.keep import require_keepable
-from cleanerd.apply.live_broker import LiveBroker
-from cleanerd.apply.mode import LOOK, ModeChoice, choose_mode
-from cleanerd.apply.offline import make_plan
-from cleanerd.apply.session import disk_reserve_bytes
+from cleanerd.broker.mode import ModeChoice, choose_mode
 from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.cleaner.keep_dir import require_keep_dir
+from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.refusals import refuse_live, refuse_split
+from cleanerd.cleaner.resources import disk_reserve_bytes
+from cleanerd.cleaner.stage import require_room
 from cleanerd.cleaner.switch import compare
+from cleanerd.cli.change_cost import NO_COST, cost_of
+from cleanerd.cli.cleaning_options import cleaning_options, options_from
 from cleanerd.cli.options import Common, common_options, parse_strategy
-from cleanerd.cli.plan_look import DiskLook, LiveLook, Look
 from cleanerd.cli.plan_report import Row, Saving, Switched, tell
 from cleanerd.cli.scope import (
     parse_partitions,
@@ -26,29 +28,30 @@ from cleanerd.cli.scope import (
     tell_of_server_properties,
     tell_warnings,
     tell_what_is_missing,
+    tell_young_topics,
 )
-from cleanerd.cli.wishes import cleaning_options, wishes_from
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import CleanerdError, as_cleanerd_error, worst_exit_code
 from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import LogDir, read_log_dir
-from cleanerd.log.message_format import Formats, glance
-from cleanerd.log.pool import ReaderPool
-from cleanerd.log.read import SegmentReader
+from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.topic_config import INTERNAL_TOPICS
-from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
+from cleanerd.scope.explanation import formats_of
+from cleanerd.scope.obstacles import refuse_obstacles
+from cleanerd.scope.partitions import partitions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
+    from cleanerd.broker.reading import PartitionReading
     from cleanerd.cleaner.decide import SegmentDecision
-    from cleanerd.cleaner.survey import Survey, Wishes
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
-    from cleanerd.scope.targets import Target
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.scope.partitions import Partitions
     from cleanerd.settings import Settings
 
 WORK_TO_DO = 10
-GLANCE_BYTES = 4096
 
 
 @click.command("plan")
@@ -75,19 +78,19 @@ def plan(
     switch_to: str | None,
     tell_by_exit: bool,
     kept: Path | None,
-    **options: Any,
+    **given: Any,
 ) -> int:
     """Show per compacted partition how dirty it is, what would be cleaned, and if nothing, why not.
 
     Reads no records without --exact: damage, and data that clean refuses, show up only with it. Allowed beside a
-    running broker. Of --keep-replaced it is only checked that clean could use the directory.
+    running broker. With --keep-replaced it only checks that clean could use the directory.
     """
     settings = common.load_settings()
-    wanted = parse_partitions(options.pop("partitions"))
-    wishes = wishes_from(options)
+    wanted = parse_partitions(given.pop("partitions"))
+    options = options_from(given)
     other = None if switch_to is None else parse_strategy(switch_to)
     return preview(
-        common, settings, log_dirs, wanted, wishes, exact=exact, tell_by_exit=tell_by_exit, switch_to=other, kept=kept
+        common, settings, log_dirs, wanted, options, exact=exact, tell_by_exit=tell_by_exit, switch_to=other, kept=kept
     )
 
 
@@ -96,7 +99,7 @@ def preview(
     settings: Settings,
     paths: Sequence[Path],
     wanted: Sequence[TopicPartition],
-    wishes: Wishes,
+    options: CleaningOptions,
     *,
     exact: bool,
     tell_by_exit: bool = False,
@@ -110,7 +113,7 @@ def preview(
     """
     log_dirs = [read_log_dir(path) for path in paths]
     if kept is not None:
-        require_keepable(kept, paths, probe=False)
+        require_keep_dir(kept, paths)
     require_found(wanted, log_dirs)
     tell_of_server_properties(common.output, settings)
     store = StateStore(settings.daemon.cleanerd_state_dir)
@@ -118,143 +121,154 @@ def preview(
     modes: dict[Path, ModeChoice] = {}
     for log_dir in log_dirs:
         others = [other for other in paths if other != log_dir.path]
-        facts = broker_facts(settings, log_dir, others)
         tell_links(common.output, log_dir)
         modes[log_dir.path] = choice = choose_mode(log_dir, others, settings.daemon.cleanerd_agent_socket)
-        with _looking(common.output, facts, log_dir, choice, store, wishes) as look:
-            targets = look.targets(wanted)
-            tell_warnings(common.output, targets)
-            rows += [
-                _row(common.output, facts, log_dir, target, look, wishes, exact=exact, switch_to=switch_to)
-                for target in targets
-            ]
+        with partitions_of(settings, log_dir, others, choice, common.output.note) as partitions:
+            _tell_mode(common.output, partitions, choice)
+            resources = replace(partitions.facts.resources(), workers=settings.daemon.log_cleaner_threads)
+            asked = _Asked(
+                output=common.output,
+                partitions=partitions,
+                resources=resources,
+                choice=choice,
+                store=store,
+                options=options,
+                exact=exact,
+                switch_to=switch_to,
+            )
+            targets = partitions.targets(wanted)
+            if choice.mode == "on-start" and not wanted:
+                tell_young_topics(common.output, settings, partitions, others, targets)
+            rows += [asked.row(target.name) for target in targets]
+    tell_warnings(common.output, [row.found.config for row in rows if row.found is not None])
     for warning in store.warnings:
         common.output.warning(warning)
     tell(common.output, rows, modes, exact=exact)
     errors = [row.error for row in rows if row.error is not None]
     if errors:
-        return 6 if len(errors) < len(rows) else next(c for c in (3, 4, 5, 1) if c in {e.exit_code for e in errors})
+        return worst_exit_code({error.exit_code for error in errors}, some_done=len(errors) < len(rows))
     has_work = any(row.found is not None and row.found.to_clean for row in rows)
     return WORK_TO_DO if tell_by_exit and has_work else 0
 
 
-@contextlib.contextmanager
-def _looking(
-    output: Output,
-    facts: BrokerFacts,
-    log_dir: LogDir,
-    choice: ModeChoice,
-    store: StateStore,
-    wishes: Wishes,
-) -> Iterator[Look]:
-    """By what the broker says where its agent tells, else by what lies on the disk."""
-    if choice.mode == "live" and choice.socket is not None:
-        output.note(f"{log_dir.path}: {choice.reason}; these are its own figures")
-        with LiveBroker(choice.socket, LOOK) as broker:
-            yield LiveLook(broker, facts, log_dir, store, wishes)
+def _tell_mode(output: Output, partitions: Partitions, choice: ModeChoice) -> None:
+    """Whose figures these are, and when they do not tell all."""
+    path = partitions.log_dir.path
+    if choice.mode == "live":
+        output.note(f"{path}: {choice.reason}; the figures are the broker's own")
         return
-    tell_what_is_missing(output, facts, log_dir.path)
+    tell_what_is_missing(output, partitions.facts, path)
     if choice.mode == "on-start":
         output.note(
-            f"{log_dir.path}: a broker runs on it; these are the figures of its last checkpoints, and cleaning is for "
-            f"its next start (cleanerd stage): {choice.reason}"
+            f"{path}: a broker runs on it, so the figures are those of its last checkpoints. Clean it with cleanerd "
+            f"stage, for its next start: {choice.reason}"
         )
-        wishes = replace(wishes, unclean=True)
-    yield DiskLook(facts, log_dir, store, wishes)
 
 
-def _row(
-    output: Output,
-    facts: BrokerFacts,
-    log_dir: LogDir,
-    target: Target,
-    look: Look,
-    wishes: Wishes,
-    *,
-    exact: bool,
-    switch_to: tuple[str, str] | None,
-) -> Row:
-    try:
-        found = look.survey(target)
-        formats = _formats(found)
-        saving = _saving(output, facts, log_dir, found, wishes) if exact and found.to_clean else None
-        switched = None if switch_to is None else _switched(output, facts, log_dir, found, wishes, switch_to)
-    except CleanerdError as error:
-        return Row(target.name, log_dir, None, None, None, None, error)
-    return Row(target.name, log_dir, found, formats, saving, switched, None)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked for, the same for every partition of a log directory."""
 
+    output: Output
+    partitions: Partitions
+    resources: Resources
+    choice: ModeChoice
+    store: StateStore
+    options: CleaningOptions
+    exact: bool
+    switch_to: tuple[str, str] | None
 
-def _formats(found: Survey) -> Formats | None:
-    """R192-4; None where a segment's beginning is damaged: whoever cleans it tells."""
-    try:
-        with SegmentReader.open(str(found.log.path), chunk_bytes=GLANCE_BYTES) as reader:
-            return glance(found.log, reader)
-    except CorruptionError:
-        return None
+    def row(self, name: TopicPartition) -> Row:
+        """One partition; what clean, stage or clean --live would refuse is an error here too."""
+        log_dir, found, formats, saving, switched = self.partitions.log_dir, None, None, None, None
+        try:
+            reading = self.partitions.read(name)
+            log_dir = reading.log_dir
+            found = reading.survey(self.store, self.options)
+            formats, _ = formats_of(found)
+            if found.to_clean:
+                refuse_obstacles(reading, self.resources)
+            if found.to_clean and self.exact:
+                saving = self._saving(reading, found)
+            self._tell_cost(log_dir, found)
+            if self.switch_to is not None:
+                switched = self._switched(reading, found, self.switch_to)
+        except (CleanerdError, OSError) as caught:
+            error = as_cleanerd_error(caught, str(log_dir.path / str(name)))
+            return Row(name, log_dir, found, formats, saving, switched, error)
+        return Row(name, log_dir, found, formats, saving, switched, None)
 
+    def _tell_cost(self, log_dir: LogDir, found: Survey) -> None:
+        """What the change of the topic's rules would cost, if there is one; counted with --exact."""
+        if found.change is None or not found.change.differs:
+            return
+        if self.exact or self.options.change_strategy:
+            cost = cost_of(self.output, self.partitions.facts, log_dir, found, self.options)
+            if cost:
+                self.output.warning(f"{found.log.name}: {cost}")
+            else:
+                self.output.note(f"{found.log.name}: {NO_COST}")
+        else:
+            self.output.note(
+                f"{found.log.name}: its rules change; plan --exact counts the keys that get another winner"
+            )
 
-def _saving(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, wishes: Wishes) -> Saving:
-    """Index and decide, write nothing."""
-    means = facts.means()
-    size = sum(segment.size_bytes for segment in found.log.segments[:-1])
-    with (
-        _pool(facts, found) as pool,
-        output.progress(f"{found.log.name}: index and decide", size) as advance,
-    ):
-        cleaning = Cleaning(make_plan(log_dir, found, means, wishes, pool.reader), pool, _Quiet(advance))
-        groups = cleaning.groups()
-        segments = cleaning.decision.segments
-        overflowed = cleaning.overflowed()
-        notes = cleaning.notes()
-    written = {row for rows in groups for row in rows}
-    sizes = [sum(segments[row].outcome.output_bytes for row in rows) for rows in groups]
-    idle = sum(s.source.segment.size_bytes for row, s in enumerate(segments) if row not in written)
-    beyond = size - sum(segment.source.segment.size_bytes for segment in segments)
-    reserve = disk_reserve_bytes(means, found.config, str(found.log.path))
-    return Saving(
-        records=sum(segment.records for segment in segments),
-        kept=sum(segment.kept for segment in segments),
-        bytes_before=size,
-        bytes_after=sum(sizes) + idle + beyond,
-        groups=len(groups),
-        peak_bytes=max(sizes, default=0) + reserve,
-        stage_bytes=sum(sizes) + reserve,
-        notes=(*notes, *_split_notes(overflowed)),
-        oddities=cleaning.decision.oddities,
-    )
+    def _saving(self, reading: PartitionReading, found: Survey) -> Saving:
+        """Index and decide, write nothing."""
+        size = sum(segment.size_bytes for segment in found.log.segments[:-1])
+        with (
+            self.resources.readers(str(found.log.path)) as pool,
+            self.output.progress(f"{found.log.name}: index and decide", size) as advance,
+        ):
+            plan = make_plan(reading.log_dir, found, self.resources, self.options, pool.reader)
+            cleaning = Cleaning(plan, pool, _Quiet(advance))
+            groups = cleaning.groups()
+            segments = cleaning.decision.segments
+            overflowed = cleaning.overflowed()
+            notes = cleaning.notes()
+        if self.choice.mode == "live":
+            refuse_live(cleaning)
+        elif self.choice.mode == "on-start":
+            refuse_split(cleaning)
+        sizes = [sum(segments[row].outcome.output_bytes for row in rows) for rows in groups]
+        reserve = disk_reserve_bytes(self.resources, found.config, str(found.log.path))
+        if groups:
+            needed = sum(sizes) if self.choice.mode == "on-start" else max(sizes)
+            require_room(os.statvfs(found.log.path), needed, reserve, str(found.log.path))
+        return Saving(
+            records=sum(segment.records for segment in segments),
+            kept=sum(segment.kept for segment in segments),
+            bytes_before=size,
+            bytes_after=size - cleaning.saved_bytes(),
+            groups=len(groups),
+            peak_bytes=max(sizes, default=0) + reserve,
+            stage_bytes=sum(sizes) + reserve,
+            notes=(*notes, *_split_notes(overflowed)),
+            oddities=cleaning.decision.oddities,
+        )
+
+    def _switched(self, reading: PartitionReading, found: Survey, switch_to: tuple[str, str]) -> Switched | None:
+        """What another strategy would keep otherwise; None for internal topics, whose only one is offset (R280-12)."""
+        if found.log.name.topic in INTERNAL_TOPICS:
+            return None
+        strategy, header = switch_to
+        size = 2 * sum(segment.size_bytes for segment in found.log.segments[:-1])
+        with (
+            self.resources.readers(str(found.log.path)) as pool,
+            self.output.progress(f"{found.log.name}: index by two strategies", size) as advance,
+        ):
+            plan = make_plan(reading.log_dir, found, self.resources, self.options, pool.reader)
+            other = replace(plan.rules, strategy=strategy, header=header)
+            result = compare(plan, other, pool, advance)
+        name = f"{strategy}:{header}" if header else strategy
+        return Switched(name, result.keys, result.differing, result.oddities)
 
 
 def _split_notes(overflowed: Sequence[SegmentDecision]) -> tuple[str, ...]:
     return tuple(
         f"segment {each.source.base} holds offsets more than 2^31-1 above its base: clean splits it first, stage "
-        "refuses (C-67)"
+        "refuses"
         for each in overflowed
-    )
-
-
-def _switched(
-    output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, wishes: Wishes, switch_to: tuple[str, str]
-) -> Switched | None:
-    """What another strategy would keep otherwise; None for internal topics, which have none but offset (R280-12)."""
-    if found.log.name.topic in INTERNAL_TOPICS:
-        return None
-    strategy, header = switch_to
-    size = 2 * sum(segment.size_bytes for segment in found.log.segments[:-1])
-    with (
-        _pool(facts, found) as pool,
-        output.progress(f"{found.log.name}: index by two strategies", size) as advance,
-    ):
-        plan = make_plan(log_dir, found, facts.means(), wishes, pool.reader)
-        other = replace(plan.rules, strategy=strategy, header=header)
-        result = compare(plan, other, pool, advance)
-    name = f"{strategy}:{header}" if header else strategy
-    return Switched(name, result.keys, result.differing, result.oddities)
-
-
-def _pool(facts: BrokerFacts, found: Survey) -> ReaderPool:
-    daemon = facts.settings.daemon
-    return ReaderPool(
-        str(found.log.path), workers=daemon.log_cleaner_threads, chunk_bytes=daemon.cleanerd_read_buffer_bytes
     )
 
 
@@ -272,4 +286,4 @@ class _Quiet:
         self._advance(done_bytes)
 
     def wrote(self, done_bytes: int) -> None:
-        """Nothing is written."""
+        """Never called: a plan writes nothing."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.cli.output import Column, human_bytes, human_count
-from cleanerd.daemon.sources import staged_in_words, staged_json
-from cleanerd.log.strategy_config import fingerprint, in_words
+from cleanerd.cleaner.staged_plan import staged_in_words, staged_json
+from cleanerd.cli.output import Column
+from cleanerd.log.fingerprint import fingerprint, in_words
+from cleanerd.words import human_bytes, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from cleanerd.apply.mode import ModeChoice
+    from cleanerd.broker.mode import ModeChoice
     from cleanerd.cleaner.oddities import Oddities
     from cleanerd.cleaner.survey import Survey
     from cleanerd.cli.output import Output
@@ -54,7 +55,7 @@ class Switched:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One partition in the plan; ``error`` instead of the facts when it cannot be read."""
+    """One partition in the plan; ``error``: why it would not be cleaned, without the facts when it cannot be read."""
 
     name: TopicPartition
     log_dir: LogDir
@@ -100,8 +101,8 @@ def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], 
     if savings:
         peak, whole = max(s.peak_bytes for s in savings), max(s.stage_bytes for s in savings)
         output.note(
-            f"room for the largest, with what is kept free: {human_bytes(peak)} for clean, which goes group by group, "
-            f"{human_bytes(whole)} for stage"
+            f"free space needed for the largest partition, reserve included: {human_bytes(peak)} by clean (group by "
+            f"group), {human_bytes(whole)} by stage (all at once)"
         )
 
 
@@ -145,7 +146,7 @@ def _cells(row: Row, *, exact: bool, strategies: bool) -> list[str]:
                 human_bytes(saving.bytes_after + _active_bytes(row.found)),
             ]
         )
-    return [*cells, row.found.refusal or "will be cleaned"]
+    return [*cells, f"error: {row.error}" if row.error is not None else row.found.refusal or "will be cleaned"]
 
 
 def _active_bytes(found: Survey) -> int:
@@ -163,8 +164,8 @@ def _json(row: Row) -> dict[str, Any]:
         return {**document, "action": "error", "reason": str(row.error)}
     bounds = row.found.bounds
     document |= {
-        "action": "clean" if row.found.to_clean else "none",
-        "reason": row.found.refusal,
+        "action": "error" if row.error is not None else "clean" if row.found.to_clean else "none",
+        "reason": row.found.refusal if row.error is None else str(row.error),
         **_rules_json(row.found.config),
         "dirty_ratio": bounds.dirtiness.ratio,
         "first_dirty_offset": bounds.first_dirty_offset,

@@ -10,10 +10,10 @@ import click
 import uvloop
 
 from cleanerd.cli.options import Common, common_options
-from cleanerd.daemon.hand_over import HandOver
 from cleanerd.daemon.heap import give_back_free_memory, keep_few_heaps
-from cleanerd.daemon.http import HttpServer
+from cleanerd.daemon.http.server import HttpServer
 from cleanerd.daemon.service import Service
+from cleanerd.daemon.work.hand_over import HandOver
 from cleanerd.spark.launch import require_spark
 
 
@@ -33,6 +33,7 @@ def run_daemon(common: Common) -> int:
     http = partial(
         HttpServer,
         kafka_names=settings.daemon.cleanerd_metrics_kafka_names,
+        hosts=settings.daemon.cleanerd_http_hosts,
         partitions_max=settings.daemon.cleanerd_metrics_partitions_max,
     )
     service = Service(settings, common.load_settings, http=http, hand_over=HandOver(require_spark))

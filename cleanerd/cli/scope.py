@@ -9,15 +9,20 @@ import click
 from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.log.topic_config import NEVER_CLEANED, resolve_topic_config
+from cleanerd.scope.broker_facts import METADATA_AGE_MS, broker_facts
+from cleanerd.scope.partitions import ByDisk
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from cleanerd.cli.output import Output
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.topic_config import TopicConfig
     from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.scope.partitions import Partitions
     from cleanerd.scope.targets import Target
     from cleanerd.settings import Settings
 
@@ -42,10 +47,10 @@ def tell_of_server_properties(output: Output, settings: Settings) -> None:
         )
 
 
-def tell_warnings(output: Output, targets: Sequence[Target]) -> None:
+def tell_warnings(output: Output, configs: Iterable[TopicConfig | None]) -> None:
     """What the operator should know of the topics' settings, once a topic (R280-7, R280-13, U-25)."""
-    configs = {target.config.topic: target.config for target in targets if target.config is not None}
-    for config in configs.values():
+    known = {config.topic: config for config in configs if config is not None}
+    for config in known.values():
         for warning in config.warnings:
             output.warning(warning)
 
@@ -65,21 +70,29 @@ def key_rules(settings: Settings, topic: str) -> KeyRules:
         settings_defaults=settings.broker_defaults(),
         strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
     )
-    by_header, marked = config.compaction_strategy == "header", config.tombstone_mode == "header"
-    return KeyRules(
-        strategy=config.compaction_strategy,
-        header=config.compaction_strategy_header.encode() if by_header else None,
-        encoding=config.compaction_strategy_header_encoding,
-        tombstone_mode=config.tombstone_mode,
-        tombstone_header=config.tombstone_header.encode() if marked else None,
-        tombstone_guard=config.tombstone_guard,
-    )
+    return KeyRules.of(config)
 
 
 def tell_links(output: Output, log_dir: LogDir) -> None:
     """Say which partitions are left out because their directory is a symbolic link."""
     for name in log_dir.linked:
         output.warning(f"{log_dir.path / str(name)}: is a symbolic link and not followed; the broker would follow it")
+
+
+def tell_young_topics(
+    output: Output, settings: Settings, beside: Partitions, others: Sequence[Path], targets: Sequence[Target]
+) -> None:
+    """Which topics are missing among ``targets`` because their configuration is too young to be believed (U-23)."""
+    log_dir = beside.log_dir
+    facts = broker_facts(settings, log_dir, others)
+    there = {target.name.topic for target in targets}
+    young = sorted({target.name.topic for target in ByDisk(log_dir, facts).targets()} - there)
+    if young:
+        names = ", ".join(young[:4]) + (", ..." if len(young) > 4 else "")
+        output.note(
+            f"{log_dir.path}: a broker runs on it, and the configuration of {counted(len(young), 'compacted topic')} "
+            f"({names}) is younger than {METADATA_AGE_MS // 60_000} minutes: it does not count yet. Try again later"
+        )
 
 
 def parse_partitions(values: Sequence[str], *, said_as: str = "--partition") -> tuple[TopicPartition, ...]:
@@ -94,7 +107,7 @@ def parse_partitions(values: Sequence[str], *, said_as: str = "--partition") -> 
         if name is None:
             raise click.BadParameter(f"{value!r} is not of the form TOPIC-N", param_hint=said_as)
         if name.topic in NEVER_CLEANED:
-            raise RefusedError("is never cleaned by anybody but its own raft layer", where=value)
+            raise RefusedError("is never cleaned: Kafka's own raft layer looks after it", where=value)
         names.append(name)
     return tuple(names)
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from cleanerd.cli.options import Common
 
 VERBS: Final[VerbTable] = {
-    "clean": ("cleanerd.cli.spark_clean:clean", "Stage what cleanerd apply swaps in, on many machines."),
-    "audit": ("cleanerd.cli.spark_audit:audit", "Was it cleaned right, whoever cleaned it; where keys still lie."),
-    "profile": ("cleanerd.cli.spark_profile:profile", "Keys, versions, tombstones; what a cleaning would save."),
-    "snapshot": ("cleanerd.cli.spark_snapshot:snapshot", "The latest state of topics as Parquet."),
+    "clean": ("cleanerd.cli.spark_clean:clean", "Stage a cleaning on many machines; cleanerd apply swaps it in."),
+    "audit": ("cleanerd.cli.spark_audit:audit", "Check a cleaning record by record; find where keys still occur."),
+    "profile": ("cleanerd.cli.spark_profile:profile", "Count keys, versions, tombstones; what a cleaning would save."),
+    "snapshot": ("cleanerd.cli.spark_snapshot:snapshot", "Write the latest state of topics as Parquet."),
 }
 """Verb -> where its click command is, and one line for ``--help``."""
 
@@ -33,7 +33,7 @@ class SparkVerbs(VerbGroup):
     """The verbs below ``spark``."""
 
     def table(self) -> VerbTable:
-        """:data:`VERBS`."""
+        """The verbs of :data:`VERBS`, in the order of ``--help``."""
         return VERBS
 
 
@@ -51,7 +51,7 @@ def spark_verb(function: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(function)
     def verb(common: Common, *, master: str, conf: tuple[str, ...], **options: Any) -> int:
         if is_driver():
-            return function(common, **options)
+            return function(common, **{name: _from_anywhere(value) for name, value in options.items()})
         common.load_settings()  # what is wrong there is told without starting Java
         arguments = click.get_current_context().find_root().obj
         script = Path(__file__).parent / "submitted" / "cleanerd_driver.py"
@@ -60,6 +60,13 @@ def spark_verb(function: Callable[..., int]) -> Callable[..., int]:
     for option in reversed(_OPTIONS):
         option(verb)
     return common_options(verb)
+
+
+def _from_anywhere(value: Any) -> Any:
+    """``value`` with paths made absolute: executors work in other directories than the driver."""
+    if isinstance(value, tuple):
+        return tuple(_from_anywhere(each) for each in value)
+    return value.absolute() if isinstance(value, Path) else value
 
 
 def _conf(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -11,21 +11,20 @@ import click
 
 from cleanerd.cli.audit import FOUND, keys_document, show_key
 from cleanerd.cli.clean_end import clean_end
-from cleanerd.cli.inspect_report import bytes_fields, time_of
 from cleanerd.cli.keys_asked import find_keys_asked, key_options
 from cleanerd.cli.options import parse_strategy
-from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, parse_partitions
 from cleanerd.cli.spark import spark_verb
 from cleanerd.errors import CorruptionError
-from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
-from cleanerd.words import counted
+from cleanerd.inspect.report import bytes_fields, time_of
+from cleanerd.verify.rules import KeyRules
+from cleanerd.words import counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cleanerd.cli.options import Common
-    from cleanerd.format.names import TopicPartition
     from cleanerd.settings import Settings
     from cleanerd.spark.audit import Judged
     from cleanerd.spark.erasure import Erasure
@@ -39,11 +38,11 @@ _KEY_BYTES: Final = 16
                 type=click.Path(exists=True, file_okay=False, path_type=Path))  # fmt: skip
 @click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
 @click.option("--up-to", type=click.IntRange(min=0), metavar="OFFSET",
-              help="AFTER is clean below it. Default: the checkpoint, or cleanerd's own state.")  # fmt: skip
+              help="AFTER is clean below this offset. Default: the checkpoint, or cleanerd's own state.")  # fmt: skip
 @click.option("--first-dirty", type=click.IntRange(min=0), default=0, metavar="OFFSET",
-              help="Keys without a record from here on were left as they were.")  # fmt: skip
+              help="A key without a record at or above this offset was left as it was.")  # fmt: skip
 @click.option("--log-start", type=click.IntRange(min=0), default=0, metavar="OFFSET",
-              help="Nothing below is judged. Default: the checkpoints.")  # fmt: skip
+              help="Nothing below this offset is judged. Default: the checkpoints.")  # fmt: skip
 @click.option("--strategy", metavar="STRATEGY", help="offset, timestamp or header:NAME, whatever the settings say.")
 @click.option("--many-rounds", is_flag=True, help="More than one cleaning lies between: tombstones may have gone.")
 @click.option("--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock.")
@@ -86,25 +85,28 @@ def audit(
     names = parse_partitions(partitions)
     if len(names) != 1 and (up_to is not None or first_dirty or log_start):
         raise click.UsageError("an offset is one partition's: give one --partition with it")
-    from cleanerd.spark.audit import Asked, audit_sides  # noqa: PLC0415 - needs pyspark, which only a driver has
+    from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyspark, which only a driver has
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
-    from cleanerd.spark.sides import sides_of  # noqa: PLC0415
 
     before, after = dirs
-    compared, notes = sides_of(before, after, names)
-    asked = []
-    for sides in compared:
-        rules = _rules(settings, sides.name, strategy)
-        end = clean_end(settings, after, sides.name, rules) if up_to is None else up_to
-        asked.append(Asked(rules, end, first_dirty, log_start, many_rounds))
-    total = sum(sides.size_bytes for sides in compared)
-    common.output.note(f"{counted(len(compared), 'partition')}, {human_bytes(total)} to read twice")
     hash_key = _digest_key(digest_key)
-    with spark_session("cleanerd audit") as session, common.output.progress("audit", total=total) as advance:
-        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        judged = audit_sides(
-            session, compared, asked, now_ms=now, hash_key=hash_key, examples=examples, advance=advance
-        )
+    with spark_session("cleanerd audit") as session:
+        logs = Logs(session, after, lambda topic: _rules(settings, topic, strategy), partitions=names or None)
+        compared, notes = logs.compared(before)
+        total = sum(sides.size_bytes for sides in compared)
+        common.output.note(f"{counted(len(compared), 'partition')}, {human_bytes(total)} to read twice")
+        with common.output.progress("audit", total=total) as advance:
+            judged = logs.audit(
+                before,
+                up_to=partial(clean_end, settings, after) if up_to is None else up_to,
+                first_dirty=first_dirty,
+                log_start=log_start,
+                many_rounds=many_rounds,
+                now_ms=now_ms,
+                examples=examples,
+                digest_key=hash_key,
+                advance=advance,
+            ).partitions
     for note in notes:
         common.output.warning(note)
     if common.output.as_json:
@@ -114,8 +116,8 @@ def audit(
     return CorruptionError.exit_code if any(each.found for each in judged) else 0
 
 
-def _rules(settings: Settings, name: TopicPartition, strategy: str | None) -> KeyRules:
-    rules = key_rules(settings, name.topic)
+def _rules(settings: Settings, topic: str, strategy: str | None) -> KeyRules:
+    rules = key_rules(settings, topic)
     if strategy is None:
         return rules
     chosen, header = parse_strategy(strategy)
@@ -211,14 +213,14 @@ def _tell(common: Common, judged: Sequence[Judged]) -> None:
         for text in each.damaged:
             output.line(f"{each.name} damaged: {text}")
         if each.asked.clean_end is None:
-            output.note(f"{each.name}: nobody says how far it is clean, so losers may be left (--up-to OFFSET)")
+            output.note(f"{each.name}: clean point unknown, superseded records not looked for (give --up-to OFFSET)")
         if each.head_is_gone:
             output.note(
-                f"{each.name}: begins at {each.after.begin} and began at {each.before.begin}; if retention or "
-                f"DeleteRecords took the rest: --log-start {each.after.begin}"
+                f"{each.name}: AFTER begins at offset {each.after.begin}, BEFORE at {each.before.begin}; if retention "
+                f"or DeleteRecords removed what lies between, give --log-start {each.after.begin}"
             )
         if each.zeroed:
-            output.note(f"{each.name}: {counted(each.zeroed, 'record')} lost their attributes, as with Kafka (U-14)")
+            output.note(f"{each.name}: attributes of {counted(each.zeroed, 'record')} are now 0, as Kafka leaves them")
     kinds = [kind for kind in KINDS if any(each.findings[kind] for each in judged)]
     for kind in kinds:
         output.line(f"{kind}: {KINDS[kind]}")
@@ -242,17 +244,16 @@ def _row(each: Judged) -> list[str]:
 def _erasure(
     common: Common, settings: Settings, dirs: Sequence[Path], wanted: list[bytes], *, limit: int, expect_absent: bool
 ) -> int:
-    from cleanerd.spark.erasure import kept_dirs, search_keys  # noqa: PLC0415
+    from cleanerd.spark.api import Logs  # noqa: PLC0415
+    from cleanerd.spark.erasure import kept_dirs  # noqa: PLC0415
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     kept = kept_dirs(settings.daemon.cleanerd_state_dir, dirs)
     for path in kept:
         common.output.note(f"{path}: kept of a cleaning of these directories, searched too")
     with spark_session("cleanerd audit") as session, common.output.progress("audit") as advance:
-        found = search_keys(
-            session, [*dirs, *kept], wanted, lambda topic: key_rules(settings, topic) if topic else KAFKAS_RULES,
-            limit=limit, advance=advance,
-        )  # fmt: skip
+        logs = Logs(session, [*dirs, *kept], lambda topic: key_rules(settings, topic))
+        found = logs.find_keys(wanted, limit=limit, advance=advance)
     if common.output.as_json:
         common.output.json(_erasure_document([*dirs, *kept], wanted, found))
     else:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cleanerd.cli.cleaning_options import cleaning_options
 from cleanerd.cli.spark import spark_verb
 from cleanerd.cli.stage import stage_all
-from cleanerd.cli.wishes import cleaning_options
 
 if TYPE_CHECKING:
     from cleanerd.cli.options import Common
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "--shards", type=click.IntRange(1, 4096), metavar="N", help="Into how many shards keys are cut, at least."
 )
 @spark_verb
-def clean(common: Common, log_dirs: tuple[Path, ...], *, shards: int | None, **options: Any) -> int:
+def clean(common: Common, log_dirs: tuple[Path, ...], *, shards: int | None, **given: Any) -> int:
     """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
 
     The log directories are read and written by the executors: they must lie on storage that driver and executors see
@@ -34,5 +34,4 @@ def clean(common: Common, log_dirs: tuple[Path, ...], *, shards: int | None, **o
 
     with spark_session("cleanerd spark clean") as session:
         stager = partial(spark_stage_partition, session, shards=shards)
-        # Executors work in other directories than we do.
-        return stage_all(common, tuple(path.absolute() for path in log_dirs), stager, **options)
+        return stage_all(common, log_dirs, stager, **given)

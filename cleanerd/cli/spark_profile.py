@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, parse_partitions
 from cleanerd.cli.spark import spark_verb
 from cleanerd.errors import CorruptionError
+from cleanerd.words import human_bytes, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,15 +38,15 @@ def profile(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str
     Map and shards are what cleanerd would need for it with the settings of this machine. Exit code 5 when there are
     bytes that cannot be read.
     """
-    from cleanerd.spark.logs import find_logs, size_of_all  # noqa: PLC0415 - needs pyspark, which only a driver has
-    from cleanerd.spark.profile import profile_logs  # noqa: PLC0415
+    from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyspark, which only a driver has
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     settings = common.load_settings()
-    logs = find_logs(log_dirs, parse_partitions(partitions), lambda topic: key_rules(settings, topic))
-    total = size_of_all(logs)
-    with spark_session("cleanerd profile") as session, common.output.progress("profile", total=total) as advance:
-        found = profile_logs(session, logs, advance)
+    names = parse_partitions(partitions)
+    with spark_session("cleanerd profile") as session:
+        logs = Logs(session, log_dirs, lambda topic: key_rules(settings, topic), partitions=names or None)
+        with common.output.progress("profile", total=logs.size_bytes) as advance:
+            found = logs.profile(advance=advance)
     if common.output.as_json:
         common.output.json({"partitions": [_document(each, settings) for each in found]})
     else:
@@ -91,7 +92,7 @@ def _tell(common: Common, found: Sequence[Profile], settings: Settings) -> None:
     for each in found:
         odd = {
             "without a key": each.keyless, "not committed or below the log start": each.unseen,
-            "with a version that means nothing": each.misversioned, "in the active segment": each.active,
+            "with a malformed version": each.misversioned, "in the active segment": each.active,
         }  # fmt: skip
         told = [f"{human_count(count)} {what}" for what, count in odd.items() if count]
         if told:

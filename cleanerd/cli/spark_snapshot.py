@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleanerd.cli.output import Column, human_count
+from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, parse_partitions
 from cleanerd.cli.spark import spark_verb
-from cleanerd.errors import ConfigError
-from cleanerd.words import counted
+from cleanerd.words import counted, human_count
 
 if TYPE_CHECKING:
     from cleanerd.cli.options import Common
@@ -28,27 +27,32 @@ if TYPE_CHECKING:
 )
 @click.option("--out", required=True, metavar="DIR", help="A new directory, or any URL that Spark can write to.")
 @click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
+@click.option("--whole-log", is_flag=True, help="Past the high watermark and open transactions, to the end of the log.")
 @click.option("--tombstones", is_flag=True, help="Deleted keys too, by the record that deletes them.")
 def snapshot(
-    common: Common, log_dirs: tuple[Path, ...], *, out: str, partitions: tuple[str, ...], tombstones: bool
+    common: Common,
+    log_dirs: tuple[Path, ...],
+    *,
+    out: str,
+    partitions: tuple[str, ...],
+    whole_log: bool,
+    tombstones: bool,
 ) -> int:
     """Write of each key the record that wins it under its topic's strategy: key, value, headers, timestamp, offset.
 
-    Committed records from the log start to the end of the log count, the active segment's too. A topic is a
-    sub-directory; timestamps are Kafka's milliseconds.
+    What a read_committed consumer would get counts: from the log start to the high watermark, and no further than the
+    first open transaction. A topic is a sub-directory; the offsets are in _cleanerd, written last.
     """
-    if "://" not in out and Path(out).exists():
-        raise ConfigError("exists already", where=out, hint="name a new directory: a snapshot replaces nothing")
-    from cleanerd.spark.logs import find_logs, size_of_all  # noqa: PLC0415 - needs pyspark, which only a driver has
+    from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyspark, which only a driver has
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
-    from cleanerd.spark.snapshot import write_snapshot  # noqa: PLC0415
 
     settings = common.load_settings()
-    logs = find_logs(log_dirs, parse_partitions(partitions), lambda topic: key_rules(settings, topic))
-    target = out if "://" in out else Path(out).resolve().as_uri()
-    total = size_of_all(logs)
-    with spark_session("cleanerd snapshot") as session, common.output.progress("snapshot", total=total) as advance:
-        taken = write_snapshot(session, logs, target, tombstones=tombstones, advance=advance)
+    names = parse_partitions(partitions)
+    with spark_session("cleanerd snapshot") as session:
+        logs = Logs(session, log_dirs, lambda topic: key_rules(settings, topic), partitions=names or None)
+        latest = logs.latest(tombstones=tombstones, whole_log=whole_log)
+        with common.output.progress("snapshot", total=logs.size_bytes) as advance:
+            taken = latest.write_parquet(out, advance=advance)
     if common.output.as_json:
         rows = [
             {

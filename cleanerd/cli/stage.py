@@ -2,139 +2,131 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from cleanerd.apply.ahead import stage_partition
 from cleanerd.apply.keep import require_keepable
-from cleanerd.apply.lock import is_held
-from cleanerd.apply.trash import Trash
-from cleanerd.cleaner.result import CleaningResult
-from cleanerd.cli.clean import Bars, tell, total_exit_code
-from cleanerd.cli.each_dir import collected, read_each
+from cleanerd.apply.kept_segments import KeptSegments
+from cleanerd.apply.remember import not_cleaned
+from cleanerd.apply.round import stage_partition
+from cleanerd.broker.lock_file import broker_runs
+from cleanerd.cleaner.result import CleaningResult, exit_code
+from cleanerd.cli.at_work import Turns
+from cleanerd.cli.bars import Bars
+from cleanerd.cli.change_cost import tell_costs
+from cleanerd.cli.cleaning_options import cleaning_options, options_from
+from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.scope import parse_partitions, tell_warnings
-from cleanerd.cli.wishes import cleaning_options, wishes_from
+from cleanerd.cli.results import tell, tell_notes
+from cleanerd.cli.scope import parse_partitions, tell_warnings, tell_young_topics
+from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import LogDir, read_log_dir
-from cleanerd.log.settled import highest_segments, lower_of
-from cleanerd.scope.broker_facts import METADATA_AGE_MS, broker_facts
-from cleanerd.scope.targets import compacted_partitions
+from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.scope.partitions import BesideBroker, ByDisk
+from cleanerd.scope.settled import read_twice
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cleanerd.apply.session import Means
     from cleanerd.cleaner.cleaner import Progress
-    from cleanerd.cleaner.survey import Wishes
-    from cleanerd.cli.output import Output
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
-    from cleanerd.settings import Settings
-
-SETTLE_SECONDS = 10.0
-"""S-03: two intervals of ``replica.high.watermark.checkpoint.interval.ms``."""
 
 
 class Stager(Protocol):
-    """Who stages a partition: this process (``apply/ahead.py``), or Spark."""
+    """Who stages a partition: this process (``apply/round.py``), or Spark."""
 
     def __call__(
         self,
         log_dir: LogDir,
         store: StateStore,
-        means: Means,
+        resources: Resources,
         name: TopicPartition,
         config: TopicConfig,
-        wishes: Wishes,
+        options: CleaningOptions,
         progress: Progress,
         *,
         keep_replaced: Path | None = None,
     ) -> CleaningResult:
-        """As ``stage_partition``."""
+        """Stage one partition, as ``apply/round.py: stage_partition`` does."""
 
 
 @click.command("stage")
 @common_options
 @click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
 @cleaning_options
-def stage(common: Common, log_dirs: tuple[Path, ...], *, kept: Path | None, **options: Any) -> int:
+def stage(common: Common, log_dirs: tuple[Path, ...], *, kept: Path | None, **given: Any) -> int:
     """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
 
     The broker may run: nothing of the log is changed. Stop the broker, run cleanerd apply, start the broker. A plan is
     good for cleanerd.plan.max.age.ms and as long as the broker does not itself clean or delete what it rests on. With
     --keep-replaced it is apply that keeps the segments that it replaces.
     """
-    return stage_all(common, log_dirs, stage_partition, kept=kept, **options)
+    return stage_all(common, log_dirs, stage_partition, kept=kept, **given)
 
 
-def stage_all(common: Common, log_dirs: tuple[Path, ...], stager: Stager, *, kept: Path | None, **options: Any) -> int:
+def stage_all(common: Common, log_dirs: tuple[Path, ...], stager: Stager, *, kept: Path | None, **given: Any) -> int:
     """Stage with ``stager`` what the cleaning options ask for, and tell; returns the exit code."""
     settings = common.load_settings()
-    wanted = parse_partitions(options.pop("partitions"))
-    wishes = wishes_from(options)
+    wanted = parse_partitions(given.pop("partitions"))
+    options = options_from(given)
     if kept is not None:
         require_keepable(kept, log_dirs)
-        Trash(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
-    results: list[CleaningResult] = []
-    readable, failures = read_each(common.output, log_dirs, wanted)
-    store = StateStore(settings.daemon.cleanerd_state_dir)
-    for log_dir in readable:
-        with collected(failures, common.output):
-            others = [other for other in log_dirs if other != log_dir.path]
-            results += _stage_dir(common.output, settings, log_dir, others, wanted, wishes, store, kept, stager)
-    for warning in store.warnings:
-        common.output.warning(warning)
+        KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
+    if stager is stage_partition:  # what goes to Spark is too large to be read here
+        tell_costs(common.output, settings, log_dirs, wanted, options)
+    request = CleaningRequest(
+        output=common.output,
+        settings=settings,
+        paths=log_dirs,
+        wanted=wanted,
+        options=options,
+        store=StateStore(settings.daemon.cleanerd_state_dir),
+        kept=kept,
+    )
+    results, failures = request.each(partial(_stage_dir, stager))
     tell(common.output, results)
-    return total_exit_code(results, failures)
+    return exit_code(results, failures)
 
 
-def _stage_dir(
-    output: Output,
-    settings: Settings,
-    log_dir: LogDir,
-    others: Sequence[Path],
-    wanted: Sequence[TopicPartition],
-    wishes: Wishes,
-    store: StateStore,
-    kept: Path | None,
-    stager: Stager,
-) -> list[CleaningResult]:
-    only_before_ms = None
-    if is_held(log_dir.path):
-        log_dir = _settled(output, log_dir)
-        # Its marker is gone while it runs, and its tail may be torn: only what lies below the recovery point counts.
-        wishes = replace(wishes, unclean=True)
-        only_before_ms = time.time_ns() // 1_000_000 - METADATA_AGE_MS
-    facts = broker_facts(settings, log_dir, others, only_before_ms=only_before_ms)
-    means = replace(facts.means(), workers=settings.daemon.log_cleaner_threads)
+def _stage_dir(stager: Stager, request: CleaningRequest, log_dir: LogDir) -> list[CleaningResult]:
+    output, store = request.output, request.store
+    earlier = None
+    if broker_runs(log_dir.path):
+        earlier, log_dir = read_twice(log_dir.path, output.note)
+    facts = broker_facts(request.settings, log_dir, request.others(log_dir.path), running=earlier is not None)
+    partitions = ByDisk(log_dir, facts) if earlier is None else BesideBroker(log_dir, facts, earlier)
+    resources = replace(facts.resources(), workers=request.settings.daemon.log_cleaner_threads)
     results = []
-    targets = compacted_partitions(facts, log_dir, wanted)
-    tell_warnings(output, targets)
-    for target in targets:
-        if target.config is None:
-            error = target.error
-            results.append(CleaningResult(target.name, str(log_dir.path), "skipped", str(error), error=error))
+    targets = partitions.targets(request.wanted)
+    if earlier is not None and not request.wanted:
+        tell_young_topics(output, request.settings, partitions, request.others(log_dir.path), targets)
+    tell_warnings(output, [target.config for target in targets])
+    turns = Turns(store, log_dir, request.wanted, output)
+    first, last = turns.last(targets, lambda target: target.name)
+    for name in (target.name for target in (*first, *last)):
+        try:
+            reading = partitions.read(name)
+        except (CleanerdError, OSError) as error:
+            results.append(not_cleaned(store, log_dir, name, error))
         else:
-            with Bars(output, str(target.name)) as bars:
-                results.append(
-                    stager(log_dir, store, means, target.name, target.config, wishes, bars, keep_replaced=kept)
+            with Bars(output, str(name)) as bars:
+                staged = partial(
+                    stager,
+                    reading.log_dir,
+                    store,
+                    resources,
+                    name=name,
+                    config=reading.config,
+                    options=replace(request.options, unclean=request.options.unclean or reading.running),
+                    progress=bars,
+                    keep_replaced=request.kept,
                 )
-        for note in results[-1].notes:
-            output.note(f"{target.name}: {note}")
-        if results[-1].error is not None:
-            output.warning(f"{target.name}: {results[-1].reason}")
+                results.append(turns.do(name, staged))
+        tell_notes(output, results[-1])
     return results
-
-
-def _settled(output: Output, first: LogDir) -> LogDir:
-    """S-03: the lower of two readings."""
-    output.note(f"{first.path}: a broker runs on it; its checkpoints are read twice, {SETTLE_SECONDS:.0f} s apart")
-    before = highest_segments(first)
-    time.sleep(SETTLE_SECONDS)
-    second = read_log_dir(first.path)
-    return lower_of(first, second, before, highest_segments(second))

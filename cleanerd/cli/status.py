@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.output import Column, human_bytes, human_ms
+from cleanerd.cli.output import Column
 from cleanerd.cli.scope import parse_partitions
 from cleanerd.daemon.control import ask, find_control_socket
 from cleanerd.errors import ConfigError
-from cleanerd.words import counted
+from cleanerd.words import counted, human_bytes, human_ms
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ PARTITION_COLUMNS = (
 @common_options
 @click.argument("partitions", nargs=-1, metavar="[TOPIC-N...]")
 def status(common: Common, partitions: tuple[str, ...]) -> int:
-    """Print what the daemon knows of its log directories and partitions. Exit code 1 when it says it is not well."""
+    """Print what the daemon knows of its log directories and partitions. Exit code 1 when it is unhealthy."""
     wanted = [str(name) for name in parse_partitions(partitions, said_as="TOPIC-N")]
     view = ask(find_control_socket(common.load_settings()), "status")
     rows = _rows(view, wanted)
@@ -95,7 +95,7 @@ def headline(view: Mapping[str, Any]) -> str:
     if not view["window_open"]:
         words.append("outside of cleanerd.windows")
     if not view["healthy"]:
-        words.append(f"NOT WELL: {view['unhealthy_reason']}")
+        words.append(f"UNHEALTHY: {view['unhealthy_reason']}")
     return ", ".join(words)
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.output import human_bytes, human_ms, printable
+from cleanerd.cli.output import printable
 from cleanerd.cli.status import PARTITION_COLUMNS, headline, partition_row
 from cleanerd.daemon.control import ask, find_control_socket
 from cleanerd.errors import RefusedError
+from cleanerd.words import human_bytes, human_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,9 +28,9 @@ _ORDER = {"cleaning": 0, "queued": 1, "quarantined": 2, "paused": 3, "staged": 4
 @click.command("top")
 @common_options
 @click.option(
-    "--seconds", type=click.FloatRange(min=0.1), default=1.0, metavar="N", help="Between two looks. Default: 1."
+    "--seconds", type=click.FloatRange(min=0.1), default=1.0, metavar="N", help="Seconds between updates. Default: 1."
 )
-@click.option("--frames", type=click.IntRange(min=1), metavar="N", help="End after so many looks. Default: at Ctrl-C.")
+@click.option("--frames", type=click.IntRange(min=1), metavar="N", help="End after N updates. Default: at Ctrl-C.")
 def top(common: Common, seconds: float, frames: int | None) -> None:
     """Show running cleanings with their progress, and the partitions with most to do, until Ctrl-C."""
     if common.output.as_json or not sys.stdout.isatty():

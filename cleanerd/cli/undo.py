@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cleanerd.apply.kept_segments import KeptEntry, KeptSegments
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.session import LockedDir
-from cleanerd.apply.trash import Trash, TrashEntry
 from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
-from cleanerd.cli.findings import FAILURE_ORDER
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.output import Column, human_bytes
+from cleanerd.cli.output import Column
 from cleanerd.cli.scope import parse_partitions
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.words import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,8 +36,23 @@ LOCK_WAIT_SECONDS = 2.0
 @click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
 @click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
 @click.option("--list", "only_list", is_flag=True, help="Show what can be undone; change nothing.")
+@click.option(
+    "--keep-replaced",
+    "kept",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Where the replaced segments were kept, if the state directory is damaged or does not name it.",
+)
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def undo(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, ...], only_list: bool, yes: bool) -> int:
+def undo(
+    common: Common,
+    log_dirs: tuple[Path, ...],
+    *,
+    partitions: tuple[str, ...],
+    only_list: bool,
+    kept: Path | None,
+    yes: bool,
+) -> int:
     """Undo the last cleaning of each partition that was cleaned with --keep-replaced.
 
     The broker must be down. Refused when the partition was cleaned again since, or when anything that the cleaning
@@ -46,7 +61,7 @@ def undo(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, .
     """
     settings = common.load_settings()
     wanted = parse_partitions(partitions)
-    trash = Trash(settings.daemon.cleanerd_state_dir)
+    trash = KeptSegments(settings.daemon.cleanerd_state_dir)
     if only_list:
         _list(common.output, trash, log_dirs, wanted)
         return 0
@@ -56,7 +71,7 @@ def undo(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, .
     failures: list[CleanerdError] = []
     for path in log_dirs:
         try:
-            results += _undo_dir(common.output, settings, path, wanted, trash)
+            results += _undo_dir(common.output, settings, path, wanted, trash, kept)
         except CleanerdError as error:
             common.output.warning(str(error))
             failures.append(error)
@@ -67,20 +82,25 @@ def undo(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, .
 
 
 def _undo_dir(
-    output: Output, settings: Settings, path: Path, wanted: Sequence[TopicPartition], trash: Trash
+    output: Output,
+    settings: Settings,
+    path: Path,
+    wanted: Sequence[TopicPartition],
+    trash: KeptSegments,
+    kept: Path | None,
 ) -> list[UndoResult]:
     # Before the lock: whoever names a directory that is none must not get a lock file in it.
     read_log_dir(path)
     with LogDirLock.acquire(path, wait_seconds=LOCK_WAIT_SECONDS) as lock:
         log_dir = read_log_dir(path)
         store = StateStore(settings.daemon.cleanerd_state_dir)
-        locked = LockedDir(log_dir, lock, store, broker_facts(settings, log_dir, []).means())
+        locked = LockedDir(log_dir, lock, store, broker_facts(settings, log_dir, []).resources())
         results = []
         for name, entry in _newest(entries_of(trash, log_dir), wanted).items():
             if name not in log_dir.partitions:
                 output.note(f"{name}: is no longer in {path}; what was kept of it stays in {entry.kept}")
                 continue
-            results.append(undo_cleaning(locked, trash, entry))
+            results.append(undo_cleaning(locked, trash, entry, keep_replaced=kept))
             if results[-1].error is not None:
                 output.warning(f"{name}: {results[-1].reason}")
         for warning in store.warnings:
@@ -88,16 +108,16 @@ def _undo_dir(
         return results
 
 
-def _newest(entries: Sequence[TrashEntry], wanted: Sequence[TopicPartition]) -> dict[TopicPartition, TrashEntry]:
+def _newest(entries: Sequence[KeptEntry], wanted: Sequence[TopicPartition]) -> dict[TopicPartition, KeptEntry]:
     """The first entry of each partition, by partition."""
-    newest: dict[TopicPartition, TrashEntry] = {}
+    newest: dict[TopicPartition, KeptEntry] = {}
     for entry in entries:
         if not wanted or entry.name in wanted:
             newest.setdefault(entry.name, entry)
     return dict(sorted(newest.items()))
 
 
-def _list(output: Output, trash: Trash, paths: Sequence[Path], wanted: Sequence[TopicPartition]) -> None:
+def _list(output: Output, trash: KeptSegments, paths: Sequence[Path], wanted: Sequence[TopicPartition]) -> None:
     entries = [
         entry for path in paths for entry in entries_of(trash, read_log_dir(path)) if not wanted or entry.name in wanted
     ]
@@ -113,7 +133,7 @@ def _list(output: Output, trash: Trash, paths: Sequence[Path], wanted: Sequence[
     output.table(columns, [[str(e.name), _time(e.cleaned_ms), human_bytes(e.kept_bytes), e.kept] for e in entries])
 
 
-def _json(entry: TrashEntry) -> dict[str, Any]:
+def _json(entry: KeptEntry) -> dict[str, Any]:
     return {
         "topic": entry.topic,
         "partition": entry.partition,
@@ -159,11 +179,7 @@ def _row(result: UndoResult) -> list[str]:
 
 
 def _exit_code(results: Sequence[UndoResult], failures: Sequence[CleanerdError]) -> int:
-    """As for several partitions of ``clean`` (formats.md section 5)."""
+    """As for several partitions of ``clean``."""
     errors = [*failures, *(result.error for result in results if result.error is not None)]
-    if not errors:
-        return 0
-    if any(result.error is None for result in results):
-        return 6
     codes = {error.exit_code for error in errors}
-    return next(code for code in FAILURE_ORDER if code in codes)
+    return worst_exit_code(codes, some_done=any(result.error is None for result in results))

@@ -12,12 +12,13 @@ import click
 
 from cleanerd.cli.clean_end import clean_end
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.output import Column, human_bytes, human_count
+from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name, parse_topic_partition_dir
 from cleanerd.log.topic_config import resolve_producer_id_expiration_ms
 from cleanerd.verify.finding import Findings
+from cleanerd.verify.kinds import Kind
 from cleanerd.verify.listing import NO_END, SegmentFile, list_partition, size_of
 from cleanerd.verify.log_dir import (
     is_log_dir,
@@ -29,7 +30,7 @@ from cleanerd.verify.log_dir import (
 from cleanerd.verify.partition import Question, Verdict, verify_partition, verify_segment
 from cleanerd.verify.producers import read_snapshots
 from cleanerd.verify.rules import KAFKAS_RULES
-from cleanerd.words import counted
+from cleanerd.words import counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +65,7 @@ DEFAULT_LIMIT: Final = 100
     default=DEFAULT_LIMIT,
     show_default=True,
     metavar="N",
-    help="At most N findings of each rule a partition; 0 for all.",
+    help="At most N findings of each kind for a partition; 0 for all.",
 )
 @click.option("--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock.")
 def verify(
@@ -130,10 +131,15 @@ def _verify(path: Path, question: Question, settings: Settings) -> Iterator[Verd
         around = read_surroundings(path, findings)
         yield Verdict(str(path), findings)
         for partition in partitions_in(path):
+            if partition.is_symlink():
+                findings.error(
+                    Kind.NOT_VERIFIED, str(partition), "is a symbolic link and not followed; the broker would follow it"
+                )
+                continue
             copy = None if question.against is None else question.against / partition.name
             if copy is not None and not copy.is_dir():
                 findings.warning(
-                    "U-28", str(partition), f"{copy} does not exist: the partition is compared with nothing"
+                    Kind.NOT_COMPARED, str(partition), f"{copy} does not exist: the partition is compared with nothing"
                 )
                 copy = None
             try:
@@ -141,7 +147,7 @@ def _verify(path: Path, question: Question, settings: Settings) -> Iterator[Verd
                 yield verify_in_surroundings(partition, around, asked)
             except CleanerdError as error:
                 # One partition that cannot be read stops no other one.
-                findings.error("OP-10", str(partition), f"cannot be verified: {error}")
+                findings.error(Kind.NOT_VERIFIED, str(partition), f"cannot be verified: {error}")
     else:
         yield _verify_partition(path, _ruled(question, path, settings))
 
@@ -165,7 +171,7 @@ def _verify_file(path: Path, question: Question) -> Verdict:
     if parsed is None:
         verdict = verify_small_file(path, question)
         if verdict is None:
-            raise click.UsageError(f"{path.name!r} is no name of a file that can be verified")
+            raise click.UsageError(f"{path.name!r} is not the name of a file that can be verified")
         return verdict
     base, suffix = parsed
     if suffix == SNAPSHOT_SUFFIX:
@@ -225,7 +231,7 @@ def _place(value: int) -> str:
 
 def _table(output: Output, verdicts: list[Verdict], place: Callable[[int], str]) -> None:
     rows = [
-        [found.severity.value, found.rule, found.file, place(found.position), place(found.offset), found.what]
+        [found.severity.value, found.kind.words, found.file, place(found.position), place(found.offset), found.what]
         for verdict in verdicts
         for found in verdict.findings.in_order()
     ]

@@ -90,7 +90,7 @@ class BrokerTopic:
         return beginnings
 
     def read_again(self, partition: int) -> None:
-        """See :class:`~cleanerd.client.latest_state.TopicSource`."""
+        """As :meth:`cleanerd.client.latest_state.TopicSource.read_again`: this partition from its beginning."""
         self._seek(partition, OFFSET_BEGINNING)
 
     def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:
@@ -118,7 +118,7 @@ class BrokerTopic:
                 yield record
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the brokers."""
         self._consumer.close()
 
     def _seek(self, partition: int, offset: int) -> None:

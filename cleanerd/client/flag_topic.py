@@ -70,7 +70,7 @@ class FlagTopic:
         return beginnings
 
     def read_again(self, partition: int) -> None:
-        """See :class:`~cleanerd.client.latest_state.TopicSource`."""
+        """As :meth:`cleanerd.client.latest_state.TopicSource.read_again`: this partition from its beginning."""
         self._consumer.kafka.seek_to_beginning(TopicPartition(self.topic, partition))
 
     def records(self, timeout_s: float) -> Iterator[ConsumedRecord]:
@@ -86,7 +86,7 @@ class FlagTopic:
             yield from self._consumer.poll(_POLL_SECONDS)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the brokers."""
         self._consumer.close()
 
     def _behind(self) -> list[int]:

@@ -128,7 +128,7 @@ class FlagProducer:
         if found != "producer":
             warnings.warn(
                 f"compression.type of topic {topic} is {found}: the broker packs batches anew and clears the tombstone "
-                "flag of KIP-87; set it to producer (U-25)",
+                "flag of KIP-87; set it to producer",
                 stacklevel=3,
             )
 
@@ -164,7 +164,7 @@ class FlagConsumer:
         return [self._consumed(record) for records in found.values() for record in records]
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
-        """Records for ever."""
+        """Records as they come; it waits for more and never ends."""
         while True:
             yield from self.poll(1.0)
 

@@ -1,10 +1,10 @@
 """The latest state of a topic as its strategy sees it: what a cleaning would keep, before it was cleaned (R280-14).
 
-A plain consumer of an uncleaned tail takes the highest offset of a key for the truth. Under a versioned strategy that
+A plain consumer of the dirty part takes the highest offset of a key for the truth. Under a versioned strategy that
 can be a record that lost. This view compares as the cleaner does: ``(has a version, version, offset)``, the highest
 wins; tombstones by the topic's mode; keyless records, aborted data and offsets below the log start take no part (U-2).
 
-What it can not promise is what no reader of a versioned topic is promised (U-4). It remembers every tombstone it has
+What it cannot promise is what no reader of a versioned topic is promised (U-4). It remembers every tombstone it has
 seen, so that an older write that comes late does not bring the key back; a reader that starts after the tombstone has
 expired and was cleaned away has never seen it, and takes that write. ``tombstone.guard=forever`` removes the
 difference.
@@ -74,7 +74,7 @@ class LatestPartition(Mapping[bytes, "ConsumedRecord"]):
         return moved and any(record.offset < log_start_offset for _, record in self._winners.values())
 
     def forget(self) -> None:
-        """Know nothing again."""
+        """Forget every winner: the partition is read again from its beginning."""
         self._winners.clear()
 
     def winner(self, key: bytes) -> ConsumedRecord | None:

@@ -7,7 +7,7 @@ of the last checkpoint, no further than the first open transaction, without what
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,11 +21,12 @@ from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.legacy import parse_message, records_of_message
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.format.record import MAX_OFFSET, records_of
-from cleanerd.log.aborted import read_aborted
 from cleanerd.log.log_dir import LogDir, read_log_dir
+from cleanerd.log.memory import batch_bytes_of_objects
 from cleanerd.log.partition import PartitionLog, read_partition
 from cleanerd.log.producers import read_producers
 from cleanerd.log.read import SegmentReader
+from cleanerd.log.torn import loaded_aborted, recovered_aborted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from cleanerd.log.segment import Segment
     from cleanerd.policy.transaction import AbortedTransactions
 
-UNPACKED_BYTES: Final = 1024 * 1024 * 1024
 """What one batch may unpack to."""
 
 
@@ -124,7 +124,7 @@ class LogDirTopic:
         open_from = read_producers(log, reader, below=bound, torn_from=torn_from).first_open_offset()
         if open_from is not None:
             bound = min(bound, open_from)
-        aborted = read_aborted(log, bound)
+        aborted = recovered_aborted(log, reader, bound) if may_be_torn else loaded_aborted(log, reader, bound)
         for number, segment in enumerate(log.segments):
             is_active = segment is log.active
             if segment.base >= bound or (not is_active and log.end_of(number) <= log.log_start_offset):
@@ -168,6 +168,12 @@ def _parts(reader: SegmentReader, segment: Segment, bound: int, *, may_be_torn: 
             end = _end(part)
         if end < bound < MAX_OFFSET:
             raise
+        return
+    if may_be_torn and position < segment.size_bytes and bound < MAX_OFFSET:
+        where = f"{reader.path}/{file_name(segment.base, SEGMENT_SUFFIX)}"
+        raise CorruptionError(
+            f"nothing but zeros although the log was known up to offset {bound}", where=where, position=position
+        )
 
 
 def _end(part: _Part) -> int:
@@ -194,7 +200,7 @@ def _visible(part: _Part, aborted: AbortedTransactions, where: str, bound: int) 
         magic = int(batches.magic[row])
         if magic < 2:
             message = parse_message(data, where=where, position=start)
-            found = records_of_message(message, limit_bytes=UNPACKED_BYTES, where=where, position=start)
+            found = records_of_message(message, limit_bytes=batch_bytes_of_objects(), where=where, position=start)
         else:
-            found = records_of(data, limit_bytes=UNPACKED_BYTES, where=where, position=start)
+            found = records_of(data, limit_bytes=batch_bytes_of_objects(), where=where, position=start)
         yield from ((record, magic) for record in found)

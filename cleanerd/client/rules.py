@@ -72,7 +72,7 @@ class TopicRules:
         if self.strategy == "header" and not self.version_header.strip():
             object.__setattr__(self, "strategy", "offset")
             warnings.warn(
-                f"{KEYS['strategy']} is header and {KEYS['version_header']} is blank: the offset decides (R280-7)",
+                f"{KEYS['strategy']} is header and {KEYS['version_header']} is blank: the offset decides",
                 stacklevel=3,
             )
 

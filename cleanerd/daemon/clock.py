@@ -63,8 +63,8 @@ class Clock:
             self._ahead = wall, steady
             self.jumps += 1
         return (
-            f"the clock jumped ahead by {_span(wall - expected)}: until that has lasted for {_span(BELIEVED_AFTER_MS)} "
-            "nothing is deleted by it; set it right (timedatectl), or restart cleanerd if it is right now"
+            f"the clock jumped ahead by {_span(wall - expected)}: for {_span(BELIEVED_AFTER_MS)} nothing is "
+            "deleted by the new time; set the clock right (timedatectl), or restart cleanerd if the new time is right"
         )
 
     def _has_lasted(self, wall: int, steady: int) -> bool:

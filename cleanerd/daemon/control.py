@@ -64,9 +64,9 @@ class ControlServer:
             finally:
                 os.close(directory)
         except (OSError, ValueError) as error:
-            told = getattr(error, "strerror", None) or str(error)
+            why = getattr(error, "strerror", None) or str(error)
             raise ConfigError(
-                f"cannot be listened on: {told}", where=str(self.path), hint="see cleanerd.control.socket"
+                f"cannot be listened on: {why}", where=str(self.path), hint="see cleanerd.control.socket"
             ) from error
 
     async def _listen(self) -> None:
@@ -81,7 +81,7 @@ class ControlServer:
         self._server = await asyncio.start_unix_server(self._accept, sock=listener, limit=MAX_REQUEST_BYTES)
 
     async def stop(self) -> None:
-        """Hang up."""
+        """Close the socket and every connection to it."""
         if self._server is None:
             return
         self._server.close()
@@ -178,9 +178,9 @@ def ask(path: Path, operation: str, *, timeout_seconds: float = 30.0, **values: 
                 data = answers.readline(MAX_ANSWER_BYTES)
         answer = json.loads(data)
     except (OSError, ValueError) as error:
-        told = getattr(error, "strerror", None) or "no answer that makes sense"
+        why = getattr(error, "strerror", None) or "it sent nothing, or no JSON"
         raise RefusedError(
-            f"the daemon does not answer: {told}",
+            f"the daemon does not answer: {why}",
             where=str(path),
             hint="is cleanerd run running, and as which user? see cleanerd.control.socket",
         ) from error

@@ -36,7 +36,7 @@ class Notifier:
         self._send("STOPPING=1")
 
     def watchdog(self) -> None:
-        """Still alive."""
+        """Tell systemd that the daemon is still alive."""
         self._send("WATCHDOG=1")
 
     def _send(self, message: str) -> None:

@@ -16,6 +16,9 @@ PartitionMode = Literal["live", "on-start", "offline", "observe"]
 PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "quarantined", "excluded"]
 """``idle``: not worth it now, see ``reason``; ``excluded``: settings leave it to Kafka (U-11, include/exclude)."""
 
+Trigger = Literal["ratio", "overdue", "purge", "asked"]
+"""Why a partition is cleaned: its dirty ratio, ``max.compaction.lag.ms``, expired tombstones, or somebody asked."""
+
 RunPhase = Literal["survey", "index", "decide", "rewrite", "swap"]
 
 
@@ -31,17 +34,17 @@ class QuarantineView:
 
 @dataclass(frozen=True, slots=True)
 class CleanView:
-    """One clean that ended: ``result`` is the entry of ``clean --json`` (cli.md)."""
+    """One clean that ended: ``result`` is the entry of ``clean --json``."""
 
     topic: str
     partition: int
     started_ms: int
     ended_ms: int
-    trigger: Literal["ratio", "overdue", "purge", "asked"]
+    trigger: Trigger
     result: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """The summary and the whole result."""
         return {**self.summary(), "result": dict(self.result)}
 
     def summary(self) -> dict[str, Any]:
@@ -64,7 +67,7 @@ class RunningView:
     partition: int
     log_dir: str
     started_ms: int
-    trigger: Literal["ratio", "overdue", "purge", "asked"]
+    trigger: Trigger
     phase: RunPhase
     done_bytes: int
     total_bytes: int
@@ -204,7 +207,7 @@ class DaemonView:
     totals: Totals = field(default_factory=Totals)
 
     def to_json(self) -> dict[str, Any]:
-        """The body of ``/status`` (formats.md section 3, schema 1)."""
+        """The body of ``/status`` (schema 1)."""
         return {**self.to_json_without_partitions(), "partitions": [each.to_json() for each in self.partitions]}
 
     def to_json_without_partitions(self) -> dict[str, Any]:

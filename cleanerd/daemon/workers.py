@@ -129,7 +129,7 @@ class WorkerPool:
 
 
 def _tell(answer: asyncio.Future[T], *, result: T | None = None, error: Exception | None = None) -> None:
-    def settle() -> None:
+    def deliver() -> None:
         if answer.done():
             return
         if error is not None:
@@ -138,6 +138,6 @@ def _tell(answer: asyncio.Future[T], *, result: T | None = None, error: Exceptio
             answer.set_result(result)  # type: ignore[arg-type]
 
     try:
-        answer.get_loop().call_soon_threadsafe(settle)
+        answer.get_loop().call_soon_threadsafe(deliver)
     except RuntimeError:
         return  # the loop is closed: nobody waits any more

@@ -107,7 +107,7 @@ class BatchHeader:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes on disk."""
+        """Bytes that the batch takes on disk, offset and size field included."""
         return self.batch_length + FRAME_BYTES
 
     @property

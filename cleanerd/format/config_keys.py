@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-TOPIC_KEYS: Final = frozenset(
+READABLE_TOPIC_KEYS: Final = frozenset(
     {
         "cleanup.policy",
         "compaction.strategy",
@@ -38,7 +38,7 @@ TOPIC_KEYS: Final = frozenset(
     }
 )
 
-BROKER_KEYS: Final = frozenset(
+READABLE_BROKER_KEYS: Final = frozenset(
     {
         "compression.type",
         "internal.log.segment.bytes",
@@ -76,7 +76,7 @@ BROKER_KEYS: Final = frozenset(
     }
 )
 
-ALLOWED_KEYS: Final = TOPIC_KEYS | BROKER_KEYS
+ALLOWED_KEYS: Final = READABLE_TOPIC_KEYS | READABLE_BROKER_KEYS
 """Everything else is hidden."""
 
 HIDDEN: Final = "<hidden>"

@@ -60,7 +60,16 @@ def parse_message(
     key, value = (_nullable(reader) for _ in range(2))
     if reader.left:
         reader.fail(f"{reader.left} bytes left at the end of a message")
-    return LegacyMessage(frame.offset, frame.size_bytes, crc, magic, attributes, timestamp, key, value)
+    return LegacyMessage(
+        offset=frame.offset,
+        size_bytes=frame.size_bytes,
+        crc=crc,
+        magic=magic,
+        attributes=attributes,
+        timestamp=timestamp,
+        key=key,
+        value=value,
+    )
 
 
 def records_of_message(

@@ -26,6 +26,7 @@ _FILE_NAME = re.compile(
 _CHECKPOINT_NAME = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint", re.ASCII)
 # One digit form per number, so that str() of the result is the directory name again.
 _PARTITION_DIR = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})", re.ASCII)
+_FUTURE_DIR = re.compile(r"(.+)\.[0-9a-f]{32}-future", re.ASCII)
 _UUID_TEXT = re.compile(r"[A-Za-z0-9_-]{22}(?:==)?", re.ASCII)
 
 
@@ -36,7 +37,7 @@ def file_name(base: int, suffix: str) -> str:
         ValueError: ``base`` is no offset.
     """
     if not 0 <= base <= MAX_OFFSET:
-        raise ValueError(f"{base} is no base offset")
+        raise ValueError(f"{base} is not a base offset")
     return f"{base:020d}{suffix}"
 
 
@@ -89,6 +90,12 @@ def parse_topic_partition_dir(name: str) -> TopicPartition | None:
     return TopicPartition(match[1], partition) if partition <= MAX_INT32 else None
 
 
+def parse_future_dir(name: str) -> TopicPartition | None:
+    """The partition whose replica is being moved into the directory ``name``, from another log directory (F-5)."""
+    match = _FUTURE_DIR.fullmatch(name)
+    return None if match is None else parse_topic_partition_dir(match[1])
+
+
 def uuid_from_base64(text: str) -> uuid.UUID:
     """A UUID as Kafka writes it: URL-safe base64, 22 characters (padding is accepted).
 
@@ -96,7 +103,7 @@ def uuid_from_base64(text: str) -> uuid.UUID:
         ValueError: ``text`` is no such thing.
     """
     if _UUID_TEXT.fullmatch(text) is None:
-        raise ValueError(f"{text[:40]!r} is no base64 UUID of 22 characters")
+        raise ValueError(f"{text[:40]!r} is not a base64 UUID of 22 characters")
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text[:22] + "=="))
 
 

@@ -77,23 +77,23 @@ class ByteReader:
         return self._data[self.at - size : self.at]
 
     def int8(self) -> int:
-        """One signed byte."""
+        """Take a signed byte."""
         return self._number(_INT8)
 
     def int16(self) -> int:
-        """Two bytes, signed."""
+        """Take two bytes, signed, big-endian."""
         return self._number(_INT16)
 
     def int32(self) -> int:
-        """Four bytes, signed."""
+        """Take four bytes, signed, big-endian."""
         return self._number(_INT32)
 
     def int64(self) -> int:
-        """Eight bytes, signed."""
+        """Take eight bytes, signed, big-endian."""
         return self._number(_INT64)
 
     def uuid(self) -> uuid.UUID:
-        """Sixteen bytes."""
+        """Take the sixteen bytes of a UUID."""
         return uuid.UUID(bytes=self.raw(16))
 
     def unsigned_varint(self) -> int:
@@ -101,12 +101,12 @@ class ByteReader:
         return self._base128(32)
 
     def varint(self) -> int:
-        """Zigzag, 32 bits."""
+        """Take a zigzag varint of at most 32 bits."""
         value = self._base128(32)
         return (value >> 1) ^ -(value & 1)
 
     def varlong(self) -> int:
-        """Zigzag, 64 bits."""
+        """Take a zigzag varint of at most 64 bits."""
         value = self._base128(64)
         return (value >> 1) ^ -(value & 1)
 

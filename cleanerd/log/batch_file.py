@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import MAGIC_AT, Frame, parse_frame
+from cleanerd.log.plain_file import open_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +51,7 @@ def read_batches(path: Path, *, start: int = 0, cut_tail_ends: bool, limit_bytes
         OSError: the file cannot be read.
     """
     where = str(path)
-    with path.open("rb", buffering=_BUFFER_BYTES) as file:
+    with open(open_plain(path), "rb", buffering=_BUFFER_BYTES) as file:
         size = os.fstat(file.fileno()).st_size
         position = start
         file.seek(start)

@@ -9,8 +9,9 @@ from cleanerd.errors import CorruptionError
 from cleanerd.format.index import read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX, file_name
 from cleanerd.log.producers import read_producers
-from cleanerd.log.small_file import read_small_file
-from cleanerd.policy.cleanable import Bound, Dirtiness, bound, dirtiness, due_at_ms, segment_range, too_young
+from cleanerd.log.same_file import read_companion
+from cleanerd.log.torn import decided_below
+from cleanerd.policy.cleanable import Bound, Dirtiness, LimitedBy, bound, dirtiness, due_at_ms, segment_range, too_young
 
 if TYPE_CHECKING:
     from cleanerd.log.partition import PartitionLog
@@ -51,7 +52,7 @@ def read_bounds(
 
     The last stable offset is the running broker's; without one it is worked out from the producer state at the high
     watermark (S-04): a transaction counts as open when its marker does not lie below it. ``may_be_torn``: no clean
-    shutdown, or a broker is writing.
+    shutdown, or a broker is writing; then nothing from the recovery point on is believed either (U-32).
 
     Raises:
         CorruptionError: a time index or a first batch that has to be read is damaged.
@@ -60,23 +61,24 @@ def read_bounds(
     bases = [segment.base for segment in log.segments]
     sealed = log.segments[:-1]
     limits = {
-        "the active segment": log.active.base,
-        "the high watermark": log.high_watermark,
-        "the recovery point": log.recovery_point,
+        LimitedBy.ACTIVE_SEGMENT: log.active.base,
+        LimitedBy.HIGH_WATERMARK: log.high_watermark,
+        LimitedBy.RECOVERY_POINT: log.recovery_point,
     }
     open_offset = log.last_stable_offset
     if open_offset is None:
         torn_from = log.recovery_point if may_be_torn else None
-        open_offset = read_producers(log, reader, below=log.high_watermark, torn_from=torn_from).first_open_offset()
+        below = decided_below(log, may_be_torn=may_be_torn)
+        open_offset = read_producers(log, reader, below=below, torn_from=torn_from).first_open_offset()
     if open_offset is not None:
-        limits["an open transaction"] = open_offset
+        limits[LimitedBy.OPEN_TRANSACTION] = open_offset
     dirty = [sealed[row] for row in segment_range(bases[:-1], first_dirty_offset, log.active.base)]
     young = None
     if min_lag_ms > 0:
         ages = [(segment.base, _largest_timestamp_ms(log, segment)) for segment in dirty]
         young = too_young(ages, now_ms, min_lag_ms)
         if young is not None:
-            limits["min.compaction.lag.ms"] = young[0]
+            limits[LimitedBy.MIN_COMPACTION_LAG] = young[0]
     firsts = [] if max_lag_ms == LONG_MAX else [_first_timestamp_ms(reader, segment) for segment in dirty]
     due_ms = due_at_ms(firsts, max_lag_ms)
     limit = bound(limits, bases, first_dirty_offset)
@@ -139,4 +141,4 @@ def _first_timestamp_ms(reader: SegmentReader, segment: Segment) -> int:
 
 
 def _read(log: PartitionLog, segment: Segment, suffix: str) -> bytes | None:
-    return read_small_file(log.path / file_name(segment.base, suffix))
+    return read_companion(log.path, segment, suffix)

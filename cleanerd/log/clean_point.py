@@ -1,6 +1,6 @@
 """cleanerd's own record of a partition: how far it is clean, and what would show that this is no longer so (U-10).
 
-One JSON file a partition under ``cleanerd.state.dir`` (formats.md section 3). It is advisory: a missing, damaged or
+One JSON file a partition under ``cleanerd.state.dir``. It is advisory: a missing, damaged or
 outdated file costs work, never data.
 """
 
@@ -17,7 +17,10 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import TopicPartition, uuid_to_base64
 from cleanerd.log.partition import PARTITION_METADATA
-from cleanerd.log.small_file import if_it_may_be_given, read_small_file
+from cleanerd.log.rules_memory import RulesMemory
+from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, plain_name, read_whole
+from cleanerd.log.small_file import read_small_file
+from cleanerd.log.state_files import make_directory, opened, read_state_file, set_aside, write_state_file
 
 if TYPE_CHECKING:
     import uuid
@@ -28,8 +31,6 @@ if TYPE_CHECKING:
     from cleanerd.log.segment import Segment
 
 STATE_FORMAT = 1
-FILE_MODE = 0o640
-DIRECTORY_MODE = 0o750
 
 # What json and the conversions below raise for bytes that are no state file.
 _DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
@@ -100,23 +101,26 @@ class StateStore:
         self.warnings: list[str] = []
         self.standing: dict[Path, str] = {}
         self.failures = 0
+        self._rules = RulesMemory(root)
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
         """Where the partition's file is: by directory id and topic id; a re-created topic starts anew (S-51)."""
         return self._directory(log_dir) / _file_name(log.name, log.topic_id)
 
-    def _directory(self, log_dir: LogDir) -> Path:
+    def directory_name(self, log_dir: LogDir) -> str:
+        """What ``log_dir`` is called here: by its id, or by its path where it has none."""
         if log_dir.meta.directory_id is not None:
-            directory = uuid_to_base64(log_dir.meta.directory_id)
-        else:
-            directory = "path-" + hashlib.sha256(os.fsencode(log_dir.path.resolve())).hexdigest()[:16]
-        return self.root / "partitions" / directory
+            return uuid_to_base64(log_dir.meta.directory_id)
+        return "path-" + hashlib.sha256(os.fsencode(log_dir.path.resolve())).hexdigest()[:16]
+
+    def _directory(self, log_dir: LogDir) -> Path:
+        return self.root / "partitions" / self.directory_name(log_dir)
 
     def load(self, log_dir: LogDir, log: PartitionLog) -> PartitionState | None:
         """The partition's state, or None. A damaged file is set aside as ``<name>.damaged``."""
         path = self.path(log_dir, log)
         try:
-            document = json.loads(path.read_bytes())
+            document = json.loads(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES))
             return _from_json(document)
         except FileNotFoundError:
             return None
@@ -129,10 +133,21 @@ class StateStore:
                 return None
             self.warnings.append(f"{path}: damaged ({error}); set aside, counts as absent")
             try:
-                path.replace(path.with_suffix(".damaged"))
+                set_aside(path, self.root)
             except OSError as problem:
                 self.warnings.append(f"{path}: cannot be set aside ({problem.strerror})")
         return None
+
+    def rules_of(self, log_dir: LogDir, log: PartitionLog, state: PartitionState | None) -> str | None:
+        """The fingerprint of the rules that the topic was last cleaned by; None when no cleaning is remembered.
+
+        ``state`` is what is remembered of the partition itself. Where that is nothing, another partition of the topic
+        tells, in another log directory if need be: a topic has the same rules everywhere.
+        """
+        if state is not None and state.clean_point is not None:
+            return state.clean_point.fingerprint
+        look_up = self._rules.of_topic if log.topic_id is None else self._rules.of_topic_id
+        return look_up(self._directory(log_dir).name, _topic_part(log.name, log.topic_id))
 
     def save(self, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
         """Replace the partition's state: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""
@@ -147,8 +162,8 @@ class StateStore:
         try:
             owner = self.owner(log_dir)
             for directory in (self.root, path.parent.parent, path.parent):
-                make_directory(directory, owner)
-            write_state_file(path, json.dumps(document, indent=1).encode(), owner)
+                make_directory(directory, owner, self.root)
+            write_state_file(path, json.dumps(document, indent=1).encode(), owner, self.root)
         except OSError as error:
             told = f"cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
             self._failed(path, f"{path}: {told}")
@@ -174,15 +189,19 @@ class StateStore:
         again. What cannot be read stays. Whoever has it wrong costs work, never data.
         """
         removed = 0
-        for path in sorted(self._directory(log_dir).glob("*.json")):
-            try:
-                document = json.loads(path.read_bytes())
-                name = TopicPartition(str(document["topic"]), int(document["partition"]))
-                if _is_gone(log_dir.path / str(name), name, path.name):
-                    path.unlink()
-                    removed += 1
-            except (OSError, CleanerdError, *_DAMAGE):
-                continue
+        try:
+            with opened(self._directory(log_dir), self.root) as directory:
+                for file in sorted(name for name in os.listdir(directory) if name.endswith(".json")):
+                    try:
+                        document = json.loads(read_whole(file, dir_fd=directory, max_bytes=MAX_FACTS_BYTES))
+                        topic, number = plain_name(str(document["topic"])), int(document["partition"])
+                        if _is_gone(log_dir.path / f"{topic}-{number}", TopicPartition(topic, number), file):
+                            os.unlink(file, dir_fd=directory)
+                            removed += 1
+                    except (OSError, CleanerdError, *_DAMAGE):
+                        continue
+        except OSError:
+            return removed  # it is not there yet
         return removed
 
     def owner(self, log_dir: LogDir) -> os.stat_result:
@@ -194,8 +213,11 @@ class StateStore:
 
 
 def _file_name(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
-    topic = f"name-{name.topic}" if topic_id is None else uuid_to_base64(topic_id)
-    return f"{topic}-{name.partition}.json"
+    return f"{_topic_part(name, topic_id)}-{name.partition}.json"
+
+
+def _topic_part(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
+    return f"name-{name.topic}" if topic_id is None else uuid_to_base64(topic_id)
 
 
 def _is_gone(partition: Path, name: TopicPartition, state_name: str) -> bool:
@@ -203,7 +225,7 @@ def _is_gone(partition: Path, name: TopicPartition, state_name: str) -> bool:
         os.stat(partition)  # Path.exists() hides, from Python 3.14 on, that a disk does not let itself be asked
     except FileNotFoundError:
         return True
-    metadata = read_small_file(partition / PARTITION_METADATA)
+    metadata = read_small_file(partition / PARTITION_METADATA, max_bytes=MAX_IDENTITY_BYTES)
     if metadata is None:
         return False
     topic_id = read_partition_metadata(metadata, str(partition / PARTITION_METADATA))
@@ -218,7 +240,7 @@ def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> st
         return f"the leader epoch at offset {point.offset} is no longer {point.leader_epoch}"
     found = next((segment for segment in log.segments if segment.base == point.last_segment.base), None)
     if found is None or LastSegment.of(found) != point.last_segment:
-        return f"segment {point.last_segment.base} is another file than the one that was cleaned"
+        return f"segment {point.last_segment.base} is not the file that was cleaned"
     return None
 
 
@@ -242,40 +264,3 @@ def _from_json(document: dict[str, Any]) -> PartitionState:
         next_purge_ms=None if (purge := document.get("next_purge_ms")) is None else int(purge),
         purge_as_of=None if (offset := document.get("purge_as_of")) is None else int(offset),
     )
-
-
-def write_state_file(path: Path, data: bytes, owner: os.stat_result) -> None:
-    """Replace ``path``: all of it or nothing (tmp, fsync, rename, fsync of the directory). Raises OSError."""
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
-        _give(file.fileno(), owner)
-        os.fchmod(file.fileno(), FILE_MODE)
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    fsync_directory(path.parent)
-
-
-def make_directory(path: Path, owner: os.stat_result) -> None:
-    """Make ``path``, and whatever is missing above it, unless it is there."""
-    if path.is_dir():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.mkdir(exist_ok=True, mode=DIRECTORY_MODE)
-    _give(path, owner)
-
-
-def _give(file: Path | int, owner: os.stat_result) -> None:
-    """Make ``owner``'s owner that of ``file``; only root can, so failing is no error."""
-    with if_it_may_be_given():
-        os.chown(file, owner.st_uid, owner.st_gid)
-
-
-def fsync_directory(path: Path) -> None:
-    """Barrier for the names in ``path``; raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

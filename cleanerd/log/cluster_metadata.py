@@ -27,6 +27,7 @@ from cleanerd.format.metadata_records import (
 from cleanerd.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, file_name, parse_checkpoint_name, parse_file_name
 from cleanerd.format.record import Record, records_of
 from cleanerd.log.batch_file import StoredBatch, read_batches
+from cleanerd.log.plain_file import open_place, read_plain
 
 if TYPE_CHECKING:
     import uuid
@@ -102,7 +103,7 @@ def _unreadable(directory: Path, error: OSError) -> CleanerdError:
 
 
 def _read(directory: Path, only_before_ms: int | None) -> ClusterMetadata:
-    names = os.listdir(directory)
+    names = _names_in(directory)
     image = _Image()
     start = _replay_snapshot(directory, names, image)
     image.as_of = start
@@ -130,6 +131,14 @@ def _read(directory: Path, only_before_ms: int | None) -> ClusterMetadata:
             image.as_of = batch.header.last_offset + 1 if transaction is None else image.as_of
             image.as_of_ms = batch.header.max_timestamp if transaction is None else image.as_of_ms
     return image.finish()
+
+
+def _names_in(directory: Path) -> list[str]:
+    place = open_place(directory)
+    try:
+        return os.listdir(place)
+    finally:
+        os.close(place)
 
 
 def _replay(
@@ -227,7 +236,7 @@ def _position_of(directory: Path, base: int, offset: int) -> int:
     """A position in the segment ``base`` from where on a scan meets ``offset``; 0 when the index is of no help."""
     path = directory / file_name(base, INDEX_SUFFIX)
     try:
-        entries = read_offset_index(path.read_bytes(), str(path))
+        entries = read_offset_index(read_plain(path), str(path))
     except (OSError, CorruptionError):
         return 0
     below = entries[entries["relative_offset"] < offset - base]

@@ -73,7 +73,7 @@ class BrokerRetention:
 
     @property
     def valid(self) -> str:
-        """The range."""
+        """The range, in words for a message."""
         return "a whole number, 1 or more, or -1 (for ever)"
 
     def read(self, text: str) -> int:
@@ -90,7 +90,7 @@ class Ratio:
 
     @property
     def valid(self) -> str:
-        """The range."""
+        """The range, in words for a message."""
         return "a number from 0 to 1"
 
     def read(self, text: str) -> float:
@@ -110,7 +110,7 @@ class Boolean:
 
     @property
     def valid(self) -> str:
-        """The two words."""
+        """The two words, for a message."""
         return "true or false"
 
     def read(self, text: str) -> bool:
@@ -127,7 +127,7 @@ class Policy:
 
     @property
     def valid(self) -> str:
-        """The words."""
+        """The words that the list may hold, for a message."""
         return "a list of compact, delete"
 
     def read(self, text: str) -> frozenset[str]:
@@ -147,7 +147,7 @@ class Choice:
 
     @property
     def valid(self) -> str:
-        """The choices."""
+        """The choices, in words for a message."""
         return f"one of: {', '.join(self.choices)}"
 
     def read(self, text: str) -> str:
@@ -170,7 +170,7 @@ class Word:
         return "a word"
 
     def read(self, text: str) -> str:
-        """The word."""
+        """The word in lower case, without blanks around it."""
         return text.strip().lower()
 
 

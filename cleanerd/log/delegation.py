@@ -28,6 +28,13 @@ DELEGATED_RATIO: Final = "1"
 NO_LAG: Final = str(LONG_MAX)
 """No compaction lag: a finite one makes the broker's cleaner ignore the ratio (C-10)."""
 
+HINT: Final = (
+    "min.cleanable.dirty.ratio of {topic} is 1 in the cluster, as cleanerd delegate sets it, but the state directory "
+    "knows of no delegation: these settings clean it by offset (another cleanerd.state.dir? was --config forgotten? "
+    "If not, set topics.{topic}.compaction.strategy=offset)"
+)
+"""A ratio of 1 alone is no proof of a delegation: an operator may have set it."""
+
 State = Literal["not needed", "delegated", "assumed", "undelegated", "unknown"]
 
 
@@ -53,7 +60,7 @@ def is_kept_away(topic_configs: Mapping[str, str]) -> bool:
     return _is(Ratio(), topic_configs.get(RATIO), 1.0)
 
 
-def judge(
+def delegation_of(
     topic: str,
     why_needed: str,
     topic_configs: Mapping[str, str] | None,
@@ -79,14 +86,14 @@ def judge(
     if against:
         return Delegation("undelegated", f"{about}, but {against}", f"run cleanerd delegate {topic}")
     if MAX_LAG not in topic_configs and broker_lag is None and not properties_known:
-        reason = f"{about}: {RATIO} is, but {MAX_LAG} is not set on the topic, and server.properties is not read"
+        reason = f"{about}: the topic does not set {MAX_LAG}, and server.properties is not read"
         return _unknown(topic, reason, assumed=assumed)
     return Delegation("delegated")
 
 
 def _speaks_against(topic_configs: Mapping[str, str], broker_lag: tuple[str, str] | None) -> str:
     if not is_kept_away(topic_configs):
-        return f"{_said(RATIO, topic_configs.get(RATIO))} on the topic, not {DELEGATED_RATIO}"
+        return f"{_said(RATIO, topic_configs.get(RATIO))} on the topic (it has to be {DELEGATED_RATIO})"
     lag, where = topic_configs.get(MAX_LAG), f"{MAX_LAG} on the topic"
     if lag is None and broker_lag is not None:
         lag, where = broker_lag

@@ -1,23 +1,22 @@
 """What ``cleanerd delegate`` changed in the cluster, and what was there before: ``delegations.json`` (U-8, U-9).
 
-One JSON file in ``cleanerd.state.dir`` (formats.md section 3). ``hand-back`` puts back what it says; until then these
+One JSON file in ``cleanerd.state.dir``. ``hand-back`` puts back what it says; until then these
 values, not the broker's, say when cleanerd cleans the topic.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd import __version__
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.log.clean_point import make_directory, write_state_file
+from cleanerd.log.state_files import locked, make_directory, read_state_file, set_aside, write_state_file
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
@@ -63,7 +62,7 @@ class Delegations:
     def load(self) -> list[SavedDelegation]:
         """Every saved delegation; none where there is no file, or none that can be used."""
         try:
-            return _read(self.path.read_bytes())
+            return _read(read_state_file(self.path))
         except FileNotFoundError:
             pass
         except OSError as error:
@@ -90,20 +89,14 @@ class Delegations:
         directory = self.path.parent
         try:
             make_directory(directory, _owner_of(directory))
-            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with locked(self.path.with_suffix(".lock"), directory.stat()):
+                yield _Changing(self, self._load_for_change())
         except OSError as error:
             raise self._unwritable(error) from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield _Changing(self, self._load_for_change())
-        except OSError as error:
-            raise self._unwritable(error) from error
-        finally:
-            os.close(descriptor)
 
     def _load_for_change(self) -> list[SavedDelegation]:
         try:
-            data = self.path.read_bytes()
+            data = read_state_file(self.path)
         except FileNotFoundError:
             return []
         try:
@@ -111,8 +104,7 @@ class Delegations:
         except _NewerError as error:
             raise RefusedError(str(error), where=str(self.path), hint="use the newer release") from error
         except _DAMAGE as error:
-            aside = self.path.with_suffix(".damaged")
-            self.path.replace(aside)
+            aside = set_aside(self.path)
             self.warnings.append(f"{self.path}: damaged ({error}); set aside as {aside.name}, counts as absent")
             return []
 

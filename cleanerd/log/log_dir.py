@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleanerd.errors import CleanerdError, ConfigError
+from cleanerd.errors import ConfigError, system_error
 from cleanerd.format.checkpoint import read_offset_checkpoint
 from cleanerd.format.meta import MetaProperties, read_meta_properties
-from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+from cleanerd.format.names import TopicPartition, parse_future_dir, parse_topic_partition_dir
+from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES
 from cleanerd.log.small_file import read_small_file, unreadable
 
 if TYPE_CHECKING:
@@ -25,6 +27,9 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 METADATA_TOPIC = "__cluster_metadata"
 
+_KEPT_CHECKPOINTS = 16
+"""As many log directories as a broker has, and then some."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
@@ -32,7 +37,7 @@ class LogDir:
 
     The four mappings are Kafka's checkpoint files; a missing file reads as an empty mapping (C-86, S-02: no high
     watermark and no recovery point means that nothing is cleanable). ``partitions`` leaves out ``__cluster_metadata``
-    and everything that is on its way in or out (``-future``, ``-delete``, ``-stray``; S-21). ``linked`` are partitions
+    and all that is being moved or deleted (``-future``, ``-delete``, ``-stray``; S-21). ``linked`` are partitions
     whose directory is a symbolic link: it may lead out of what the lock covers, so it is not followed.
     """
 
@@ -64,11 +69,11 @@ def read_log_dir(path: Path) -> LogDir:
     try:
         is_directory = path.is_dir()
     except OSError as error:  # a directory on the way may not be searched
-        raise CleanerdError(f"cannot be looked at: {error.strerror}", where=str(path)) from error
+        raise system_error("cannot be looked at", str(path), error) from error
     if not is_directory:
         what = "is not a directory" if path.exists() else "does not exist"
         raise ConfigError(what, where=str(path), hint="name a directory from the broker's log.dirs")
-    meta_bytes = read_small_file(path / META_PROPERTIES)
+    meta_bytes = read_small_file(path / META_PROPERTIES, max_bytes=MAX_IDENTITY_BYTES)
     if meta_bytes is None:
         raise ConfigError(
             f"has no {META_PROPERTIES}, so it is not a broker's log directory",
@@ -91,13 +96,55 @@ def read_log_dir(path: Path) -> LogDir:
     )
 
 
+def moved_here(log_dir: Path) -> frozenset[TopicPartition]:
+    """The partitions whose replicas are on their way into this log directory, as it stands now (``-future``, S-21).
+
+    None where it cannot be read: nothing comes to life there, and the other directories are not held up by it.
+    """
+    try:
+        status = log_dir.stat()
+        return _moved_here(log_dir, (status.st_dev, status.st_ino, status.st_mtime_ns))
+    except OSError:
+        return frozenset()
+
+
+@functools.lru_cache(maxsize=_KEPT_CHECKPOINTS)
+def _moved_here(path: Path, _state: tuple[int, ...]) -> frozenset[TopicPartition]:
+    found = (parse_future_dir(name) for name in os.listdir(path))
+    return frozenset(name for name in found if name is not None)
+
+
+def cleaner_offset(log_dir: Path, name: TopicPartition) -> int | None:
+    """The first dirty offset of one partition by Kafka's cleaner as it stands now; None: it names none.
+
+    The file is read again when it is another one: for many partitions this is a look at its time each.
+
+    Raises:
+        CorruptionError: it does not parse.
+        CleanerdError: it cannot be read.
+    """
+    path = log_dir / CLEANER_CHECKPOINT
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable("cannot be looked at", path, error) from error
+    return _cleaner_offsets(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)).get(name)
+
+
+@functools.lru_cache(maxsize=_KEPT_CHECKPOINTS)
+def _cleaner_offsets(path: Path, _file: tuple[int, ...]) -> Mapping[TopicPartition, int]:
+    return _checkpoint(path) or {}
+
+
 def _partitions(entries: Iterable[os.DirEntry[str]]) -> tuple[TopicPartition, ...]:
     names = (parse_topic_partition_dir(entry.name) for entry in entries)
     return tuple(sorted(name for name in names if name is not None and name.topic != METADATA_TOPIC))
 
 
 def _checkpoint(path: Path) -> dict[TopicPartition, int] | None:
-    data = read_small_file(path)
+    data = read_small_file(path, max_bytes=MAX_FACTS_BYTES)
     return None if data is None else read_offset_checkpoint(data, str(path))
 
 

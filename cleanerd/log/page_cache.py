@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.log.plain_file import open_plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -68,6 +69,6 @@ def _is_cached(descriptor: int, position: int) -> bool:
 
 def _open(path: Path, segment: Segment) -> int:
     try:
-        return os.open(path / file_name(segment.base, SEGMENT_SUFFIX), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return open_plain(path / file_name(segment.base, SEGMENT_SUFFIX))
     except OSError:
         return -1

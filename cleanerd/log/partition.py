@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.checkpoint import EpochStart, read_epoch_checkpoint
@@ -20,8 +21,10 @@ from cleanerd.format.names import (
     TopicPartition,
     parse_file_name,
 )
+from cleanerd.log.plain_file import open_place
+from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES
 from cleanerd.log.segment import Segment
-from cleanerd.log.small_file import read_small_file, unreadable
+from cleanerd.log.small_file import read_small_file_at, unreadable
 
 if TYPE_CHECKING:
     import uuid
@@ -31,6 +34,10 @@ if TYPE_CHECKING:
 
 PARTITION_METADATA = "partition.metadata"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
+_ATTEMPTS: Final = 5
+_CLOCK_TICK_NS: Final = 10_000_000
+"""A directory's time is that of the kernel's last tick, 10 ms ago at most: two changes in one tick look like one."""
+
 COMPANION_SUFFIXES = (INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX, SNAPSHOT_SUFFIX)
 
 
@@ -40,6 +47,8 @@ class PartitionLog:
 
     ``unfinished`` names ``.swap`` and ``.cleaned`` files: somebody's replacement that was cut short (S-21).
     ``last_stable_offset`` is a running broker's; None: to be worked out from the log (S-04).
+    ``lasting_start_offset`` is the log start offset that a broker that is killed now would start with: a running one
+    writes its own down once a minute. None: that is ``log_start_offset``.
     """
 
     name: TopicPartition
@@ -54,6 +63,7 @@ class PartitionLog:
     high_watermark: int
     cleaner_offset: int | None
     last_stable_offset: int | None = None
+    lasting_start_offset: int | None = None
 
     @property
     def active(self) -> Segment:
@@ -82,11 +92,18 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
         CleanerdError: the directory or a file in it cannot be read.
     """
     path = log_dir.path / str(name)
-    segments, snapshots, unfinished = _list(path)
-    if not segments:
-        raise CorruptionError("holds no segment", where=str(path), hint="start the broker once, it creates one")
-    metadata = read_small_file(path / PARTITION_METADATA)
-    epochs = read_small_file(path / LEADER_EPOCHS)
+    try:
+        directory = open_place(path)
+    except OSError as error:
+        raise unreadable("cannot be listed", path, error) from error
+    try:
+        segments, snapshots, unfinished = _list(path, directory)
+        if not segments:
+            raise CorruptionError("holds no segment", where=str(path), hint="start the broker once, it creates one")
+        metadata = _facts(PARTITION_METADATA, directory, path, MAX_IDENTITY_BYTES)
+        epochs = _facts(LEADER_EPOCHS, directory, path, MAX_FACTS_BYTES)
+    finally:
+        os.close(directory)
     return PartitionLog(
         name=name,
         path=path,
@@ -102,32 +119,60 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
     )
 
 
-def _list(path: Path) -> tuple[list[Segment], list[int], list[str]]:
+def _facts(name: str, directory: int, path: Path, max_bytes: int) -> bytes | None:
+    return read_small_file_at(name, directory, path / name, max_bytes=max_bytes)
+
+
+def _list(path: Path, directory: int) -> tuple[list[Segment], list[int], list[str]]:
+    """The files, as they were at one moment: a broker that swaps segments meanwhile has it listed again.
+
+    Else names from before a swap and from after it could stand side by side, or an index be missing that is only
+    between two names.
+    """
+    for attempt in range(_ATTEMPTS):
+        before_ns = os.fstat(directory).st_mtime_ns
+        try:
+            found = _list_once(path, directory)
+        except FileNotFoundError as error:
+            if attempt == _ATTEMPTS - 1:
+                raise unreadable("cannot be listed", path, error) from error
+            continue
+        except OSError as error:
+            raise unreadable("cannot be listed", path, error) from error
+        age_ns = abs(time.time_ns() - before_ns)
+        if before_ns == os.fstat(directory).st_mtime_ns and age_ns > _CLOCK_TICK_NS:
+            break
+        time.sleep(max(_CLOCK_TICK_NS - age_ns, 0) / 1e9)
+    return found
+
+
+def _list_once(path: Path, directory: int) -> tuple[list[Segment], list[int], list[str]]:
     stats: dict[int, os.stat_result] = {}
     companions: dict[int, set[str]] = {}
     unfinished: list[str] = []
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                parsed = parse_file_name(entry.name)
-                if parsed is None:
-                    continue
-                base, suffix = parsed
-                if suffix.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
-                    unfinished.append(entry.name)
-                    continue
-                known = suffix == SEGMENT_SUFFIX or suffix in COMPANION_SUFFIXES
-                # A directory with an index's name could be renamed out of the way, but not removed.
-                if known and not entry.is_file(follow_symlinks=False):
-                    raise CorruptionError("is not a plain file", where=entry.path)
-                if suffix == SEGMENT_SUFFIX:
-                    stats[base] = entry.stat(follow_symlinks=False)
-                elif suffix in COMPANION_SUFFIXES:
-                    companions.setdefault(base, set()).add(suffix)
-    except OSError as error:
-        raise unreadable("cannot be listed", path, error) from error
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            parsed = parse_file_name(entry.name)
+            if parsed is None:
+                continue
+            base, suffix = parsed
+            if suffix.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)):
+                unfinished.append(entry.name)
+                continue
+            known = suffix == SEGMENT_SUFFIX or suffix in COMPANION_SUFFIXES
+            # A directory with an index's name could be renamed out of the way, but not removed.
+            if known and not entry.is_file(follow_symlinks=False):
+                raise CorruptionError("is not a plain file", where=str(path / entry.name))
+            if suffix == SEGMENT_SUFFIX:
+                stats[base] = entry.stat(follow_symlinks=False)
+            elif suffix in COMPANION_SUFFIXES:
+                companions.setdefault(base, set()).add(suffix)
+    active = max(stats, default=-1)
     segments = [
-        Segment.from_stat(base, stat, frozenset(companions.get(base, ()))) for base, stat in sorted(stats.items())
+        Segment.from_stat(
+            base, stat, frozenset(companions.get(base, ())), is_active=base == active, sealed=base != active
+        )
+        for base, stat in sorted(stats.items())
     ]
     snapshots = sorted(base for base, suffixes in companions.items() if SNAPSHOT_SUFFIX in suffixes)
     return segments, snapshots, sorted(unfinished)

@@ -1,28 +1,29 @@
 """Several threads read one partition: parts of a segment go out to workers, what they made of them comes back in order.
 
 The kernel works without the interpreter's lock, so workers read, unpack and hash (or rewrite) side by side; whoever
-iterates is the one owner of everything that has an order: the offset map, the output file (kernel.md section 5). While
+iterates is the one owner of everything that has an order: the offset map, the output file. While
 the owner has nothing to take it works on a part too: as many threads as were asked for, and none of them waits.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import queue
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import BatchTooLargeError, CleanerdError, CorruptionError
 from cleanerd.format.index import OFFSET_ENTRY, read_offset_index
 from cleanerd.format.names import INDEX_SUFFIX, file_name
 from cleanerd.log.read import Reading, SegmentReader
-from cleanerd.log.small_file import read_small_file
+from cleanerd.log.same_file import read_companion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -32,9 +33,22 @@ if TYPE_CHECKING:
 
     from cleanerd.log.segment import Segment
 
-T = TypeVar("T")
 AHEAD = 2
-"""Parts that may wait for their turn besides those being worked on: what bounds the memory."""
+"""Parts that may wait for their turn besides those being worked on: what bounds the memory, with the next."""
+
+CHUNKS_AHEAD = 2
+"""Of a part. It seldom has more; one of batches that unpack to very much has its rest read when it is its turn."""
+
+
+class Chunk(Protocol):
+    """What every way to read makes of a stretch of the segment."""
+
+    @property
+    def consumed(self) -> int:
+        """Bytes of whole batches that were used."""
+
+
+T = TypeVar("T", bound=Chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +96,18 @@ class PartReader:
             return
         with contextlib.closing(self._in_order(self._executor, segment, parts, reading_of)) as results:
             for number, part in enumerate(parts):
+                position = part.start
+                reading = None
                 try:
-                    chunks = next(results)
-                except CorruptionError:
+                    reading, chunks = next(results)
+                    for chunk in itertools.chain(chunks, _rest(reading, self.reader, segment, part, chunks)):
+                        yield chunk
+                        position += chunk.consumed
+                except (CorruptionError, BatchTooLargeError):
                     if not guessed:
                         raise
-                    yield from reading_of(number)(self.reader, segment, part.start)
+                    yield from (reading or reading_of(number))(self.reader, segment, position)
                     return
-                yield from chunks
 
     def _in_order(
         self,
@@ -97,7 +115,7 @@ class PartReader:
         segment: Segment,
         parts: Sequence[Part],
         reading_of: Callable[[int], Reading[T]],
-    ) -> Generator[list[T], None, None]:
+    ) -> Generator[tuple[Reading[T], list[T]], None, None]:
         waiting: deque[tuple[_Job[T], Future[list[T]]]] = deque()
         numbers = iter(range(len(parts)))
         try:
@@ -112,7 +130,8 @@ class PartReader:
                 while not waiting[0][1].done() and (row := _not_begun(waiting)) is not None:
                     job = waiting[row][0]
                     waiting[row] = (job, job.done_by(self.reader))
-                yield waiting.popleft()[1].result()
+                job, future = waiting.popleft()
+                yield job.reading, future.result()
         finally:
             for _, future in waiting:
                 future.cancel()
@@ -128,9 +147,12 @@ class PartReader:
 class ReaderPool(PartReader):
     """Readers and threads for one partition directory."""
 
-    def __init__(self, path: str, *, workers: int, chunk_bytes: int) -> None:
+    def __init__(self, path: str, *, workers: int, chunk_bytes: int, largest_batch_bytes: int | None = None) -> None:
         self.chunk_bytes = chunk_bytes
-        self._readers = [SegmentReader.open(path, chunk_bytes=chunk_bytes) for _ in range(workers)]
+        self._readers = [
+            SegmentReader.open(path, chunk_bytes=chunk_bytes, largest_batch_bytes=largest_batch_bytes)
+            for _ in range(workers)
+        ]
         super().__init__(self._readers, ThreadPoolExecutor(workers - 1, "cleanerd-reader") if workers > 1 else None)
 
     def __enter__(self) -> Self:
@@ -175,7 +197,9 @@ class _Job(Generic[T]):
     reading: Reading[T]
 
     def run(self, reader: SegmentReader) -> list[T]:
-        return list(self.reading(reader, _until(self.segment, self.part.end), self.part.start))
+        """The first chunks; what follows would only wait."""
+        with contextlib.closing(_read(self.reading, reader, self.segment, self.part, self.part.start)) as chunks:
+            return list(itertools.islice(chunks, CHUNKS_AHEAD))
 
     def done_by(self, reader: SegmentReader) -> Future[list[T]]:
         """Run it now; damage is told when it is this part's turn."""
@@ -205,9 +229,22 @@ def index_entries(path: str, segment: Segment) -> NDArray[np.void]:
     """[n] ``OFFSET_ENTRY``: a segment's offset index as it stands on disk; none when it cannot be used."""
     name = Path(path) / file_name(segment.base, INDEX_SUFFIX)
     try:
-        return read_offset_index(read_small_file(name) or b"", str(name))
+        return read_offset_index(read_companion(Path(path), segment, INDEX_SUFFIX) or b"", str(name))
     except CleanerdError:
         return np.zeros(0, OFFSET_ENTRY)
+
+
+def _read(
+    reading: Reading[T], reader: SegmentReader, segment: Segment, part: Part, start: int
+) -> Generator[T, None, None]:
+    yield from reading(reader, _until(segment, part.end), start)
+
+
+def _rest(reading: Reading[T], reader: SegmentReader, segment: Segment, part: Part, begun: Sequence[T]) -> Iterator[T]:
+    """What of the part is left behind its first chunks."""
+    start = part.start + sum(chunk.consumed for chunk in begun)
+    if start < part.end:
+        yield from _read(reading, reader, segment, part, start)
 
 
 def _until(segment: Segment, end: int) -> Segment:

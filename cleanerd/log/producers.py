@@ -78,8 +78,8 @@ def read_last_records(
     """What retention protects for the active producers, and which snapshots were passed over.
 
     ``torn_from`` is the recovery point when the broker was not stopped cleanly. Its recovery will cut the log at the
-    first damage from there on, so damage there ends the replay, and the last batches below it are as good as the last
-    of all.
+    first damage from there on and removes the snapshots above. So damage there ends the replay, which begins with a
+    snapshot from below, and the last batches below it are as good as the last of all (U-32).
 
     Raises:
         CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
@@ -111,7 +111,7 @@ def read_producers(
         CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
     """
     damaged: list[str] = []
-    for offset, producers in _snapshots(log, damaged, below):
+    for offset, producers in _snapshots(log, damaged, below if torn_from is None else min(below, torn_from)):
         end = _replay(log, reader, producers, (offset, below), torn_from)
         if offset <= end:
             return ProducerState(producers, offset, end, tuple(damaged))
@@ -158,7 +158,8 @@ def _replay(
 ) -> int:
     """Bring ``producers`` forward over the batches in ``span`` (from, below); returns where the log ended in it."""
     since, below = span
-    end = min(log.active.base, below)
+    named_end = min(log.active.base, below)
+    end = 0
     for index, segment in enumerate(log.segments):
         following = log.end_of(index) if index + 1 < len(log.segments) else MAX_OFFSET
         if following <= since or segment.base >= below:
@@ -172,8 +173,8 @@ def _replay(
                 rows = np.flatnonzero((batches.base_offset >= since) & (batches.last_offset < below))
                 _take(batches, rows, producers)
         if position < segment.size_bytes:
-            break
-    return end
+            return max(end, segment.base)  # the broker cuts the log here: later segments go, whatever they are named
+    return max(end, named_end)
 
 
 def _take(batches: _kernel.Batches, rows: NDArray[np.int64], state: dict[int, Producer]) -> None:

@@ -17,9 +17,15 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeAlias, TypeVar
 import numpy as np
 
 from cleanerd import _kernel
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import BatchTooLargeError, CorruptionError, KernelError, system_error
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.log.kernel_errors import kernel_errors_told
+from cleanerd.log.memory import batch_bytes
+from cleanerd.log.plain_file import open_place, open_plain_at
+from cleanerd.log.safe_open import open_to_read
+from cleanerd.log.same_file import changed, require_same
 from cleanerd.log.small_file import unreadable
+from cleanerd.log.zeros import only_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -44,20 +50,25 @@ DIRECT_ALIGNMENT = 4096
 """Direct I/O begins and ends at multiples of this in file and memory; no less than a logical block of any disk."""
 
 
-class Consumed(Protocol):
-    """What every chunk call of the kernel returns at least."""
+class Counted(Protocol):
+    """A chunk, whatever was made of it."""
 
     @property
     def consumed(self) -> int:
         """Bytes of whole batches that were used."""
+
+
+class Consumed(Counted, Protocol):
+    """What every chunk call of the kernel returns at least."""
 
     @property
     def needed(self) -> int:
         """Size of the batch that did not fit, 0 when unknown."""
 
 
+C = TypeVar("C", bound=Counted)
 T = TypeVar("T", bound=Consumed)
-S_co = TypeVar("S_co", covariant=True)
+S_co = TypeVar("S_co", bound=Counted, covariant=True)
 
 
 class Gathering(Protocol[S_co]):
@@ -71,7 +82,7 @@ class Gathering(Protocol[S_co]):
         """It takes no more."""
 
     def finish(self) -> S_co:
-        """The chunk."""
+        """The chunk that all parts together make."""
 
 
 class SegmentReader:
@@ -88,17 +99,21 @@ class SegmentReader:
         self._chunk_bytes = buffer.chunk_bytes
 
     @classmethod
-    def open(cls, path: str, *, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> SegmentReader:
+    def open(
+        cls, path: str, *, chunk_bytes: int = DEFAULT_CHUNK_BYTES, largest_batch_bytes: int | None = None
+    ) -> SegmentReader:
         """A reader of the partition directory ``path``.
+
+        ``largest_batch_bytes``: no batch above it is read, however large chunks are; None: as the memory allows.
 
         Raises:
             CleanerdError: it cannot be opened.
         """
         try:
-            directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            directory = open_place(path)
         except OSError as error:
             raise unreadable("cannot be opened", path, error) from error
-        return cls(path, directory, _Buffer(chunk_bytes))
+        return cls(path, directory, _Buffer(chunk_bytes, largest_batch_bytes))
 
     def beside(self, path: str, directory: int) -> SegmentReader:
         """A reader of another directory, open as ``directory`` (duplicated), that shares this one's buffer.
@@ -140,27 +155,22 @@ class SegmentReader:
         Raises:
             CleanerdError: the file is gone or cannot be read, or has become shorter.
         """
-        position = start
-        try:
-            for batches in self.chunks(segment, _checked_headers, start=start):
-                position += batches.consumed
-                yield batches
-        except CorruptionError as error:
-            # Its chunk gave nothing so far: what lies before the damage.
-            yield from self.headers(replace(segment, size_bytes=error.position), start=position)
+        return until_damage(whole(_checked_headers))(self, segment, start)
 
     def chunks(
         self, segment: Segment, call: Callable[[NDArray[np.uint8], int], T], *, start: int = 0
     ) -> Generator[T, None, None]:
         """Feed the segment to ``call(data, position)`` until its end; yields what the call returns.
 
-        The bytes are those of ``segment.size_bytes`` as it was listed: what came later is not looked at.
+        The bytes are those of ``segment.size_bytes`` as it was listed: what came later is not looked at. Of the active
+        segment zeros up to there are no part: room that the broker set aside.
 
         Raises:
             CorruptionError: the call found damage, or the segment ends inside a batch.
             CleanerdError: the file is gone or cannot be read, or has become shorter.
         """
-        return self._read(segment, lambda _: _Whole(call), start, self._chunk_bytes, self._chunk_bytes)
+        size, whole_chunk = self._chunk_bytes, lambda _: _Whole(call)
+        return self._but_for_room(segment, start, lambda part, at: self._read(part, at, whole_chunk, size, size))
 
     def gathered(
         self,
@@ -177,49 +187,86 @@ class SegmentReader:
         Raises:
             CorruptionError, CleanerdError: as :meth:`chunks`.
         """
-        piece_bytes = min(PIECE_BYTES, self._chunk_bytes)
-        return self._read(segment, begin, start, piece_bytes, chunk_bytes or self._chunk_bytes)
+        sizes = min(PIECE_BYTES, self._chunk_bytes), chunk_bytes or self._chunk_bytes
+        return self._but_for_room(segment, start, lambda part, at: self._read(part, at, begin, *sizes))
 
     @contextlib.contextmanager
     def _opened(self, segment: Segment) -> Iterator[tuple[int, str]]:
         name = file_name(segment.base, SEGMENT_SUFFIX)
         where = f"{self.path}/{name}"
         try:
-            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._directory)
+            # What is beside is our own, in a staging directory: it is not the broker's before it is finished.
+            opened = open_to_read if self._direct else open_plain_at
+            descriptor = opened(name, dir_fd=self._directory)
+        except FileNotFoundError as error:
+            raise changed("it is gone", where) from error
         except OSError as error:
             raise unreadable("cannot be opened", where, error) from error
-        if self._direct:
-            set_direct(descriptor, wanted=True)
         try:
-            yield descriptor, where
+            require_same(descriptor, segment, where)
+            if self._direct:
+                set_direct(descriptor, wanted=True)
+            try:
+                yield descriptor, where
+            except (BatchTooLargeError, CorruptionError, KernelError):
+                require_same(descriptor, segment, where)  # cut and written to meanwhile it is not damaged
+                raise
+            require_same(descriptor, segment, where)
+        except OSError as error:
+            raise unreadable("cannot be read", where, error) from error
         finally:
             os.close(descriptor)
             if self._buffer.chunk_bytes > self._chunk_bytes:
-                self._buffer = _Buffer(self._chunk_bytes)
+                self._buffer = _Buffer(self._chunk_bytes, self._buffer.largest_batch_bytes)
+
+    def _but_for_room(
+        self, segment: Segment, start: int, listed: Callable[[Segment, int], Iterator[C]]
+    ) -> Generator[C, None, None]:
+        """All of the segment, but for the room behind the last batch of the active one."""
+        failed_at = -1
+        while start < segment.size_bytes:
+            try:
+                for chunk in listed(segment, start):
+                    yield chunk
+                    start += chunk.consumed
+            except CorruptionError as error:
+                if not segment.is_active or error.position < 0:
+                    raise
+                if self._is_room(segment, error.position):
+                    segment = replace(segment, size_bytes=error.position)
+                elif error.position <= failed_at:
+                    raise
+                # Else once more: where there was room the broker may have written meanwhile.
+                failed_at = error.position
+
+    def _is_room(self, segment: Segment, position: int) -> bool:
+        with self._opened(segment) as (descriptor, where):
+            try:
+                return only_zeros(descriptor, position, segment.size_bytes)
+            except OSError as error:
+                raise unreadable("cannot be read", where, error) from error
 
     def _read(
         self,
         segment: Segment,
-        begin: Callable[[int], Gathering[S_co]],
         start: int,
+        begin: Callable[[int], Gathering[S_co]],
         piece_bytes: int,
         chunk_bytes: int,
     ) -> Generator[S_co, None, None]:
         size = segment.size_bytes
         position = start
-        with self._opened(segment) as (descriptor, where):
+        with self._opened(segment) as (descriptor, where), kernel_errors_told(where):
             while position < size:
                 end = min(position + chunk_bytes, size)
                 gathering = begin(end - position)
                 while not gathering.full:
                     data = self._fill(descriptor, where, position, size, piece_bytes)
-                    try:
-                        consumed, needed = gathering.feed(data, position)
-                    except _kernel.CorruptLogError as error:
-                        raise corruption(error, where) from error
+                    consumed, needed = gathering.feed(data, position)
                     if consumed == 0 and not gathering.full:
                         if len(data) == size - position or needed > size - position:
                             raise _cut_off(where, position, size - position, needed)
+                        self._require_room(needed, where, position)
                         piece_bytes = max(needed, 2 * piece_bytes)
                         continue
                     position += consumed
@@ -229,10 +276,20 @@ class SegmentReader:
                     piece_bytes = max(piece_bytes, min(BATCHES_A_PIECE * needed, self._chunk_bytes))
                 yield gathering.finish()
 
+    def _require_room(self, needed: int, where: str, position: int) -> None:
+        """A batch is read whole; what its frame says of its size may be a lie."""
+        most = self._buffer.largest_batch_bytes or batch_bytes()
+        if needed > max(most, self._chunk_bytes):
+            raise BatchTooLargeError(
+                f"a batch of {needed} bytes is more than the {most} that may be read at once",
+                where=where,
+                position=position,
+            )
+
     def _fill(self, descriptor: int, where: str, position: int, size: int, piece_bytes: int) -> NDArray[np.uint8]:
         """The bytes from ``position`` on, as many as asked for. Reads begin at a block's start: direct I/O wants it."""
         if piece_bytes > self._buffer.chunk_bytes:
-            self._buffer = _Buffer(piece_bytes)
+            self._buffer = _Buffer(piece_bytes, self._buffer.largest_batch_bytes)
         start = position - position % DIRECT_ALIGNMENT
         wanted = min(position + piece_bytes, size) - start
         whole_blocks = self._buffer.memory.data[: _whole_blocks(wanted)]
@@ -243,12 +300,9 @@ class SegmentReader:
             except OSError as error:
                 if error.errno == errno.EINVAL and set_direct(descriptor, wanted=False):
                     continue
-                raise CleanerdError(f"cannot be read: {error.strerror}", where=where) from error
+                raise system_error("cannot be read", where, error) from error
             if count == 0:
-                raise CleanerdError(
-                    f"became shorter while it was read: {size} bytes were listed, it ends at {start + done}",
-                    where=where,
-                )
+                raise changed(f"it became shorter: {size} bytes were listed, it ends at {start + done}", where)
             done += count
         return self._buffer.memory[position - start : wanted]
 
@@ -284,6 +338,21 @@ def gathered(begin: Callable[[int], Gathering[S_co]], *, chunk_bytes: int | None
     return lambda reader, segment, start: reader.gathered(segment, begin, start=start, chunk_bytes=chunk_bytes)
 
 
+def until_damage(reading: Reading[C]) -> Reading[C]:
+    """The same way to read, but the first damage is the end, as for the broker's recovery after a crash."""
+
+    def read(reader: SegmentReader, segment: Segment, start: int) -> Iterator[C]:
+        try:
+            for chunk in reading(reader, segment, start):
+                yield chunk
+                start += chunk.consumed
+        except CorruptionError as error:
+            # Its chunk gave nothing so far: what lies before the damage.
+            yield from reading(reader, replace(segment, size_bytes=error.position), start)
+
+    return read
+
+
 def _cut_off(where: str, position: int, left_bytes: int, needed_bytes: int) -> CorruptionError:
     of_batch = f" of a batch of {needed_bytes}" if needed_bytes else ""
     return CorruptionError(
@@ -307,8 +376,9 @@ def set_direct(descriptor: int, *, wanted: bool) -> bool:
 class _Buffer:
     """Room for ``chunk_bytes`` from anywhere in a file, in whole pages: direct reads go nowhere else."""
 
-    def __init__(self, chunk_bytes: int) -> None:
+    def __init__(self, chunk_bytes: int, largest_batch_bytes: int | None = None) -> None:
         self.chunk_bytes = chunk_bytes
+        self.largest_batch_bytes = largest_batch_bytes
         room = _whole_blocks(chunk_bytes) + DIRECT_ALIGNMENT
         memory = mmap.mmap(-1, room)
         with contextlib.suppress(OSError):
@@ -322,12 +392,3 @@ def _whole_blocks(size: int) -> int:
 
 def _checked_headers(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
     return _kernel.scan_headers(data, position, verify_crc=True)
-
-
-def corruption(error: _kernel.CorruptLogError, where: str) -> CorruptionError:
-    """The kernel's finding as an error of ours, with the file it is about."""
-    place = [f"batch at offset {error.base_offset}"] if error.base_offset >= 0 else []
-    if error.record >= 0:
-        place.append(f"record {error.record}")
-    reason = f"{error.reason} ({', '.join(place)})" if place else error.reason
-    return CorruptionError(reason, where=where, position=error.position)

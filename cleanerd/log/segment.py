@@ -19,7 +19,7 @@ class BatchWitness:
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """A segment as it was when it was read (segment-swap 8.4 step 2; U-3).
+    """A segment as it was when it was read (S-29, U-3).
 
     ``first_batch`` and ``last_batch`` are None for an empty segment.
     """
@@ -39,6 +39,9 @@ class Segment:
     """A ``.log`` file and what stands beside it.
 
     ``suffixes`` are those of ``.index``, ``.timeindex``, ``.txnindex`` and ``.snapshot`` that exist for ``base``.
+    ``is_active``: a broker appends to it, and may have set room aside behind its last batch: zeros there are its end.
+    ``sealed_bytes``: the size of a file that nobody appends to any more, -1 where somebody may. ``size_bytes`` is how
+    much of it is looked at, which can be less.
     """
 
     base: int
@@ -51,10 +54,20 @@ class Segment:
     gid: int
     mode: int
     suffixes: frozenset[str]
+    is_active: bool = False
+    sealed_bytes: int = -1
 
     @classmethod
-    def from_stat(cls, base: int, stat: os.stat_result, suffixes: frozenset[str]) -> Segment:
-        """The segment ``base`` whose ``.log`` has this ``stat``."""
+    def from_stat(
+        cls,
+        base: int,
+        stat: os.stat_result,
+        suffixes: frozenset[str],
+        *,
+        is_active: bool = False,
+        sealed: bool = False,
+    ) -> Segment:
+        """The segment ``base`` whose ``.log`` has this ``stat``; ``sealed``: there is one after it."""
         return cls(
             base=base,
             size_bytes=stat.st_size,
@@ -66,7 +79,24 @@ class Segment:
             gid=stat.st_gid,
             mode=stat.st_mode & 0o7777,
             suffixes=suffixes,
+            is_active=is_active,
+            sealed_bytes=stat.st_size if sealed else -1,
         )
+
+    def change(self, found: os.stat_result) -> str:
+        """What became of the file since it was listed, by its ``stat`` now; empty: it is the same one (D-06).
+
+        The number of the device does not count: it differs between hosts that share a file system. Nor does the time of
+        the inode's own change: a backup's hard link moves that. A number that was given to a new file goes with
+        another size or time, and a sealed file that was cut and written to again with another time.
+        """
+        if found.st_ino != self.inode:
+            return "another file has its name now"
+        if found.st_size < self.size_bytes:
+            return f"it became shorter: {self.size_bytes} bytes were listed, it ends at {found.st_size}"
+        if self.sealed_bytes >= 0 and (found.st_size, found.st_mtime_ns) != (self.sealed_bytes, self.mtime_ns):
+            return "it was written to although it is not the active segment"
+        return ""
 
     def witness(self, first_batch: BatchWitness | None, last_batch: BatchWitness | None) -> Witness:
         """The witness of this segment, once its first and last batch are known."""

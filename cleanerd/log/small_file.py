@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import stat
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, kind_of
+from cleanerd.log.plain_file import read_plain, read_plain_at
+from cleanerd.log.safe_open import MAX_SMALL_FILE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,33 +17,37 @@ if TYPE_CHECKING:
 _NOT_OURS_TO_GIVE: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL})
 
 
-def read_small_file(path: Path) -> bytes | None:
-    """All of ``path``; None when there is no such file.
+def read_small_file(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes | None:
+    """All of ``path``, a file of a log directory or of a directory below one; None when there is no such file.
 
     Raises:
-        CleanerdError: it cannot be read, or is no plain file: a pipe would keep us waiting with the directory locked.
+        CleanerdError: it cannot be read, is larger than ``max_bytes``, is no plain file (a pipe would keep us waiting
+            with the directory locked), or belongs to somebody else (``plain_file``).
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            kind = os.fstat(descriptor).st_mode
-            if not stat.S_ISREG(kind):
-                what = "Is a directory" if stat.S_ISDIR(kind) else "it is not a plain file"
-                raise CleanerdError(f"cannot be read: {what}", where=str(path))
-            with open(descriptor, "rb", closefd=False) as file:
-                return file.read()
-        finally:
-            os.close(descriptor)
+        return read_plain(path, max_bytes=max_bytes)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise unreadable("cannot be read", path, error) from error
 
 
+def read_small_file_at(
+    name: str, directory: int, where: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES
+) -> bytes | None:
+    """The same for a file in the directory open as ``directory``; ``where`` is for messages."""
+    try:
+        return read_plain_at(name, directory, max_bytes=max_bytes)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unreadable("cannot be read", where, error) from error
+
+
 def unreadable(what: str, path: Path | str, error: OSError) -> CleanerdError:
     """What the system refused, with the way out where that is known."""
     hint = "run cleanerd as the broker's user" if isinstance(error, PermissionError) else None
-    return CleanerdError(f"{what}: {error.strerror}", where=str(path), hint=hint)
+    return kind_of(error)(f"{what}: {error.strerror}", where=str(path), hint=hint)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
-"""What of a topic's configuration decides who wins: strategy and tombstones (KIP-280, KIP-87), and their fingerprint.
+"""The keys of a topic's strategy and tombstones (KIP-280, KIP-87): values, what follows from them together, warnings.
 
-The words are here; who said them and which say counts is ``topic_config``'s business.
+Who set them, and which of them count, is known to ``topic_config``; their fingerprint is ``fingerprint``'s.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from cleanerd.log.config_values import LONG_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from cleanerd.log.topic_config import TopicConfig
 
 STRATEGY: Final = "compaction.strategy"
 STRATEGY_HEADER: Final = "compaction.strategy.header"
@@ -39,20 +37,16 @@ _DELETE_RETENTION: Final = "delete.retention.ms"
 EXCLUDE_KEY: Final = "cleanerd.strategy.exclude"
 
 
-KAFKAS_FINGERPRINT: Final = "strategy=offset;tombstone.mode=null"
-"""That of the rules that a stock broker's cleaner follows."""
-
-
 def is_excluded(topic: str, patterns: tuple[str, ...]) -> bool:
     """Whether a glob of ``cleanerd.strategy.exclude`` matches ``topic`` (U-5)."""
     return any(fnmatch.fnmatchcase(topic, pattern) for pattern in patterns)
 
 
-def settle(topic: str, values: dict[str, Any], origins: dict[str, str]) -> tuple[str, ...]:
+def apply_fallbacks(topic: str, values: dict[str, Any], origins: dict[str, str]) -> tuple[str, ...]:
     """What follows from the strategy's keys together: falls back in place, returns what the operator should know.
 
     ``compaction.strategy=header`` without a header name is ``offset`` (R280-7). ``tombstone.mode=header`` without one
-    is an error: the seeds ask for no fall-back, and every guess would be silent about deletes. With ``null`` instead a
+    is an error: no proposal asks for a fall-back, and a guess would be silent about deletes. With ``null`` instead a
     record that its producer meant as a delete would be kept as a value for ever.
 
     Raises:
@@ -67,7 +61,7 @@ def settle(topic: str, values: dict[str, Any], origins: dict[str, str]) -> tuple
     if values[STRATEGY] != "header" or values[STRATEGY_HEADER]:
         return ()
     warning = (
-        f"{STRATEGY} is header ({origins[STRATEGY]}), but {STRATEGY_HEADER} is blank: cleaned by offset (R280-7); name "
+        f"{STRATEGY} is header ({origins[STRATEGY]}), but {STRATEGY_HEADER} is blank: cleaned by offset; name "
         f"the header with topics.{topic}.{STRATEGY_HEADER}=NAME"
     )
     values[STRATEGY] = "offset"
@@ -91,57 +85,11 @@ def cautions(topic: str, values: Mapping[str, Any], origins: Mapping[str, str]) 
             found.append(
                 f"{_DELETE_RETENTION} of {topic} is {values[_DELETE_RETENTION]} ({origins[_DELETE_RETENTION]}), "
                 f"smaller than {others}: an older version that arrives after a tombstone has expired brings its key "
-                f"back (R280-13; {TOMBSTONE_GUARD}=forever keeps tombstones)"
+                f"back ({TOMBSTONE_GUARD}=forever keeps tombstones)"
             )
     if values[TOMBSTONE_MODE] == "flag" and values["compression.type"] != "producer":
         found.append(
             f"{TOMBSTONE_MODE} of {topic} is flag, but compression.type is {values['compression.type']} "
-            f"({origins['compression.type']}): a broker that compresses anew drops the flag (U-25); set it to producer"
+            f"({origins['compression.type']}): a broker that compresses anew drops the flag; set it to producer"
         )
     return tuple(found)
-
-
-def in_words(config: TopicConfig) -> str:
-    """The rules as a word for a table: ``offset``, ``header:version``, ``offset, flag tombstones``."""
-    strategy = config.compaction_strategy
-    if strategy == "header":
-        strategy += f":{config.compaction_strategy_header}"
-        if config.compaction_strategy_header_encoding != "long":
-            strategy += f" ({config.compaction_strategy_header_encoding})"
-    if config.tombstone_mode == "header":
-        return f"{strategy}, tombstones by header {config.tombstone_header}"
-    return strategy if config.tombstone_mode == "null" else f"{strategy}, {config.tombstone_mode} tombstones"
-
-
-def fingerprint(config: TopicConfig) -> str:
-    """What of the topic's settings decides who wins (U-6); stored with the clean point.
-
-    Header name and encoding count for the header strategy only, the tombstones' header for mode ``header`` only: a
-    setting that decides nothing changes nothing. The guard is not in it: it says how long a tombstone stays.
-    """
-    parts = [f"strategy={config.compaction_strategy}"]
-    if config.compaction_strategy == "header":
-        parts.append(f"header={_escaped(config.compaction_strategy_header)}")
-        parts.append(f"encoding={config.compaction_strategy_header_encoding}")
-    parts.append(f"tombstone.mode={config.tombstone_mode}")
-    if config.tombstone_mode == "header":
-        parts.append(f"tombstone.header={_escaped(config.tombstone_header)}")
-    return ";".join(parts)
-
-
-def fingerprint_differences(before: str, after: str) -> Mapping[str, tuple[str, str]]:
-    """What differs between two fingerprints: name -> (before, after), an empty text where one of them lacks it."""
-    old, new = (dict(part.partition("=")[::2] for part in text.split(";")) for text in (before, after))
-    names = [*old, *(name for name in new if name not in old)]
-    return {name: (old.get(name, ""), new.get(name, "")) for name in names if old.get(name) != new.get(name)}
-
-
-def changes_in_words(before: str, after: str) -> str:
-    """How two fingerprints differ, for people: ``strategy offset -> header, header none -> version``."""
-    differences = fingerprint_differences(before, after).items()
-    return ", ".join(f"{name} {old or 'none'} -> {new or 'none'}" for name, (old, new) in differences)
-
-
-def _escaped(name: str) -> str:
-    """A header's name may hold anything; a semicolon in it must not look like the next part."""
-    return name.replace("%", "%25").replace(";", "%3B")

@@ -52,11 +52,12 @@ class TopicConfig:
     """The values that decide how a topic's partitions are cleaned.
 
     ``policy_known`` is False when nothing told about this topic and ``cleanup_policy`` is only a default: such a topic
-    is not cleaned (cli.md; :func:`require_known_policy`). ``origins`` says for every topic key where its value is from.
+    is not cleaned (:func:`require_known_policy`). ``origins`` says for every topic key where its value is from.
     ``compaction_strategy_header`` and ``tombstone_header`` are empty when no header is named; the first is never empty
     while the strategy is ``header``, the second never while the mode is. ``warnings`` are what the operator should know
     of how these values came to be and stand to each other (R280-7, R280-13, U-25). ``delegation``: whether the broker's
-    own cleaner is kept away (U-8).
+    own cleaner is kept away (U-8). ``named``: the keys of strategy and tombstones that somebody set for this very topic
+    (or a glob that it matches); ``delegated_here``: the state directory remembers that ``cleanerd delegate`` was run.
     """
 
     topic: str
@@ -85,6 +86,8 @@ class TopicConfig:
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
     delegation: Delegation
+    named: frozenset[str] = frozenset()
+    delegated_here: bool = False
 
     @property
     def is_compacted(self) -> bool:
@@ -167,11 +170,14 @@ def resolve_topic_config(
         values[key], origins[key] = _resolve_key(
             topic, key, overrides, topic_configs or {}, topic_origin, layers, excluded=excluded
         )
-    warnings = strategy_config.settle(topic, values, origins)
+    named = frozenset(key for key in strategy_config.KEYS if key in overrides or key in (topic_configs or {}))
+    warnings = strategy_config.apply_fallbacks(topic, values, origins)
+    if warnings:
+        named -= {STRATEGY}  # what counts instead is nobody's word
     why_needed = _why_delegation(values)
     verdict = Delegation("not needed")
     if why_needed:
-        verdict = delegation.judge(
+        verdict = delegation.delegation_of(
             topic,
             why_needed,
             topic_configs,
@@ -181,6 +187,8 @@ def resolve_topic_config(
         )
     if topic_configs is not None and delegation.is_kept_away(topic_configs) and (why_needed or saved is not None):
         _take_ours(topic, overrides, layers, saved or {}, values, origins)
+    elif topic_configs is not None and delegation.is_kept_away(topic_configs) and STRATEGY not in named:
+        warnings += (delegation.HINT.format(topic=topic),)
     _check_lags(topic, values, origins)
     warnings += strategy_config.cautions(topic, values, origins)
     return TopicConfig(
@@ -189,6 +197,8 @@ def resolve_topic_config(
         origins=MappingProxyType(origins),
         warnings=warnings,
         delegation=verdict,
+        named=named,
+        delegated_here=saved is not None,
         **{key.replace(".", "_"): value for key, value in values.items()},
     )
 
@@ -212,7 +222,7 @@ def resolve_producer_id_expiration_ms(
 
 
 def require_known_policy(config: TopicConfig) -> None:
-    """Refuse to guess: a topic named on the command line must have a policy that somebody stated (cli.md).
+    """Refuse to guess: a topic named on the command line must have a policy that somebody stated.
 
     Raises:
         ConfigError: ``config.policy_known`` is False; names the three ways to say it.

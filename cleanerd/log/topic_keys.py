@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.log import strategy_config
 from cleanerd.log.config_values import (
@@ -112,3 +112,15 @@ BROKER_KEYS: Final = frozenset(
     synonym.name for rule in (*TOPIC_RULES.values(), *BROKER_ONLY_RULES.values()) for synonym in rule.synonyms
 )
 """Every broker key that is looked at: the allow-list of U-24 for brokers and ``server.properties``."""
+
+_DEFAULTS: Final = {
+    synonym.name: rule.default
+    for rule in (*TOPIC_RULES.values(), *BROKER_ONLY_RULES.values())
+    for synonym in rule.synonyms
+    if synonym.factor == 1
+}
+
+
+def default_of(broker_key: str) -> Any:
+    """Kafka's default of a broker key that is in the unit of its topic key."""
+    return _DEFAULTS[broker_key]

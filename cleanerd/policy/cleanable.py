@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,6 +34,16 @@ def first_dirty(checkpoint: int | None, log_start_offset: int, log_end_offset: i
     return FirstDirty(checkpoint, "")
 
 
+class LimitedBy(StrEnum):
+    """What sets how far a log may be cleaned (S-01), in the words that operators and ``--json`` get."""
+
+    ACTIVE_SEGMENT = "the active segment"
+    HIGH_WATERMARK = "the high watermark"
+    RECOVERY_POINT = "the recovery point"
+    OPEN_TRANSACTION = "an open transaction"
+    MIN_COMPACTION_LAG = "min.compaction.lag.ms"
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """The first offset that may not be cleaned.
@@ -44,11 +55,11 @@ class Bound:
 
     offset: int
     raw_offset: int
-    limited_by: str
-    limits: Mapping[str, int]
+    limited_by: LimitedBy
+    limits: Mapping[LimitedBy, int]
 
 
-def bound(limits: Mapping[str, int], bases: Sequence[int], first_dirty_offset: int) -> Bound:
+def bound(limits: Mapping[LimitedBy, int], bases: Sequence[int], first_dirty_offset: int) -> Bound:
     """Round the lowest limit down to a segment start; never below the first dirty offset's own round-down (C-05..C-07).
 
     Args:

@@ -1,8 +1,8 @@
 """Which neighbouring segments become one (U-17 over C-63; D-02, D-03).
 
-Limits first, in the order of U-17: relative offsets, output bytes and index entries, no record-less output when a
-neighbour can take it. An unchanged segment is written again only to join a group that is written anyway, and only if
-it is small.
+Limits first, in the order of U-17: relative offsets, output bytes and index entries, the number of sources (U-36), no
+record-less output when a neighbour can take it. An unchanged segment is written again only to join a group that is
+written anyway, and only if it is small.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SEGMENT_BYTES = 2**31 - 1
+MAX_SOURCES = 200
+"""U-36: whoever swaps a group renames the files of every source, and a broker holds its lock meanwhile."""
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 
@@ -109,7 +111,9 @@ class _Span:
         return len(self.rows) > 1 or self.changed
 
     def fits(self, limits: Limits) -> bool:
-        """Whether one segment can hold it all (the first two limits of U-17, and the time span)."""
+        """Whether one segment can hold it all (U-36, the first two limits of U-17, and the time span)."""
+        if len(self.rows) > MAX_SOURCES:
+            return False
         if self.last_offset - self.base > MAX_RELATIVE_OFFSET:
             return False
         if self.output_bytes > min(limits.segment_bytes, MAX_SEGMENT_BYTES):

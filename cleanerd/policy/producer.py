@@ -22,7 +22,8 @@ class LastRecords:
     """What is known last of each active producer.
 
     ``data_offsets``: last offsets of the batches with a producer's last sequence, ascending int64.
-    ``marker_producers`` and ``marker_epochs``: producers of whose epoch only markers are known, ascending by id.
+    ``marker_producers`` and ``marker_epochs``: producers of whose epoch only markers are known, ascending by id and
+    epoch. Where two views of a producer differ it has an epoch of each.
     """
 
     data_offsets: NDArray[np.int64]
@@ -50,12 +51,11 @@ class LastRecords:
         result &= batches.producer_id >= 0
         if len(self.marker_producers):
             rows = np.flatnonzero((batches.attributes & CONTROL) != 0)
-            place = np.minimum(
-                np.searchsorted(self.marker_producers, batches.producer_id[rows]), len(self.marker_producers) - 1
-            )
-            result[rows] |= (self.marker_producers[place] == batches.producer_id[rows]) & (
-                self.marker_epochs[place] == batches.producer_epoch[rows]
-            )
+            first = np.searchsorted(self.marker_producers, batches.producer_id[rows])
+            end = np.searchsorted(self.marker_producers, batches.producer_id[rows], side="right")
+            for step in range(int((end - first).max(initial=0))):
+                place = np.minimum(first + step, len(self.marker_epochs) - 1)
+                result[rows] |= (first + step < end) & (self.marker_epochs[place] == batches.producer_epoch[rows])
         return result
 
 

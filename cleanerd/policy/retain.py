@@ -17,6 +17,7 @@ from cleanerd._kernel import (
     ACTION_EMPTY,
     ACTION_REBUILD,
     ACTION_SET_HORIZON,
+    ACTION_TIME_ZERO,
     ACTION_TIMELESS,
     fill_by_batch,
     popcount_by_batch,
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 ACTION_MASK = np.uint8(0x0F)
 """What to do with the batch, without the flags."""
 
-TIMELESS_MS = 0
-"""The largest timestamp of a closing batch: below every one that is searched for."""
+TIMELESS_MS = -1
+"""The largest timestamp of a closing batch beside others: what they say of their segment's time is all that counts."""
+ZERO_MS = 0
+"""That of a closing batch alone in its segment: below every one that is searched for."""
 BATCH_HAS_HORIZON = 1
 BATCH_EXPIRED = 2
 BATCH_PROTECTED = 4
@@ -175,24 +178,41 @@ def emptied(record_count: NDArray[np.uint32]) -> NDArray[np.uint8]:
     return np.where(record_count == 0, np.uint8(ACTION_COPY), np.uint8(ACTION_EMPTY))
 
 
-def closing_action(record_count: int, max_timestamp_ms: int, *, at_bound: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """What becomes of a batch that ends its group and of which nothing would stay: ``beside`` others, or ``alone``."""
+
+    beside: int
+    alone: int
+
+
+def closing(record_count: int, max_timestamp_ms: int, *, at_bound: bool) -> Closing:
     """What becomes of a batch of which nothing would stay, when it is the last of its group (U-13, S-09).
 
-    It stays emptied, and without its time: a broker looks for a time in the first segment whose largest timestamp
-    is not below it, and goes no further. Only the batch that ends the cleanable part (``at_bound``) keeps its time,
-    as Kafka's cleaner keeps it (C-39.2).
+    It stays emptied, and without its time. Beside other batches its time is none (-1): any other would be the
+    segment's largest where those have none, and a broker deletes by it, records or not. Alone it is 0: a broker looks
+    for a time in the first segment whose largest timestamp is not below it, and goes no further; where there is none
+    at all it takes the file's.
+
+    Only the batch that ends the cleanable part (``at_bound``) keeps its time, as Kafka's cleaner keeps it (C-39.2). An
+    empty one of time 0 is what earlier releases closed groups with, wherever it lies now.
     """
-    if record_count == 0 and (at_bound or max_timestamp_ms == TIMELESS_MS):
-        return ACTION_COPY
-    return ACTION_EMPTY if at_bound else ACTION_EMPTY | ACTION_TIMELESS
+    if at_bound and not (record_count == 0 and max_timestamp_ms == ZERO_MS):
+        action = ACTION_EMPTY if record_count else ACTION_COPY
+        return Closing(action, action)
+    empty = record_count == 0
+    return Closing(
+        ACTION_COPY if empty and max_timestamp_ms == TIMELESS_MS else ACTION_EMPTY | ACTION_TIMELESS,
+        ACTION_COPY if empty and max_timestamp_ms == ZERO_MS else ACTION_EMPTY | ACTION_TIME_ZERO,
+    )
 
 
-def end_of_group(actions: NDArray[np.uint8], closing: int) -> NDArray[np.uint8]:
-    """``actions`` [b] of a group's last non-empty source: a last batch that would go gets ``closing`` instead."""
+def end_of_group(actions: NDArray[np.uint8], last: int) -> NDArray[np.uint8]:
+    """``actions`` [b] of a group's last non-empty source: a last batch that would go gets the action ``last``."""
     if actions[-1] != ACTION_DROP:
         return actions
     result = actions.copy()
-    result[-1] = closing
+    result[-1] = last
     return result
 
 

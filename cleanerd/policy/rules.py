@@ -32,7 +32,7 @@ class Rules:
 
     @property
     def ranking(self) -> Strategy:
-        """The strategy itself."""
+        """The strategy of that name, from the registry."""
         return STRATEGIES[self.strategy]
 
     @property

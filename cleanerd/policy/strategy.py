@@ -52,7 +52,7 @@ class ByOffset:
     needs_header: ClassVar[bool] = False
 
     def versions(self, records: _kernel.Records) -> Versions:
-        """None has one."""
+        """No record has a version: zeros, and False everywhere."""
         return Versions(np.zeros(len(records), dtype=np.int64), np.zeros(len(records), dtype=np.bool_))
 
 
@@ -84,8 +84,3 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType({
     strategy.name: strategy for strategy in (ByOffset(), ByTimestamp(), ByHeader())
 })  # fmt: skip
 """The registry, by the name in ``compaction.strategy`` (R280-2)."""
-
-
-def rank(version: int | None, offset: int) -> tuple[bool, int, int]:
-    """What one record competes with for its key, where records come one by one: the highest wins (R280-4..R280-6)."""
-    return (version is not None, 0 if version is None else version, offset)

@@ -13,6 +13,7 @@ in
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -78,6 +79,17 @@ class AbortedTransactions:
     def count(self, base: int, end: int) -> int:
         """How many markers lie in ``base`` up to ``end`` (exclusive): the entries of that segment's index (F-8)."""
         return int(np.searchsorted(self._markers, end) - np.searchsorted(self._markers, base))
+
+    def digest(self, base: int, end: int) -> str:
+        """SHA-256, in hexadecimal, of the entries whose marker lies in ``base`` up to ``end`` (exclusive).
+
+        Of each producer, first and last offset, eight bytes a number, big-endian as in the file; ascending by the last.
+        Without their last stable offsets: a recovery writes others, and they change nothing for a reader.
+        """
+        rows = slice(*np.searchsorted(self._markers, (base, end)).tolist())
+        names = ("producer_id", "first_offset", "last_offset")
+        numbers = np.stack([self.entries[rows][name].astype(np.int64) for name in names], axis=1)
+        return hashlib.sha256(numbers.astype(">i8").tobytes()).hexdigest()
 
     def ended_by(self, marker_offsets: NDArray[np.int64]) -> NDArray[np.void]:
         """The entries whose ABORT marker lies at one of ``marker_offsets`` (ascending), dtype ``TXN_ENTRY``."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleanerd.apply.session import Means
+from cleanerd.cleaner.resources import Resources
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.meta import read_meta_properties
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.format.properties import read_properties
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from cleanerd.log.delegations import Delegations
-from cleanerd.log.log_dir import META_PROPERTIES
+from cleanerd.log.log_dir import META_PROPERTIES, moved_here
+from cleanerd.log.memory import measure, share_of
+from cleanerd.log.plain_file import read_plain
 from cleanerd.log.topic_config import (
     RUNNING_ORIGIN,
     TopicConfig,
@@ -22,6 +25,7 @@ from cleanerd.log.topic_config import (
 )
 from cleanerd.log.topic_keys import INTERNAL_SEGMENT_BYTES, TOPIC_KEYS
 from cleanerd.policy import legacy
+from cleanerd.scope.log_dirs import log_dirs_in
 
 if TYPE_CHECKING:
     import uuid
@@ -41,7 +45,7 @@ class BrokerFacts:
     """What is known of the broker that a log directory belongs to. ``metadata`` is None when no KRaft log was found.
 
     ``saved``: by topic the values from before ``cleanerd delegate``. ``warnings``: what could not be used of the state.
-    ``metadata_dir``: the directory that the metadata log lies in.
+    ``metadata_dir``: the directory that the metadata log lies in. ``log_dirs``: the broker's, as far as they are known.
     """
 
     metadata: ClusterMetadata | None
@@ -51,6 +55,7 @@ class BrokerFacts:
     saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     metadata_dir: Path | None = None
+    log_dirs: tuple[Path, ...] = ()
 
     def topic_config(
         self, topic: str, *, effective: Mapping[str, str] | None = None, segment_bytes: int = 0
@@ -97,11 +102,30 @@ class BrokerFacts:
                 f"belongs to the topic {uuid_to_base64(topic_id)}, but {name.topic} is now {uuid_to_base64(known)}: "
                 "it was created again, or the metadata log is another cluster's",
                 where=str(name),
-                hint="start the broker once, it takes the directory away; or see cleanerd.metadata.log.dir",
+                hint="start the broker once: it removes the directory; or see cleanerd.metadata.log.dir",
             )
 
-    def means(self) -> Means:
-        """What a cleaning may use.
+    def moved_to(self, name: TopicPartition) -> Path | None:
+        """The other log directory that the partition's replica is being moved to, as it stands now."""
+        return next((path for path in self.log_dirs if name in moved_here(path)), None)
+
+    def require_in_place(self, name: TopicPartition) -> None:
+        """No replica is cleaned while it is moved: what was copied already would come back in its new place.
+
+        The tombstone that deletes a copied record, and the marker that aborts it, may go here before they are copied.
+        Kafka keeps its own cleaner away for the same reason.
+
+        Raises:
+            RefusedError: another log directory holds the copy that is to replace the partition.
+        """
+        place = self.moved_to(name)
+        if place is not None:
+            raise being_moved(name, place)
+
+    def resources(self, *, inside: bool = True) -> Resources:
+        """What a cleaning may use. ``inside``: several threads may work inside one partition.
+
+        Memory is shared out as it is now (U-35): map and batches may get less than the settings say.
 
         Raises:
             ConfigError: ``producer.id.expiration.ms`` has a value that Kafka would not take.
@@ -111,11 +135,20 @@ class BrokerFacts:
             settings_defaults=self.settings.broker_defaults(), **self._broker_layers()
         )
         convert_legacy, profile_origin = self._profile()
-        return Means(
+        share = share_of(
+            measure(),
+            threads=daemon.log_cleaner_threads,
             map_bytes=daemon.log_cleaner_dedupe_buffer_size,
+            read_buffer_bytes=daemon.cleanerd_read_buffer_bytes,
+            max_unpacked_bytes=daemon.cleanerd_max_unpacked_bytes,
+            inside=inside,
+        )
+        return Resources(
+            map_bytes=share.map_bytes,
             map_load=daemon.log_cleaner_io_buffer_load_factor,
             chunk_bytes=daemon.cleanerd_read_buffer_bytes,
-            max_unpacked_bytes=daemon.cleanerd_max_unpacked_bytes,
+            max_unpacked_bytes=share.batch_bytes,
+            facts_bytes=share.facts_bytes,
             disk_reserve_bytes=daemon.cleanerd_disk_reserve,
             producer_id_expiration_ms=expiration_ms,
             lease_required=daemon.cleanerd_lease_probe == "required",
@@ -149,15 +182,22 @@ class BrokerFacts:
         }
 
 
-def broker_facts(
-    settings: Settings, log_dir: LogDir, others: Sequence[Path], *, only_before_ms: int | None = None
-) -> BrokerFacts:
+def being_moved(name: TopicPartition, place: Path | None = None) -> RefusedError:
+    """The refusal of a partition whose replica is being moved to another log directory; ``place``: which one."""
+    return RefusedError(
+        "it is being moved to another log directory" + ("" if place is None else f", {place}"),
+        where=str(name),
+        hint="wait until the broker has completed the move",
+    )
+
+
+def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path], *, running: bool = False) -> BrokerFacts:
     """Find what is known of ``log_dir``'s broker.
 
     The metadata log may lie in any of its log directories (``others``), or where its server.properties says.
     Directories of other brokers among ``others`` are passed over. Where two of them hold a metadata log, one was left
     behind when ``metadata.log.dir`` changed: the one that goes further counts.
-    ``only_before_ms`` leaves out metadata that is younger: beside a running broker it may be uncommitted (U-23).
+    Beside a ``running`` broker the youngest metadata is left out: it may be uncommitted (U-23).
 
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
@@ -167,7 +207,8 @@ def broker_facts(
     properties_path = settings.daemon.cleanerd_broker_properties
     properties = None if properties_path is None else _server_properties(properties_path, log_dir)
     told = Path((properties or {}).get("metadata.log.dir", "").strip())
-    places = dict.fromkeys((*others, *([told] if told.is_absolute() and told != log_dir.path else ())))
+    listed = (told, *log_dirs_in(properties or {}))
+    places = dict.fromkeys((*others, *(path for path in listed if path.is_absolute() and path != log_dir.path)))
     own = [log_dir.path, *(path for path in places if _is_of_broker(log_dir, path))]
     candidates = [configured] if configured is not None else own
     found = [path / "__cluster_metadata-0" for path in candidates if (path / "__cluster_metadata-0").is_dir()]
@@ -177,6 +218,7 @@ def broker_facts(
             where=f"cleanerd.metadata.log.dir={configured}",
             hint="give the broker's metadata.log.dir or, when it has none, the first of its log.dirs",
         )
+    only_before_ms = time.time_ns() // 1_000_000 - METADATA_AGE_MS if running else None
     copies = [(read_cluster_metadata(path, only_before_ms=only_before_ms), path.parent) for path in found]
     metadata, metadata_dir = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
     delegations = Delegations(settings.daemon.cleanerd_state_dir)
@@ -189,13 +231,14 @@ def broker_facts(
         saved=saved,
         warnings=tuple(delegations.warnings),
         metadata_dir=metadata_dir,
+        log_dirs=tuple(own),
     )
 
 
 def _is_of_broker(log_dir: LogDir, path: Path) -> bool:
     """Whether ``path`` is a log directory of the broker that ``log_dir`` belongs to."""
     try:
-        meta = read_meta_properties((path / META_PROPERTIES).read_bytes(), str(path / META_PROPERTIES))
+        meta = read_meta_properties(read_plain(path / META_PROPERTIES), str(path / META_PROPERTIES))
     except (OSError, CleanerdError):
         return False
     return (meta.cluster_id, meta.node_id) == (log_dir.meta.cluster_id, log_dir.meta.node_id)

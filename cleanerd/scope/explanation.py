@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.errors import CorruptionError
+from cleanerd.cleaner.staged_plan import staged_json
+from cleanerd.cleaner.verdict import Verdict
+from cleanerd.errors import CorruptionError, NoSpaceError, RefusedError
+from cleanerd.log.fingerprint import fingerprint
 from cleanerd.log.message_format import Formats, glance
 from cleanerd.log.read import SegmentReader
-from cleanerd.log.strategy_config import fingerprint
+from cleanerd.scope.obstacles import refuse_obstacles
 from cleanerd.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cleanerd.cleaner.survey import Survey
-    from cleanerd.errors import NotCompactedError
+    from cleanerd.broker.reading import PartitionReading
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.errors import CleanerdError, NotCompactedError
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.clean_point import PartitionState
+    from cleanerd.log.clean_point import PartitionState, StateStore
     from cleanerd.log.topic_config import TopicConfig
 
 GLANCE_BYTES: Final = 4096
 
 POLICY_RULE: Final = "cleanup.policy"
 POLICY_CHANGES: Final = "when the topic's cleanup.policy contains compact"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why one partition is or is not cleaned now. ``running``: a broker has the log directory."""
+
+    found: Survey
+    formats: Formats | None
+    state: PartitionState | None
+    running: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of ``explain --json``."""
+        return _json(self)
+
+
+def explain(
+    reading: PartitionReading, store: StateStore, options: CleaningOptions, resources: Resources | None = None
+) -> Explanation:
+    """Look at a partition, and at what is remembered of it; with ``resources`` also at what else would be in the way.
+
+    Raises:
+        CleanerdError: it cannot be read.
+    """
+    found = reading.survey(store, options)
+    if found.to_clean and resources is not None:
+        try:
+            refuse_obstacles(reading, resources)
+        except (RefusedError, NoSpaceError) as error:
+            found = replace(found, verdict=_verdict_of(error))
+    formats, told = formats_of(found)
+    state = store.load(reading.log_dir, found.log)
+    return Explanation(replace(found, notes=(*found.notes, *told)), formats, state, reading.running)
+
+
+def _verdict_of(error: CleanerdError) -> Verdict:
+    rule = "free space" if isinstance(error, NoSpaceError) else "the partition is in use"
+    return Verdict(rule, f"{error.where}: {error.message}", str(error.hint), is_refusal=True)
 
 
 def formats_of(found: Survey) -> tuple[Formats | None, tuple[str, ...]]:
@@ -42,23 +83,13 @@ def formats_of(found: Survey) -> tuple[Formats | None, tuple[str, ...]]:
     return formats, (told,)
 
 
-def explanation(
-    found: Survey,
-    formats: Formats | None,
-    state: PartitionState | None,
-    *,
-    running: bool,
-    staged: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """The answer as one object: the entry of ``explain --json``.
-
-    ``running``: a broker has the log directory. ``staged``: the plan that waits for its next start.
-    """
+def _json(answer: Explanation) -> dict[str, Any]:
+    found, formats, state = answer.found, answer.formats, answer.state
     verdict = found.verdict
     return {
         "topic": found.log.name.topic,
         "partition": found.log.name.partition,
-        "broker_running": running,
+        "broker_running": answer.running,
         "cleaned_now": found.to_clean,
         "rule": None if verdict is None else verdict.rule,
         "reason": found.refusal,
@@ -78,7 +109,7 @@ def explanation(
         "next_purge_ms": None
         if state is None or state.purge_as_of != found.bounds.first_dirty_offset
         else state.next_purge_ms,
-        "staged": staged,
+        "staged": staged_json(found.log.path),
         "notes": list(found.notes),
         "warnings": list(found.config.warnings),
         "delegation": found.config.delegation.state,

@@ -10,7 +10,7 @@ from cleanerd.errors import ConfigError
 from cleanerd.format.properties import read_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from cleanerd.settings import Settings
 
@@ -29,7 +29,7 @@ def log_dirs_of(settings: Settings, known: Collection[Path] = ()) -> tuple[Path,
         raise ConfigError(
             "no log directory is named",
             where="cleanerd.log.dirs",
-            hint="set it, or cleanerd.broker.properties to the broker's server.properties",
+            hint="set it, or set cleanerd.broker.properties to the broker's server.properties",
         )
     require_outside(daemon.cleanerd_state_dir, [path for path in found if path not in known])
     return tuple(dict.fromkeys(found))
@@ -60,5 +60,10 @@ def _of_broker(file: Path | None) -> tuple[Path, ...]:
         raise ConfigError(
             f"cannot be read: {error.strerror}", where=str(file), hint="see cleanerd.broker.properties"
         ) from error
+    return log_dirs_in(properties)
+
+
+def log_dirs_in(properties: Mapping[str, str]) -> tuple[Path, ...]:
+    """What a broker's ``server.properties`` names as its log directories."""
     text = properties.get("log.dirs", "").strip() or properties.get("log.dir", "").strip()
     return tuple(Path(word.strip()) for word in text.split(",") if word.strip())

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 from cleanerd.errors import CleanerdError, CorruptionError, NotCompactedError
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.log.partition import PARTITION_METADATA
-from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, TopicConfig, require_known_policy
+from cleanerd.log.plain_file import read_plain
+from cleanerd.log.topic_config import TopicConfig, require_known_policy
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Sequence
 
-    from cleanerd.apply.live_broker import LiveBroker
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
-    from cleanerd.scope.broker_facts import BrokerFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,39 +37,22 @@ class Target:
         return self.config
 
 
-def compacted_partitions(facts: BrokerFacts, log_dir: LogDir, wanted: Sequence[TopicPartition]) -> list[Target]:
-    """The partitions of ``log_dir`` to look at: those in ``wanted``, or all that are known to be compacted.
-
-    A wanted partition that is not compacted, or whose policy nobody stated, is a target with that error.
-    """
-    targets = []
-    for name in log_dir.partitions:
-        if (wanted and name not in wanted) or name.topic in NEVER_CLEANED:
-            continue
-        try:
-            config = facts.topic_config(name.topic)
-            if wanted:
-                _require_compacted(config)
-            if config.is_compacted:
-                facts.require_same_topic(name, _topic_id(log_dir, name))
-        except CleanerdError as error:
-            targets.append(Target(name, None, error))
-            continue
-        if config.is_compacted:
-            targets.append(Target(name, config, None))
-    return targets
-
-
-def _topic_id(log_dir: LogDir, name: TopicPartition) -> uuid.UUID | None:
+def topic_id_of(log_dir: LogDir, name: TopicPartition) -> uuid.UUID | None:
     """The topic id that the partition's directory states, if it does; whoever reads the partition tells of damage."""
     path = log_dir.path / str(name) / PARTITION_METADATA
     try:
-        return read_partition_metadata(path.read_bytes(), str(path))
+        return read_partition_metadata(read_plain(path), str(path))
     except (OSError, CorruptionError):
         return None
 
 
-def _require_compacted(config: TopicConfig) -> None:
+def require_compacted(config: TopicConfig) -> None:
+    """Refuse a topic whose ``cleanup.policy`` lacks ``compact``, or is nobody's word.
+
+    Raises:
+        NotCompactedError: it is another one.
+        ConfigError: nobody stated it.
+    """
     require_known_policy(config)
     if not config.is_compacted:
         raise NotCompactedError(
@@ -79,12 +60,3 @@ def _require_compacted(config: TopicConfig) -> None:
             where=config.topic,
             hint=f"it comes from: {config.origins['cleanup.policy']}",
         )
-
-
-def live_names(broker: LiveBroker, log_dir: LogDir, wanted: Sequence[TopicPartition]) -> list[TopicPartition]:
-    """Those that are ``wanted``, or all that the broker compacts but for its internal topics (U-11)."""
-    if wanted:
-        return [name for name in log_dir.partitions if name in wanted]
-    passed_over = INTERNAL_TOPICS | NEVER_CLEANED
-    compacted = {log.name for log in broker.logs() if "compact" in log.policy and log.topic not in passed_over}
-    return [name for name in log_dir.partitions if name in compacted]

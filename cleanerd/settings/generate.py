@@ -13,7 +13,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS, kind_of, valid_values
+from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of, valid_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 _HEAD: Final = """\
 cleanerd's settings, read with --config FILE (repeatable; a directory is read in sorted order).
+Without --config every verb reads /etc/cleanerd/cleanerd.toml where there is one (--no-config: not).
 Stronger than files: the environment (CLEANERD_ and the key, with '.' written _, '_' written __ and '-' written ___:
 CLEANERD_LOG_CLEANER_DEDUPE_BUFFER_SIZE=64MiB), and strongest --set KEY=VALUE.
-What Kafka's brokers and topics have a setting for too (segment sizes, lags, retention) is taken from them; the key
-here counts only where neither the topic's nor the broker's configuration can be found or says anything.
+Settings that Kafka has too (segment sizes, lags, retention) come from the topic, then from the broker. The key here
+counts only where neither sets it, or their configuration cannot be found.
 'cleanerd config show' prints every value and where it came from, 'cleanerd config check' looks for mistakes.
 """
 
@@ -65,7 +66,7 @@ def generate() -> str:
 
 def _lines() -> Iterator[str]:
     yield from _prose(_HEAD)
-    for key, field in DAEMON_KEYS.items():
+    for key, field in DAEMON_FIELDS.items():
         yield ""
         yield from _about(field)
         mark = "" if key in _IN_USE else "#"
@@ -74,7 +75,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield from _prose(_TOPICS_HEAD)
     yield '#[topics."orders.v1"]'
-    for key, field in TOPIC_KEYS.items():
+    for key, field in TOPIC_FIELDS.items():
         yield ""
         yield from _about(field)
         yield f'#"{key}" = {_toml(_TOPIC_EXAMPLES[key])}'

@@ -2,7 +2,7 @@
 
 Two models: :class:`DaemonSettings` for broker-level keys (Kafka's names) and cleanerd's own (``cleanerd.``),
 :class:`TopicSettings` for what can be set for one topic. A field's key is its name with dots. Values come as text (see
-``sources``); the models turn them into what the code uses and check the ranges of cleaner-semantics.md section 1.
+``sources``); the models turn them into what the code uses and check Kafka's ranges.
 
 A key of a later release is not here, so that setting it is an error and not a wish.
 """
@@ -17,6 +17,7 @@ from pydantic import Field, model_validator
 
 from cleanerd.log import strategy_config
 from cleanerd.log.config_values import INT_MAX, LONG_MAX
+from cleanerd.log.topic_keys import default_of
 from cleanerd.settings.kinds import (
     CleanupPolicy,
     Count,
@@ -71,12 +72,12 @@ class DaemonSettings(ServiceSettings):
         description="How full the offset map may get (Kafka's name is historical; Kafka's own map defaults to 0.9).",
     )
     log_cleaner_compaction_strategy: Strategy = Field(
-        "offset",
+        default_of("log.cleaner.compaction.strategy"),
         description="Which record of a key wins where a topic does not say: offset keeps the highest offset, timestamp "
         "the highest timestamp, header the highest version in a header. Internal topics always use offset.",
     )
     log_cleaner_compaction_strategy_header: Header = Field(
-        "",
+        default_of("log.cleaner.compaction.strategy.header"),
         description="The header that holds a record's version, for topics of the header strategy that do not name one. "
         "While it is blank such a topic is cleaned by offset. Not set by default.",
         examples=["version"],
@@ -87,42 +88,58 @@ class DaemonSettings(ServiceSettings):
         "compacts them. A strategy that is set for such a topic itself counts.",
     )
     log_cleaner_min_cleanable_ratio: Fraction = Field(
-        0.5, description="A log is cleaned when more than this part of what can be cleaned is dirty."
+        default_of("log.cleaner.min.cleanable.ratio"),
+        description="A log is cleaned when more than this part of what can be cleaned is dirty.",
     )
     log_cleaner_min_compaction_lag_ms: Milliseconds = Field(
-        0, ge=0, le=LONG_MAX, description="Records younger than this are left alone."
+        default_of("log.cleaner.min.compaction.lag.ms"),
+        ge=0,
+        le=LONG_MAX,
+        description="Records younger than this are left alone.",
     )
     log_cleaner_max_compaction_lag_ms: Milliseconds = Field(
-        LONG_MAX,
+        default_of("log.cleaner.max.compaction.lag.ms"),
         ge=1,
         le=LONG_MAX,
         description="A log with a dirty record older than this is cleaned whatever its dirty ratio.",
     )
     log_cleaner_delete_retention_ms: Milliseconds = Field(
-        86_400_000, ge=0, le=LONG_MAX, description="How long a tombstone stays after the first cleaning that met it."
+        default_of("log.cleaner.delete.retention.ms"),
+        ge=0,
+        le=LONG_MAX,
+        description="How long a tombstone stays after the first cleaning that met it.",
     )
     log_cleanup_policy: CleanupPolicy = Field(
-        frozenset({"delete"}),
-        description="Policy of topics that set none themselves. It does not make a topic known that nothing else tells "
-        "about: such a topic is cleaned only with its own cleanup.policy.",
+        default_of("log.cleanup.policy"),
+        description="cleanup.policy of topics that set none themselves. Not enough for a topic without metadata: it "
+        "is cleaned only with a cleanup.policy of its own.",
     )
     log_segment_bytes: Size = Field(
-        1_073_741_824, ge=14, le=INT_MAX, description="Neighbouring segments are merged up to this size."
+        default_of("log.segment.bytes"),
+        ge=14,
+        le=INT_MAX,
+        description="Neighbouring segments are merged up to this size.",
     )
     log_index_size_max_bytes: Size = Field(
-        10_485_760, ge=4, le=INT_MAX, description="Largest offset and time index of a segment; also limits merging."
+        default_of("log.index.size.max.bytes"),
+        ge=4,
+        le=INT_MAX,
+        description="Largest offset and time index of a segment; also limits merging.",
     )
     log_index_interval_bytes: Size = Field(
-        4096, ge=0, le=INT_MAX, description="Bytes of log between two entries of the indexes that are written."
+        default_of("log.index.interval.bytes"),
+        ge=0,
+        le=INT_MAX,
+        description="Bytes of log between two entries of the indexes that are written.",
     )
     message_max_bytes: Size = Field(
-        1_048_588,
+        default_of("message.max.bytes"),
         ge=0,
         le=INT_MAX,
         description="A rewritten batch above this size is still written, counted and logged.",
     )
     producer_id_expiration_ms: Milliseconds = Field(
-        86_400_000,
+        default_of("producer.id.expiration.ms"),
         ge=1,
         le=INT_MAX,
         description="A producer that wrote nothing for this long is no longer protected: its last batch may go.",
@@ -186,8 +203,9 @@ class DaemonSettings(ServiceSettings):
         1_073_741_824,
         ge=1_048_576,
         le=LONG_MAX,
-        description="One batch may unpack to this much. A partition with a larger one is not cleaned: a small batch "
-        "can be made to unpack to any size.",
+        description="One batch may unpack to this much, or to less where cleanerd's memory limit, its threads and maps "
+        "leave less (docs/install.md, Memory). A partition with a larger one is not cleaned: a small batch can be made "
+        "to unpack to any size.",
     )
     cleanerd_read_buffer_bytes: Size = Field(
         4_194_304,
@@ -197,9 +215,9 @@ class DaemonSettings(ServiceSettings):
     )
     cleanerd_broker_version: Version = Field(
         None,
-        description="Kafka release that will run on the log directories. From 4.0 on what stays of message formats v0 "
-        "and v1 is rewritten as v2, as that broker's cleaner does; before, it keeps its format. auto: as the cluster "
-        "metadata says, 4.0 or later where there is none.",
+        description="Kafka release that will run on the log directories. From 4.0 on, cleaning rewrites messages of "
+        "format v0 and v1 as v2, as that broker's own cleaner does. For older releases they keep their format. "
+        "auto: as the cluster metadata says; without it, 4.0 or later.",
     )
     cleanerd_agent_socket: PathValue | None = Field(
         None,
@@ -225,7 +243,7 @@ class TopicSettings(Keys):
 
     cleanup_policy: CleanupPolicy | None = Field(
         None,
-        description="Compacted topics are cleaned. For topics whose configuration is not at hand, this is the way.",
+        description="Compacted topics are cleaned. Set this for a topic whose configuration cleanerd cannot find.",
     )
     compaction_strategy: Strategy | None = Field(
         None,
@@ -274,8 +292,8 @@ class TopicSettings(Keys):
     )
 
 
-DAEMON_KEYS: Final = {key_of(name): field for name, field in DaemonSettings.model_fields.items()}
-TOPIC_KEYS: Final = {key_of(name): field for name, field in TopicSettings.model_fields.items()}
+DAEMON_FIELDS: Final = {key_of(name): field for name, field in DaemonSettings.model_fields.items()}
+TOPIC_FIELDS: Final = {key_of(name): field for name, field in TopicSettings.model_fields.items()}
 
 
 def kind_of(field: FieldInfo) -> Kind:

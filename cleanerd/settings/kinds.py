@@ -174,6 +174,17 @@ def _write_listen(value: tuple[str, int] | None) -> str:
 _LISTEN_HINT: Final = "off, or host:port"
 
 
+def _hosts(text: str) -> tuple[str, ...]:
+    words = [word.strip().lower().removesuffix(".") for word in text.split(",")] if text.strip() else []
+    if not all(_HOST.fullmatch(word) for word in words):
+        raise ValueError(_HOSTS_HINT)
+    return tuple(dict.fromkeys(words))
+
+
+_HOST: Final = re.compile(r"(?!.{254})[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*", re.ASCII)
+_HOSTS_HINT: Final = "a list of host names, without ports"
+
+
 def _keys(text: str) -> int | None:
     word = text.strip()
     if word == "never":
@@ -238,6 +249,7 @@ Rate = Annotated[int | None, BeforeValidator(_rate), Kind(_RATE_HINT, _write_rat
 Listen = Annotated[
     tuple[str, int] | None, BeforeValidator(_listen), Kind(_LISTEN_HINT, _write_listen, writes_none=True)
 ]
+Hosts = Annotated[tuple[str, ...], BeforeValidator(_hosts), Kind(_HOSTS_HINT, write_topics)]
 Flag = Annotated[bool, BeforeValidator(_bool), Kind(_BOOL_HINT, _write_bool)]
 KeyThreshold = Annotated[int | None, BeforeValidator(_keys), Kind(_KEYS_HINT, _write_keys, writes_none=True)]
 Master = Annotated[str, BeforeValidator(_master), Kind(_MASTER_HINT)]

@@ -14,8 +14,8 @@ from cleanerd.errors import ConfigError
 from cleanerd.log.config_values import shown
 from cleanerd.log.topic_keys import BROKER_KEYS
 from cleanerd.settings.keys import (
-    DAEMON_KEYS,
-    TOPIC_KEYS,
+    DAEMON_FIELDS,
+    TOPIC_FIELDS,
     DaemonSettings,
     TopicSettings,
     kafka_text,
@@ -124,7 +124,7 @@ def read_settings(
     except ValidationError as error:
         # Each value is fine by itself, so it is how they stand to each other.
         return None, [_contradiction(error, daemon)]
-    origins = {key: daemon[key][1] if key in daemon else DEFAULT_ORIGIN for key in DAEMON_KEYS}
+    origins = {key: daemon[key][1] if key in daemon else DEFAULT_ORIGIN for key in DAEMON_FIELDS}
     frozen = (TopicTable(name, MappingProxyType(values)) for name, values in tables.items())
     return Settings(model, MappingProxyType(origins), tuple(frozen)), []
 
@@ -143,7 +143,7 @@ def default_state_dir(environ: Mapping[str, str]) -> Path:
 
 def _checked(assignment: Assignment) -> Any:
     """The typed value, or a ConfigError that names key, value, what is allowed, and where it was set."""
-    model, fields = (DaemonSettings, DAEMON_KEYS) if assignment.topic is None else (TopicSettings, TOPIC_KEYS)
+    model, fields = (DaemonSettings, DAEMON_FIELDS) if assignment.topic is None else (TopicSettings, TOPIC_FIELDS)
     try:
         settings = model.model_validate({assignment.key: assignment.text})
     except ValidationError as error:

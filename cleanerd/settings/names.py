@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.log.topic_keys import TOPIC_RULES
-from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS
+from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,7 +26,7 @@ def cut_topic_name(name: str) -> tuple[str, str] | None:
     ``orders.delete.retention.ms`` is ``delete.retention.ms`` of ``orders``, not ``retention.ms`` of ``orders.delete``.
     NAME is never empty: ``delete.retention.ms`` alone is ``retention.ms`` of the topic ``delete``. None: no known key.
     """
-    for key in sorted(TOPIC_KEYS, key=len, reverse=True):
+    for key in sorted(TOPIC_FIELDS, key=len, reverse=True):
         topic = name.removesuffix(f".{key}")
         if topic and topic != name:
             return topic, key
@@ -58,33 +58,33 @@ def strength(pattern: str) -> tuple[bool, int]:
 
 def daemon_key_advice(key: str) -> str:
     """What an unknown broker-level key may have been meant to be."""
-    if key in TOPIC_KEYS:
-        broker_keys = [synonym.name for synonym in TOPIC_RULES[key].synonyms if synonym.name in DAEMON_KEYS]
+    if key in TOPIC_FIELDS:
+        broker_keys = [synonym.name for synonym in TOPIC_RULES[key].synonyms if synonym.name in DAEMON_FIELDS]
         return f"a topic key: {TOPICS}.NAME.{key}, or for all topics {', '.join(broker_keys)}"
-    return _nearest(key, DAEMON_KEYS)
+    return _nearest(key, DAEMON_FIELDS)
 
 
 def topic_key_advice(key: str) -> str:
     """What an unknown key in a topic's table may have been meant to be."""
-    for topic_key in TOPIC_KEYS:
+    for topic_key in TOPIC_FIELDS:
         if key in {synonym.name for synonym in TOPIC_RULES[topic_key].synonyms}:
             return f"did you mean {topic_key}?"
     cut = cut_topic_name(key)
     if cut is not None:
         return f'did you mean {cut[1]}? A topic name with dots is written in quotes: [{TOPICS}."orders.v1"]'
-    return _nearest(key, TOPIC_KEYS)
+    return _nearest(key, TOPIC_FIELDS)
 
 
 def dotted_topic_advice(name: str) -> str:
     """The same for ``NAME.KEY``, where it is unknown how much of it is the topic."""
     words = name.split(".")
     best, best_ratio = None, 0.6
-    for key in TOPIC_KEYS:
+    for key in TOPIC_FIELDS:
         tail = ".".join(words[-(key.count(".") + 1) :])
         ratio = difflib.SequenceMatcher(None, tail, key).ratio()
         if tail != name and ratio > best_ratio:
             best, best_ratio = f"{TOPICS}.{name.removesuffix(tail)}{key}", ratio
-    return f"did you mean {best}?" if best else f"topic keys: {', '.join(TOPIC_KEYS)}"
+    return f"did you mean {best}?" if best else f"topic keys: {', '.join(TOPIC_FIELDS)}"
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from cleanerd.policy.windows import Windows
 from cleanerd.settings.kinds import (
     Count,
     Flag,
+    Hosts,
     KeyThreshold,
     Kind,
     Listen,
@@ -57,7 +58,8 @@ class ServiceSettings(Keys):
     cleanerd_windows: WindowsValue = Field(
         Windows(),
         description="When the daemon may begin a cleaning, in local time: days, hours, or both; several with "
-        "semicolons. What max.compaction.lag.ms makes overdue, and what is asked for, does not wait. Default: always.",
+        "semicolons. A partition that max.compaction.lag.ms makes overdue does not wait, nor one that "
+        "an operator asked for. Default: always.",
         examples=["Mon-Fri 22:00-06:00; Sat,Sun"],
     )
     cleanerd_threads_per_log_dir: Count = Field(
@@ -71,28 +73,36 @@ class ServiceSettings(Keys):
         15_000,
         ge=0,
         le=LONG_MAX,
-        description="How often the daemon looks at everything. What the file system tells it, it looks at at once.",
+        description="How often the daemon looks at everything. What the file system reports as changed, it looks at "
+        "at once.",
     )
     log_cleaner_io_max_bytes_per_second: Rate = Field(
         None, description="Most that the daemon's cleanings read and write together."
     )
     cleanerd_io_read_max_bytes_per_second: Rate = Field(
-        None, description="Most that they read; what is in the page cache counts too."
+        None, description="Most that the daemon's cleanings read, the page cache included."
     )
-    cleanerd_io_write_max_bytes_per_second: Rate = Field(None, description="Most that they write.")
+    cleanerd_io_write_max_bytes_per_second: Rate = Field(None, description="Most that the daemon's cleanings write.")
     cleanerd_retry_backoff_ms: Milliseconds = Field(
         60_000,
         ge=1,
         le=LONG_MAX,
-        description="After a failure a partition is left alone for so long, twice as long after each further one.",
+        description="How long a partition is left alone after a failure. Each further failure doubles it.",
     )
     cleanerd_retry_backoff_max_ms: Milliseconds = Field(
-        21_600_000, ge=1, le=LONG_MAX, description="The longest that it is left alone."
+        21_600_000, ge=1, le=LONG_MAX, description="The longest time that a partition is left alone after failures."
     )
     cleanerd_http_listen: Listen = Field(
         ("127.0.0.1", 10280),
         description="Where metrics, status and the status page are served, read only and without a password. off: "
         "nowhere.",
+    )
+    cleanerd_http_hosts: Hosts = Field(
+        (),
+        description="Host names under which clients reach that address (the Host header). IP addresses and localhost "
+        "always work where they lead here. Any other name must be in the list, so that no web page reaches the server "
+        "through a browser. Default: none for a loopback address, else the names of this host.",
+        examples=["kafka-1.example"],
     )
     cleanerd_metrics_kafka_names: Flag = Field(
         True,
@@ -109,8 +119,8 @@ class ServiceSettings(Keys):
     )
     cleanerd_spark_threshold_keys: KeyThreshold = Field(
         None,
-        description="From how many keys on, as estimated, the daemon has a partition cleaned by Spark (cleanerd spark "
-        "clean) instead of by itself. Only where it stages: what is cleaned live, or observed, is never handed over. "
+        description="A partition with at least this many keys (estimated) is cleaned by Spark (cleanerd spark clean) "
+        "instead of by the daemon itself. Only where the daemon stages, never where it cleans live or observes. See "
         "docs/spark.md.",
     )
     cleanerd_spark_master: Master = Field(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.log.config_values import shown
-from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS
+from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS
 from cleanerd.settings.names import (
     TOPICS,
     bad_topic_name,
@@ -90,7 +90,7 @@ def from_options(assignments: Iterable[str]) -> Iterator[Assignment | ConfigErro
 def _assignment(name: str, text: str, origin: str, where: Callable[[], str]) -> Assignment | ConfigError:
     """A dotted name, ``topics.NAME.KEY`` included, to what it sets."""
     if not name.startswith(f"{TOPICS}."):
-        if name not in DAEMON_KEYS:
+        if name not in DAEMON_FIELDS:
             return ConfigError(f"unknown key {name}", where=where(), hint=daemon_key_advice(name))
         return Assignment(None, name, text, origin, where)
     rest = name.removeprefix(f"{TOPICS}.")
@@ -104,7 +104,7 @@ def _of_topic(topic: str, key: str, text: str, origin: str, where: Callable[[], 
     wrong = bad_topic_name(topic)
     if wrong:
         return ConfigError(wrong, where=where())
-    if key not in TOPIC_KEYS:
+    if key not in TOPIC_FIELDS:
         return ConfigError(f"unknown key {key} of topic {topic}", where=where(), hint=topic_key_advice(key))
     return Assignment(topic, key, text, origin, where)
 
@@ -139,7 +139,7 @@ def _read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(f"not a TOML file: no UTF-8 at byte {error.start}", where=str(path)) from error
     if len(data) > _MAX_FILE_BYTES:
-        raise ConfigError("larger than 1 MiB: no settings file", where=str(path))
+        raise ConfigError("larger than 1 MiB, which no settings file is", where=str(path))
     return text
 
 

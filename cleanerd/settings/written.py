@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from cleanerd.settings.keys import DAEMON_KEYS, kafka_text, kind_of
+from cleanerd.settings.keys import DAEMON_FIELDS, kafka_text, kind_of
 from cleanerd.settings.load import DEFAULT_ORIGIN
 from cleanerd.settings.names import TOPICS
 from cleanerd.settings.sources import ENVIRONMENT_PREFIX
@@ -33,7 +33,7 @@ def without_settings(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _lines(settings: Settings, more: Mapping[str, str]) -> Iterator[str]:
-    for key, field in DAEMON_KEYS.items():
+    for key, field in DAEMON_FIELDS.items():
         value, kind = settings.value(key), kind_of(field)
         if key in more:
             yield _line(key, more[key])

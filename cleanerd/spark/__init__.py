@@ -1,1 +1,30 @@
-"""Spark: cleaning what one machine cannot. Everything but :mod:`cleanerd.spark.launch` needs the extra ``spark``."""
+"""Spark: cleaning what one machine cannot, and reading logs as DataFrames. Needs the extra ``spark``.
+
+Only :mod:`cleanerd.spark.launch` and what stands on this page import without it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cleanerd.spark.api import Logs
+
+__all__ = ["Logs", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``spark.read.format("kafka-segments")`` known to a session that does not find it by itself."""
+    from cleanerd.spark.source.data_source import KafkaSegments  # noqa: PLC0415 - needs pyspark
+
+    spark.dataSource.register(KafkaSegments)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Logs":
+        from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyspark
+
+        return Logs
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

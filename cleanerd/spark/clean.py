@@ -20,9 +20,9 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.apply.ahead import stage_partition
-from cleanerd.apply.session import disk_reserve_bytes
+from cleanerd.apply.round import stage_partition
 from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.spark.cleaning import SparkCleaning
 from cleanerd.spark.jobs import Jobs
 from cleanerd.spark.plan import ALONE_BYTES, SPLIT_BYTES
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cleanerd.apply.session import Means
     from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.cleaner.survey import Wishes
+    from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
@@ -48,19 +48,19 @@ if TYPE_CHECKING:
 
 def spark_stage_partition(session: SparkSession, *arguments: Any, **options: Any) -> CleaningResult:
     """:func:`stage_by_jobs` by the executors of ``session``."""
-    return stage_by_jobs(functools.partial(Jobs, session), *arguments, **options)
+    return stage_by_jobs(*arguments, jobs_of=functools.partial(Jobs, session), **options)
 
 
 def stage_by_jobs(
-    jobs_of: Callable[[str, Progress], RunsJobs],
     log_dir: LogDir,
     store: StateStore,
-    means: Means,
+    resources: Resources,
     name: TopicPartition,
     config: TopicConfig,
-    wishes: Wishes,
+    options: CleaningOptions,
     progress: Progress,
     *,
+    jobs_of: Callable[[str, Progress], RunsJobs],
     keep_replaced: Path | None = None,
     shards: int | None = None,
     split_bytes: int = SPLIT_BYTES,
@@ -78,17 +78,17 @@ def stage_by_jobs(
                 sweep(Path(plan.path), alone=is_claimed(plan.path))
                 return Cleaning(plan, pool, progress)
             jobs = jobs_of(plan.plan_id, progress)
-            reserve_bytes = disk_reserve_bytes(means, config, plan.path)
+            reserve_bytes = disk_reserve_bytes(resources, config, plan.path)
             cleaning = SparkCleaning(plan, pool, progress, jobs, reserve_bytes, shards=shards, split_bytes=split_bytes)
             return stack.enter_context(cleaning)
 
         return stage_partition(
             log_dir,
             store,
-            means,
+            resources,
             name,
             config,
-            wishes,
+            options,
             progress,
             keep_replaced=keep_replaced,
             cleaning_of=cleaning_of,

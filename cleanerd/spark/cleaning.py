@@ -179,14 +179,14 @@ class SparkCleaning(Cleaning):
                 sizes = replace(sizes, split_bytes=UNSPLIT)
             except _TailError as tail:
                 # Not what is being cleaned: no reason to fail. Nothing is known of what follows.
-                return {}, f"no expired tombstone goes: the end of the log cannot be read ({tail.error})"
+                return {}, f"no expired tombstone is removed: the end of the log cannot be read ({tail.error})"
             else:
                 return {row: told["guard"] for row, told in found.items()}, ""
 
     def _prove(self, sizes: Sizes, facts: Mapping[int, str]) -> list[Row]:
         plan, text = self.plan, self._text
         splits = splits_of(plan.path, plan.sources, sizes.split_bytes)
-        splits += splits_of(plan.path, plan.tail, sizes.split_bytes, first=len(plan.sources))
+        splits += splits_of(plan.path, plan.uncleanable, sizes.split_bytes, first=len(plan.sources))
         return self._jobs.run(
             "prove that tombstones may go",
             tasks_of(splits, cores=self._jobs.cores, split_bytes=sizes.split_bytes),

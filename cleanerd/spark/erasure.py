@@ -70,7 +70,7 @@ def kept_dirs(state_dir: Path, log_dirs: Sequence[Path]) -> list[Path]:
         return [Path(each["kept"]) for each in entries if each["log_dir"] in ours and Path(each["kept"]).is_dir()]
     except (ValueError, KeyError, TypeError) as error:
         raise CleanerdError(
-            f"makes no sense ({error}), so nobody knows what was kept", where=str(path), hint="name the directories"
+            f"cannot be read ({error}): what was kept is not known", where=str(path), hint="name the directories"
         ) from error
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.log.batch_file import read_batches
+from cleanerd.log.memory import worker_batch_bytes
 from cleanerd.verify.records import records_in
-from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 from cleanerd.verify.walk import walk
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _look_into(
 
 def _look_at(file: SegmentFile, position: int, offsets: set[int], found: dict[int, _Place]) -> None:
     try:
-        stored = next(read_batches(file.path, start=position, cut_tail_ends=True, limit_bytes=MAX_UNPACKED_BYTES))
+        stored = next(read_batches(file.path, start=position, cut_tail_ends=True, limit_bytes=worker_batch_bytes()))
         for number, record in enumerate(records_in(stored.data, position)):
             if record.offset in offsets and record.offset not in found:
                 found[record.offset] = _Place(str(file.path), position, number, record)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from cleanerd.spark.record_scan import segment_from
 from cleanerd.spark.spread import spread
 from cleanerd.verify.finding import Findings, Severity
+from cleanerd.verify.listing import NO_END
 from cleanerd.verify.partition_log import HeaderWalk
 from cleanerd.verify.producers import Clock
 
@@ -35,17 +36,21 @@ class Walked:
     """A log as its headers tell it. ``hidden``: [n][3] producer, first offset, end of what is not committed.
 
     ``ends``: one past the last offset of each segment that has a batch. ``damaged``: what is no batch, in words.
+    ``stable_end``: up to where the log is stable, as far as its high watermark allows.
     """
 
     end_offset: int
+    stable_end: int
     batches: int
     hidden: list[list[int]]
     ends: dict[Path, int]
     damaged: list[str]
 
 
-def walk_headers(session: SparkSession, logs: Sequence[Sequence[SegmentFile]]) -> list[Walked]:
-    """Walk ``logs``, the segments of one partition each, in order.
+def walk_headers(
+    session: SparkSession, logs: Sequence[Sequence[SegmentFile]], high_watermarks: Sequence[int] | None = None
+) -> list[Walked]:
+    """Walk ``logs``, the segments of one partition each, in order. Without ``high_watermarks`` all of a log is known.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -53,7 +58,11 @@ def walk_headers(session: SparkSession, logs: Sequence[Sequence[SegmentFile]]) -
     items = [
         (
             sum(file.size_bytes for file in files),
-            {"walk": number, "files": [[str(f.path), f.base, f.end, f.size_bytes, f.sealed] for f in files]},
+            {
+                "walk": number,
+                "files": [[str(f.path), f.base, f.end, f.size_bytes, f.sealed] for f in files],
+                "high_watermark": NO_END if high_watermarks is None else high_watermarks[number],
+            },
         )
         for number, files in enumerate(logs)
     ]
@@ -62,6 +71,7 @@ def walk_headers(session: SparkSession, logs: Sequence[Sequence[SegmentFile]]) -
     return [
         Walked(
             each["end"],
+            min(each["end"], each["stable"]),
             each["batches"],
             each["hidden"],
             {Path(path): end for path, end in each["ends"].items()},
@@ -75,9 +85,17 @@ def walk_one(item: Item) -> Iterator[pa.RecordBatch]:
     """The walk over one log, as a row of JSON."""
     files = [segment_from(fields) for fields in item["files"]]
     told = Findings(limit=20)
-    log = HeaderWalk(told, Clock(0, 0), lambda _bytes: None, indexes=False, tail_may_be_cut=True).walk(files)
+    log = HeaderWalk(
+        told,
+        Clock(0, 0),
+        lambda _bytes: None,
+        indexes=False,
+        tail_may_be_cut=True,
+        high_watermark=item["high_watermark"],
+    ).walk(files)
     found = {
         "end": log.end_offset,
+        "stable": log.last_stable_offset,
         "batches": log.batches,
         "hidden": log.invisible.ranges.tolist(),
         "ends": {str(facts.file.path): facts.end_offset for facts in log.segments if facts.batches},

@@ -51,7 +51,7 @@ class RunsJobs(Protocol):
     def run(
         self, name: str, tasks: Sequence[Any], function: Callable[[Any], Iterator[Row]], *stages: Stage, work_bytes: int
     ) -> list[Row]:
-        """As :meth:`Jobs.run`."""
+        """Run one job and wait for its rows; see :meth:`Jobs.run`."""
 
 
 class Jobs:

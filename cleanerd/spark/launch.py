@@ -17,10 +17,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, cast
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from cleanerd.errors import ConfigError
+from cleanerd.spark.streams import Forwarder, StderrGiver
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ DRIVER_MARK: Final = "_CLEANERD_SPARK_DRIVER"
 """Set in the environment of the driver, so that a verb knows that it is one. What begins with CLEANERD_ is a key."""
 
 STDERR_MARK: Final = "_CLEANERD_SPARK_STDERR"
-"""Where the driver's standard error goes: ``spark-submit`` would mix it into the result on standard output."""
+"""Where the driver asks for our standard error: ``spark-submit`` would mix it into the result on standard output."""
 
 DEFAULT_MASTER: Final = "local[*]"
 TASK_FAILURES: Final = 4
@@ -46,8 +47,10 @@ _READABLE: Final = "/=,:@[]*+"
 _LOCAL: Final = re.compile(r"local(?:\[(?P<threads>\*|[1-9][0-9]*)(?:,(?P<failures>[1-9][0-9]*))?\])?")
 _OTHER: Final = re.compile(r"(?:spark|k8s|mesos)://.+|yarn|local-cluster\[[0-9]+,[0-9]+,[0-9]+\]")
 
+LOG_LEVEL: Final = "spark.log.level"
+
 _QUIET: Final = {
-    "spark.log.level": "ERROR",
+    LOG_LEVEL: "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -70,7 +73,7 @@ def checked_master(master: str) -> str:
         return f"local[{local['threads'] or 1},{local['failures'] or TASK_FAILURES}]"
     if _OTHER.fullmatch(master) is None:
         raise ConfigError(
-            f"{master!r} is no Spark master",
+            f"{master!r} is not a Spark master",
             where="--master",
             hint="local[*], local[N], spark://HOST:PORT, yarn or k8s://HOST:PORT",
         )
@@ -125,14 +128,21 @@ def submit(script: Path, arguments: Sequence[str], *, master: str, conf: Mapping
     command = [str(require_spark()), "--master", where, "--name", "cleanerd"]
     for key, value in {**_QUIET, **conf}.items():
         command += ["--conf", f"{key}={value}"]
-    inherited = environment(os.environ, local=where.startswith("local"))
     quoted = [quoted_argument(each) for each in arguments]
-    process = subprocess.Popen([*command, str(script), *quoted], env=inherited, start_new_session=True)
-    try:
-        return _exit_code(process.wait())
-    except BaseException:
-        end_group(process)
-        raise
+    with StderrGiver() as giver:
+        inherited = environment(os.environ, local=where.startswith("local")) | {STDERR_MARK: giver.address}
+        process = subprocess.Popen(
+            [*command, str(script), *quoted], env=inherited, start_new_session=True, stderr=subprocess.PIPE
+        )
+        # Whoever asks Spark for its log gets all of it.
+        lines = Forwarder(cast("IO[bytes]", process.stderr), whole=LOG_LEVEL in conf)
+        try:
+            status = process.wait()
+        except BaseException:
+            end_group(process)
+            raise
+        lines.finish()
+    return _exit_code(status)
 
 
 def quoted_argument(argument: str) -> str:
@@ -154,7 +164,6 @@ def environment(inherited: Mapping[str, str], *, local: bool) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         **inherited,
         DRIVER_MARK: "1",
-        STDERR_MARK: f"/proc/{os.getpid()}/fd/2",
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "OPENBLAS_NUM_THREADS": "1",
     }

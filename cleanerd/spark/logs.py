@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleanerd.errors import ConfigError
-from cleanerd.log.log_dir import LOG_START_CHECKPOINT
+from cleanerd.log.log_dir import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
 from cleanerd.spark.record_scan import Fact, SegmentWork
 from cleanerd.spark.sides import partition_dirs
 from cleanerd.verify.finding import Findings
-from cleanerd.verify.listing import list_partition
+from cleanerd.verify.listing import NO_END, list_partition
 from cleanerd.verify.log_dir import read_surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.header_walk import Walked
     from cleanerd.spark.spread import Item
     from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.rules import KeyRules
@@ -25,13 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One partition in one log directory."""
+    """One partition in one log directory. ``high_watermark``: None when no checkpoint has it.
+
+    ``clean_end``: up to where Kafka's cleaner came, None when no checkpoint says. ``snapshots``: where producer states
+    were written down that can be believed: all of them after a clean shutdown, else those of closed segments.
+    """
 
     log_dir: Path
     name: TopicPartition
     segments: tuple[SegmentFile, ...]
     log_start: int
+    high_watermark: int | None
     rules: KeyRules
+    clean_end: int | None = None
+    snapshots: tuple[int, ...] = ()
 
     @property
     def sealed_bytes(self) -> int:
@@ -40,9 +48,14 @@ class Log:
 
 
 def find_logs(
-    log_dirs: Sequence[Path], wanted: Sequence[TopicPartition], rules_of: Callable[[str], KeyRules]
+    log_dirs: Sequence[Path],
+    wanted: Collection[TopicPartition],
+    rules_of: Callable[[str], KeyRules],
+    chosen: Callable[[Path, TopicPartition], bool] = lambda _log_dir, _name: True,
 ) -> list[Log]:
     """The partitions of ``log_dirs``, or those ``wanted``; ``rules_of`` a topic says what decides between its records.
+
+    Of a directory's partitions only those count that are ``chosen``.
 
     Raises:
         ConfigError: there is none, a wanted one is missing, or one is in two directories: a replica, or a move.
@@ -52,18 +65,27 @@ def find_logs(
     for log_dir in log_dirs:
         around = read_surroundings(log_dir, Findings())
         for name, path in partition_dirs(log_dir).items():
-            if wanted and name not in wanted:
+            if (wanted and name not in wanted) or not chosen(log_dir, name):
                 continue
             if name in found:
                 raise ConfigError(
                     f"is in {found[name].log_dir} too", where=str(path), hint="name the directories of one broker only"
                 )
-            segments = list_partition(path).segments
-            if segments:
-                start = around.of(LOG_START_CHECKPOINT, name) or 0
-                found[name] = Log(log_dir, name, segments, start, rules_of(name.topic))
+            listing = list_partition(path)
+            if listing.segments:
+                last = NO_END if around.clean_shutdown else listing.segments[-1].base
+                found[name] = Log(
+                    log_dir,
+                    name,
+                    listing.segments,
+                    log_start=around.of(LOG_START_CHECKPOINT, name) or 0,
+                    high_watermark=around.of(HIGH_WATERMARK_CHECKPOINT, name),
+                    rules=rules_of(name.topic),
+                    clean_end=around.of(CLEANER_CHECKPOINT, name),
+                    snapshots=tuple(offset for offset in listing.snapshots if offset <= last),
+                )
     where = ", ".join(str(each) for each in log_dirs)
-    for name in wanted:
+    for name in sorted(wanted):
         if name not in found:
             raise ConfigError("no such partition", where=str(name), hint=f"in {where}")
     if not found:
@@ -77,13 +99,19 @@ def size_of_all(logs: Sequence[Log]) -> int:
 
 
 def work_on(
-    logs: Sequence[Log], hidden: Sequence[list[list[int]]], hash_key: bytes, *, strict: bool = False
+    logs: Sequence[Log], walks: Sequence[Walked], hash_key: bytes, *, stable: bool = False
 ) -> tuple[list[SegmentFile], list[tuple[int, Item]]]:
-    """The segments by number, and the work of scanning each; ``hidden`` is what is not committed in each log."""
+    """The segments by number, and the work of scanning each of ``logs`` as its headers tell it.
+
+    ``stable``: only what is stable counts, and damaged bytes in it are an error.
+    """
     files: list[SegmentFile] = []
     items = []
-    for part, (log, uncommitted) in enumerate(zip(logs, hidden, strict=True)):
+    for part, (log, walked) in enumerate(zip(logs, walks, strict=True)):
+        bound = walked.stable_end if stable else NO_END
         for segment in log.segments:
+            if segment.base >= bound:
+                break
             work = SegmentWork(
                 part=part,
                 file=len(files),
@@ -91,9 +119,10 @@ def work_on(
                 sides=Fact.AFTER,
                 hash_key=hash_key,
                 rules=log.rules,
-                hidden=uncommitted,
+                hidden=walked.hidden,
                 log_start=log.log_start,
-                strict=strict,
+                bound=bound,
+                strict=stable,
             )
             files.append(segment)
             items.append((segment.size_bytes, work.to_item()))

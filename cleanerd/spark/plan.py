@@ -17,6 +17,7 @@ from cleanerd.cleaner.map_size import (
     VERSIONED_ENTRY_BYTES,
 )
 from cleanerd.cleaner.plan import CleaningPlan
+from cleanerd.log.memory import worker_batch_bytes
 from cleanerd.log.pool import index_entries, parts_between
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ BLOCK_RECORDS: Final = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A part of a segment: file positions ``start`` to ``end``. ``segment`` is its row among sources and tail.
+    """A part of a segment: file positions ``start`` to ``end``. ``segment`` is its row among sources and the rest.
 
     ``guessed``: an index says that it begins and ends at batches.
     """
@@ -56,7 +57,7 @@ class Split:
 
     @property
     def bytes(self) -> int:
-        """Bytes to read."""
+        """How many bytes of the segment to read."""
         return self.end - self.start
 
 
@@ -140,5 +141,6 @@ def plan_text(plan: CleaningPlan) -> str:
 
 @functools.lru_cache(maxsize=2)
 def plan_of(text: str) -> CleaningPlan:
-    """The plan of a task; read once in a worker."""
-    return CleaningPlan.from_json(json.loads(text))
+    """The plan of a task; read once in a worker, whose memory is not that of the driver (U-35)."""
+    plan = CleaningPlan.from_json(json.loads(text))
+    return replace(plan, max_unpacked_bytes=min(plan.max_unpacked_bytes, worker_batch_bytes()))

@@ -111,7 +111,7 @@ def profile_logs(session: SparkSession, logs: Sequence[Log], advance: Callable[[
     counts = int(Fact.SEALED | Fact.VISIBLE | Fact.HAS_KEY)
     with queries(session, size_of_all(logs), advance):
         walks = walk_headers(session, [log.segments for log in logs])
-        _, items = work_on(logs, [walked.hidden for walked in walks], new_digest_key())
+        _, items = work_on(logs, walks, new_digest_key())
         records = spread(session, items, scan, SCHEMA, COLUMNS)
         keys = session.sql(_KEYS, records=records, COUNTS=counts, **FACTS)
         found = {row.part: row.asDict() for row in session.sql(_PARTS, keys=keys).collect()}

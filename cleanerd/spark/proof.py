@@ -39,12 +39,14 @@ if TYPE_CHECKING:
 
 
 def gather(plan_text: str, sizes: Sizes, facts: Mapping[int, str], splits: Sequence[Split]) -> Iterator[Row]:
-    """The rows of some splits of sources and tail: candidates as ``DIRTY``, all others as ``CLEAN``.
+    """The rows of some splits of sources and the rest: candidates as ``DIRTY``, all others as ``CLEAN``.
 
     ``facts``: by segment the file of its evidence, for those that have candidates.
     """
     plan = plan_of(plan_text)
-    with ReaderPool(plan.path, workers=1, chunk_bytes=plan.chunk_bytes) as pool:
+    with ReaderPool(
+        plan.path, workers=1, chunk_bytes=plan.chunk_bytes, largest_batch_bytes=plan.max_unpacked_bytes
+    ) as pool:
         decoder = Decoder(plan, pool, lambda _: None)
         for split in splits:
             in_tail = split.segment >= len(plan.sources)
@@ -79,8 +81,8 @@ def _gather_source(
     for chunk in decoder.chunks(source, Part(split.start, split.end)):
         record = evidence.records
         rows = evidence.add(chunk)
-        # What goes in this round counts as well, but not what nobody sees (U-2).
-        below = min(max(evidence.visible_from - record, 0), rows.last)
+        # What goes in this round counts as well, but not what nobody sees or will see again (U-2).
+        below = min(max(evidence.lasting_from - record, 0), rows.last)
         mask = keyed_rows(chunk, ChunkRows(below, rows.last, rows.excluded))
         if facts is not None:
             chosen = bools(candidates, first + record, len(mask))
@@ -94,10 +96,12 @@ def _gather_source(
 
 
 def _gather_tail(plan: CleaningPlan, sizes: Sizes, split: Split, decoder: Decoder) -> Iterator[Row]:
-    source = plan.tail[split.segment - len(plan.sources)]
+    source = plan.uncleanable[split.segment - len(plan.sources)]
     others = KeyBlocks(plan.rules, sizes, split, CLEAN, combine=True, versions=False)
     record = 0
-    for chunk in decoder.chunks(source, Part(split.start, split.end)):
+    # Where an index says that a split begins, damage may mean that it is wrong.
+    torn = plan.may_be_torn(source) and not split.guessed
+    for chunk in decoder.chunks(source, Part(split.start, split.end), torn=torn):
         yield from others.put(chunk, record, visible_rows(chunk))
         record += len(chunk.records)
     yield from others.flush()

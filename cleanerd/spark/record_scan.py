@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
+from cleanerd.log.memory import worker_batch_bytes
 from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.records import NO_HORIZON, horizons
 from cleanerd.verify.rules import KeyRules
-from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 from cleanerd.verify.transactions import Invisible
 from cleanerd.verify.walk import walk
 
@@ -87,7 +87,7 @@ class SegmentWork:
 
     ``part`` and ``file`` are the caller's numbers. ``sides`` are bits of :class:`Fact`; records from ``both_from`` on
     count for both. ``hidden``: [n][3] producer, first offset, end of what is not committed. ``clean_end`` and
-    ``now_ms`` are None when not known. ``strict``: damaged bytes are an error.
+    ``now_ms`` are None when not known. Nothing is visible from ``bound`` on. ``strict``: damaged bytes are an error.
     """
 
     part: int
@@ -99,6 +99,7 @@ class SegmentWork:
     hidden: list[list[int]]
     both_from: int = NO_END
     log_start: int = 0
+    bound: int = NO_END
     clean_end: int | None = None
     first_dirty: int = 0
     now_ms: int | None = None
@@ -118,6 +119,7 @@ class SegmentWork:
             "hidden": [row for row in self.hidden if row[1] < segment.end and row[2] > segment.base],
             "both_from": self.both_from,
             "log_start": self.log_start,
+            "bound": self.bound,
             "clean_end": self.clean_end,
             "first_dirty": self.first_dirty,
             "now_ms": self.now_ms,
@@ -127,7 +129,7 @@ class SegmentWork:
 
     @classmethod
     def from_item(cls, item: Item) -> SegmentWork:
-        """The other way."""
+        """The work that ``to_item`` made ``item`` of."""
         fields = dict(item)
         fields["segment"] = segment_from(item["segment"])
         fields["hash_key"] = bytes.fromhex(item["hash_key"])
@@ -148,7 +150,7 @@ def rules_to_item(rules: KeyRules) -> dict[str, Any]:
 
 
 def rules_from_item(item: Item) -> KeyRules:
-    """The other way."""
+    """The rules that :func:`rules_to_item` made ``item`` of."""
     names = {name: item[name] for name in ("header", "tombstone_header")}
     return KeyRules(**{**item, **{name: None if v is None else bytes.fromhex(v) for name, v in names.items()}})
 
@@ -196,9 +198,9 @@ def scan(item: Item) -> Iterator[pa.RecordBatch]:
         damages.append(damage.position)
 
     def decode(data: NDArray[np.uint8], position: int) -> _Decoded:
-        chunk = rules.decode(data, position, work.hash_key, MAX_UNPACKED_BYTES)
+        chunk = rules.decode(data, position, work.hash_key, worker_batch_bytes())
         whole = data[: chunk.consumed]
-        digests = _kernel.content_digest(whole, position, hash_key=work.hash_key, max_unpacked=MAX_UNPACKED_BYTES)
+        digests = _kernel.content_digest(whole, position, hash_key=work.hash_key, max_unpacked=worker_batch_bytes())
         return _Decoded(chunk, digests)
 
     aborted = _ranges(work.hidden, lambda end: end != NO_END)
@@ -258,7 +260,7 @@ def _facts(
     _, has_version = rules.versions(records)
     now_ms = -1 if work.now_ms is None else work.now_ms
     late = is_old | ((horizon != NO_HORIZON) & (horizon <= now_ms)) | work.many_rounds
-    live = offset >= work.log_start
+    live = (offset >= work.log_start) & (offset < work.bound)
     clean_end = NO_END if work.clean_end is None else work.clean_end
     bits: list[tuple[Fact, NDArray[np.bool_] | bool]] = [
         (Fact.HAS_KEY, (kernel_flags & _kernel.FLAG_HAS_KEY) != 0),

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.cleaner.cleaner import Untold, stage_group
+from cleanerd.cleaner.cleaner import NoProgress, stage_group
 from cleanerd.cleaner.index import Decoder
 from cleanerd.cleaner.manifest import FileFact, StagedGroup
 from cleanerd.cleaner.purge import purged_keys
@@ -39,7 +39,7 @@ class StagedByTask:
 
     @property
     def names(self) -> list[str]:
-        """Its files."""
+        """Names of the files that the group becomes."""
         return [file_name(self.group.base, f".{kind}") for kind in self.group.kinds()]
 
     @classmethod
@@ -55,7 +55,9 @@ def rewrite(
 ) -> Iterator[Row]:
     """Stage groups: the number of each, and its segments' decisions as the driver has them."""
     plan = plan_of(plan_text)
-    with ReaderPool(plan.path, workers=1, chunk_bytes=plan.chunk_bytes) as pool:
+    with ReaderPool(
+        plan.path, workers=1, chunk_bytes=plan.chunk_bytes, largest_batch_bytes=plan.max_unpacked_bytes
+    ) as pool:
         for number, decisions in groups:
             try:
                 told = _staged(plan, pool, reserve_bytes, decisions)
@@ -74,7 +76,7 @@ def _staged(
     directory = pool.reader.directory
     with AttemptStaging(plan, directory, attempt=attempt, reserve_bytes=reserve_bytes) as staging:
         try:
-            group, oversized = stage_group(plan, pool, staging, members, Untold())
+            group, oversized = stage_group(plan, pool, staging, members, NoProgress())
         except GroupTooLargeError as error:
             staging.discard()
             return {"too_large": error.source}
@@ -96,7 +98,9 @@ def write_purged_keys(plan_text: str, segments: Sequence[tuple[int, str]]) -> It
     """The key hashes of segments' tombstones that go, a file each; given by the names of their bitmaps."""
     plan = plan_of(plan_text)
     attempt = new_attempt()
-    with ReaderPool(plan.path, workers=1, chunk_bytes=plan.chunk_bytes) as pool:
+    with ReaderPool(
+        plan.path, workers=1, chunk_bytes=plan.chunk_bytes, largest_batch_bytes=plan.max_unpacked_bytes
+    ) as pool:
         decoder = Decoder(plan, pool, lambda _: None)
         for segment, bits in segments:
             source = plan.sources[segment]

@@ -70,7 +70,7 @@ def over_arrow(function: RowFunction, batches: Iterator[pa.RecordBatch]) -> Iter
 
 
 def for_spark(function: RowFunction) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What ``mapInArrow`` takes."""
+    """The function as ``mapInArrow`` takes it."""
     return functools.partial(over_arrow, function)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
 from cleanerd.cleaner.index import Decoder, keyed_rows
 from cleanerd.cleaner.oddities import Oddities
-from cleanerd.errors import CorruptionError, RefusedError
+from cleanerd.errors import CorruptionError, KernelError, RefusedError
 from cleanerd.log.pool import Part, ReaderPool
 from cleanerd.spark.blocks import KeyBlocks
 from cleanerd.spark.columns import pack
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.spark.plan import Sizes, Split
 
-DEFINITE: Final = (CorruptionError, RefusedError)
+DEFINITE: Final = (CorruptionError, KernelError, RefusedError)
 """Errors that another try would only find again."""
 
 
 def scan(plan_text: str, sizes: Sizes, splits: Sequence[Split]) -> Iterator[Row]:
     """The rows of some splits: evidence, and keys by shard."""
     plan = plan_of(plan_text)
-    with ReaderPool(plan.path, workers=1, chunk_bytes=plan.chunk_bytes) as pool:
+    with ReaderPool(
+        plan.path, workers=1, chunk_bytes=plan.chunk_bytes, largest_batch_bytes=plan.max_unpacked_bytes
+    ) as pool:
         decoder = Decoder(plan, pool, lambda _: None)
         for split in splits:
             try:

@@ -18,7 +18,7 @@ from cleanerd.cleaner.bits import BitColumn
 from cleanerd.cleaner.decide import decide_segment, record_evidence
 from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.oddities import Oddities
-from cleanerd.cleaner.purge import left_out
+from cleanerd.cleaner.purge import guarded_alone
 from cleanerd.errors import CorruptionError
 from cleanerd.policy.retain import RecordEvidence, expired_winners
 from cleanerd.policy.transaction import OpenTransactions, TransactionEdges
@@ -68,7 +68,7 @@ def settle(plan_text: str, splits: Sequence[int], rows: Iterable[Row]) -> Iterat
 
 
 class _Gathered:
-    """One segment's rows."""
+    """Gathers the rows of one segment until all are there."""
 
     def __init__(self, plan: CleaningPlan, segment: int) -> None:
         self._plan = plan
@@ -116,14 +116,9 @@ class _Gathered:
         evidence.superseded = BitColumn.of(words[SUPERSEDED], evidence.records)
         evidence.won = words[WON] if plan.rules.versioned else None
         records = record_evidence(evidence, words[WINNERS] if is_dirty(plan, self._segment) else None)
-        candidates = 0
-        if not plan.rules.versioned:
-            records = replace(records, guarded=left_out(plan, evidence, records))
-        elif plan.rules.tombstone_guard == "forever":
-            records = replace(records, guarded=records.tombstone)
-        else:
-            bits = expired_winners(records, evidence.first_record(), evidence.batch_flags())
-            candidates = int(np.bitwise_count(bits).sum())
+        guarded, bits = guarded_alone(plan, evidence, records)
+        records = replace(records, guarded=guarded)
+        candidates = 0 if bits is None else int(np.bitwise_count(bits).sum())
         told: dict[str, Any] = {"oddities": self._oddities.to_json(), "candidates": candidates}
         attempt = new_attempt()
         if candidates or evidence.events:

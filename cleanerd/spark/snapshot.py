@@ -6,7 +6,7 @@ kernel lays out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -15,13 +15,15 @@ import numpy as np
 import pyarrow as pa
 
 from cleanerd import _kernel
-from cleanerd.errors import CorruptionError
+from cleanerd.errors import ConfigError, CorruptionError
+from cleanerd.log.memory import worker_batch_bytes
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.logs import size_of_all, work_on
 from cleanerd.spark.record_scan import COLUMNS, FACTS, SCHEMA, Fact, scan, segment_from
+from cleanerd.spark.source.rows import bytes_column, headers_column, time_column
 from cleanerd.spark.spread import nobody, queries, spread, tasks_for
-from cleanerd.verify.segment import MAX_UNPACKED_BYTES
+from cleanerd.verify.listing import NO_END
 from cleanerd.verify.walk import walk
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.header_walk import Walked
     from cleanerd.spark.logs import Log
     from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.walk import Damage
@@ -51,13 +54,13 @@ STATE: Final = pa.schema([
     ("topic", pa.string()),
     ("partition", pa.int32()),
     ("offset", pa.int64()),
-    ("timestamp", pa.int64()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
     ("key", pa.binary()),
     ("value", pa.binary()),
     ("headers", pa.list_(_HEADER)),
 ])  # fmt: skip
 STATE_COLUMNS: Final = (
-    "topic string, partition int, offset long, timestamp long, key binary, value binary, "
+    "topic string, partition int, offset long, timestamp timestamp, key binary, value binary, "
     "headers array<struct<key: string, value: binary>>"
 )
 
@@ -79,42 +82,78 @@ def write_snapshot(
     target: str,
     *,
     tombstones: bool = False,
+    whole_log: bool = False,
     advance: Callable[[int], None] = nobody,
 ) -> list[Taken]:
     """Write the latest state of ``logs`` to the new directory ``target``, a sub-directory a topic.
 
-    ``tombstones``: deleted keys too, by the record that deletes them.
+    As of which offsets it is stands beside it, in ``_cleanerd``, which Spark's readers pass over: it is written last,
+    so a snapshot without it is not complete.
+
+    ``tombstones``: deleted keys too, by the record that deletes them. ``whole_log``: up to the end of the log, whatever
+    its high watermark, without what is not committed.
 
     Raises:
+        ConfigError: the high watermark of a log is not known, and not its ``whole_log`` wanted.
         CorruptionError: a log has bytes that cannot be read: its state is not known.
         CleanerdError: a file cannot be read.
     """
+    ends = [NO_END if whole_log else _high_watermark(log) for log in logs]
     with queries(session, size_of_all(logs), advance):
-        walks = walk_headers(session, [log.segments for log in logs])
+        walks = walk_headers(session, [log.segments for log in logs], ends)
+        if whole_log:
+            walks = [replace(walked, stable_end=walked.end_offset) for walked in walks]
         damaged = [text for walked in walks for text in walked.damaged]
         if damaged:
             raise CorruptionError(damaged[0], where="snapshot", hint=f"{len(damaged)} such places; cleanerd verify")
-        state = latest_state(session, logs, [walked.hidden for walked in walks], tombstones=tombstones)
+        state = latest_state(session, logs, walks, tombstones=tombstones)
         state.write.mode("error").partitionBy("topic").parquet(target)
-        rows = session.read.parquet(target).groupBy("topic", "partition").count().collect()
-    counts = {(row["topic"], row["partition"]): row["count"] for row in rows}
-    return [
-        Taken(
-            log.name,
-            log.rules.strategy,
-            max(log.log_start, log.segments[0].base),
-            walked.end_offset,
-            counts.get((log.name.topic, log.name.partition), 0),
+        # Spark would take a topic 2024 for a number, and an empty directory for a mistake.
+        written = session.read.schema("topic string, partition int").parquet(target)
+        rows = written.groupBy("topic", "partition").count().collect()
+        counts = {(row["topic"], row["partition"]): row["count"] for row in rows}
+        taken = [
+            Taken(
+                log.name,
+                log.rules.strategy,
+                max(log.log_start, log.segments[0].base),
+                walked.stable_end,
+                counts.get((log.name.topic, log.name.partition), 0),
+            )
+            for log, walked in zip(logs, walks, strict=True)
+        ]
+        _write_offsets(session, taken, f"{target}/_cleanerd")
+    return taken
+
+
+def _high_watermark(log: Log) -> int:
+    if log.high_watermark is None:
+        raise ConfigError(
+            f"the high watermark of {log.name} is not known",
+            where=str(log.log_dir),
+            hint="start the broker once, or take all of the log with --whole-log",
         )
-        for log, walked in zip(logs, walks, strict=True)
-    ]
+    return log.high_watermark
+
+
+def _write_offsets(session: SparkSession, taken: Sequence[Taken], target: str) -> None:
+    """One JSON file, a line a partition: from and up to which offset the snapshot speaks."""
+    columns = {
+        "topic": [each.name.topic for each in taken],
+        "partition": [each.name.partition for each in taken],
+        "strategy": [each.strategy for each in taken],
+        "log_start_offset": [each.log_start for each in taken],
+        "end_offset": [each.end_offset for each in taken],
+        "records": [each.keys for each in taken],
+    }
+    session.createDataFrame(pa.table(columns)).coalesce(1).write.mode("error").json(target)
 
 
 def latest_state(
-    session: SparkSession, logs: Sequence[Log], hidden: Sequence[list[list[int]]], *, tombstones: bool = False
+    session: SparkSession, logs: Sequence[Log], walks: Sequence[Walked], *, tombstones: bool = False
 ) -> DataFrame:
-    """The rows of the snapshot; ``hidden`` is what is not committed in each of ``logs``."""
-    files, items = work_on(logs, hidden, new_digest_key(), strict=True)
+    """The rows of the snapshot of ``logs``, whose headers tell ``walks``."""
+    files, items = work_on(logs, walks, new_digest_key(), stable=True)
     records = spread(session, items, scan, SCHEMA, COLUMNS)
     counts = int(Fact.VISIBLE | Fact.HAS_KEY)
     winners = session.sql(_WINNERS, records=records, COUNTS=counts, tombstones=tombstones, **FACTS)
@@ -177,12 +216,12 @@ def _read(place: list[Any], wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatc
             raise CorruptionError(damage.reason, where=str(segment.path), position=damage.position)
 
     def decode(data: NDArray[np.uint8], position: int) -> _Kept:
-        chunk = _kernel.decode_chunk(data, position, verify_crc=False, max_unpacked=MAX_UNPACKED_BYTES)
+        chunk = _kernel.decode_chunk(data, position, verify_crc=False, max_unpacked=worker_batch_bytes())
         offset = chunk.records.offset
         at = np.minimum(np.searchsorted(wanted, offset), len(wanted) - 1)
         keep = wanted[at] == offset
         whole = data[: chunk.consumed]
-        contents = _kernel.read_contents(whole, position, keep, verify_crc=False, max_unpacked=MAX_UNPACKED_BYTES)
+        contents = _kernel.read_contents(whole, position, keep, verify_crc=False, max_unpacked=worker_batch_bytes())
         return _Kept(chunk, keep, contents)
 
     found = 0
@@ -201,34 +240,13 @@ def _read(place: list[Any], wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatc
 
 def _rows(topic: str, partition: int, kept: _Kept, rows: int) -> pa.RecordBatch:
     records, contents = kept.chunk.records, kept.contents
-    names = _column(pa.string(), contents.header_name_offsets, contents.header_name_data, None)
-    values = _column(pa.binary(), contents.header_value_offsets, contents.header_value_data, contents.header_value_null)
-    headers = pa.StructArray.from_arrays([_valid(names), values], fields=list(_HEADER))
     columns = [
         pa.array([topic], pa.string()).take(pa.array(np.zeros(rows, np.int8))),
         pa.array(np.full(rows, partition, np.int32)),
         pa.array(records.offset[kept.keep]),
-        pa.array(records.timestamp[kept.keep]),
-        _column(pa.binary(), contents.key_offsets, contents.key_data, contents.key_null),
-        _column(pa.binary(), contents.value_offsets, contents.value_data, contents.value_null),
-        pa.ListArray.from_arrays(pa.array(contents.first_header), headers),
+        time_column(records.timestamp[kept.keep]),
+        bytes_column(pa.binary(), contents.key_offsets, contents.key_data, contents.key_null),
+        bytes_column(pa.binary(), contents.value_offsets, contents.value_data, contents.value_null),
+        headers_column(pa.list_(_HEADER), contents, none_is_null=False),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=STATE)
-
-
-def _column(
-    kind: pa.DataType, offsets: NDArray[np.int32], data: NDArray[np.uint8], null: NDArray[np.bool_] | None
-) -> pa.Array:
-    """The kernel's column as Arrow's, nothing copied but the nulls."""
-    valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
-    return pa.Array.from_buffers(kind, len(offsets) - 1, [valid, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-
-def _valid(names: pa.Array) -> pa.Array:
-    """Header names; what is no UTF-8 in them becomes U+FFFD, as Kafka's clients read it."""
-    try:
-        names.validate(full=True)
-    except pa.ArrowInvalid:
-        raw = names.cast(pa.binary()) if names.type == pa.binary() else names.view(pa.binary())
-        return pa.array([name.decode("utf-8", "replace") for name in raw.to_pylist()], pa.string())
-    return names

@@ -1,7 +1,7 @@
 """Task 2: one shard of the keys in one offset map; out come the records that won, and those that are superseded.
 
-As locally (``cleaner/index.py``, ``cleaner/head.py``): first the dirty part, then the clean one against it. Rows arrive
-sorted, so ordinals are given out as they come: a block's rows ascend as their offsets do.
+As locally (``cleaner/index.py``, ``cleaner/clean_part.py``): first the dirty part, then the clean one against it. Rows
+arrive sorted, so ordinals are given out as they come: a block's rows ascend as their offsets do.
 """
 
 from __future__ import annotations

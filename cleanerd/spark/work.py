@@ -8,7 +8,6 @@ fails. Nothing in here is looked at by ``cleanerd apply``.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import secrets
@@ -16,18 +15,31 @@ import shutil
 import time
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.broker.claim import is_claimed as claimed
 from cleanerd.cleaner.manifest import STAGING
-from cleanerd.cleaner.stage import Staging
-from cleanerd.errors import CleanerdError
+from cleanerd.cleaner.stage import STAGING_MODE, Staging, give_as, open_staging
+from cleanerd.errors import system_error
+from cleanerd.log.safe_open import (
+    create,
+    new_directory,
+    open_directory,
+    open_named,
+    parent,
+    plain_name,
+    read_whole,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from cleanerd.cleaner.plan import CleaningPlan
 
 WORK: Final = re.compile(r"spark-[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
+MAX_FACTS_BYTES: Final = 1 << 40
+"""What the tasks of a run write is as large as the log makes it."""
 OLD_SECONDS: Final = 86_400
-"""What nobody is known to have given up is swept after so long (formats.md section 2)."""
+"""What nobody is known to have given up is swept after so long."""
 
 
 def work_name(plan_id: str) -> str:
@@ -65,20 +77,15 @@ class WorkDirectory:
             CleanerdError: it cannot be made.
         """
         try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(STAGING, 0o755, dir_fd=self._partition)
-            os.mkdir(work_name(self._plan.plan_id), 0o755, dir_fd=self._partition)
-            self._give(STAGING)
-            self._give(work_name(self._plan.plan_id))
+            os.close(open_staging(self._partition))
+            work = new_directory(work_name(self._plan.plan_id), dir_fd=self._partition, mode=STAGING_MODE)
+            try:
+                # The broker's user must be able to remove it with the topic, also when we were killed.
+                give_as(self._partition, work)
+            finally:
+                os.close(work)
         except OSError as error:
-            raise CleanerdError(f"cannot be made: {error.strerror}", where=self.path) from error
-
-    def _give(self, name: str) -> None:
-        """The broker's user must be able to remove it with the topic, also when we were killed."""
-        owner = os.fstat(self._partition)
-        found = os.stat(name, dir_fd=self._partition, follow_symlinks=False)
-        if (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid):
-            os.chown(name, owner.st_uid, owner.st_gid, dir_fd=self._partition, follow_symlinks=False)
+            raise system_error("cannot be made", self.path, error) from error
 
     def move(self, attempt: str, names: list[str], target: int) -> None:
         """Move staged files into the directory open as ``target``; on the same file system, so a rename each.
@@ -87,54 +94,67 @@ class WorkDirectory:
             CleanerdError: they are not there, or cannot be moved.
         """
         try:
-            for name in names:
-                source = f"{work_name(self._plan.plan_id)}/{attempt}/{name}"
-                os.rename(source, name, src_dir_fd=self._partition, dst_dir_fd=target)
+            source = open_directory(f"{work_name(self._plan.plan_id)}/{attempt}", dir_fd=self._partition)
+            try:
+                for name in names:
+                    os.rename(plain_name(name), name, src_dir_fd=source, dst_dir_fd=target)
+            finally:
+                os.close(source)
             os.fsync(target)
         except OSError as error:
-            raise CleanerdError(f"cannot be moved: {error.strerror}", where=f"{self.path}/{attempt}") from error
+            raise system_error("cannot be moved", f"{self.path}/{attempt}", error) from error
 
     def remove(self) -> None:
         """Remove it with all that is in it, and ``.kstage`` if that is empty then. Never fails.
 
         An attempt may still write: it comes back for what appears meanwhile, a few times.
         """
-        for _ in range(5):
-            shutil.rmtree(self.path, ignore_errors=True)
-            if not os.path.lexists(self.path):
-                break
         # By path: the descriptor may be closed by now.
-        with contextlib.suppress(OSError):
-            os.rmdir(f"{self._plan.path}/{STAGING}")
+        with contextlib.suppress(OSError), _opened(self._plan.path) as partition:
+            with contextlib.suppress(OSError), parent(work_name(self._plan.plan_id), partition) as (place, name):
+                for _ in range(5):
+                    shutil.rmtree(name, ignore_errors=True, dir_fd=place)
+                    if not _is_there(name, place):
+                        break
+            os.rmdir(STAGING, dir_fd=partition)
+
+
+def _is_there(name: str, place: int) -> bool:
+    try:
+        os.stat(name, dir_fd=place, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def sweep(partition: Path, *, alone: bool) -> list[str]:
     """Remove the work directories of runs that are over: any when we are ``alone``, else those that are a day old."""
     swept = []
-    place = partition / STAGING
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), _opened(partition) as directory, parent(f"{STAGING}/", directory) as (place, _):
         for name in sorted(os.listdir(place)):
             if WORK.fullmatch(name) is None:
                 continue
-            age_seconds = time.time() - os.stat(place / name).st_mtime
+            age_seconds = time.time() - os.stat(name, dir_fd=place, follow_symlinks=False).st_mtime
             if alone or age_seconds > OLD_SECONDS:
-                shutil.rmtree(place / name, ignore_errors=True)
+                shutil.rmtree(name, ignore_errors=True, dir_fd=place)
                 swept.append(name)
     return swept
 
 
 def is_claimed(path: str) -> bool:
     """Whether this process's claim on the partition keeps others out: not every file system has such locks."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with _opened(path) as partition:
+        return claimed(partition)
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path) -> Iterator[int]:
+    """The partition directory, open in the block; raises OSError."""
+    partition = open_named(path)
     try:
-        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+        yield partition
     finally:
-        os.close(directory)
-    return False
+        os.close(partition)
 
 
 def write_file(plan: CleaningPlan, name: str, data: bytes) -> str:
@@ -143,12 +163,12 @@ def write_file(plan: CleaningPlan, name: str, data: bytes) -> str:
     Raises:
         CleanerdError: it cannot be written; also when the run is over and the directory gone.
     """
-    path = f"{plan.path}/{work_name(plan.plan_id)}/{name}"
+    place = f"{work_name(plan.plan_id)}/{plain_name(name)}"
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+        with _opened(plan.path) as partition, open(create(place, dir_fd=partition), "wb") as file:
             file.write(data)
     except OSError as error:
-        raise CleanerdError(f"cannot be written: {error.strerror}", where=path) from error
+        raise system_error("cannot be written", f"{plan.path}/{place}", error) from error
     return name
 
 
@@ -158,9 +178,9 @@ def read_file(plan: CleaningPlan, name: str) -> bytes:
     Raises:
         CleanerdError: it cannot be read.
     """
-    path = f"{plan.path}/{work_name(plan.plan_id)}/{name}"
+    place = f"{work_name(plan.plan_id)}/{plain_name(name)}"
     try:
-        with open(path, "rb") as file:
-            return file.read()
+        with _opened(plan.path) as partition:
+            return read_whole(place, dir_fd=partition, max_bytes=MAX_FACTS_BYTES)
     except OSError as error:
-        raise CleanerdError(f"cannot be read: {error.strerror}", where=path) from error
+        raise system_error("cannot be read", f"{plan.path}/{place}", error) from error

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import CONTROL, TIMESTAMP_TYPE, TRANSACTIONAL, BatchHeader, parse_header
 from cleanerd.log.batch_file import StoredBatch, read_batches
+from cleanerd.log.memory import batch_bytes
+from cleanerd.verify.kinds import Kind
 from cleanerd.verify.listing import NO_END
 from cleanerd.verify.record_tails import tails_of
 from cleanerd.verify.records import records_in
-from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -69,7 +70,7 @@ class _Batch:
 def _batches(files: Iterable[SegmentFile], advance: Callable[[int], None]) -> Iterator[_Batch]:
     for file in files:
         try:
-            for stored in read_batches(file.path, cut_tail_ends=True, limit_bytes=MAX_UNPACKED_BYTES):
+            for stored in read_batches(file.path, cut_tail_ends=True, limit_bytes=batch_bytes()):
                 if stored.end > file.size_bytes:
                     break
                 advance(stored.frame.size_bytes)
@@ -79,7 +80,7 @@ def _batches(files: Iterable[SegmentFile], advance: Callable[[int], None]) -> It
 
 
 class Comparison:
-    """Compares batch after batch. From ``clean_to`` on nothing may be missing; from ``old_end`` on all is new."""
+    """Compares batches (S-08). Nothing may be missing from ``clean_to`` on; all is new from ``old_end`` on."""
 
     def __init__(self, findings: Findings, *, log_start: int, clean_to: int, old_end: int) -> None:
         self._findings = findings
@@ -105,7 +106,7 @@ class Comparison:
                 ahead.popleft()
             if not matching:
                 if batch.base < self._old_end:
-                    self._tell(batch, "S-08", f"the batch at offset {batch.base} is not in the copy")
+                    self._tell(batch, Kind.NOT_IN_COPY, f"the batch at offset {batch.base} is not in the copy")
             elif len(matching) > 1 or matching[0].stored.data != batch.stored.data:
                 self._compare(batch, matching)
         for batch in (*ahead, *before):
@@ -116,7 +117,11 @@ class Comparison:
             what = f"the batch of offsets {old.base} to {old.last} is gone, and the log is clean up to {self._clean_to}"
             where = old.stored
             self._findings.error(
-                "C-45.1", where.where, f"{what} only", position=where.position, offset=max(old.base, self._clean_to)
+                Kind.DIRTY_RECORD_MISSING,
+                where.where,
+                f"{what} only",
+                position=where.position,
+                offset=max(old.base, self._clean_to),
             )
 
     def _compare(self, batch: _Batch, matching: list[_Batch]) -> None:
@@ -142,26 +147,28 @@ class Comparison:
         for record in records:
             old = before.get(record.offset)
             if old is None:
-                self._tell(batch, "S-08", f"the record at offset {record.offset} is not in the copy", record.offset)
+                what = f"the record at offset {record.offset} is not in the copy"
+                self._tell(batch, Kind.NOT_IN_COPY, what, record.offset)
                 continue
             changed = _changed(record, old)
             if changed:
                 what = f"the record at offset {record.offset} has another {' and '.join(changed)} than in the copy"
-                self._tell(batch, "S-08", what, record.offset)
+                self._tell(batch, Kind.RECORD_CHANGED, what, record.offset)
         self._tell_left(batch, before.keys() - {record.offset for record in records})
 
     def _tell_left(self, batch: _Batch, left: AbstractSet[int]) -> None:
         """Records that are gone although the log is not clean so far up."""
         for offset in sorted(offset for offset in left if offset >= max(self._clean_to, self._log_start)):
             what = f"the record at offset {offset} is gone, and the log is clean up to {self._clean_to} only"
-            self._tell(batch, "C-45.1", what, offset)
+            self._tell(batch, Kind.DIRTY_RECORD_MISSING, what, offset)
 
     def _compare_headers(
         self, batch: _Batch, header: BatchHeader, before: list[BatchHeader], *, has_records: bool
     ) -> None:
         if len(before) > 1:
             bases = ", ".join(str(each.base_offset) for each in before)
-            self._tell(batch, "S-08", f"the batch at offset {batch.base} stands for several of the copy: {bases}")
+            what = f"the batch at offset {batch.base} stands for several of the copy: {bases}"
+            self._tell(batch, Kind.BATCHES_MERGED, what)
             return
         (old,) = before
         pairs = {
@@ -177,13 +184,13 @@ class Comparison:
             pairs["delete horizon"] = (header.delete_horizon_ms or 0, old.delete_horizon_ms)
         for what, (now, then) in pairs.items():
             if now != then:
-                rule = "R534-2" if what == "delete horizon" else "C-52"
-                self._tell(batch, rule, f"the batch at offset {batch.base} has {what} {now}, {then} in the copy")
+                kind = Kind.DELETE_HORIZON_CHANGED if what == "delete horizon" else Kind.BATCH_HEADER_CHANGED
+                self._tell(batch, kind, f"the batch at offset {batch.base} has {what} {now}, {then} in the copy")
 
-    def _tell(self, batch: _Batch, rule: str, what: str, offset: int | None = None) -> None:
+    def _tell(self, batch: _Batch, kind: Kind, what: str, offset: int | None = None) -> None:
         stored = batch.stored
         place = batch.base if offset is None else offset
-        self._findings.error(rule, stored.where, what, position=stored.position, offset=place)
+        self._findings.error(kind, stored.where, what, position=stored.position, offset=place)
 
 
 def _changed(record: Record, old: Record) -> list[str]:
@@ -209,14 +216,14 @@ def check_ends(new: LogFacts, old: LogFacts, log_start: int, findings: Findings)
     """The end of the log stays put, and so does the last batch of each segment (R280-9, U-13)."""
     if new.end_offset < old.end_offset:
         what = f"the log ends at offset {new.end_offset - 1}, the copy at {old.end_offset - 1}"
-        findings.error("R280-9", str(new.segments[-1].file.path), what, offset=new.end_offset)
+        findings.error(Kind.LOG_END_MISSING, str(new.segments[-1].file.path), what, offset=new.end_offset)
     ends = [(facts.file.base, facts.end_offset) for facts in old.segments if facts.batches]
     for facts in new.segments:
         there = [end for base, end in ends if facts.file.base <= base < facts.file.end]
         if facts.file.sealed and there and log_start < max(there) != facts.end_offset < max(there):
             what = f"the last batch before the cleaning, which ends at offset {max(there) - 1}, is gone; "
             what += "Kafka's own cleaner leaves that too, but after a crash a replaced segment could come back"
-            findings.warning("U-13", str(facts.file.path), what, offset=max(there) - 1)
+            findings.warning(Kind.LAST_BATCH_MISSING, str(facts.file.path), what, offset=max(there) - 1)
 
 
 def check_producers(new: LogFacts, old: LogFacts, log_start: int, clock: Clock, findings: Findings) -> None:
@@ -229,9 +236,10 @@ def check_producers(new: LogFacts, old: LogFacts, log_start: int, clock: Clock, 
         known_by_marker = before.epoch != before.data_epoch
         if known_by_marker and (now is None or now.epoch < before.epoch):
             what = f"the marker that holds epoch {before.epoch} of producer {key} is gone"
-            findings.error("R192-1", name, what)
+            findings.error(Kind.PRODUCER_BATCH_MISSING, name, what)
         if known_by_marker or before.last_offset < log_start:
             continue
         if now is None or now.last_offset < before.last_offset:
             what = f"the last batch of producer {key}, which ended at offset {before.last_offset}, is gone: "
-            findings.error("R192-1", name, f"{what}its next append will be refused", offset=before.last_offset)
+            what += "its next append will be refused"
+            findings.error(Kind.PRODUCER_BATCH_MISSING, name, what, offset=before.last_offset)

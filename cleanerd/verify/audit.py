@@ -13,13 +13,13 @@ import numpy as np
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.names import CLEANED_SUFFIX, DELETED_SUFFIX, SEGMENT_SUFFIX, SWAP_SUFFIX, parse_file_name
 from cleanerd.log.batch_file import read_batches
+from cleanerd.log.memory import batch_bytes
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import STAGING, list_partition, names_in, size_of
 from cleanerd.verify.partition_log import HeaderWalk
 from cleanerd.verify.producers import Clock
 from cleanerd.verify.records import hashes_of, new_hash_key, read_rows, records_in
 from cleanerd.verify.rules import KAFKAS_RULES
-from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -160,7 +160,7 @@ class KeySearch:
 
     def _batch(self, path: Path, state: str, position: int, *, visible: bool) -> None:
         try:
-            stored = next(read_batches(path, start=position, cut_tail_ends=True, limit_bytes=MAX_UNPACKED_BYTES))
+            stored = next(read_batches(path, start=position, cut_tail_ends=True, limit_bytes=batch_bytes()))
             records = records_in(stored.data, position)
         except (StopIteration, OSError, CorruptionError) as error:
             self.result.unread.append(f"{path} at byte {position}: {error}")

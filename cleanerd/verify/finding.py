@@ -5,6 +5,10 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cleanerd.verify.kinds import Kind
 
 NOWHERE = -1
 
@@ -18,22 +22,25 @@ class Severity(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong. ``position`` (byte in ``file``) and ``offset`` are -1 where there is none.
-
-    ``rule`` is the id of the specification's rule: F-.. the format, S-.. the file protocol, C-.. the cleaner.
-    """
+    """One thing that is wrong. ``position`` (byte in ``file``) and ``offset`` are -1 where there is none."""
 
     severity: Severity
-    rule: str
+    kind: Kind
     file: str
     position: int
     offset: int
     what: str
 
+    @property
+    def rule(self) -> str:
+        """The id of the rule that is broken (docs/rules.md)."""
+        return self.kind.rule
+
     def to_json(self) -> dict[str, object]:
         """The fields by name; null for no position and no offset."""
         return {
             "severity": self.severity.value,
+            "kind": self.kind.words,
             "rule": self.rule,
             "file": self.file,
             "position": None if self.position == NOWHERE else self.position,
@@ -44,19 +51,19 @@ class Finding:
 
 @dataclass(slots=True)
 class Findings:
-    """All that was found: the first ``limit`` of each rule are kept, the others only counted."""
+    """All that was found: the first ``limit`` of each kind are kept, the others only counted."""
 
     limit: int | None = None
     kept: list[Finding] = field(default_factory=list)
-    _counts: Counter[tuple[str, Severity]] = field(default_factory=Counter)
+    _counts: Counter[tuple[Kind, Severity]] = field(default_factory=Counter)
 
-    def error(self, rule: str, file: str, what: str, *, position: int = NOWHERE, offset: int = NOWHERE) -> None:
-        """Add an error."""
-        self._add(Finding(Severity.ERROR, rule, file, position, offset, what))
+    def error(self, kind: Kind, file: str, what: str, *, position: int = NOWHERE, offset: int = NOWHERE) -> None:
+        """Add an error: the log is wrong there."""
+        self._add(Finding(Severity.ERROR, kind, file, position, offset, what))
 
-    def warning(self, rule: str, file: str, what: str, *, position: int = NOWHERE, offset: int = NOWHERE) -> None:
-        """Add a warning."""
-        self._add(Finding(Severity.WARNING, rule, file, position, offset, what))
+    def warning(self, kind: Kind, file: str, what: str, *, position: int = NOWHERE, offset: int = NOWHERE) -> None:
+        """Add a warning: it may be right, and is worth a look."""
+        self._add(Finding(Severity.WARNING, kind, file, position, offset, what))
 
     @property
     def errors(self) -> int:
@@ -75,18 +82,32 @@ class Findings:
 
     def in_order(self) -> list[Finding]:
         """The findings that were kept, by file and place."""
-        return sorted(self.kept, key=lambda each: (each.file, each.position, each.offset, each.rule))
+        return sorted(self.kept, key=lambda each: (each.file, each.position, each.offset, each.kind.words))
 
-    def wants(self, rule: str) -> bool:
-        """Whether another error of ``rule`` would be kept: finding out where it lies may cost something."""
-        return self.limit is None or self._counts[rule, Severity.ERROR] < self.limit
+    def wants(self, kind: Kind) -> bool:
+        """Whether another error of ``kind`` would be kept: finding out where it lies may cost something."""
+        return self.limit is None or self._counts[kind, Severity.ERROR] < self.limit
 
-    def count_error(self, rule: str, count: int = 1) -> None:
+    def count_error(self, kind: Kind, count: int = 1) -> None:
         """Count errors without keeping them."""
-        self._counts[rule, Severity.ERROR] += count
+        self._counts[kind, Severity.ERROR] += count
+
+    def as_warnings(self, because: str) -> Findings:
+        """Where these findings are to be told when nothing of them is an error, ``because``."""
+        return _AsWarnings(self.limit, _findings=self, _because=because)
 
     def _add(self, finding: Finding) -> None:
-        key = (finding.rule, finding.severity)
+        key = (finding.kind, finding.severity)
         if self.limit is None or self._counts[key] < self.limit:
             self.kept.append(finding)
         self._counts[key] += 1
+
+
+@dataclass(slots=True)
+class _AsWarnings(Findings):
+    _findings: Findings = field(default_factory=Findings)
+    _because: str = ""
+
+    def _add(self, finding: Finding) -> None:
+        what = f"{finding.what}; {self._because}"
+        self._findings.warning(finding.kind, finding.file, what, position=finding.position, offset=finding.offset)

@@ -13,6 +13,7 @@ import numpy as np
 from cleanerd.errors import CorruptionError
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY, read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX
+from cleanerd.verify.kinds import Kind
 from cleanerd.verify.listing import bytes_of, size_of
 
 if TYPE_CHECKING:
@@ -32,10 +33,10 @@ def check_indexes(facts: SegmentFacts, batches: BatchColumns, findings: Findings
     Raises:
         CleanerdError: they cannot be read.
     """
-    entries = _load(facts, INDEX_SUFFIX, "F-6", read_offset_index, findings)
+    entries = _load(facts, INDEX_SUFFIX, Kind.OFFSET_INDEX_WRONG, read_offset_index, findings)
     if entries is not None:
         _check_offset_index(facts, batches, entries, findings)
-    entries = _load(facts, TIMEINDEX_SUFFIX, "F-7", read_time_index, findings)
+    entries = _load(facts, TIMEINDEX_SUFFIX, Kind.TIME_INDEX_WRONG, read_time_index, findings)
     if entries is not None:
         _check_time_index(facts, batches, entries, findings)
 
@@ -43,7 +44,7 @@ def check_indexes(facts: SegmentFacts, batches: BatchColumns, findings: Findings
 def _load(
     facts: SegmentFacts,
     suffix: str,
-    rule: str,
+    kind: Kind,
     read: Callable[[bytes, str], NDArray[np.void]],
     findings: Findings,
 ) -> NDArray[np.void] | None:
@@ -51,12 +52,12 @@ def _load(
     data = bytes_of(path)
     if data is None:
         if facts.file.size_bytes and facts.file.path.name.endswith(".log"):
-            findings.warning("S-58", str(path), "is missing; the broker makes a new one when it starts")
+            findings.warning(Kind.INDEX_MISSING, str(path), "is missing; the broker makes a new one when it starts")
         return None
     try:
         entries = read(data, str(path))
     except CorruptionError as error:
-        findings.error(rule, str(path), error.message, position=error.position)
+        findings.error(kind, str(path), error.message, position=error.position)
         return None
     if not facts.file.sealed and size_of(facts.file.path) > facts.file.size_bytes:
         # A broker appends to it: what was not there when we looked is not looked at.
@@ -80,13 +81,14 @@ def _check_offset_index(
     skips = starts & (largest_before[rows] >= offsets)
     beyond = offsets >= batches.end_offset if facts.whole else np.zeros(len(entries), np.bool_)
     for entry in np.flatnonzero(~starts & reached):
-        _tell(findings, "F-6", name, entry, OFFSET_ENTRY, offsets, f"no batch starts at byte {positions[entry]}")
+        what = f"no batch starts at byte {positions[entry]}"
+        _tell(findings, Kind.OFFSET_INDEX_WRONG, name, entry, OFFSET_ENTRY, offsets, what)
     for entry in np.flatnonzero(skips):
         what = f"a lookup of {offsets[entry]} starts at byte {positions[entry]}, behind the batch that holds it"
-        _tell(findings, "F-6", name, entry, OFFSET_ENTRY, offsets, what)
+        _tell(findings, Kind.OFFSET_INDEX_WRONG, name, entry, OFFSET_ENTRY, offsets, what)
     for entry in np.flatnonzero(beyond):
         what = f"the segment ends at offset {batches.end_offset - 1}"
-        _tell(findings, "F-6", name, entry, OFFSET_ENTRY, offsets, what)
+        _tell(findings, Kind.OFFSET_INDEX_WRONG, name, entry, OFFSET_ENTRY, offsets, what)
 
 
 def _check_time_index(
@@ -103,24 +105,24 @@ def _check_time_index(
     so_far = largest[np.minimum(holders + 1, len(batches))]
     for entry in np.flatnonzero(beyond):
         what = f"the segment ends at offset {batches.end_offset - 1}"
-        _tell(findings, "F-7", name, entry, TIME_ENTRY, offsets, what)
+        _tell(findings, Kind.TIME_INDEX_WRONG, name, entry, TIME_ENTRY, offsets, what)
     for entry in np.flatnonzero(~beyond & (so_far != times)):
-        what = f"says {times[entry]} is the largest timestamp up to there, {so_far[entry]} is"
-        _tell(findings, "F-7", name, entry, TIME_ENTRY, offsets, what)
+        what = f"says the largest timestamp up to there is {times[entry]}, but it is {so_far[entry]}"
+        _tell(findings, Kind.TIME_INDEX_WRONG, name, entry, TIME_ENTRY, offsets, what)
     for entry in np.flatnonzero(~beyond & (so_far == times) & (largest[holders] >= times)):
         what = f"timestamp {times[entry]} occurs in an earlier batch, which a lookup skips"
-        _tell(findings, "F-7", name, entry, TIME_ENTRY, offsets, what)
+        _tell(findings, Kind.TIME_INDEX_WRONG, name, entry, TIME_ENTRY, offsets, what)
     highest = int(largest[-1])
     # An entry of time 0 at the base offset looks like padding.
     last = int(times[-1]) if len(times) else 0 if highest == 0 else -1
-    if facts.file.sealed and highest >= 0 and last < highest:
+    if facts.file.sealed and highest >= 0 and last < highest:  # H-25
         what = f"ends with {last}, the segment's largest timestamp is {highest}: retention would take it for older"
-        findings.error("H-25", name, what, position=len(entries) * TIME_ENTRY.itemsize)
+        findings.error(Kind.TIME_INDEX_UNFINISHED, name, what, position=len(entries) * TIME_ENTRY.itemsize)
 
 
 def _tell(
     findings: Findings,
-    rule: str,
+    kind: Kind,
     name: str,
     entry: np.intp,
     dtype: np.dtype[np.void],
@@ -128,7 +130,7 @@ def _tell(
     what: str,
 ) -> None:
     findings.error(
-        rule,
+        kind,
         name,
         f"entry {entry} (offset {offsets[entry]}): {what}",
         position=int(entry) * dtype.itemsize,

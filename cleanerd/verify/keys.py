@@ -14,10 +14,11 @@ import numpy as np
 
 from cleanerd.errors import CorruptionError
 from cleanerd.log.batch_file import read_batches
+from cleanerd.log.memory import batch_bytes
 from cleanerd.verify.key_table import first_of_key
+from cleanerd.verify.kinds import Kind
 from cleanerd.verify.records import NO_HORIZON, horizons, read_rows, records_in
 from cleanerd.verify.rules import KAFKAS_RULES
-from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,12 +43,6 @@ _HAS_HORIZON: Final = np.uint64(1 << 59)
 _POSITION_BITS: Final = np.uint64(32)
 _SEGMENT_MASK: Final = np.uint64((1 << 24) - 1)
 _POSITION_MASK: Final = np.uint64((1 << 32) - 1)
-
-DUPLICATE: Final = "C-45"
-KEYLESS: Final = "C-45.2"
-LOST: Final = "R280-9"
-RESURRECTED: Final = "R534-6"
-UNPROVEN: Final = "U-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +94,11 @@ class KeyedRecords:
         def damaged(damage: Damage) -> None:
             if not is_old and damage.position not in facts.bad_positions:
                 self._findings.error(
-                    "F-2.3", str(facts.file.path), damage.reason, position=damage.position, offset=damage.offset
+                    Kind.RECORD_DAMAGED,
+                    str(facts.file.path),
+                    damage.reason,
+                    position=damage.position,
+                    offset=damage.offset,
                 )
 
         for size, rows in read_rows(facts.file.path, facts.file.size_bytes, self._hash_key, damaged, rules=self._rules):
@@ -133,11 +132,12 @@ class KeyedRecords:
         return marks[rows.batch] | tombstones
 
     def _tell_keyless(self, file: SegmentFile, rows: Rows, keyless: NDArray[np.bool_]) -> None:
+        """C-45.2: below the clean point there are no records without a key."""
         for row in np.flatnonzero(keyless):
             offset = int(rows.offset[row])
             what = f"the record at offset {offset} has no key, and the log is clean up to {self._where.end}"
             position = int(rows.batches.position[rows.batch[row]])
-            self._findings.error(KEYLESS, str(file.path), what, position=position, offset=offset)
+            self._findings.error(Kind.RECORD_WITHOUT_KEY, str(file.path), what, position=position, offset=offset)
 
     def check(self, part: NDArray[np.void], *, against: bool) -> None:
         """Check one part of the table: all rows of the keys in it."""
@@ -147,7 +147,7 @@ class KeyedRecords:
             again[first_of_key(new) - 1] = False  # the last row of each key; -1 is that of the last key
             for row in np.flatnonzero(again):
                 last = int(new["offset"][row + 1])
-                self._tell(DUPLICATE, new[row], f"occurs again at offset {last}, below the clean point")
+                self._tell(Kind.KEY_TWICE, new[row], f"occurs again at offset {last}, below the clean point")
         if against:
             self._compare(part)
 
@@ -162,9 +162,9 @@ class KeyedRecords:
         there = np.repeat(np.logical_or.reduceat(~old & is_winner, starts), sizes)
         before = np.repeat(np.add.reduceat(old, starts, dtype=np.int64), sizes)
         for row in np.flatnonzero(old & is_winner & ~there):
-            rule, problem = self._why_lost(int(part["facts"][row]), others=int(before[row]) - 1)
+            kind, problem = self._why_lost(int(part["facts"][row]), others=int(before[row]) - 1)
             if problem is not None:
-                self._tell(rule, part[row], problem)
+                self._tell(kind, part[row], problem)
         # Sorted by offset within a key: the same record of the other side is a neighbour.
         same_before = _same(part[1:], part[:-1]) & (old[1:] != old[:-1])
         has_twin = np.zeros(len(part), np.bool_)
@@ -172,39 +172,42 @@ class KeyedRecords:
         has_twin[:-1] |= same_before
         for row in np.flatnonzero(~old & (of_key >= 0) & (part["offset"] != of_key) & ~there & has_twin):
             what = f"is back: the record at offset {of_key[row]} had won its key before the cleaning"
-            self._tell(RESURRECTED, part[row], what)
+            self._tell(Kind.OLD_RECORD_BACK, part[row], what)
         for row in np.flatnonzero(~old & ~has_twin):
-            self._tell(RESURRECTED, part[row], "is visible now and was not before: aborted, or not in the log at all")
+            what = "is visible now and was not before: aborted, or not in the log at all"
+            self._tell(Kind.OLD_RECORD_BACK, part[row], what)
 
-    def _why_lost(self, facts: int, others: int) -> tuple[str, str | None]:
-        """The rule that the loss of a key's last record breaks, and how; None when it is right: an expired tombstone.
+    def _why_lost(self, facts: int, others: int) -> tuple[Kind, str | None]:
+        """What the loss of a key's last record is, and how it is told; None when it is right: an expired tombstone.
 
         ``others``: how many more records of the key there were before the cleaning.
         """
         problem: str | None = None
-        rule = LOST
+        kind = Kind.LAST_RECORD_OF_KEY_MISSING
         if not facts & int(_TOMBSTONE):
             problem = "is lost: it was the last one of its key before the cleaning"
         elif self._rules.never_forgets:
-            rule, problem = UNPROVEN, "is a tombstone that went although none may (tombstone.guard=forever)"
+            kind = Kind.TOMBSTONE_TOO_EARLY
+            problem = "is a tombstone that went although none may (tombstone.guard=forever)"
         elif self._rules.by_version and others and not self._where.many_rounds:
-            rule, problem = UNPROVEN, f"is a tombstone that went while there were {others} more records of its key"
+            kind = Kind.TOMBSTONE_TOO_EARLY
+            problem = f"is a tombstone that went while there were {others} more records of its key"
         elif not facts & int(_MAY_BE_GONE) and not self._where.many_rounds:
             if facts & int(_HAS_HORIZON):
                 problem = "is a tombstone that went before its delete horizon"
             else:
                 problem = "is a tombstone that went without a delete horizon, in one cleaning"
-        return rule, problem
+        return kind, problem
 
-    def _tell(self, rule: str, row: np.void, what: str) -> None:
-        if not self._findings.wants(rule):
-            self._findings.count_error(rule)
+    def _tell(self, kind: Kind, row: np.void, what: str) -> None:
+        if not self._findings.wants(kind):
+            self._findings.count_error(kind)
             return
         facts = row["facts"]
         path = self.files[int((facts >> _POSITION_BITS) & _SEGMENT_MASK)]
         position, offset = int(facts & _POSITION_MASK), int(row["offset"])
         text = f"the record at offset {offset}{_key_text(path, position, offset)} {what}"
-        self._findings.error(rule, str(path), text, position=position, offset=offset)
+        self._findings.error(kind, str(path), text, position=position, offset=offset)
 
 
 def _winners(
@@ -227,7 +230,7 @@ def _same(left: NDArray[np.void], right: NDArray[np.void]) -> NDArray[np.bool_]:
 def _key_text(path: Path, position: int, offset: int) -> str:
     """`` (key 'abc')`` of one record, for people."""
     try:
-        batch = next(read_batches(path, start=position, cut_tail_ends=True, limit_bytes=MAX_UNPACKED_BYTES))
+        batch = next(read_batches(path, start=position, cut_tail_ends=True, limit_bytes=batch_bytes()))
         key = next(record.key for record in records_in(batch.data, position) if record.offset == offset)
     except (StopIteration, CorruptionError, OSError):
         return ""

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import system_error
 from cleanerd.format.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -19,6 +19,7 @@ from cleanerd.format.names import (
     file_name,
     parse_file_name,
 )
+from cleanerd.log.plain_file import read_plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,7 +116,7 @@ def names_in(path: Path) -> list[str]:
     try:
         return sorted(os.listdir(path))
     except OSError as error:
-        raise CleanerdError(f"cannot be listed: {error.strerror}", where=str(path)) from error
+        raise system_error("cannot be listed", str(path), error) from error
 
 
 def size_of(path: Path) -> int:
@@ -125,9 +126,9 @@ def size_of(path: Path) -> int:
         CleanerdError: it cannot be looked at.
     """
     try:
-        return path.stat().st_size
+        return os.stat(path, follow_symlinks=False).st_size
     except OSError as error:
-        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        raise system_error("cannot be read", str(path), error) from error
 
 
 def bytes_of(path: Path) -> bytes | None:
@@ -137,8 +138,8 @@ def bytes_of(path: Path) -> bytes | None:
         CleanerdError: it cannot be read.
     """
     try:
-        return path.read_bytes()
+        return read_plain(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
+        raise system_error("cannot be read", str(path), error) from error

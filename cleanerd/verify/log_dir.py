@@ -19,6 +19,7 @@ from cleanerd.log.log_dir import (
 )
 from cleanerd.log.partition import LEADER_EPOCHS
 from cleanerd.verify.finding import Findings
+from cleanerd.verify.kinds import Kind
 from cleanerd.verify.listing import bytes_of, names_in
 from cleanerd.verify.partition import Question, Verdict, verify_partition
 
@@ -64,7 +65,7 @@ def read_surroundings(path: Path, findings: Findings) -> Surroundings:
         if content is not None:
             read_meta_properties(content, str(meta))
     except CorruptionError as error:
-        findings.error("F-11", str(meta), error.message, position=error.position)
+        findings.error(Kind.META_PROPERTIES_DAMAGED, str(meta), error.message, position=error.position)
     offsets = {}
     for name in CHECKPOINTS:
         file = path / name
@@ -72,7 +73,7 @@ def read_surroundings(path: Path, findings: Findings) -> Surroundings:
             offsets[name] = read_offset_checkpoint(bytes_of(file) or b"", str(file))
         except CorruptionError as error:
             what = f"{error.message}; a broker takes the whole log directory offline for this"
-            findings.error("F-11", str(file), what, position=error.position)
+            findings.error(Kind.CHECKPOINT_DAMAGED, str(file), what, position=error.position)
     return Surroundings(path, offsets, (path / CLEAN_SHUTDOWN).exists())
 
 
@@ -108,6 +109,7 @@ def verify_in_surroundings(path: Path, around: Surroundings, question: Question)
             clean_to=clean_to,
             log_start=max(question.log_start, around.of(LOG_START_CHECKPOINT, name) or 0),
             clean_shutdown=around.clean_shutdown,
+            recovery_point=around.of(RECOVERY_POINT_CHECKPOINT, name) or 0,
         ),
     )
     _check_checkpoints(name, around, verdict)
@@ -127,10 +129,10 @@ def _check_checkpoints(name: TopicPartition, around: Surroundings, verdict: Verd
             # The high watermark is not flushed with the data: after a crash it may be ahead.
             tolerated = checkpoint == HIGH_WATERMARK_CHECKPOINT and not around.clean_shutdown
             tell = verdict.findings.warning if tolerated else verdict.findings.error
-            tell("F-11", file, what, offset=offset)
+            tell(Kind.CHECKPOINT_OUTSIDE_LOG, file, what, offset=offset)
         elif checkpoint == CLEANER_CHECKPOINT and offset < verdict.log_start:
             what = f"{name} {offset} lies below the log start {verdict.log_start}; cleaning begins there instead"
-            verdict.findings.warning("C-02", file, what, offset=offset)
+            verdict.findings.warning(Kind.CHECKPOINT_BELOW_LOG_START, file, what, offset=offset)
 
 
 def verify_small_file(path: Path, question: Question) -> Verdict | None:
@@ -140,6 +142,7 @@ def verify_small_file(path: Path, question: Question) -> Verdict | None:
         CleanerdError: it cannot be read.
     """
     findings = Findings(question.limit)
+    kind = Kind.META_PROPERTIES_DAMAGED if path.name == META_PROPERTIES else Kind.CHECKPOINT_DAMAGED
     data = bytes_of(path) or b""
     try:
         if path.name == LEADER_EPOCHS:
@@ -151,5 +154,5 @@ def verify_small_file(path: Path, question: Question) -> Verdict | None:
         else:
             return None
     except CorruptionError as error:
-        findings.error("F-11", str(path), error.message, position=error.position)
+        findings.error(kind, str(path), error.message, position=error.position)
     return Verdict(str(path), findings, size_bytes=len(data))

@@ -13,6 +13,7 @@ from cleanerd.verify.against import Comparison, check_ends, check_producers, old
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.key_table import KeyTable
 from cleanerd.verify.keys import KeyedRecords, Range
+from cleanerd.verify.kinds import Kind
 from cleanerd.verify.listing import NO_END, STAGING, bytes_of, list_partition
 from cleanerd.verify.partition_log import HeaderWalk, LogFacts
 from cleanerd.verify.producers import Clock, check_last_batches, read_snapshots
@@ -38,7 +39,7 @@ def _nobody(_bytes: int) -> None:
 class Question:
     """What is known of a partition besides its files. ``clean_to``: below it the log has been cleaned; None: unknown.
 
-    ``clean_shutdown`` is None where there is no log directory around it.
+    ``clean_shutdown`` is None where there is no log directory around it, and ``recovery_point`` what that says.
     """
 
     now_ms: int
@@ -46,6 +47,7 @@ class Question:
     log_start: int = 0
     clean_to: int | None = None
     clean_shutdown: bool | None = None
+    recovery_point: int = 0
     against: Path | None = None
     many_rounds: bool = False
     memory_bytes: int = DEFAULT_MEMORY_BYTES
@@ -105,7 +107,7 @@ def verify_partition(path: Path, question: Question) -> Verdict:
     log_start = max(question.log_start, listing.segments[0].base if listing.segments else 0)
     verdict = Verdict(str(path), findings, clean_to=question.clean_to, log_start=log_start)
     if not listing.segments:
-        findings.error("F-5", str(path), "holds no segment")
+        findings.error(Kind.NO_SEGMENT, str(path), "holds no segment")
         return verdict
     walk = HeaderWalk(
         findings,
@@ -113,6 +115,7 @@ def verify_partition(path: Path, question: Question) -> Verdict:
         question.advance,
         log_start=log_start,
         tail_may_be_cut=question.clean_shutdown is False,
+        recovered_from=question.recovery_point if question.clean_shutdown is False else None,
         snapshots=[each for each in snapshots if each.offset >= log_start],
         epochs_of=path,
     )
@@ -146,22 +149,24 @@ def _check_files(listing: Listing, findings: Findings) -> None:
     for path in listing.leftovers:
         if path.name.endswith(SWAP_SUFFIX):
             what = "a replacement that was cut short: the segments as they lie here are not what a broker would load"
-            findings.error("S-21", str(path), what)
+            findings.error(Kind.UNFINISHED_REPLACEMENT, str(path), what)
         elif path.name.endswith(CLEANED_SUFFIX):
-            findings.warning("S-21", str(path), "a replacement that was given up; a broker removes it when it starts")
+            what = "a replacement that was given up; a broker removes it when it starts"
+            findings.warning(Kind.UNFINISHED_REPLACEMENT, str(path), what)
         elif path.name.endswith(DELETED_SUFFIX):
-            findings.warning("F-12", str(path), "waits to be deleted; its records can still be read")
+            findings.warning(Kind.DELETED_FILE_LEFT, str(path), "waits to be deleted; its records can still be read")
         elif path.name == STAGING:
-            findings.warning("S-22", str(path), "staged segments of a cleaning that did not end")
+            findings.warning(Kind.STAGED_FILES_LEFT, str(path), "staged segments of a cleaning that did not end")
     for path in listing.orphans:
-        findings.warning("F-6", str(path), "belongs to no segment; a broker removes it when it starts")
+        what = "belongs to no segment; a broker removes it when it starts"
+        findings.warning(Kind.INDEX_WITHOUT_SEGMENT, str(path), what)
     metadata = listing.path / PARTITION_METADATA
     try:
         data = bytes_of(metadata)
         if data is not None:
             read_partition_metadata(data, str(metadata))
     except CorruptionError as error:
-        findings.error("F-5", str(metadata), error.message, position=error.position)
+        findings.error(Kind.PARTITION_METADATA_DAMAGED, str(metadata), error.message, position=error.position)
 
 
 def _check_snapshots(
@@ -170,10 +175,11 @@ def _check_snapshots(
     bases = {file.base for file in listing.segments}
     for snapshot in snapshots:
         if snapshot.offset not in bases and snapshot.offset < listing.segments[-1].base:
-            findings.warning("F-10", str(snapshot.path), "is at no segment's base; a broker removes it when it starts")
+            what = "is at no segment's base; a broker removes it when it starts"
+            findings.warning(Kind.PRODUCER_SNAPSHOT_WRONG, str(snapshot.path), what)
         elif snapshot.offset > log.end_offset:
             what = f"lies behind the end of the log at {log.end_offset}; a broker removes it when it starts"
-            findings.warning("F-10", str(snapshot.path), what)
+            findings.warning(Kind.PRODUCER_SNAPSHOT_WRONG, str(snapshot.path), what)
     usable = [snapshot for snapshot in snapshots if snapshot.offset <= log.end_offset]
     if usable:
         check_last_batches(usable[-1], log.producers, log_start, clock, findings)
@@ -227,10 +233,10 @@ class _Against:
         self.copy_end = max(facts.end_offset for facts in copied)
         for finding in told.kept:
             if finding.file.startswith(str(question.against)):
-                findings.error(finding.rule, finding.file, f"in the copy: {finding.what}", position=finding.position)
+                findings.error(finding.kind, finding.file, f"in the copy: {finding.what}", position=finding.position)
 
     def compare(self, log: LogFacts, log_start: int, clean_to: int) -> None:
-        """Batches, ends, producers."""
+        """Compare batches, segments' ends and producers with the copy's."""
         compared = [facts for facts in log.segments if not self._untouched(facts)]
         comparison = Comparison(self._findings, log_start=log_start, clean_to=clean_to, old_end=self.copy_end)
         old = [facts.file for facts in self.log.segments if facts.file.path not in self.shared]

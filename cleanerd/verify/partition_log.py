@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from cleanerd.verify.epochs import Epochs, read_epochs
 from cleanerd.verify.indexes import check_indexes
+from cleanerd.verify.listing import NO_END
 from cleanerd.verify.producers import Clock, ProducerFacts, Producers, Snapshot, compare_snapshot
 from cleanerd.verify.segment import SegmentFacts, check_segment
 from cleanerd.verify.transactions import Invisible, Transactions, check_txn_index
@@ -22,12 +23,19 @@ if TYPE_CHECKING:
     from cleanerd.verify.listing import SegmentFile
 
 
+MADE_ANEW: Final = "the broker was not stopped cleanly and makes this index anew when it starts"
+
+
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """A log as its batches tell it. ``end_offset``: one past the last offset, at least the last segment's base."""
+    """A log as its batches tell it. ``end_offset``: one past the last offset, at least the last segment's base.
+
+    ``last_stable_offset``: see :meth:`Transactions.last_stable_offset`.
+    """
 
     segments: tuple[SegmentFacts, ...]
     invisible: Invisible
+    last_stable_offset: int
     producers: dict[int, ProducerFacts]
     end_offset: int
     batches: int
@@ -39,7 +47,10 @@ class LogFacts:
 class HeaderWalk:
     """How to walk a log. ``snapshots`` ascend; each is compared with the state at its offset.
 
-    ``indexes`` False: the log is somebody's copy, of which only the batches matter.
+    ``indexes`` False: the log is somebody's copy, of which only the batches matter. ``recovered_from``: the recovery
+    point, when the broker was not stopped cleanly. It will read the segment that it lies in and all after it from the
+    log, up to the first damage, and make their indexes anew (U-32). ``high_watermark``: where the
+    last stable offset is to be known.
     """
 
     findings: Findings
@@ -48,6 +59,8 @@ class HeaderWalk:
     log_start: int = 0
     tail_may_be_cut: bool = False
     indexes: bool = True
+    recovered_from: int | None = None
+    high_watermark: int = NO_END
     snapshots: Sequence[Snapshot] = ()
     epochs_of: Path | None = None
     _producers: Producers = field(default_factory=Producers)
@@ -61,10 +74,10 @@ class HeaderWalk:
         epochs = None
         if self.epochs_of is not None:
             epochs = Epochs(self.epochs_of, read_epochs(self.epochs_of, self.findings), self.findings)
-        transactions = Transactions()
+        transactions = Transactions(self.high_watermark)
         waiting = list(self.snapshots)
         found = []
-        for file in files:
+        for file, is_recovered in zip(files, self._recovered(files), strict=True):
 
             def take(batches: _kernel.Batches, name: str = str(file.path)) -> None:
                 transactions.take(batches)
@@ -73,12 +86,18 @@ class HeaderWalk:
                     epochs.take(batches, name)
 
             facts, columns = check_segment(
-                file, self.findings, take, self.advance, tail_may_be_cut=self.tail_may_be_cut
+                file,
+                self.findings,
+                take,
+                self.advance,
+                tail_may_be_cut=self.tail_may_be_cut,
+                cut_from=self.recovered_from,
             )
             markers = transactions.markers()
             if self.indexes:
-                check_indexes(facts, columns, self.findings)
-                check_txn_index(file, markers, self.findings, whole=facts.whole)
+                findings = self.findings.as_warnings(MADE_ANEW) if is_recovered else self.findings
+                check_indexes(facts, columns, findings)
+                check_txn_index(file, markers, findings, whole=facts.whole)
             found.append(facts)
         end_offset = max([*(facts.end_offset for facts in found), files[-1].base if files else 0])
         for snapshot in waiting:
@@ -87,12 +106,20 @@ class HeaderWalk:
         return LogFacts(
             segments=tuple(found),
             invisible=transactions.invisible(),
+            last_stable_offset=transactions.last_stable_offset(),
             producers=self._producers.state,
             end_offset=end_offset,
             batches=sum(facts.batches for facts in found),
             records=sum(facts.records for facts in found),
             size_bytes=sum(file.size_bytes for file in files),
         )
+
+    def _recovered(self, files: Sequence[SegmentFile]) -> list[bool]:
+        """[s]: the broker makes the segment's indexes anew."""
+        if self.recovered_from is None:
+            return [False] * len(files)
+        first = max((row for row, file in enumerate(files) if file.base <= self.recovered_from), default=0)
+        return [row >= first for row in range(len(files))]
 
     def _replay(self, batches: _kernel.Batches, waiting: list[Snapshot]) -> None:
         """Bring the producers forward; stop where a snapshot was taken and compare."""

@@ -12,6 +12,7 @@ from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
 from cleanerd.format.names import SNAPSHOT_SUFFIX, file_name
 from cleanerd.format.snapshot import SNAPSHOT_ENTRY, read_snapshot
+from cleanerd.verify.kinds import Kind
 from cleanerd.verify.listing import bytes_of
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ def read_snapshots(directory: Path, offsets: tuple[int, ...], findings: Findings
         try:
             found.append(Snapshot(path, offset, read_snapshot(data, str(path))))
         except CorruptionError as error:
-            findings.error("F-10", str(path), error.message, position=error.position)
+            findings.error(Kind.PRODUCER_SNAPSHOT_WRONG, str(path), error.message, position=error.position)
     return found
 
 
@@ -165,13 +166,17 @@ def compare_snapshot(
         if problem is not None:
             position = _FIRST_ENTRY_AT + row * SNAPSHOT_ENTRY.itemsize
             findings.error(
-                "F-10", name, f"producer {key}: {problem}", position=position, offset=int(entry["last_offset"])
+                Kind.PRODUCER_SNAPSHOT_WRONG,
+                name,
+                f"producer {key}: {problem}",
+                position=position,
+                offset=int(entry["last_offset"]),
             )
     for key, facts in missing.items():
         # One that has expired by now may have been expired when the snapshot was written.
         if facts.last_offset >= log_start and clock.is_active(facts.timestamp_ms):
             what = f"producer {key} is missing, its last batch ends at offset {facts.last_offset}"
-            findings.error("F-10", name, what, offset=facts.last_offset)
+            findings.error(Kind.PRODUCER_SNAPSHOT_WRONG, name, what, offset=facts.last_offset)
 
 
 def _difference(entry: np.void, facts: ProducerFacts, log_start: int) -> str | None:
@@ -211,4 +216,4 @@ def check_last_batches(
             f"the last batch of producer {key}, which ends at offset {last}, is gone: its next append will be refused"
         )
         position = _FIRST_ENTRY_AT + row * SNAPSHOT_ENTRY.itemsize
-        findings.error("R192-1", str(newest.path), what, position=position, offset=last)
+        findings.error(Kind.PRODUCER_BATCH_MISSING, str(newest.path), what, position=position, offset=last)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.format.record import unpack
-from cleanerd.verify.segment import MAX_UNPACKED_BYTES
+from cleanerd.log.memory import batch_bytes
 
 if TYPE_CHECKING:
     from cleanerd.format.batch import BatchHeader
@@ -21,7 +21,7 @@ def tails_of(content: bytes, header: BatchHeader) -> Tails | None:
     data = content[HEADER_BYTES:]
     try:
         if header.codec and header.record_count:
-            data = unpack(header.codec, data, MAX_UNPACKED_BYTES, where=None, position=0)
+            data = unpack(header.codec, data, batch_bytes(), where=None, position=0)
         return _tails(data, header)
     except (CorruptionError, IndexError):
         return None

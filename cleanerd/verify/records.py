@@ -13,8 +13,8 @@ from cleanerd import _kernel
 from cleanerd.format.batch import CONTROL, CRC_FROM, HAS_DELETE_HORIZON, HEADER
 from cleanerd.format.legacy import parse_message, records_of_message
 from cleanerd.format.record import Record, records_of
+from cleanerd.log.memory import batch_bytes, batch_bytes_of_objects
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
-from cleanerd.verify.segment import MAX_UNPACKED_BYTES
 from cleanerd.verify.walk import CHUNK_BYTES, Damage, walk
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def read_rows(
     """
 
     def decode(data: NDArray[np.uint8], position: int) -> _kernel.Chunk:
-        return rules.decode(data, position, hash_key, MAX_UNPACKED_BYTES)
+        return rules.decode(data, position, hash_key, batch_bytes())
 
     for data, chunk in walk(path, size_bytes, decode, damaged, chunk_bytes=chunk_bytes):
         yield len(data), _rows(chunk, rules)
@@ -79,14 +79,14 @@ def _rows(chunk: _kernel.Chunk, rules: KeyRules) -> Rows:
     is_data = ((batches.attributes & CONTROL) == 0)[batch]
     version, has_version = rules.versions(records)
     return Rows(
-        batches,
-        batch[is_data],
-        records.offset[is_data],
-        records.key_hash.reshape(-1, 2)[is_data],
-        ((records.flags & _kernel.FLAG_HAS_KEY) != 0)[is_data],
-        version[is_data],
-        has_version[is_data],
-        rules.tombstones(records.flags, (batches.magic < 2)[batch])[is_data],
+        batches=batches,
+        batch=batch[is_data],
+        offset=records.offset[is_data],
+        key_hash=records.key_hash.reshape(-1, 2)[is_data],
+        has_key=((records.flags & _kernel.FLAG_HAS_KEY) != 0)[is_data],
+        version=version[is_data],
+        has_version=has_version[is_data],
+        is_tombstone=rules.tombstones(records.flags, (batches.magic < 2)[batch])[is_data],
     )
 
 
@@ -97,9 +97,9 @@ def records_in(content: bytes, position: int) -> list[Record]:
         CorruptionError: it cannot be decoded.
     """
     if content[16] >= 2:
-        return records_of(content, limit_bytes=MAX_UNPACKED_BYTES, position=position, verify_crc=False)
+        return records_of(content, limit_bytes=batch_bytes_of_objects(), position=position, verify_crc=False)
     message = parse_message(content, position=position, verify_crc=False)
-    return records_of_message(message, limit_bytes=MAX_UNPACKED_BYTES, position=position)
+    return records_of_message(message, limit_bytes=batch_bytes_of_objects(), position=position)
 
 
 def horizons(batches: _kernel.Batches) -> NDArray[np.int64]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd.format.record import Record
+    from cleanerd.log.topic_config import TopicConfig
 
 _NO_MARK = (b"", b"0", b"false", None)
 _FLAG_BIT = 0x20
@@ -35,6 +36,19 @@ class KeyRules:
     tombstone_mode: str = "null"
     tombstone_header: bytes | None = None
     tombstone_guard: str = "horizon"
+
+    @classmethod
+    def of(cls, config: TopicConfig) -> KeyRules:
+        """Those that a topic's configuration asks for."""
+        by_header, marked = config.compaction_strategy == "header", config.tombstone_mode == "header"
+        return cls(
+            strategy=config.compaction_strategy,
+            header=config.compaction_strategy_header.encode() if by_header else None,
+            encoding=config.compaction_strategy_header_encoding,
+            tombstone_mode=config.tombstone_mode,
+            tombstone_header=config.tombstone_header.encode() if marked else None,
+            tombstone_guard=config.tombstone_guard,
+        )
 
     @property
     def by_version(self) -> bool:

@@ -10,6 +10,8 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.format.legacy import parse_message, records_of_message
+from cleanerd.log.memory import batch_bytes_of_objects
+from cleanerd.verify.kinds import Kind
 from cleanerd.verify.walk import CHUNK_BYTES, Damage, walk
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from cleanerd.verify.listing import SegmentFile
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
-MAX_UNPACKED_BYTES: Final = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +65,23 @@ def check_segment(
     advance: Callable[[int], None],
     *,
     tail_may_be_cut: bool,
+    cut_from: int | None = None,
 ) -> tuple[SegmentFacts, BatchColumns]:
     """Walk the headers; ``take`` sees every chunk of them in order. The columns are for the checks of this segment.
 
     ``tail_may_be_cut``: a broker that was not stopped cleanly had this segment open, so its end may be half a batch.
+    ``cut_from``: from this offset on it cuts the log at the first damage (U-32); None when it was stopped cleanly.
 
     Raises:
         CleanerdError: the file cannot be read.
     """
-    checks = _Checks(file, findings, tail_may_be_cut=tail_may_be_cut)
+    checks = _Checks(file, findings, tail_may_be_cut=tail_may_be_cut, cut_from=cut_from)
     for data, batches in walk(file.path, file.size_bytes, _headers, checks.damaged, chunk_bytes=CHUNK_BYTES):
         checks.take(data, batches)
         take(batches)
         advance(len(data))
     if file.size_bytes > MAX_RELATIVE_OFFSET:
-        findings.error("F-1", str(file.path), f"{file.size_bytes} bytes: a segment has at most 2^31-1")
+        findings.error(Kind.SEGMENT_TOO_LARGE, str(file.path), f"{file.size_bytes} bytes: a segment has at most 2^31-1")
     columns = checks.columns()
     return checks.facts(columns), columns
 
@@ -90,11 +93,12 @@ def _headers(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
 class _Checks:
     """The state of one walk."""
 
-    def __init__(self, file: SegmentFile, findings: Findings, *, tail_may_be_cut: bool) -> None:
+    def __init__(self, file: SegmentFile, findings: Findings, *, tail_may_be_cut: bool, cut_from: int | None) -> None:
         self._file = file
         self._name = str(file.path)
         self._findings = findings
         self._tail_may_be_cut = tail_may_be_cut
+        self._cut_from = cut_from
         self._bad: set[int] = set()
         self._whole = True
         self._records = 0
@@ -111,10 +115,13 @@ class _Checks:
         elif damage.cut and self._tail_may_be_cut and not self._file.sealed:
             tell = self._findings.warning
             reason += "; the broker was not stopped cleanly and cuts it off when it starts"
+        elif self._cut_from is not None and max(self._last + 1, self._file.base) >= self._cut_from:
+            tell = self._findings.warning
+            reason += "; the broker was not stopped cleanly and cuts the log off here when it starts"
         elif not damage.size_bytes:
             reason += "; nothing after it was read"
-        rule = "F-2" if damage.size_bytes else "F-1"
-        tell(rule, self._name, reason, position=damage.position, offset=damage.offset)
+        kind = Kind.BATCH_DAMAGED if damage.size_bytes else Kind.BATCH_UNREADABLE
+        tell(kind, self._name, reason, position=damage.position, offset=damage.offset)
 
     def take(self, data: NDArray[np.uint8], batches: _kernel.Batches) -> None:
         columns = tuple(
@@ -125,13 +132,15 @@ class _Checks:
         self._records += int(batches.first_record[-1])
         position, base, last, _ = columns
         before = np.concatenate([[self._last], last[:-1]])
-        self._tell(
-            base <= before, position, base, before, "F-5", "does not lie after the batch before it, which ends at"
-        )
-        self._tell(base < self._file.base, position, base, None, "F-5", "is below the segment's base offset")
-        self._tell(last >= self._file.end, position, last, None, "F-5", "lies in the range of the segment that follows")
+        what = "does not lie after the batch before it, which ends at"
+        self._tell(base <= before, position, base, before, Kind.OFFSET_OUT_OF_ORDER, what)
+        outside = Kind.OFFSET_OUTSIDE_SEGMENT
+        self._tell(base < self._file.base, position, base, None, outside, "is below the segment's base offset")
+        what = "lies in the range of the segment that follows"
+        self._tell(last >= self._file.end, position, last, None, outside, what)
         too_far = last - self._file.base > MAX_RELATIVE_OFFSET
-        self._tell(too_far, position, last, None, "F-6", "is more than 2^31-1 above the segment's base offset")
+        what = "is more than 2^31-1 above the segment's base offset"
+        self._tell(too_far, position, last, None, Kind.OFFSET_TOO_FAR, what)
         self._whole &= bool((base > before).all())
         self._last = int(last[-1])
         for row in np.flatnonzero(batches.magic < 2):
@@ -144,13 +153,13 @@ class _Checks:
         position: NDArray[np.int64],
         offset: NDArray[np.int64],
         other: NDArray[np.int64] | None,
-        rule: str,
+        kind: Kind,
         what: str,
     ) -> None:
         for row in np.flatnonzero(bad):
             after = "" if other is None else f" {other[row]}"
             self._findings.error(
-                rule,
+                kind,
                 self._name,
                 f"the batch at offset {offset[row]} {what}{after}",
                 position=int(position[row]),
@@ -162,11 +171,11 @@ class _Checks:
         content = data.tobytes()
         try:
             message = parse_message(content, where=self._name, position=position)
-            records_of_message(message, limit_bytes=MAX_UNPACKED_BYTES, where=self._name, position=position)
+            records_of_message(message, limit_bytes=batch_bytes_of_objects(), where=self._name, position=position)
         except CorruptionError as error:
             self._whole = False
             self._bad.add(position)
-            self._findings.error("F-3", self._name, error.message, position=position)
+            self._findings.error(Kind.MESSAGE_DAMAGED, self._name, error.message, position=position)
             return -1
         return message.timestamp
 

@@ -12,9 +12,12 @@ from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
 from cleanerd.format.index import TXN_ENTRY, read_txn_index
 from cleanerd.format.names import TXNINDEX_SUFFIX
-from cleanerd.verify.listing import bytes_of
+from cleanerd.verify.kinds import Kind
+from cleanerd.verify.listing import NO_END, bytes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from cleanerd import _kernel
@@ -47,21 +50,33 @@ class AbortMarker:
 
 
 class Transactions:
-    """The state of all transactions while the batches of a log go by in order."""
+    """The state of all transactions while the batches of a log go by in order.
 
-    def __init__(self) -> None:
+    ``high_watermark``: where :meth:`last_stable_offset` is to be known.
+    """
+
+    def __init__(self, high_watermark: int = NO_END) -> None:
+        self._high_watermark = high_watermark
+        self._stable: int | None = None
         self._open: dict[int, _Open] = {}
         self._ended: dict[int, int] = {}
         self._aborted: list[tuple[int, int, int]] = []
         self._markers: list[AbortMarker] = []
 
-    def take(self, batches: _kernel.Batches) -> None:
-        """The next batches."""
+    def begin(self, opened: Mapping[int, int]) -> None:
+        """Before any batch: the transactions that are open where the walk begins, their first offsets by producer."""
+        self._open.update({producer_id: _Open(first, _NONE) for producer_id, first in opened.items()})
+
+    def take(self, batches: _kernel.Batches, *, since: int = 0) -> None:
+        """Take in the next batches, in log order, without those that begin below the offset ``since``."""
         attributes = batches.attributes
-        rows = np.flatnonzero((batches.magic == 2) & ((attributes & TRANSACTIONAL) != 0) & (batches.producer_id >= 0))
+        counts = (batches.magic == 2) & ((attributes & TRANSACTIONAL) != 0) & (batches.base_offset >= since)
+        rows = np.flatnonzero(counts & (batches.producer_id >= 0))
         control = (attributes & CONTROL) != 0
         for row in rows:
             producer_id, base = int(batches.producer_id[row]), int(batches.base_offset[row])
+            if self._stable is None and base >= self._high_watermark:
+                self._stable = self._first_open()
             if not control[row]:
                 if producer_id not in self._open:
                     self._open[producer_id] = _Open(base, self._ended.get(producer_id, _NONE))
@@ -80,6 +95,13 @@ class Transactions:
         """The ABORT markers since the last call: those of a segment."""
         markers, self._markers = self._markers, []
         return markers
+
+    def last_stable_offset(self) -> int:
+        """The high watermark, or where the oldest transaction began that has no marker below it."""
+        return self._first_open() if self._stable is None else self._stable
+
+    def _first_open(self) -> int:
+        return min([self._high_watermark, *(opened.first for opened in self._open.values())])
 
     def invisible(self) -> Invisible:
         """What no reader of committed data sees: aborted transactions, and those that have no end yet."""
@@ -130,7 +152,7 @@ def check_txn_index(file: SegmentFile, markers: list[AbortMarker], findings: Fin
         try:
             entries = read_txn_index(data, name)
         except CorruptionError as error:
-            findings.error("F-8", name, error.message, position=error.position)
+            findings.error(Kind.TRANSACTION_INDEX_WRONG, name, error.message, position=error.position)
             return
     known = {int(entry["last_offset"]): (row, entry) for row, entry in enumerate(entries)}
     for marker in markers:
@@ -139,14 +161,14 @@ def check_txn_index(file: SegmentFile, markers: list[AbortMarker], findings: Fin
             if marker.first != _NONE:
                 what = f"no entry for the transaction of producer {marker.producer_id} that was aborted at offset "
                 what += f"{marker.offset}: its data from offset {marker.first} on counts as committed"
-                findings.error("C-69", name, what, offset=marker.offset)
+                findings.error(Kind.ABORTED_TRANSACTION_MISSING, name, what, offset=marker.offset)
             continue
         _compare(name, marker, *found, findings)
     if not whole:
         return
     for offset, (row, entry) in known.items():
         what = f"entry {row}: no ABORT marker of producer {entry['producer_id']} lies at offset {offset}"
-        findings.error("F-8", name, what, position=row * TXN_ENTRY.itemsize, offset=offset)
+        findings.error(Kind.TRANSACTION_INDEX_WRONG, name, what, position=row * TXN_ENTRY.itemsize, offset=offset)
 
 
 def _compare(name: str, marker: AbortMarker, row: int, entry: np.void, findings: Findings) -> None:
@@ -158,4 +180,10 @@ def _compare(name: str, marker: AbortMarker, row: int, entry: np.void, findings:
     elif marker.since != _NONE and entry["first_offset"] <= marker.since:
         problem = f"begins at {entry['first_offset']}, but the producer's transaction before it ends at {marker.since}"
     if problem is not None:
-        findings.error("F-8", name, f"entry {row}: {problem}", position=row * TXN_ENTRY.itemsize, offset=marker.offset)
+        findings.error(
+            Kind.TRANSACTION_INDEX_WRONG,
+            name,
+            f"entry {row}: {problem}",
+            position=row * TXN_ENTRY.itemsize,
+            offset=marker.offset,
+        )

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import numpy as np
 
 from cleanerd import _kernel
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import CorruptionError, system_error
 from cleanerd.format.batch import parse_frame
+from cleanerd.log.memory import batch_bytes
+from cleanerd.log.plain_file import open_plain
+from cleanerd.log.zeros import only_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 _FRAME_WITH_MAGIC: Final = 17
+_NOT_CHECKED: Final = "not checked, nothing else is known to be wrong with it (more memory is needed)"
 
 
 class Consumed(Protocol):
@@ -60,18 +64,23 @@ def walk(
     damaged: Callable[[Damage], None],
     *,
     chunk_bytes: int = CHUNK_BYTES,
+    start: int = 0,
+    check: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[NDArray[np.uint8], T]]:
     """Feed the first ``size_bytes`` of ``path`` to ``call(data, position)``, chunk by chunk.
 
     Yields the bytes of the whole batches and what the call said of them; both are gone with the next step. Where the
-    call raises CorruptLogError, ``damaged`` is told and the walk goes on after the batch.
+    call raises CorruptLogError, ``damaged`` is told and the walk goes on after the batch. ``start`` is where a batch
+    begins; ``check`` looks at the open file, by its descriptor, before anything is read.
 
     Raises:
         CleanerdError: the file cannot be read.
     """
-    buffer = np.empty(min(chunk_bytes, max(size_bytes, 1)), np.uint8)
-    position = 0
+    buffer = np.empty(min(chunk_bytes, max(size_bytes - start, 1)), np.uint8)
+    position = start
     with _opened(path) as file:
+        if check is not None:
+            check(file.fileno())
         while position < size_bytes:
             data = buffer[: min(len(buffer), size_bytes - position)]
             read = _read(path, file.fileno(), data, position)
@@ -95,8 +104,13 @@ def walk(
             elif len(data) == size_bytes - position or result.needed > size_bytes - position:
                 of = f" of a batch of {result.needed}" if result.needed else ""
                 reason = f"the file ends inside a batch: {size_bytes - position} bytes are left{of}"
-                damaged(Damage(position, _offset_at(data), reason, cut=True))
+                zeros = only_zeros(file.fileno(), position, size_bytes)
+                damaged(Damage(position, _offset_at(data), reason, cut=True, zeros=zeros))
                 return
+            elif result.needed > max(batch_bytes(), chunk_bytes):
+                reason = f"a batch of {result.needed} bytes is more than may be read at once: {_NOT_CHECKED}"
+                damaged(Damage(position, _offset_at(data), reason, result.needed))
+                position += result.needed
             else:
                 buffer = np.empty(max(result.needed, 2 * len(buffer)), np.uint8)
 
@@ -115,26 +129,19 @@ def _call(call: Callable[[NDArray[np.uint8], int], T], data: NDArray[np.uint8], 
 def _damage(
     error: _kernel.CorruptLogError, data: NDArray[np.uint8], position: int, size_bytes: int, file: int
 ) -> Damage:
-    record = f" (record {error.record})" if error.record >= 0 else ""
+    reason = f"{error.reason} (record {error.record})" if error.record >= 0 else error.reason
+    if isinstance(error, _kernel.BatchTooLargeError):
+        reason = f"{reason}: {_NOT_CHECKED}"
     try:
         frame = parse_frame(data[:_FRAME_WITH_MAGIC].tobytes())
     except CorruptionError:
         frame = None
     if frame is None or frame.size_bytes >= size_bytes - position:
-        zeros = not data.any() and _zeros_follow(file, position + len(data), size_bytes)
+        zeros = only_zeros(file, position, size_bytes)
         # The last batch of the file, or no way to know where the next one begins.
         size = 0 if frame is None or frame.size_bytes > size_bytes - position else frame.size_bytes
-        return Damage(position, _offset_at(data), error.reason + record, size, zeros=zeros)
-    return Damage(position, frame.offset, error.reason + record, frame.size_bytes)
-
-
-def _zeros_follow(file: int, position: int, size_bytes: int) -> bool:
-    while position < size_bytes:
-        part = os.pread(file, min(CHUNK_BYTES, size_bytes - position), position)
-        if not part or np.frombuffer(part, np.uint8).any():
-            return not part
-        position += len(part)
-    return True
+        return Damage(position, _offset_at(data), reason, size, zeros=zeros)
+    return Damage(position, frame.offset, reason, frame.size_bytes)
 
 
 def _offset_at(data: NDArray[np.uint8]) -> int:
@@ -143,9 +150,9 @@ def _offset_at(data: NDArray[np.uint8]) -> int:
 
 def _opened(path: Path) -> FileIO:
     try:
-        return path.open("rb", buffering=0)
+        return open(open_plain(path), "rb", buffering=0)
     except OSError as error:
-        raise CleanerdError(f"cannot be opened: {error.strerror}", where=str(path)) from error
+        raise system_error("cannot be opened", str(path), error) from error
 
 
 def _read(path: Path, file: int, data: NDArray[np.uint8], position: int) -> int:
@@ -155,7 +162,7 @@ def _read(path: Path, file: int, data: NDArray[np.uint8], position: int) -> int:
         try:
             count = os.preadv(file, [data.data[done:]], position + done)
         except OSError as error:
-            raise CleanerdError(f"cannot be read: {error.strerror}", where=str(path)) from error
+            raise system_error("cannot be read", str(path), error) from error
         if not count:
             break
         done += count

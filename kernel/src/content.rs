@@ -9,8 +9,8 @@ use crate::codec::with_workbench;
 use crate::error::{Error, Reason, invalid};
 use crate::header::Header;
 use crate::legacy::Messages;
-use crate::record::{Record, take_field};
-use crate::varint::read_varint;
+use crate::record::Record;
+use crate::varint::{read_varint, take_field};
 use crate::walk::{Walk, for_each_record, unpack};
 
 /// Bytes of a legacy message besides its key and value, by magic.

@@ -8,7 +8,7 @@ use crate::key_hash::KeyHasher;
 use crate::legacy::Messages;
 use crate::record::SMALLEST_RECORD;
 use crate::record_headers::{Found, HeaderNames, ReadHeaders, Unread};
-use crate::walk::{Walk, for_each_record_with, unpack};
+use crate::walk::{FEW_RECORDS, RECORD_BYTES, Walk, for_each_record_with, unpack};
 
 pub const FLAG_HAS_KEY: u8 = 1;
 pub const FLAG_HAS_VALUE: u8 = 2;
@@ -23,6 +23,8 @@ const TOMBSTONE_ATTRIBUTE: u8 = 0x20;
 pub const MANY_RECORDS: usize = 1 << 20;
 /// The same for unpacked bytes.
 pub const MANY_UNPACKED_BYTES: usize = 64 << 20;
+/// Where a batch may not unpack to that much a chunk ends sooner, but not below this.
+const LEAST_UNPACKED_BYTES: usize = 4 << 20;
 
 pub const DEFAULT_MAX_UNPACKED: usize = 1 << 30;
 
@@ -103,24 +105,41 @@ pub struct Gathering {
     records: Records,
     expected_bytes: usize,
     unpacked: usize,
+    /// Where batches may take little memory, few of them make a chunk.
+    most: Most,
     consumed: usize,
     needed: usize,
+}
+
+/// What makes a chunk full.
+struct Most {
+    records: usize,
+    unpacked: usize,
 }
 
 impl Gathering {
     /// `expected_bytes`: about how many are to come, so that columns need not grow.
     pub fn new(expected_bytes: usize) -> Self {
         let (batches, records) = (Builder::new(), Records::default());
-        Self { batches, records, expected_bytes, unpacked: 0, consumed: 0, needed: 0 }
+        Self {
+            batches,
+            records,
+            expected_bytes,
+            unpacked: 0,
+            most: Most::allowed_by(usize::MAX),
+            consumed: 0,
+            needed: 0,
+        }
     }
 
     /// It takes no more: there are many records, or they were large.
     pub fn full(&self) -> bool {
-        self.records.len() >= MANY_RECORDS || self.unpacked > MANY_UNPACKED_BYTES
+        self.records.len() >= self.most.records || self.unpacked > self.most.unpacked
     }
 
     /// The whole batches of `data`, which follow those before; returns the bytes that they take, and what the next one needs.
     pub fn feed(&mut self, data: &[u8], position: i64, options: &Options) -> Result<(usize, usize), Error> {
+        self.most = Most::allowed_by(options.max_unpacked);
         with_workbench(|bench| {
             let mut walk = Walk::new(data, position)?;
             let mut hasher = options.hash_key.as_ref().map(KeyHasher::new);
@@ -162,11 +181,21 @@ impl Gathering {
     fn reserve(&mut self, first_bytes: usize, options: &Options) {
         let count = self.expected_bytes / first_bytes.max(1) + 1;
         self.batches.reserve(count);
-        self.records.reserve(self.records.len().saturating_mul(count).min(MANY_RECORDS), options);
+        self.records.reserve(self.records.len().saturating_mul(count).min(self.most.records), options);
     }
 
     pub fn finish(self) -> Chunk {
         Chunk { batches: self.batches.finish(self.consumed, self.needed), records: self.records }
+    }
+}
+
+impl Most {
+    fn allowed_by(max_unpacked: usize) -> Self {
+        Self {
+            // Half, as one more batch may come on top.
+            records: (max_unpacked / (2 * RECORD_BYTES)).clamp(FEW_RECORDS / 2, MANY_RECORDS),
+            unpacked: max_unpacked.clamp(LEAST_UNPACKED_BYTES, MANY_UNPACKED_BYTES),
+        }
     }
 }
 

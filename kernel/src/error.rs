@@ -12,6 +12,8 @@ pub struct Corrupt {
     pub base_offset: i64,
     /// Index of the bad record in its batch, -1 when the batch itself is bad.
     pub record: i64,
+    /// Nothing is wrong with it, but it would take more memory than it may.
+    pub too_large: bool,
 }
 
 #[derive(Debug)]
@@ -30,17 +32,24 @@ pub enum Error {
 pub struct Reason {
     pub text: String,
     pub record: i64,
+    pub too_large: bool,
 }
 
 impl Reason {
     #[cold]
     pub fn batch(text: impl Into<String>) -> Self {
-        Self { text: text.into(), record: -1 }
+        Self { text: text.into(), record: -1, too_large: false }
+    }
+
+    /// The batch would take more memory than it may (U-35).
+    #[cold]
+    pub fn too_large(text: impl Into<String>) -> Self {
+        Self { text: text.into(), record: -1, too_large: true }
     }
 
     #[cold]
     pub fn record(text: impl Into<String>, record: usize) -> Self {
-        Self { text: text.into(), record: i64::try_from(record).unwrap_or(i64::MAX) }
+        Self { text: text.into(), record: i64::try_from(record).unwrap_or(i64::MAX), too_large: false }
     }
 
     #[cold]
@@ -50,13 +59,15 @@ impl Reason {
             position: i64::try_from(position).unwrap_or(i64::MAX),
             base_offset,
             record: self.record,
+            too_large: self.too_large,
         })
     }
 
     /// For bytes that lie in no file.
     #[cold]
     pub fn nowhere(self) -> Error {
-        Error::Corrupt(Corrupt { reason: self.text, position: -1, base_offset: -1, record: self.record })
+        let Self { text: reason, record, too_large } = self;
+        Error::Corrupt(Corrupt { reason, position: -1, base_offset: -1, record, too_large })
     }
 }
 

@@ -1,7 +1,6 @@
 //! The frame that all versions share (F-1) and the header of a v2 batch (F-2).
 
 use crate::error::Reason;
-use crate::legacy;
 
 /// Bytes of the frame: offset and size.
 pub const FRAME_BYTES: usize = 12;
@@ -10,6 +9,8 @@ pub const MAGIC_END: usize = 17;
 pub const HEADER_BYTES: usize = 61;
 /// Where the bytes begin that the CRC of a v2 batch covers.
 pub const CRC_START: usize = 21;
+/// The same for the CRC-32 of a message of magic 0 or 1.
+pub const MESSAGE_CRC_START: usize = 16;
 
 pub const CODEC_MASK: i16 = 0x07;
 pub const LOG_APPEND_TIME: i16 = 0x08;
@@ -183,13 +184,24 @@ fn check_v2(header: &Header) -> Result<(), Reason> {
 /// The stored checksum against the bytes: CRC-32C in a v2 batch, CRC-32 in a legacy one.
 pub fn check_crc(header: &Header, batch: &[u8]) -> Result<(), Reason> {
     if !header.is_v2() {
-        return legacy::check_crc(batch).map_err(Reason::batch);
+        return check_message_crc(batch).map_err(Reason::batch);
     }
     let computed = crate::crc32c(batch.get(CRC_START..).unwrap_or_default(), 0);
     if computed == header.crc {
         Ok(())
     } else {
         Err(Reason::batch(format!("CRC-32C is {computed:#010x}, the batch says {:#010x}", header.crc)))
+    }
+}
+
+/// The stored CRC-32 of a message of magic 0 or 1 against its bytes.
+pub(crate) fn check_message_crc(message: &[u8]) -> Result<(), String> {
+    let stored = array(message, FRAME_BYTES).map(u32::from_be_bytes).ok_or("message ends inside a field")?;
+    let computed = crate::crc32(message.get(MESSAGE_CRC_START..).unwrap_or_default());
+    if computed == stored {
+        Ok(())
+    } else {
+        Err(format!("CRC-32 is {computed:#010x}, the message says {stored:#010x}"))
     }
 }
 

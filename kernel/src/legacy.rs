@@ -1,13 +1,11 @@
 //! Messages of magic 0 and 1 (F-3): a batch is one message, or a wrapper around several that are compressed together.
 
-use flate2::Crc;
-
 use crate::codec::{self, Codecs, Scratch};
 use crate::error::Reason;
-use crate::header::{FRAME_BYTES, Header, LOG_APPEND_TIME, MAGIC_END, NONE, SMALLEST_SIZE, array, read_frame};
-
-/// Where the bytes begin that the CRC-32 of a message covers.
-pub const CRC_START: usize = 16;
+use crate::header::{
+    FRAME_BYTES, Header, LOG_APPEND_TIME, MAGIC_END, MESSAGE_CRC_START, NONE, SMALLEST_SIZE, array, check_message_crc,
+    read_frame,
+};
 
 const CODEC_MASK: u8 = crate::header::CODEC_MASK as u8;
 
@@ -165,7 +163,7 @@ fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn parse(bytes: &[u8], verify_crc: bool) -> Result<Message<'_>, String> {
     const CUT: &str = "message ends inside a field";
     let (offset, size) = read_frame(bytes).ok_or(CUT)?;
-    let &[magic, _] = bytes.get(CRC_START..).and_then(<[u8]>::first_chunk).ok_or(CUT)?;
+    let &[magic, _] = bytes.get(MESSAGE_CRC_START..).and_then(<[u8]>::first_chunk).ok_or(CUT)?;
     if magic > 1 {
         return Err(format!("magic {magic} inside a wrapper"));
     }
@@ -173,7 +171,7 @@ fn parse(bytes: &[u8], verify_crc: bool) -> Result<Message<'_>, String> {
         return Err(format!("message size {size} is below the smallest one of magic {magic}"));
     }
     if verify_crc {
-        check_crc(bytes)?;
+        check_message_crc(bytes)?;
     }
     let mut rest = bytes.get(MAGIC_END + 1..).ok_or(CUT)?;
     let mut timestamp = NONE;
@@ -205,23 +203,6 @@ fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str
     }
 }
 
-/// The stored CRC-32 of a message against its bytes.
-pub fn check_crc(bytes: &[u8]) -> Result<(), String> {
-    let stored = array(bytes, FRAME_BYTES).map(u32::from_be_bytes).ok_or("message ends inside a field")?;
-    let computed = crc(bytes.get(CRC_START..).unwrap_or_default());
-    if computed == stored {
-        Ok(())
-    } else {
-        Err(format!("CRC-32 is {computed:#010x}, the message says {stored:#010x}"))
-    }
-}
-
-fn crc(bytes: &[u8]) -> u32 {
-    let mut crc = Crc::new();
-    crc.update(bytes);
-    crc.sum()
-}
-
 /// Appends a message; returns its size, `None` when that passes 2^31-1 bytes.
 pub fn write_message(output: &mut Vec<u8>, message: &Message<'_>, attributes: u8) -> Option<usize> {
     let start = begin_message(output, message, attributes);
@@ -240,7 +221,7 @@ fn field_length(field: Option<&[u8]>) -> Option<i32> {
 fn begin_message(output: &mut Vec<u8>, message: &Message<'_>, attributes: u8) -> usize {
     let start = output.len();
     output.extend_from_slice(&message.offset.to_be_bytes());
-    output.extend_from_slice(&[0; CRC_START - 8]);
+    output.extend_from_slice(&[0; MESSAGE_CRC_START - 8]);
     output.extend_from_slice(&[message.magic, attributes]);
     if message.magic == 1 {
         output.extend_from_slice(&message.timestamp.to_be_bytes());
@@ -273,8 +254,8 @@ fn seal(output: &mut [u8], start: usize) -> Option<usize> {
     let size = message.len();
     i32::try_from(size).ok()?;
     let size_field = i32::try_from(size.checked_sub(FRAME_BYTES)?).ok()?;
-    let crc = crc(message.get(CRC_START..)?);
+    let crc = crate::crc32(message.get(MESSAGE_CRC_START..)?);
     message.get_mut(8..12)?.copy_from_slice(&size_field.to_be_bytes());
-    message.get_mut(12..CRC_START)?.copy_from_slice(&crc.to_be_bytes());
+    message.get_mut(12..MESSAGE_CRC_START)?.copy_from_slice(&crc.to_be_bytes());
     Some(size)
 }

@@ -45,6 +45,13 @@ pub fn crc32c(data: &[u8], seed: u32) -> u32 {
     if seed == 0 { crc_fast::crc32_iscsi(data) } else { ::crc32c::crc32c_append(seed, data) }
 }
 
+/// CRC-32, which messages of magic 0 and 1 have.
+pub(crate) fn crc32(data: &[u8]) -> u32 {
+    let mut crc = flate2::Crc::new();
+    crc.update(data);
+    crc.sum()
+}
+
 /// Tells glibc to keep freed memory of this size in the heap instead of giving it back to the system.
 ///
 /// Columns and output of every chunk are allocated and freed again; fresh pages for each of them cost a third of a decode. glibc

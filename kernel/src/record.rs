@@ -1,7 +1,7 @@
 //! One record of a v2 batch (F-2.3), borrowed from the unpacked payload.
 
 use crate::record_headers::{ReadHeaders, Unread};
-use crate::varint::{read_varint, read_varlong};
+use crate::varint::{read_varint, read_varlong, take_field};
 
 /// Bytes of the smallest record: seven fields of one byte.
 pub const SMALLEST_RECORD: usize = 7;
@@ -63,19 +63,4 @@ fn read_body<'a, R: ReadHeaders>(
         return Err("record does not use all of its length");
     }
     Ok(Record { attributes, timestamp_delta, offset_delta, key, has_value, tail, stored, headers })
-}
-
-/// A length and that many bytes; `None` for length -1.
-#[inline(always)]
-pub(crate) fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
-    let length = read_varint(input).ok_or("record ends inside a field")?;
-    match usize::try_from(length) {
-        Ok(length) => {
-            let (field, rest) = input.split_at_checked(length).ok_or("field is longer than its record")?;
-            *input = rest;
-            Ok(Some(field))
-        }
-        Err(_) if length == -1 => Ok(None),
-        Err(_) => Err("field length below -1"),
-    }
 }

@@ -2,8 +2,7 @@
 //!
 //! Who asks for neither pays for neither: [`Unread`] only checks that the headers are whole.
 
-use crate::record::take_field;
-use crate::varint::read_varlong;
+use crate::varint::{read_varlong, take_field};
 
 /// The last header of the version's name has a value that is a version.
 pub const FLAG_HAS_VERSION: u8 = 8;

@@ -11,13 +11,18 @@ pub const ACTION_COPY: u8 = 1;
 pub const ACTION_REBUILD: u8 = 2;
 pub const ACTION_EMPTY: u8 = 3;
 pub const ACTION_SET_HORIZON: u8 = 0x10;
-/// Only with `ACTION_EMPTY`: the batch's time goes too.
+/// Only with `ACTION_EMPTY`: the largest timestamp becomes -1, so the batch says nothing of its segment's time.
 pub const ACTION_TIMELESS: u8 = 0x20;
+/// Only with `ACTION_EMPTY`: the largest timestamp becomes 0, below every one that is searched for.
+pub const ACTION_TIME_ZERO: u8 = 0x40;
 pub(crate) const ACTION_EMPTY_TIMELESS: u8 = ACTION_EMPTY | ACTION_TIMELESS;
+pub(crate) const ACTION_EMPTY_TIME_ZERO: u8 = ACTION_EMPTY | ACTION_TIME_ZERO;
 pub(crate) const ACTION_REBUILD_SET_HORIZON: u8 = ACTION_REBUILD | ACTION_SET_HORIZON;
 
 /// After a batch that brings the output to this size the call ends.
 pub const MUCH_OUTPUT_BYTES: usize = 64 << 20;
+/// Where a batch may not unpack to that much the call ends sooner, but not below this.
+const LEAST_OUTPUT_BYTES: usize = 4 << 20;
 
 /// Where `Written::data` has its lead begin, in memory: where direct I/O may begin.
 pub const PAGE_BYTES: usize = 4096;
@@ -41,6 +46,8 @@ pub struct Written {
     pub needed: usize,
     pub batches_read: usize,
     pub records_read: usize,
+    /// Output of this size is full; 0 before it is fed.
+    pub much_output: usize,
 }
 
 /// What to do with a chunk.
@@ -96,7 +103,7 @@ pub fn rewrite_chunk(data: &[u8], position: i64, request: &Request<'_>) -> Resul
 impl Written {
     /// The output has become large: it takes no more.
     pub fn full(&self) -> bool {
-        self.output_bytes() >= MUCH_OUTPUT_BYTES
+        self.much_output > 0 && self.output_bytes() >= self.much_output
     }
 
     /// Adds what becomes of the whole batches of `data`, which follow those before; the request is the same each time.
@@ -110,6 +117,7 @@ impl Written {
         if lead_bytes >= PAGE_BYTES {
             return invalid(format!("a lead of {lead_bytes} bytes is no less than a page"));
         }
+        self.much_output = request.max_unpacked.clamp(LEAST_OUTPUT_BYTES, MUCH_OUTPUT_BYTES);
         with_workbench(|bench| {
             Rewrite { data, request, first_bit, bench, written: self, copy_from: None }.run(position)
         })
@@ -134,7 +142,7 @@ pub(crate) struct Rewrite<'a> {
 impl Rewrite<'_> {
     fn run(mut self, position: i64) -> Result<(usize, usize), Error> {
         let mut walk = Walk::new(self.data, position)?;
-        while self.output_bytes(walk.consumed) < MUCH_OUTPUT_BYTES {
+        while self.output_bytes(walk.consumed) < self.written.much_output {
             let Some((header, batch)) = walk.peek()? else {
                 break;
             };
@@ -159,10 +167,9 @@ impl Rewrite<'_> {
         match self.next_action()? {
             ACTION_DROP => self.flush(walk.consumed),
             ACTION_COPY => self.copy(header, batch, walk.consumed).map_err(|reason| walk.corrupt(reason))?,
-            action @ (ACTION_EMPTY | ACTION_EMPTY_TIMELESS) => {
+            action @ (ACTION_EMPTY | ACTION_EMPTY_TIMELESS | ACTION_EMPTY_TIME_ZERO) => {
                 self.flush(walk.consumed);
-                let timeless = action == ACTION_EMPTY_TIMELESS;
-                self.empty(header, batch, timeless).map_err(|reason| walk.corrupt(reason))?;
+                self.empty(header, batch, action).map_err(|reason| walk.corrupt(reason))?;
             }
             action @ (ACTION_REBUILD | ACTION_REBUILD_SET_HORIZON) => {
                 self.flush(walk.consumed);
@@ -241,15 +248,13 @@ impl Rewrite<'_> {
     }
 
     /// The header alone (F-2.5): it keeps the place of the batch in offsets, sequences and transactions.
-    ///
-    /// `timeless`: the largest timestamp becomes 0, below every one that is searched for.
-    fn empty(&mut self, header: &Header, batch: &[u8], timeless: bool) -> Result<(), Reason> {
+    fn empty(&mut self, header: &Header, batch: &[u8], action: u8) -> Result<(), Reason> {
         self.verify(header, batch)?;
         let start = self.begin_batch();
         let emptied = Header {
             attributes: header.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL),
             base_timestamp: header::NONE,
-            max_timestamp: if timeless { 0 } else { header.max_timestamp },
+            max_timestamp: time_of_emptied(header, action),
             record_count: 0,
             ..header.clone()
         };
@@ -292,6 +297,15 @@ impl Rewrite<'_> {
         let kept = survivors.count();
         self.end_batch(survivors.header(), start)?;
         Ok(kept)
+    }
+}
+
+/// The largest timestamp that an emptied batch gets.
+pub(crate) fn time_of_emptied(header: &Header, action: u8) -> i64 {
+    match action {
+        ACTION_EMPTY_TIMELESS => header::NONE,
+        ACTION_EMPTY_TIME_ZERO => 0,
+        _ => header.max_timestamp,
     }
 }
 

@@ -6,8 +6,8 @@ use crate::error::{Error, Reason, invalid};
 use crate::header::{self, CODEC_MASK, HAS_DELETE_HORIZON, Header, LOG_APPEND_TIME};
 use crate::legacy::{Message, Messages, write_message, write_wrapper};
 use crate::rewrite::{
-    ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_EMPTY_TIMELESS, ACTION_REBUILD, ACTION_REBUILD_SET_HORIZON,
-    ACTION_SET_HORIZON, Rewrite,
+    ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_EMPTY_TIME_ZERO, ACTION_EMPTY_TIMELESS, ACTION_REBUILD,
+    ACTION_REBUILD_SET_HORIZON, ACTION_SET_HORIZON, Rewrite, time_of_emptied,
 };
 use crate::varint::{varlong_len, write_varlong};
 use crate::walk::Walk;
@@ -38,8 +38,8 @@ impl Rewrite<'_> {
                 self.copy_row(&messages.header, walk.consumed);
                 Ok(())
             }
-            ACTION_EMPTY | ACTION_EMPTY_TIMELESS => {
-                self.empty_legacy(&messages.header, action == ACTION_EMPTY_TIMELESS)
+            ACTION_EMPTY | ACTION_EMPTY_TIMELESS | ACTION_EMPTY_TIME_ZERO => {
+                self.empty_legacy(&messages.header, action)
             }
             _ => {
                 let kept = kept(&messages, self.request.keep_bits, first_bit).map_err(|reason| walk.corrupt(reason))?;
@@ -67,7 +67,7 @@ impl Rewrite<'_> {
     fn legacy_action(&self, header: &Header) -> Result<u8, Error> {
         let action = self.next_action()?;
         match action {
-            ACTION_DROP | ACTION_EMPTY | ACTION_EMPTY_TIMELESS | ACTION_REBUILD => Ok(action),
+            ACTION_DROP | ACTION_EMPTY | ACTION_EMPTY_TIMELESS | ACTION_EMPTY_TIME_ZERO | ACTION_REBUILD => Ok(action),
             ACTION_COPY if !self.request.convert_legacy => Ok(action),
             ACTION_REBUILD_SET_HORIZON if self.request.convert_legacy => Ok(action),
             ACTION_COPY | ACTION_REBUILD_SET_HORIZON => {
@@ -78,10 +78,10 @@ impl Rewrite<'_> {
     }
 
     /// A v2 batch that holds the place of the legacy one (U-13): there is no empty form of those.
-    fn empty_legacy(&mut self, header: &Header, timeless: bool) -> Result<(), Reason> {
+    fn empty_legacy(&mut self, header: &Header, action: u8) -> Result<(), Reason> {
         let start = self.begin_batch();
         let attributes = header.attributes & LOG_APPEND_TIME;
-        let max_timestamp = if timeless { 0 } else { header.max_timestamp };
+        let max_timestamp = time_of_emptied(header, action);
         self.end_batch(Header { magic: 2, attributes, max_timestamp, record_count: 0, ..header.clone() }, start)
     }
 

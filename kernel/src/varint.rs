@@ -1,4 +1,5 @@
-//! Zigzag varints (F-2.3). Reading takes from the front of a slice; bits that do not fit fall off, as in Kafka.
+//! Zigzag varints and fields with their length before them (F-2.3). Reading takes from the front of a slice; bits that do not fit
+//! fall off, as in Kafka.
 
 const CONTINUES: u8 = 0x80;
 const MAX_VARINT_BYTES: u32 = 5;
@@ -59,6 +60,21 @@ fn read_long_64(mut input: &[u8]) -> Option<(u64, &[u8])> {
         }
     }
     None
+}
+
+/// A length and that many bytes; `None` for length -1.
+#[inline(always)]
+pub(crate) fn take_field<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, &'static str> {
+    let length = read_varint(input).ok_or("record ends inside a field")?;
+    match usize::try_from(length) {
+        Ok(length) => {
+            let (field, rest) = input.split_at_checked(length).ok_or("field is longer than its record")?;
+            *input = rest;
+            Ok(Some(field))
+        }
+        Err(_) if length == -1 => Ok(None),
+        Err(_) => Err("field length below -1"),
+    }
 }
 
 #[inline]

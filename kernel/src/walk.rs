@@ -2,9 +2,15 @@
 
 use crate::codec::{self, Codecs, Scratch};
 use crate::error::{Error, Reason, invalid};
-use crate::header::{self, Front, Header};
+use crate::header::{self, FRAME_BYTES, Front, Header};
 use crate::record::{Record, SMALLEST_RECORD, take_record_with};
 use crate::record_headers::{ReadHeaders, Unread};
+
+/// What a record of a compressed batch counts for at least, beside the bytes that the batch unpacks to: its row in the columns,
+/// and what is made of them. Seven bytes are the smallest record, and they compress to next to nothing.
+pub const RECORD_BYTES: usize = 32;
+/// So many records are never too many.
+pub const FEW_RECORDS: usize = 32 << 10;
 
 /// A chunk of a log and how far it has been read.
 pub struct Walk<'a> {
@@ -56,8 +62,11 @@ impl<'a> Walk<'a> {
     }
 
     #[cold]
-    fn locate(&self, reason: Reason, rest: &[u8]) -> Error {
-        let base_offset = header::read_frame(rest).map_or(-1, |(base_offset, _)| base_offset);
+    fn locate(&self, mut reason: Reason, rest: &[u8]) -> Error {
+        let (base_offset, size) = header::read_frame(rest).unwrap_or((-1, 0));
+        if reason.too_large {
+            reason.text = format!("a batch of {} bytes {}", i64::from(size) + FRAME_BYTES as i64, reason.text);
+        }
         reason.at(self.position + self.consumed as u64, base_offset)
     }
 }
@@ -71,16 +80,32 @@ pub fn unpack<'a>(
     scratch: &'a mut Scratch,
 ) -> Result<&'a [u8], Reason> {
     let payload = batch.get(header::HEADER_BYTES..).unwrap_or_default();
-    match header.codec() {
-        codec::NONE => Ok(payload),
-        codec if codec > codec::ZSTD => Err(codec::unknown(codec)),
+    let payload = match header.codec() {
+        codec::NONE => payload,
+        codec if codec > codec::ZSTD => return Err(codec::unknown(codec)),
         // The header that is left of an emptied batch.
-        _ if payload.is_empty() && header.record_count == 0 => Ok(payload),
+        _ if payload.is_empty() && header.record_count == 0 => payload,
         codec => {
             codecs.decompress(codec, payload, max_unpacked, scratch)?;
-            Ok(scratch.filled())
+            scratch.filled()
         }
+    };
+    if header.records() > FEW_RECORDS {
+        require_room(header.records(), payload.len(), max_unpacked)?;
     }
+    Ok(payload)
+}
+
+#[cold]
+#[inline(never)]
+fn require_room(count: usize, payload_bytes: usize, max_unpacked: usize) -> Result<(), Reason> {
+    // A count that the bytes do not bear out is damage, which is told by whoever reads the records.
+    if count <= payload_bytes / SMALLEST_RECORD && count.saturating_mul(RECORD_BYTES) > max_unpacked {
+        return Err(Reason::too_large(format!(
+            "unpacks to {count} records, which need more memory than {max_unpacked} bytes"
+        )));
+    }
+    Ok(())
 }
 
 /// Calls `visit` with each record of a batch, having checked what F-2.3 demands.

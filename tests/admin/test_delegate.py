@@ -291,7 +291,7 @@ def test_nothing_is_changed_when_the_old_values_cannot_be_saved(tmp_path: Path) 
 
 
 def test_a_damaged_file_is_set_aside_and_told(store: Delegations) -> None:
-    """formats.md section 3."""
+    """It cannot be believed, and the next delegation writes a new one."""
     store.path.parent.mkdir()
     store.path.write_text('{"format": 1, "delegations": [{"topic": "x"}]}')
     assert store.load() == []

@@ -16,14 +16,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from cleanerd.admin.cluster import Cluster
 from cleanerd.cli.main import run
-from cleanerd.demo.broker import STARTED, free_port
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.delegations import Delegations
+from cleanerd_lab.demo.broker import STARTED, free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]

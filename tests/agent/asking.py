@@ -76,6 +76,7 @@ class Asking:
 
         Raises:
             RefusedError: the agent refused.
+            ConnectionError: it hung up.
         """
         answer = None
         for _ in range(GLANCES):
@@ -84,7 +85,8 @@ class Asking:
             if answer is None or answer["ok"] or not answer["error"].endswith("in_progress"):
                 break
             time.sleep(0.1)
-        assert answer is not None, f"the agent hung up instead of answering {op}"
+        if answer is None:
+            raise ConnectionError(f"the agent hung up instead of answering {op}")
         assert answer["id"] == "t"
         if not answer["ok"]:
             raise RefusedError(answer)

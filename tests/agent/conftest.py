@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.demo.broker import Broker
+from cleanerd_lab.demo.broker import Broker
 from tests.agent import damage
 from tests.agent.live import JAR, PROPERTIES, Live
 from tests.kafka.judge import fetch

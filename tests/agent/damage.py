@@ -1,4 +1,4 @@
-"""Staged files that are damaged in one way each (live-agent.md section 6), and what the agent must call it."""
+"""Staged files that are damaged in one way each, and what the agent must call it."""
 
 from __future__ import annotations
 

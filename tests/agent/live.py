@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +16,10 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 import cleanerd
 from cleanerd._kernel import crc32c
-from cleanerd.apply.ahead import stage_partition
+from cleanerd.apply.round import stage_partition
 from cleanerd.cleaner.manifest import KINDS, Manifest, ManifestGroup, read_manifest
 from cleanerd.cleaner.plan import new_plan_id
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.names import file_name, parse_topic_partition_dir, uuid_to_base64
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -26,10 +27,11 @@ from tests.agent.asking import SOCKET, Asking
 from tests.brokers.ledger import Partition
 from tests.brokers.readers import read_with_librdkafka
 from tests.brokers.traffic import SILENT
-from tests.cleaner.driver import Silent, config, means
+from tests.cleaner.driver import Silent, config, resources
+from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
 
 if TYPE_CHECKING:
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
 
 JAR: Final = Path(cleanerd.__file__).parent / "agent" / "cleanerd-agent.jar"
 SEGMENT_BYTES: Final = 20_000
@@ -71,6 +73,12 @@ class Topic:
     def log_dir(self) -> Path:
         """Which of the broker's log directories that is in."""
         return self.directory.parent
+
+    @property
+    def clean_point(self) -> int | None:
+        """The partition's line in the checkpoint of the broker's own cleaner."""
+        path = self.log_dir / CLEANER_CHECKPOINT
+        return read_checkpoint(path).get(f"{self.name}-0") if path.exists() else None
 
     def fill(self, *, transactions: bool) -> None:
         """Some hundred superseded records of an idempotent producer, and transactions of which every third is aborted.
@@ -138,8 +146,8 @@ class Topic:
         name = parse_topic_partition_dir(f"{self.name}-0")
         rules = config(self.name, segment_bytes=settings.pop("output_bytes", SEGMENT_BYTES), index_interval_bytes=512)
         store = StateStore(self.broker.work_dir / "state")
-        wishes = Wishes(now_ms=time.time_ns() // 1_000_000, force=True, unclean=True)
-        result = stage_partition(read_log_dir(self.log_dir), store, means(), name, rules, wishes, Silent())
+        options = CleaningOptions(now_ms=time.time_ns() // 1_000_000, force=True, unclean=True)
+        result = stage_partition(read_log_dir(self.log_dir), store, resources(), name, rules, options, Silent())
         assert result.outcome == "staged", result
         (plan,) = (self.directory / ".kstage").iterdir()
         descriptor = os.open(plan, os.O_RDONLY)
@@ -245,3 +253,25 @@ class Live:
         topic = Topic(self.broker, name)
         topic.fill(transactions=transactions)
         return topic
+
+
+def attach(live: Live, jar: Path) -> None:
+    """Load ``jar``, as the JDK's own tool does."""
+    command = ["jcmd", str(live.broker.pid), "JVMTI.agent_load", str(jar), f'"jar={jar}"']
+    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    assert "return code: 0" in done.stdout
+
+
+def build_of(live: Live) -> tuple[str, int, str]:
+    """Build, inode of the socket, and how it was loaded."""
+    with live.asking() as agent:
+        info = agent.ask("info")
+    return info["build"], live.socket.stat().st_ino, info["loaded"]
+
+
+def is_another_build(live: Live, before: str) -> bool:
+    """Whether the agent that answers is not the build ``before``; one that gives way may hang up first."""
+    try:
+        return live.socket.is_socket() and build_of(live)[0] != before
+    except OSError:
+        return False

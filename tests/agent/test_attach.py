@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.demo.broker import Broker
+from cleanerd_lab.demo.broker import Broker
 from tests.agent import damage
-from tests.agent.live import JAR, PROPERTIES, Live, file_facts
+from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, file_facts, is_another_build
 from tests.agent.test_races import build, changed_build
 from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch
@@ -38,13 +38,6 @@ def bare() -> Iterator[Live]:
         shutil.rmtree(work_dir)
 
 
-def attach(live: Live, jar: Path) -> None:
-    """Load ``jar``, as the JDK's own tool does."""
-    command = ["jcmd", str(live.broker.pid), "JVMTI.agent_load", str(jar), f'"jar={jar}"']
-    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
-    assert "return code: 0" in done.stdout
-
-
 @pytest.fixture(scope="module")
 def attached(bare: Live) -> Live:
     """The same broker, with the agent that is shipped, or with what took its place."""
@@ -52,12 +45,6 @@ def attached(bare: Live) -> Live:
         attach(bare, JAR)
         wait_until("the socket", bare.socket.is_socket)
     return bare
-
-
-def build_of(live: Live) -> tuple[str, int, str]:
-    with live.asking() as agent:
-        info = agent.ask("info")
-    return info["build"], live.socket.stat().st_ino, info["loaded"]
 
 
 def test_attached_twice_it_runs_once(bare: Live) -> None:
@@ -74,7 +61,7 @@ def take_over(live: Live, jar: Path) -> None:
     """Put another build in the place of the one that runs."""
     before = build_of(live)
     attach(live, jar)
-    wait_until("the other build", lambda: live.socket.is_socket() and build_of(live)[0] != before[0])
+    wait_until("the other build", lambda: is_another_build(live, before[0]))
 
 
 @pytest.mark.long
@@ -114,7 +101,7 @@ def test_who_says_nothing_is_hung_up_on(attached: Live) -> None:
         assert 2 < time.monotonic() - started < 15
 
 
-# Section 6: what the table says of each, and what the broker made of it when nobody checked.
+# What the agent says of each, and what the broker made of it when nobody checked.
 TAKEN = {
     "cut inside the last batch": damage.LOG["cut"],
     "last batch missing": damage.without_last_batch,
@@ -146,7 +133,7 @@ def credulous(attached: Live) -> Live:
 def test_without_the_check_the_broker_takes_it(
     credulous: Live, request: pytest.FixtureRequest, harm: damage.Damage
 ) -> None:
-    """Section 6: what test_refusals.py sees refused, a build without the check lets in, and no log line says so."""
+    """What test_refusals.py sees refused, a build without the check lets in, and no log line says so."""
     topic = credulous.topic(f"taken-{request.node.callspec.id}", transactions=False)
     manifest = topic.stage(output_bytes=60_000)
     (group,) = manifest.groups

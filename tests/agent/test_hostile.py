@@ -60,7 +60,7 @@ def errors_of(live: Live) -> list[str]:
 
 @pytest.mark.parametrize("line", NO_REQUESTS.values(), ids=NO_REQUESTS.keys())
 def test_what_is_no_request_ends_the_connection(live: Live, line: bytes) -> None:
-    """Section 4: strict JSON, a bounded number of values and levels; an answer, then the end."""
+    """Strict JSON, a bounded number of values and levels; an answer, then the end."""
     with live.asking() as asking:
         asking.send(line)
         answer = asking.answer()
@@ -193,7 +193,7 @@ def _received(one: socket.socket) -> bytes:
 
 
 def test_a_client_that_hangs_up(live: Live) -> None:
-    """Section 4: in the middle of a line, or before its answer came."""
+    """In the middle of a line, or before its answer came."""
     for data in (b'{"v":1,"id":1,"op":"in', INFO * 50):
         for _ in range(20):
             with live.asking() as asking:

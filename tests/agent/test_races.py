@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -15,9 +16,9 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from cleanerd.demo.broker import Broker
+from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import RefusedError
-from tests.agent.live import JAR, PROPERTIES, Live
+from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, is_another_build
 from tests.brokers.node import wait_until
 from tests.brokers.traffic import SILENT
 from tests.kafka.judge import fetch
@@ -143,7 +144,7 @@ def unfinished(topic: Topic) -> list[str]:
 
 @pytest.mark.parametrize("moment", ["validated", "opened"])
 def test_the_topic_is_deleted(stopping: Stopping, moment: str) -> None:
-    """Section 8: the swap is refused, the directory goes, staging and all."""
+    """The swap is refused, the directory goes, staging and all."""
     topic = stopping.live.topic(f"deleted-at-{moment}", transactions=False)
     request = topic.request(topic.stage(output_bytes=6_000))
     directory = topic.directory
@@ -230,7 +231,7 @@ def test_the_cleaner_does_not_let_go(stopping: Stopping, topic: Topic) -> None:
 
 
 def test_one_at_a_time_and_a_client_that_went(stopping: Stopping, topic: Topic) -> None:
-    """A-25, section 5: a second request for the partition is busy.
+    """A-25: a second request for the partition is busy.
 
     And a swap whose client has gone goes on; its answer is there for who repeats the request.
     """
@@ -243,6 +244,55 @@ def test_one_at_a_time_and_a_client_that_went(stopping: Stopping, topic: Topic) 
             assert refused.value.code == "busy"
         assert isinstance(swap.answer, dict)
         assert other.ask("swap", **request) == {**swap.answer, "repeated": True}
+
+
+def test_a_swap_in_doubt_stops_the_next(stopping: Stopping) -> None:
+    """U-34: a ``.swap`` of any base offset, there before or come in between; nothing is moved, nothing is lost."""
+    topic = stopping.live.topic("in-doubt", transactions=False)
+    manifest = topic.stage(output_bytes=6_000)
+    request = topic.request(manifest)
+    doubt = topic.directory / f"{manifest.groups[-1].sources[-1]:020d}.index.swap"
+    staged = topic.directory / ".kstage" / manifest.plan
+    before, files = topic.listing(), sorted(path.name for path in staged.iterdir())
+    with stopping.live.asking() as agent:
+        doubt.touch()
+        with pytest.raises(RefusedError, match="is left of a swap that failed") as refused:
+            agent.ask("swap", **request)
+        assert refused.value.code == "busy"
+        doubt.unlink()
+    assert (topic.listing(), sorted(path.name for path in staged.iterdir())) == (before, files)
+    with stopping.at("opened", request) as swap:
+        doubt.touch()
+    assert swap.code == "busy"
+    doubt.unlink()
+    assert topic.listing() == before
+    assert unfinished(topic) == []
+
+
+def test_an_upgrade_waits_for_the_swap(stopping: Stopping) -> None:
+    """A-03: attaching comes back at once; nobody swaps beside the swap, and then the other build is there."""
+    topic = stopping.live.topic("upgraded", transactions=False)
+    manifest = topic.stage(output_bytes=6_000)
+    live = stopping.live
+    old, known = build_of(live), live.asking()
+    with known, stopping.at("opened", topic.request(manifest)) as swap:
+        begun = time.monotonic()
+        attach(live, JAR)
+        assert time.monotonic() - begun < 10
+        time.sleep(2)
+        assert build_of(live) == old, "it still says how it is"
+        with pytest.raises(RefusedError, match="another build") as refused:
+            known.ask("swap", **topic.request(manifest, plan="20260101t000000-00000000"))
+        assert refused.value.code == "busy"
+    assert isinstance(swap.answer, dict)
+    assert swap.answer["done"] == [group.base for group in manifest.groups]
+
+    wait_until("the other build", lambda: is_another_build(live, old[0]))
+    assert topic.read() == topic.latest
+    new = build_of(live)
+    attach(live, stopping.place.parent / "moments.jar")
+    wait_until("the build that stops", lambda: is_another_build(live, new[0]))
+    assert build_of(live)[0] == old[0]
 
 
 def outcome(topic: Topic, manifest: Manifest) -> str:

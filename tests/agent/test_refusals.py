@@ -1,4 +1,4 @@
-"""What the agent must not let in: the broker itself would take any of it (live-agent.md section 6)."""
+"""What the agent must not let in: the broker itself would take any of it."""
 
 from __future__ import annotations
 

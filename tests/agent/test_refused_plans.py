@@ -1,4 +1,4 @@
-"""Plans that do not fit the log, or lie about it: the broker itself would carry out any (live-agent.md section 6)."""
+"""Plans that do not fit the log, or lie about it: the broker itself would carry out any."""
 
 from __future__ import annotations
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import zipfile
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -47,7 +49,7 @@ def test_info(live: Live, agent: Asking) -> None:
 
 
 def test_log_says_what_lies_on_the_disk(topic: Topic, agent: Asking) -> None:
-    """Section 4: bounds, segments with size, time and inode, effective settings and producers."""
+    """Bounds, segments with size, time and inode, effective settings and producers."""
     topic.wait_until_settled()
     log = agent.ask("log", topic=topic.name, partition=0)
     files = sorted(topic.directory.glob("*.log"))
@@ -57,7 +59,8 @@ def test_log_says_what_lies_on_the_disk(topic: Topic, agent: Asking) -> None:
         for path, stat in zip(files, stats, strict=True)
     ]
     assert log["dir"] == str(topic.directory)
-    assert (log["log_start"], log["checkpoint"]) == (0, None)
+    assert log["log_start"] == 0
+    assert "checkpoint" not in log, "the cleaner manager would read every directory's file for each partition"
     assert log["cleaning"] in {"none", "in_progress"}  # now and then the broker looks for segments below the log start
     assert log["settings"]["cleanup.policy"] == "compact"
     assert log["settings"]["index.interval.bytes"] == "512"
@@ -112,7 +115,7 @@ def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
     assert topic.read() == topic.latest
     assert topic.read("read_uncommitted") == topic.latest
     log = agent.ask("log", topic=topic.name, partition=0)
-    assert log["checkpoint"] == manifest.bound
+    assert topic.clean_point == manifest.bound
     assert log["cleaning"] != "paused"
     assert agent.ask("info")["pauses"] == []
 
@@ -125,8 +128,16 @@ def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
     assert refused.value.code in {"source_changed", "source_gone"}
 
     wait_until("the old files are gone", lambda: not list(topic.directory.glob("*.deleted")), seconds=20)
-    deleted = [os.readlink(f"/proc/{live.broker.pid}/fd/{name}") for name in os.listdir(f"/proc/{live.broker.pid}/fd")]
-    assert not [name for name in deleted if "swapped-0" in name and "(deleted)" in name]
+    assert not [name for name in open_files(live) if "swapped-0" in name and "(deleted)" in name]
+
+
+def open_files(live: Live) -> list[str]:
+    """What the broker has open; it closes some of it meanwhile."""
+    found = []
+    for descriptor in Path(f"/proc/{live.broker.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(descriptor))
+    return found
 
 
 def test_offsets_for_times_after_the_swap(live: Live, topic: Topic) -> None:
@@ -167,7 +178,7 @@ def test_a_group_at_a_time(live: Live, agent: Asking) -> None:
     assert agent.ask(
         "checkpoint", topic=topic.name, partition=0, topic_id=log["topic_id"], dir=log["dir"], offset=manifest.bound
     ) == {"offset": manifest.bound}
-    assert agent.ask("log", topic=topic.name, partition=0)["checkpoint"] == manifest.bound
+    assert topic.clean_point == manifest.bound
     assert topic.read() == topic.latest
 
 

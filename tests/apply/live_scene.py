@@ -6,14 +6,18 @@ import fcntl
 import os
 import struct
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
-from cleanerd.apply.live import LiveDir, clean_live
-from cleanerd.apply.live_broker import LiveBroker, Patience
+from cleanerd.apply.put_by_agent import LiveDir
+from cleanerd.apply.round import clean_live
+from cleanerd.apply.swapping_broker import SwappingBroker
+from cleanerd.broker.live_broker import Patience
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd.scope.partitions import ByBroker
 from tests.apply.offline_scene import TOPIC, force, two_groups
-from tests.cleaner.driver import NAME, Silent, clean, means
+from tests.cleaner.driver import NAME, Silent, clean, resources
 from tests.support.fake_agent import FakeAgent
 from tests.support.log_dirs import Partition, make_log_dir, read_segments
 
@@ -21,10 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.apply.session import Means
+    from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.cleaner.survey import Wishes
+    from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.scope.broker_facts import BrokerFacts
 
 QUICK = Patience(
     tries=4,
@@ -60,20 +65,20 @@ def held(root: Path) -> Iterator[None]:
 
 def clean_beside(
     agent: FakeAgent,
-    wishes: Wishes | None = None,
+    options: CleaningOptions | None = None,
     topic: TopicConfig = TOPIC,
     *,
     patience: Patience = QUICK,
-    with_means: Means | None = None,
+    with_resources: Resources | None = None,
 ) -> CleaningResult:
     """One round."""
     root = agent.log_dir
     log_dir = read_log_dir(root)
-    with LiveBroker(agent.socket_path, patience) as broker:
-        live = LiveDir(
-            log_dir, StateStore(root.parent / "state"), with_means or means(), broker, lambda _topic, _facts: topic
-        )
-        return clean_live(live, log_dir.partitions[0], wishes or force(), Silent())
+    with SwappingBroker(agent.socket_path, patience) as broker:
+        facts = cast("BrokerFacts", SimpleNamespace(topic_config=lambda _topic, **_said: topic))
+        store = StateStore(root.parent / "state")
+        live = LiveDir(log_dir, store, with_resources or resources(), broker, ByBroker(log_dir, facts, broker).read)
+        return clean_live(live, log_dir.partitions[0], options or force(), Silent())
 
 
 def content(root: Path) -> list[tuple[int, bytes | None, bytes | None]]:

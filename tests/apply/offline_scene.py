@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from tests.cleaner.driver import config
 from tests.support.log_dirs import (
     Partition,
@@ -42,5 +42,5 @@ def state_file(root: Path) -> Path:
     return found
 
 
-def force(now_ms: int = NOW, **wishes: object) -> Wishes:
-    return Wishes(now_ms=now_ms, force=True, **wishes)  # type: ignore[arg-type]
+def force(now_ms: int = NOW, **options: object) -> CleaningOptions:
+    return CleaningOptions(now_ms=now_ms, force=True, **options)  # type: ignore[arg-type]

@@ -67,7 +67,20 @@ class Scene:
 
     def manifest(self, groups: Sequence[ManifestGroup]) -> Manifest:
         witnesses = tuple(Witness(base, 1, 1, 1, 1, 1, None, None) for base in OLD if base < BOUND)
-        return Manifest(PLAN, "t", uuid.UUID(int=7), 0, None, 0, BOUND, "f", 0, 1 << 60, witnesses, tuple(groups))
+        return Manifest(
+            plan=PLAN,
+            topic="t",
+            topic_id=uuid.UUID(int=7),
+            partition=0,
+            directory_id=None,
+            log_start_offset=0,
+            bound=BOUND,
+            strategy_fingerprint="f",
+            created_ms=0,
+            max_age_ms=1 << 60,
+            witnesses=witnesses,
+            groups=tuple(groups),
+        )
 
     def swap(self, files: PartitionFiles, *, groups: Sequence[ManifestGroup] | None = None) -> None:
         """All groups, one after the other, then the staging directory is removed."""

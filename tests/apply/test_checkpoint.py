@@ -82,7 +82,7 @@ def test_nothing_new_writes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_crash_leaves_the_old_or_the_new_file(tmp_path: Path) -> None:
-    """C-13: every prefix and every subset of what is uncertain."""
+    """X-13: every prefix and every subset of what is uncertain."""
     (tmp_path / CHECKPOINT).write_bytes(OLD)
     start = State.read(tmp_path)
     with RecordingFiles(tmp_path) as files:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.files import Operation, Owner, PartitionFiles
+from cleanerd.apply.files import Operation, PartitionFiles
+from cleanerd.broker.lock_file import Owner
 from cleanerd.errors import CleanerdError, LogDirBusyError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.apply.lease import LeaseResult, probe_lease
+from cleanerd.broker.lease import LeaseResult, probe_lease
 from cleanerd.errors import CleanerdError
 from tests.apply.others import java_lock, python
 
@@ -126,7 +126,7 @@ def test_an_opener_at_the_same_moment_neither_waits_nor_kills_us(log: Path) -> N
     """VERIFY-17: a lease that is broken makes the kernel send a signal, which by default ends the process."""
     program = """
 import sys, time
-from cleanerd.apply.lease import probe_lease
+from cleanerd.broker.lease import probe_lease
 until = time.monotonic() + 1.5
 count = 0
 while time.monotonic() < until:

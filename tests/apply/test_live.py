@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply import agent_client, live_broker
+from cleanerd.broker import agent_client, live_broker
 from cleanerd.log.delegation import Delegation
 from cleanerd.log.partition import read_partition
 from tests.apply.live_scene import QUICK, clean_beside, content, leftovers, offline_twin, running
 from tests.apply.offline_scene import NOW, batch, force, state_file
-from tests.cleaner.driver import NAME, config, means, scratch
+from tests.cleaner.driver import NAME, config, resources, scratch
 from tests.support.log_dirs import Partition, read_segments, tree
-from tests.support.logs import Record, encode_batch, encode_legacy
+from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +76,54 @@ def test_every_request_has_witnesses_of_everything(root: Path) -> None:
         assert told[5]["ino"] == first[5][3]
         assert one["topic_id"] is not None
         assert one["log_start"] is None, "Kafka's own cleaner does not mind under offset"
+
+
+def _with_transactions() -> Partition:
+    """``good`` is committed, ``bad`` aborted behind the bound; an aborted one in a segment that changes twice."""
+    first = batch(0, ("k", "good"), ("x", "1")) + _data(2, 8, "y") + _marker(3, 8)
+    logs = {0: first, 4: _data(4, 7, "k") + batch(5, ("x", "2")), 6: batch(6, ("x", "3")) + _marker(7, 7), 8: b""}
+    # What is open from 6 on holds the bound, so that the marker of 7 lies behind it (U-12).
+    logs[6] = _data(6, 9, "z") + _marker(7, 7)
+    return Partition(logs, aborted={0: [(8, 2, 3, 3)], 6: [(7, 4, 7, 6)]})
+
+
+def _data(offset: int, producer: int, key: str) -> bytes:
+    records = [Record(key.encode(), b"bad", NOW - 1000)]
+    return encode_batch(
+        records, base_offset=offset, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True
+    )
+
+
+def _marker(offset: int, producer: int) -> bytes:
+    return encode_marker(offset, commit=False, producer_id=producer, timestamp=NOW - 1000)
+
+
+def test_a_transaction_index_that_was_empty_for_a_moment(root: Path) -> None:
+    """U-32: the broker says that it is another one than was read; planned again, ``good`` stays."""
+    with running(root, _with_transactions()) as agent:
+        agent.facts = {"hw": 8, "lso": 6}
+        index = root / NAME / f"{6:020d}.txnindex"
+        entries = index.read_bytes()
+        index.write_bytes(b"")
+
+        def made_anew(_agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+            index.write_bytes(entries)
+            return None
+
+        agent.fail("swap", made_anew)
+        result = clean_beside(agent)
+        assert (result.outcome, result.reason) == ("cleaned", "")
+        refused, *taken = agent.asked("swap")
+        assert refused["plan"] != taken[0]["plan"], "U-26: it was planned again"
+        assert (0, b"k", b"good") in content(root)
+
+
+def test_an_agent_of_an_earlier_release(root: Path) -> None:
+    """U-32: it would refuse what it does not know, and is asked as before."""
+    with running(root, _with_transactions()) as agent:
+        agent.facts = {"hw": 8, "lso": 6, "compares_aborted": False}
+        assert clean_beside(agent).outcome == "cleaned"
+        assert all("aborted" not in request for request in agent.asked("swap"))
 
 
 def test_the_log_start_is_compared_under_a_versioned_strategy(root: Path) -> None:
@@ -143,7 +191,7 @@ def test_an_active_producers_last_batch(root: Path, producers: dict[str, Any], s
     partition = Partition({0: mine + batch(2, ("b", "1")), 3: batch(3, ("a", "2"), ("b", "2")), 5: b""})
     with running(root, partition) as agent:
         agent.facts = {"producers": producers}
-        assert clean_beside(agent, with_means=means(expiration_ms=1)).outcome == "cleaned"
+        assert clean_beside(agent, with_resources=resources(expiration_ms=1)).outcome == "cleaned"
         headers = [stored.header for found in read_segments(root / NAME).values() for stored in found]
         assert (7 in {header.producer_id for header in headers}) is stays
         assert b"1" not in {value for _, _, value in content(root)}
@@ -212,11 +260,11 @@ def test_more_segments_than_a_request_can_name(root: Path, monkeypatch: pytest.M
 
 
 def test_a_full_disk_is_not_the_logs_fault(root: Path) -> None:
-    """U-16: skipped with the reason, nothing quarantined, nothing left; a later round works."""
+    """U-16: failed with the reason, nothing quarantined, nothing left; a later round works."""
     with running(root) as agent:
         before = tree(root / NAME)
-        result = clean_beside(agent, with_means=means(disk_reserve_bytes=1 << 60))
-        assert result.outcome == "skipped"
+        result = clean_beside(agent, with_resources=resources(disk_reserve_bytes=1 << 60))
+        assert result.outcome == "failed"
         assert "not enough free space" in result.reason
         assert result.error is not None
         assert result.error.exit_code == 1

@@ -50,7 +50,7 @@ def test_the_checkpoint_is_told_again(root: Path) -> None:
 
 
 def test_it_left_its_log_directory(root: Path) -> None:
-    """Section 8: moved to another directory, or deleted; nothing is wrong with it, so nothing is quarantined."""
+    """Moved to another directory, or deleted; nothing is wrong with it, so nothing is quarantined."""
 
     def move(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
         (root / NAME).rename(root / f"{NAME}.0123-delete")
@@ -114,7 +114,7 @@ def test_an_agent_that_can_not_is_left_alone(root: Path, code: str) -> None:
 
 
 def test_a_refusal_that_says_done_counts(root: Path) -> None:
-    """Section 4: finished groups of a request that stopped half-way stay swapped."""
+    """Finished groups of a request that stopped half-way stay swapped."""
     expected = offline_twin(root)
 
     def done_and_refused(agent: FakeAgent, request: dict[str, Any]) -> bytes | None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import RefusedError
 from tests.apply.offline_scene import NOW, TOPIC, batch, force, state_file, two_groups
-from tests.cleaner.driver import NAME, clean, clean_all, means, scratch
+from tests.cleaner.driver import NAME, clean, clean_all, resources, scratch
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
     Partition,
@@ -36,7 +36,7 @@ def root() -> Iterator[Path]:
 
 
 def test_result_and_what_is_remembered(root: Path) -> None:
-    """S-50, U-10, cli.md: numbers of the result; the clean point; Kafka's checkpoint with the lines of others kept."""
+    """S-50, U-10: numbers of the result; the clean point; Kafka's checkpoint with the lines of others kept."""
     make_log_dir(root, {NAME: two_groups(), "other-3": Partition({0: batch(0, ("a", "1"))}, cleaner_offset=0)})
     sizes = {int(log.stem): log.stat().st_size for log in (root / NAME).glob("*.log")}
     result = clean(root, force(), TOPIC)
@@ -163,17 +163,17 @@ def test_from_start_of_a_part(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "says"),
+    ("options", "says"),
     [
-        (Wishes(now_ms=NOW, force=True, first_dirty_offset=9), "--first-dirty 9"),
-        (Wishes(now_ms=NOW, force=True, up_to_offset=9), "--up-to 9 is above the bound 8"),
+        (CleaningOptions(now_ms=NOW, force=True, first_dirty_offset=9), "--first-dirty 9"),
+        (CleaningOptions(now_ms=NOW, force=True, up_to_offset=9), "--up-to 9 is above the bound 8"),
     ],
 )
-def test_out_of_range(root: Path, wishes: Wishes, says: str) -> None:
-    """cli.md: refused with the numbers, the log as it was."""
+def test_out_of_range(root: Path, options: CleaningOptions, says: str) -> None:
+    """Refused with the numbers, the log as it was."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
-    result = clean(root, wishes, TOPIC)
+    result = clean(root, options, TOPIC)
     assert isinstance(result.error, RefusedError)
     assert says in result.reason
     assert tree(root) == before
@@ -192,12 +192,12 @@ def test_producer_batches_stay(root: Path) -> None:
         5: b"",
     }
     make_log_dir(root, {NAME: Partition(logs)})
-    clean_all(root, NOW, with_means=means(expiration_ms=1001))
+    clean_all(root, NOW, with_resources=resources(expiration_ms=1001))
     stored = {found.header.last_offset: found for found in read_segments(root / NAME)[0]}
     assert {offset: len(found.records) for offset, found in stored.items()} == {1: 0, 2: 0, 4: 2}
     header = stored[1].header
     assert (header.producer_id, header.producer_epoch, header.base_sequence, header.record_count) == (7, 2, 1, 0)
-    clean_all(root, NOW + 1, with_means=means(expiration_ms=1001))
+    clean_all(root, NOW + 1, with_resources=resources(expiration_ms=1001))
     assert [found.header.last_offset for found in read_segments(root / NAME)[0]] == [4]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import LogDirBusyError
 from tests.cleaner.driver import clean
 from tests.support.log_dirs import Partition, make_log_dir, tree
@@ -13,7 +13,7 @@ from tests.support.logs import keyed_batch
 if TYPE_CHECKING:
     from pathlib import Path
 
-WISHES = Wishes(now_ms=1_800_000_000_000, force=True)
+OPTIONS = CleaningOptions(now_ms=1_800_000_000_000, force=True)
 
 
 def test_nothing_is_touched_while_a_segment_is_open(tmp_path: Path) -> None:
@@ -25,8 +25,8 @@ def test_nothing_is_touched_while_a_segment_is_open(tmp_path: Path) -> None:
     (left / "plan.json").write_text("{}")
     before = tree(log_dir)
     with (log_dir / "orders-0" / "00000000000000000002.log").open("r+b"):
-        result = clean(log_dir, WISHES)
+        result = clean(log_dir, OPTIONS)
     assert isinstance(result.error, LogDirBusyError)
     assert tree(log_dir) == before
-    assert clean(log_dir, WISHES).outcome == "cleaned"
+    assert clean(log_dir, OPTIONS).outcome == "cleaned"
     assert not left.exists()

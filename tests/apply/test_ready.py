@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.ahead import stage_partition
-from cleanerd.apply.ready import apply_partition
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.apply.apply_staged import apply_partition
+from cleanerd.apply.round import stage_partition
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import StalePlanError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from tests.apply.test_undo import NAME, opened
-from tests.cleaner.driver import Silent, config, means, scratch
+from tests.cleaner.driver import Silent, config, resources, scratch
 from tests.cli.clean_log_dirs import CLEANED, NOW, keys, make
 from tests.cli.test_stage import DIRTY
 from tests.support.failing_files import Injector, Killed
@@ -33,12 +33,12 @@ def test_every_step(injector: Injector, kills: bool) -> None:
             (root / "kept").mkdir()
             path = make(root)
             store = StateStore(root / "state")
-            wishes = Wishes(NOW, force=True)
-            staged = stage_partition(read_log_dir(path), store, means(), NAME, config(), wishes, Silent())
+            options = CleaningOptions(NOW, force=True)
+            staged = stage_partition(read_log_dir(path), store, resources(), NAME, config(), options, Silent())
             assert staged.outcome == "staged"
             injector.arm(step, kills=kills)
             with suppress(Killed), opened(root) as locked:
-                apply_partition(locked, NAME, config(), wishes)
+                apply_partition(locked, NAME, config(), options)
             injector.disarm()
             if not injector.happened:
                 assert step > 20, "every step was tried"
@@ -46,7 +46,7 @@ def test_every_step(injector: Injector, kills: bool) -> None:
                 assert not kills or applied_later
                 return
             with opened(root) as locked:
-                again: CleaningResult = apply_partition(locked, NAME, config(), wishes)
+                again: CleaningResult = apply_partition(locked, NAME, config(), options)
             assert again.outcome in ("cleaned", "unchanged") or isinstance(again.error, StalePlanError), again.reason
             assert keys(path / "orders-0") in (CLEANED, DIRTY), step
             assert not (path / "orders-0" / ".kstage").exists()

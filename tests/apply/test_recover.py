@@ -1,4 +1,4 @@
-"""Recovery: what is ours is settled, what is not is left alone and reported (8.6, S-21, S-28, C-19)."""
+"""Recovery: what is ours is settled, what is not is left alone and reported (S-21, S-28, X-19)."""
 
 from __future__ import annotations
 
@@ -68,20 +68,20 @@ def test_nothing_to_do_does_nothing(scene: Scene) -> None:
 
 
 def test_a_plan_that_was_never_begun_is_dropped(scene: Scene) -> None:
-    """C-01, C-02: staged work is always re-creatable."""
+    """X-01, X-02: staged work is always re-creatable."""
     assert recovered(scene) == RecoveryReport(dropped_plans=(PLAN,))
     assert contents(scene.path) == expected(())
 
 
 def test_a_plan_without_a_manifest_is_dropped(scene: Scene) -> None:
-    """C-01: the manifest's existence is the only mark of readiness."""
+    """X-01: the manifest's existence is the only mark of readiness."""
     (scene.path / STAGING / MANIFEST).unlink()
     assert recovered(scene).dropped_plans == (PLAN,)
     assert contents(scene.path) == expected(())
 
 
 def test_rolled_back_before_the_commit_point(scene: Scene) -> None:
-    """C-06: one .cleaned left means old."""
+    """X-06: one .cleaned left means old."""
     stop_after(scene, 12)
     names = contents(scene.path)
     assert len([name for name in names if name.endswith(".swap")]) == 3
@@ -90,7 +90,7 @@ def test_rolled_back_before_the_commit_point(scene: Scene) -> None:
 
 
 def test_a_roll_back_never_leaves_a_lone_index_behind(scene: Scene) -> None:
-    """8.6, C-16: .swap files of indexes first, then that of the log, the .cleaned ones last, a flush after each."""
+    """X-16: .swap files of indexes first, then that of the log, the .cleaned ones last, a flush after each."""
     stop_after(scene, 12)
     with FailingFiles(scene.path) as files:
         recover(files)
@@ -109,14 +109,14 @@ def test_a_roll_back_never_leaves_a_lone_index_behind(scene: Scene) -> None:
 
 @pytest.mark.parametrize("operations", [14, 16, 22, 23, 25, 27, 28, 31])
 def test_completed_after_the_commit_point(scene: Scene, operations: int) -> None:
-    """C-07 .. C-11."""
+    """X-07 .. X-11."""
     stop_after(scene, operations)
     assert recovered(scene) == RecoveryReport(completed=(0,), dropped_plans=(PLAN,))
     assert contents(scene.path) == expected((0,))
 
 
 def test_a_group_that_is_done_is_not_looked_at(scene: Scene) -> None:
-    """C-12: between two groups. The .deleted file that appears there now is the broker's."""
+    """X-12: between two groups. The .deleted file that appears there now is the broker's."""
     stop_after(scene, 40)
     foreign = scene.path / f"{final_name(10, 'log')}.deleted"
     foreign.write_bytes(b"")
@@ -125,7 +125,7 @@ def test_a_group_that_is_done_is_not_looked_at(scene: Scene) -> None:
 
 
 def test_the_broker_may_have_started_in_between(scene: Scene) -> None:
-    """8.6: its loader rolled back; the journal's begin alone is no reason to touch .deleted files of that range."""
+    """The broker's loader rolled back; the journal's begin alone is no reason to touch .deleted files of that range."""
     stop_after(scene, 10)
     for name in (*cleaned("index", "timeindex", "txnindex"), *swaps("log")):
         (scene.path / name).unlink()
@@ -136,7 +136,7 @@ def test_the_broker_may_have_started_in_between(scene: Scene) -> None:
 
 
 def test_a_loader_that_was_cut_short_had_named_an_index_already(scene: Scene) -> None:
-    """C-19: .log.swap, sources gone, one output index already final: it must not be taken for a source's."""
+    """X-19: .log.swap, sources gone, one output index already final: it must not be taken for a source's."""
     put(scene, swaps("log", "index", "timeindex"), ("log", "index", "timeindex"))
     for base in (0, 10):
         for path in scene.path.glob(f"{base:020d}.*"):
@@ -148,7 +148,7 @@ def test_a_loader_that_was_cut_short_had_named_an_index_already(scene: Scene) ->
 
 
 def test_an_output_index_that_is_lost_forces_a_rebuild(scene: Scene) -> None:
-    """C-19 twice: without its .txnindex the segment would show aborted records, so its .index goes as well."""
+    """X-19 twice: without its .txnindex the segment would show aborted records, so its .index goes as well."""
     put(scene, swaps("log", "index", "timeindex"), ("log", "index", "timeindex"))
     for base in (0, 10):
         for path in scene.path.glob(f"{base:020d}.*"):
@@ -170,7 +170,7 @@ def test_an_incomplete_set_of_swaps_with_all_sources_is_undone(scene: Scene) -> 
 
 
 def test_a_lone_index_swap_of_ours_never_meets_the_old_log(scene: Scene) -> None:
-    """C-16: the loader would pair it with the old log, so it is undone, not completed."""
+    """X-16: the loader would pair it with the old log, so it is undone, not completed."""
     put(scene, swaps("index"), ["index"])
     assert recovered(scene).rolled_back == (0,)
     assert contents(scene.path) == expected(())
@@ -199,7 +199,7 @@ def test_one_foreign_file_stops_the_settling_of_our_own(scene: Scene) -> None:
 
 
 def test_a_plan_of_a_newer_cleanerd_is_left_alone(scene: Scene) -> None:
-    """formats.md 2: a reader refuses a higher format."""
+    """A reader refuses a higher format."""
     path = scene.path / STAGING / MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
     assert untouched(scene) == (STAGING,)
@@ -226,7 +226,7 @@ def test_a_manifest_under_another_plans_name_is_none(scene: Scene) -> None:
 
 
 def test_unknown_things_are_swept_after_a_day(scene: Scene) -> None:
-    """formats.md 2; symbolic links are removed, not followed."""
+    """What nobody knows goes after a day; symbolic links are removed, not followed."""
     unknown = scene.path / ".kstage" / "unknown"
     (unknown / "deep").mkdir(parents=True)
     (unknown / "deep" / "file").write_bytes(b"")
@@ -255,7 +255,7 @@ def test_a_staging_directory_that_is_none_is_foreign(scene: Scene, kind: str) ->
 
 
 def test_two_plans_one_of_them_begun(scene: Scene) -> None:
-    """8.4: at most one plan is ready, but a crash while one replaces another leaves two."""
+    """At most one plan is ready, but a crash while one replaces another leaves two."""
     other = f"{PLAN[:-1]}0"
     shutil.copytree(scene.path / STAGING, scene.path / ".kstage" / other)
     manifest = scene.path / ".kstage" / other / MANIFEST

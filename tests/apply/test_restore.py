@@ -39,7 +39,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "no log": lambda body: body["groups"][0]["segments"][0].update(files={}),
     "a strange kind": lambda body: body["groups"][0]["segments"][0]["files"].update({"../x": {}}),
     "a negative base": lambda body: body["groups"][1].update(base=-1),
-    "no plan id": lambda body: body.update(plan="../../etc"),
+    "not a plan id": lambda body: body.update(plan="../../etc"),
     "no format": lambda body: body.pop("format"),
     "a strange key": lambda body: body.update(more=1),
 }
@@ -47,7 +47,7 @@ CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_damage(change: str) -> None:
-    """formats.md section 2: its numbers become names of files, so they are checked first."""
+    """Its numbers become names of files, so they are checked first."""
     body = json.loads(PLAN.to_json())
     CHANGES[change](body)
     with pytest.raises(CorruptionError):

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.ahead import stage_partition
+from cleanerd.apply.apply_staged import apply_partition
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.ready import apply_partition
+from cleanerd.apply.round import stage_partition
 from cleanerd.apply.session import LockedDir
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import StalePlanError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.cleaner.driver import NAME, Silent, clean, config, means
+from tests.cleaner.driver import NAME, Silent, clean, config, resources
 from tests.cleaner.strategy_cases import BY_HEADER, NOW, batches, offsets, rec
 from tests.support.log_dirs import (
     HIGH_WATERMARKS,
@@ -44,18 +44,18 @@ def log_of(root: Path, segments: dict[int, bytes]) -> Path:
     return make_log_dir(root / "logs", {NAME: Partition(segments)})
 
 
-def staged(log_dir: Path, topic: TopicConfig = BY_VERSION, **wishes: object) -> CleaningResult:
+def staged(log_dir: Path, topic: TopicConfig = BY_VERSION, **options: object) -> CleaningResult:
     store = StateStore(log_dir.parent / "state")
-    wished = Wishes(now_ms=NOW, force=True, **wishes)  # type: ignore[arg-type]  # by name
-    result = stage_partition(read_log_dir(log_dir), store, means(), PARTITION, topic, wished, Silent())
+    wished = CleaningOptions(now_ms=NOW, force=True, **options)  # type: ignore[arg-type]  # by name
+    result = stage_partition(read_log_dir(log_dir), store, resources(), PARTITION, topic, wished, Silent())
     assert result.outcome == "staged", result.reason
     return result
 
 
 def applied(log_dir: Path, topic: TopicConfig = BY_VERSION) -> CleaningResult:
     with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
-        locked = LockedDir(read_log_dir(log_dir), lock, StateStore(log_dir.parent / "state"), means())
-        return apply_partition(locked, PARTITION, topic, Wishes(now_ms=NOW, force=True))
+        locked = LockedDir(read_log_dir(log_dir), lock, StateStore(log_dir.parent / "state"), resources())
+        return apply_partition(locked, PARTITION, topic, CleaningOptions(now_ms=NOW, force=True))
 
 
 def append(log_dir: Path, base: int, data: bytes, end: int) -> None:
@@ -146,7 +146,7 @@ def test_clean_between_stage_and_apply(tmp_path: Path) -> None:
     """recover(): clean drops a staged plan, apply then has nothing to do."""
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: b""})
     staged(log_dir)
-    assert clean(log_dir, Wishes(now_ms=NOW, force=True), BY_VERSION).outcome == "cleaned"
+    assert clean(log_dir, CleaningOptions(now_ms=NOW, force=True), BY_VERSION).outcome == "cleaned"
     assert applied(log_dir).outcome == "unchanged"
 
 
@@ -183,10 +183,10 @@ def test_more_keys_than_a_map_holds(tmp_path: Path, map_load: float, late: int |
     assert staged(log_dir).dropped.tombstone == 90
     if late is not None:
         append(log_dir, 90, batches(rec("z", 1), rec(f"k{late}", 1), first=90), 92)
-    small = means(map_bytes=1, map_load=map_load, chunk_bytes=100)
+    small = resources(map_bytes=1, map_load=map_load, chunk_bytes=100)
     with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
         locked = LockedDir(read_log_dir(log_dir), lock, StateStore(tmp_path / "state"), small)
-        result = apply_partition(locked, PARTITION, BY_VERSION, Wishes(now_ms=NOW, force=True))
+        result = apply_partition(locked, PARTITION, BY_VERSION, CleaningOptions(now_ms=NOW, force=True))
     if late is None:
         assert result.outcome == "cleaned"
     else:

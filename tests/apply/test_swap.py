@@ -149,7 +149,7 @@ def test_every_single_step_can_fail(memory_path: Path, number: int) -> None:
 
 
 def test_every_step_of_the_recovery_can_fail_too(memory_path: Path) -> None:
-    """8.6: recovery from any failure, itself failing at any step, and called again."""
+    """Recovery from any failure, itself failing at any step, and called again."""
     for failing in range(steps_of_a_whole_swap(memory_path)):
         again = -1
         while True:
@@ -197,7 +197,7 @@ def swapped_in(scene: Scene) -> int:
 
 
 def test_finish_plan_removes_the_manifest_first_and_only_its_own(scene: Scene) -> None:
-    """S-39, 8.4: a plan without a manifest is no plan; other directories stay."""
+    """S-39: a plan without a manifest is no plan; other directories stay."""
     other = scene.path / ".kstage" / "somebody-elses"
     other.mkdir()
     with FailingFiles(scene.path) as files:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.apply.kept_segments import KeptSegments
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.offline import clean_partition
+from cleanerd.apply.round import clean_partition
 from cleanerd.apply.session import LockedDir
-from cleanerd.apply.trash import Trash
 from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.cleaner.driver import Silent, config, means, scratch
+from tests.cleaner.driver import Silent, config, resources, scratch
 from tests.cli.clean_log_dirs import CLEANED, NOW, keys, make
 from tests.cli.test_undo import DIRTY
 from tests.support.failing_files import Injector, Killed
@@ -35,16 +35,16 @@ NAME = TopicPartition("orders", 0)
 def opened(root: Path) -> Iterator[LockedDir]:
     path = root / "logs"
     with LogDirLock.acquire(path, settle_seconds=0) as lock:
-        yield LockedDir(read_log_dir(path), lock, StateStore(root / "state"), means(), keep_replaced=root / "kept")
+        yield LockedDir(read_log_dir(path), lock, StateStore(root / "state"), resources(), keep_replaced=root / "kept")
 
 
 def clean(root: Path) -> CleaningResult:
     with opened(root) as locked:
-        return clean_partition(locked, NAME, config(), Wishes(NOW, force=True), Silent())
+        return clean_partition(locked, NAME, config(), CleaningOptions(NOW, force=True), Silent())
 
 
 def undo(root: Path) -> UndoResult:
-    trash = Trash(root / "state")
+    trash = KeptSegments(root / "state")
     with opened(root) as locked:
         return undo_cleaning(locked, trash, entries_of(trash, locked.log_dir)[0])
 
@@ -69,7 +69,7 @@ def test_every_step_of_an_undo(injector: Injector, kills: bool) -> None:
             if not kills:
                 assert keys(root / "logs" / "orders-0") in (CLEANED, DIRTY), step
             # Killed while the entry was being forgotten, or before: there is still something to undo, or nothing.
-            trash = Trash(root / "state")
+            trash = KeptSegments(root / "state")
             assert trash.entries(), "the entry goes last"
             assert undo(root).outcome in ("undone", "unchanged"), step
             assert tree(root / "logs" / "orders-0", without=()) == before
@@ -93,7 +93,7 @@ def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) ->
             if not injector.happened:
                 assert step > 30, "every step was tried"
                 return
-            if Trash(root / "state").entries():
+            if KeptSegments(root / "state").entries():
                 assert undo(root).outcome in ("undone", "unchanged"), step
                 after = {p.name: p.read_bytes() for p in (root / "logs" / "orders-0").glob("*.log")}
                 assert after == before, step

@@ -8,15 +8,25 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from cleanerd.apply import validate
 from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.validate import CurrentFacts, file_fact, has_fact, validate_plan
-from cleanerd.cleaner.manifest import FileKind, Manifest, ManifestGroup, staged_name, staging_path
+from cleanerd.apply.validate import CurrentFacts, _check_aborted, file_fact, has_fact, validate_plan
+from cleanerd.cleaner.manifest import (
+    FileKind,
+    Manifest,
+    ManifestGroup,
+    aborted_witnesses,
+    staged_name,
+    staging_path,
+)
 from cleanerd.errors import RefusedError, StalePlanError
+from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.names import file_name
 from cleanerd.log.segment import BatchWitness, Segment
+from cleanerd.policy.transaction import AbortedTransactions
 from tests.support.logs import keyed_batch
 
 if TYPE_CHECKING:
@@ -74,7 +84,18 @@ def case(tmp_path: Path) -> Case:
     group = ManifestGroup(0, 20, (0, 10), files)
     topic_id, directory_id = uuid.uuid4(), uuid.uuid4()
     manifest = Manifest(
-        PLAN, "t", topic_id, 0, directory_id, 0, 30, "offset/null", 1000, 5000, tuple(witnesses[:3]), (group,)
+        plan=PLAN,
+        topic="t",
+        topic_id=topic_id,
+        partition=0,
+        directory_id=directory_id,
+        log_start_offset=0,
+        bound=30,
+        strategy_fingerprint="offset/null",
+        created_ms=1000,
+        max_age_ms=5000,
+        witnesses=tuple(witnesses[:3]),
+        groups=(group,),
     )
     return Case(path, manifest, CurrentFacts(topic_id, directory_id, 0, 30, "offset/null", 2000))
 
@@ -114,9 +135,9 @@ def test_an_unchanged_log_is_valid(case: Case) -> None:
         ({"directory_id": None}, "directory is another"),
         ({"log_start_offset": 5}, "log start offset moved"),
         ({"strategy_fingerprint": "timestamp"}, "strategy changed"),
-        ({"bound": 29}, "bound fell to 29, below 30"),
-        ({"now_ms": 6001}, "5001 ms old"),
-        ({"now_ms": 1000 - 300_001}, "made 300001 ms ahead of the clock"),
+        ({"bound": 29}, "cleanable up to offset 29 only, the plan needs 30"),
+        ({"now_ms": 6001}, "5.0 s old"),
+        ({"now_ms": 1000 - 300_001}, "made 5 min ahead of the clock"),
     ],
 )
 def test_identity_bound_strategy_and_age(case: Case, change: dict[str, object], reason: str) -> None:
@@ -173,7 +194,7 @@ def test_a_segment_that_appeared_in_between(case: Case) -> None:
 @pytest.mark.parametrize("end", ["first_batch", "last_batch"])
 @pytest.mark.parametrize("change", [BatchWitness(8, 0), BatchWitness(7, 0)])
 def test_the_first_and_last_batch_are_compared(case: Case, end: str, change: BatchWitness) -> None:
-    """8.4 step 2: CRC and offset of both ends."""
+    """CRC and offset of both ends."""
     witnesses = list(case.manifest.witnesses)
     witnesses[0] = replace(witnesses[0], **{end: change})  # type: ignore[arg-type]
     case.manifest = replace(case.manifest, witnesses=tuple(witnesses))
@@ -271,7 +292,7 @@ def test_an_unfinished_replacement_keeps_us_out(case: Case, name: str) -> None:
 
 
 def test_groups_that_are_done_stand_for_their_sources(case: Case) -> None:
-    """C-12: after the first group the witnesses of its sources are its outputs."""
+    """X-12: after the first group the witnesses of its sources are its outputs."""
     output = case.staged().read_bytes()
     for base in (0, 10):
         case.log(base).unlink()
@@ -294,3 +315,30 @@ def test_facts_of_files(case: Case) -> None:
         assert not has_fact(files, name, replace(found, crc32c=found.crc32c ^ 1))
         assert not has_fact(files, name, replace(found, bytes=1))
         assert not has_fact(files, "missing", found)
+
+
+def test_other_aborted_transactions(case: Case) -> None:
+    """U-32: an index that says something else than when it was read; not where a group of the plan was swapped."""
+
+    def told(*entries: tuple[int, int, int]) -> AbortedTransactions:
+        return AbortedTransactions(np.array([(0, 0, *entry, 5) for entry in entries], dtype=TXN_ENTRY))
+
+    known = told((1, 3, 15), (1, 21, 35))
+    manifest = replace(case.manifest, aborted=aborted_witnesses(known, case.manifest.groups))
+    assert Manifest.from_json(manifest.to_json(), "x") == manifest
+    case.manifest = manifest
+
+    def check(found: AbortedTransactions, *, done: tuple[int, ...] = ()) -> None:
+        with PartitionFiles(case.path) as files:
+            _check_aborted(files, manifest, found, [group for group in manifest.groups if group.base in done])
+
+    check(known)
+    check(told((1, 21, 35)), done=(0,))
+    for other in (told(), told((1, 3, 15)), told((1, 21, 35)), told((1, 4, 15), (1, 21, 35))):
+        with pytest.raises(StalePlanError, match="transaction indexes"):
+            check(other)
+    with pytest.raises(StalePlanError, match="transaction indexes"):
+        check(told((1, 3, 15)), done=(0,))
+    case.facts = replace(case.facts, aborted=told())
+    with pytest.raises(StalePlanError, match="transaction indexes"):
+        case.validate()

@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.recover import recover
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import CleanerdError
 from tests.apply.test_stage_window import BY_VERSION, applied, staged
 from tests.cleaner.driver import NAME, clean, scratch
@@ -47,8 +47,8 @@ def make(root: Path) -> Path:
         18: batches(rec("late", 1), rec("up", 10), first=18),  # the tail
     }
     log_dir = make_log_dir(root / "logs", {NAME: Partition(segments)})
-    wishes = Wishes(now_ms=NOW - 1, force=True, up_to_offset=DIRTY)
-    assert clean(log_dir, wishes, BY_VERSION).outcome in ("cleaned", "unchanged")
+    options = CleaningOptions(now_ms=NOW - 1, force=True, up_to_offset=DIRTY)
+    assert clean(log_dir, options, BY_VERSION).outcome in ("cleaned", "unchanged")
     assert offsets(log_dir / NAME, DIRTY) == list(range(DIRTY))
     return log_dir
 
@@ -67,7 +67,7 @@ def view(log_dir: Path, start: int = 0) -> dict[bytes, int]:
 
 
 def cleaned(log_dir: Path) -> None:
-    result = clean(log_dir, Wishes(now_ms=NOW, force=True), BY_VERSION)
+    result = clean(log_dir, CleaningOptions(now_ms=NOW, force=True), BY_VERSION)
     assert result.error is None or isinstance(result.error, CleanerdError)
 
 

@@ -12,9 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-from cleanerd.cleaner.survey import Wishes
-from cleanerd.cli.clean_live import clean_all_live
+from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.cli.clean_live import clean_dir_live
+from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.output import Output
+from cleanerd.log.clean_point import StateStore
 from cleanerd.settings import load_settings
 
 PAUSE_SECONDS = 0.1
@@ -25,9 +27,11 @@ def main(state_dir: str, *log_dirs: str) -> None:
     settings = load_settings([], [f"cleanerd.state.dir={state_dir}", "cleanerd.disk.reserve=0"])
     swaps, held_seconds, problems = 0, 0.0, []
     while not select.select([sys.stdin], [], [], PAUSE_SECONDS)[0]:
-        wishes = Wishes(now_ms=time.time_ns() // 1_000_000, force=True)
+        options = CleaningOptions(now_ms=time.time_ns() // 1_000_000, force=True)
         output = Output(as_json=True, quiet=True)
-        results, failures = clean_all_live(output, settings, [Path(path) for path in log_dirs], (), wishes)
+        store = StateStore(settings.daemon.cleanerd_state_dir)
+        request = CleaningRequest(output, settings, [Path(path) for path in log_dirs], (), options, store)
+        results, failures = request.each(clean_dir_live)
         swaps += sum(result.groups for result in results)
         held_seconds = max(held_seconds, *(result.seconds.get("held", 0.0) for result in results), 0.0)
         problems += [str(failure) for failure in failures]

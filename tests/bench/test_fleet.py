@@ -1,4 +1,4 @@
-"""What the daemon costs beside a broker with 2,000 compacted partitions in 4 log directories (issue 7).
+"""What the daemon costs beside a broker with 2,000 compacted partitions in 4 log directories.
 
 A real broker with the agent; every partition has two closed segments and an active one. Measured of one
 ``cleanerd run``: seconds from its start until it is ready, in observe and in live mode; until all 2,000 were
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from confluent_kafka import Producer
 
-from cleanerd.bench.yardstick import idle_share
-from cleanerd.demo.broker import free_port
+from cleanerd_lab.bench.yardstick import idle_share
+from cleanerd_lab.demo.broker import free_port
 from tests.bench.test_speed import RESULTS
 from tests.daemon.process import Daemon
 from tests.live.load import create_topics
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
 PARTITIONS: Final = int(os.environ.get("BENCH_PARTITIONS", "2000"))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from cleanerd import _kernel
-from cleanerd.bench.generate import SHAPES, VERSION_HEADER, MadeLog, Shape, make_log
-from cleanerd.bench.yardstick import segments
 from cleanerd.format.index import read_offset_index, read_time_index
 from cleanerd.format.record import records_of
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd_lab.bench.generate import SHAPES, VERSION_HEADER, MadeLog, Shape, make_log
+from cleanerd_lab.bench.yardstick import segments
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a producer notices of swaps: its latency without and with them, six rounds of both in turn (issue 6).
+"""What a producer notices of swaps: its latency without and with them, six rounds of both in turn.
 
 One client sends at a steady pace to the very partitions that are cleaned, with acks=all. Latencies are librdkafka's
 own, from ``produce`` to the acknowledgement. Broker, client and cleanerd share the machine, so what cleanerd's
@@ -28,7 +28,7 @@ from tests.live.rounds import with_agent
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
 ROUNDS: Final = int(os.environ.get("BENCH_ROUNDS", "6"))

@@ -1,10 +1,10 @@
-"""Speed against Kafka's own cleaner, on copies of the same logs, in one run (U-30, kernel.md section 7).
+"""Speed against Kafka's own cleaner, on copies of the same logs, in one run (U-30).
 
 CPU time, because the machine is shared, of both whole processes: ours with fsync and verification, less a start on an
 empty directory; Kafka's in a JVM that is warm, with the options that Kafka's own scripts give a broker. The two take
 turns, so that what else the machine does meets both, and the least of each is compared.
 
-Environment: ``BENCH_SIZE`` (bytes of each log, uncompressed; default 500MiB: the logs of kernel.md section 7),
+Environment: ``BENCH_SIZE`` (bytes of each log, uncompressed; default 500MiB),
 ``BENCH_REPEAT`` (passes, default 4).
 """
 
@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cleanerd.bench.generate import BASE_TIMESTAMP_MS, SHAPES, MadeLog, Shape, make_log
-from cleanerd.bench.whole import clean_copies, start_cost
-from cleanerd.bench.yardstick import copy_seconds, floor_seconds
 from cleanerd.settings.units import parse_size
+from cleanerd_lab.bench.generate import BASE_TIMESTAMP_MS, SHAPES, MadeLog, Shape, make_log
+from cleanerd_lab.bench.whole import clean_copies, start_cost
+from cleanerd_lab.bench.yardstick import copy_seconds, floor_seconds
 from tests.kafka.judge import Judge, Round
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from cleanerd.bench.process import Cost
+    from cleanerd_lab.bench.process import Cost
 
 SIZE_BYTES: Final = parse_size(os.environ.get("BENCH_SIZE", "500MiB"))
 REPEAT: Final = int(os.environ.get("BENCH_REPEAT", "4"))

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 from cleanerd._kernel import OffsetMap
-from cleanerd.bench.generate import PARTITION, SHAPES, VERSION_HEADER, MadeLog, Shape, make_log
-from cleanerd.bench.whole import WholeClean, clean_copies, start_cost
+from cleanerd_lab.bench.generate import PARTITION, SHAPES, VERSION_HEADER, MadeLog, Shape, make_log
+from cleanerd_lab.bench.whole import WholeClean, clean_copies, start_cost
 from tests.bench.test_speed import REPEAT, RESULTS, SEGMENTS, SIZE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.bench.process import Cost
+    from cleanerd_lab.bench.process import Cost
 
 MOST_TIMES_OFFSET: Final = 1.5
 MOST_BYTES_A_KEY: Final = {"offset": 20, "versions": 30}
@@ -66,7 +66,7 @@ def versioned(shape: Shape) -> Shape:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_versions_cost_at_most_half_as_much_again(shape: Shape, table: list[Measured], tmp_path: Path) -> None:
-    """Issue 5: at most 1.5 times the CPU of ``offset`` on the same log."""
+    """At most 1.5 times the CPU of ``offset`` on the same log."""
     start = start_cost(tmp_path)
     size = max(SIZE_BYTES // SEGMENTS, 65_536)
     log = make_log(tmp_path / "log", versioned(shape), unpacked_bytes=SIZE_BYTES, segment_bytes=size)

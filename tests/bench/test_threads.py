@@ -1,4 +1,4 @@
-"""Time on the wall with one thread and with two, on one big partition (kernel.md section 5).
+"""Time on the wall with one thread and with two, on one big partition.
 
 Rounds of both, one after the other, and the best of each. CPU time says nothing here, so the machine must be idle: only
 rounds before and after which two busy loops had two cores to themselves are held to anything.
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from cleanerd.bench.generate import SHAPES, make_log
-from cleanerd.bench.whole import TimedClean, flush, timed_clean
-from cleanerd.bench.yardstick import idle_share
+from cleanerd_lab.bench.generate import SHAPES, make_log
+from cleanerd_lab.bench.whole import TimedClean, flush, timed_clean
+from cleanerd_lab.bench.yardstick import idle_share
 from tests.bench.test_speed import RESULTS, SEGMENTS, SIZE_BYTES
 
 if TYPE_CHECKING:

@@ -70,6 +70,7 @@ class Seen:
 class Beside:
     """The broker runs; cleanerd was tried beside it."""
 
+    young: Run
     plan: Run
     refused: Run
     before: Files

@@ -16,7 +16,7 @@ from tests.brokers.ledger import Partition
 from tests.support.log_dirs import read_segments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from cleanerd.format.names import TopicPartition
@@ -49,9 +49,28 @@ class Run:
         return {Partition(entry["topic"], entry["partition"]): entry for entry in self.document["partitions"]}
 
 
-def cleanerd(verb: str, log_dirs: Iterable[Path], state_dir: Path, *options: str) -> Run:
+AGED: Final = (
+    "-c",
+    """
+import sys
+from cleanerd.cli.main import run
+from cleanerd.scope import broker_facts
+broker_facts.METADATA_AGE_MS = 0
+sys.exit(run(sys.argv[1:]))
+""",
+)
+"""cleanerd as it is once the metadata of a running broker are old enough to count."""
+
+
+def cleanerd(
+    verb: str,
+    log_dirs: Iterable[Path],
+    state_dir: Path,
+    *options: str,
+    program: Sequence[str] = ("-m", "cleanerd"),
+) -> Run:
     """Run ``cleanerd VERB LOG_DIR... --json``. Nothing is said about topics: those are found on the disk."""
-    command = [sys.executable, "-m", "cleanerd", verb, *map(str, log_dirs), "--json"]
+    command = [sys.executable, *program, verb, *map(str, log_dirs), "--json"]
     settings = {"cleanerd.state.dir": str(state_dir), "cleanerd.disk.reserve": "16MiB"}
     done = subprocess.run(
         [*command, *options, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))],

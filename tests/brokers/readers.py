@@ -163,9 +163,9 @@ def _py_record(record: Any) -> Record:
     return Record(record.offset, record.timestamp, record.key, record.value, headers)
 
 
-def times_with_librdkafka(bootstrap: str, times: Times) -> Answers:
-    """``offsets_for_times``; None where there is no such record."""
-    consumer = _rd_consumer(bootstrap, [])
+def times_with_librdkafka(bootstrap: str, times: Times, isolation: str = "read_committed") -> Answers:
+    """``offsets_for_times``; None where there is no such record below where a reader of that ``isolation`` ends."""
+    consumer = _rd_consumer(bootstrap, [], isolation)
     try:
         answers: Answers = {partition: [] for partition in times}
         for asked in _rounds(times):

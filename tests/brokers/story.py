@@ -16,6 +16,7 @@ from tests.brokers.accounts import Beside, Cleaning, Control, Crash, Seen, TakeO
 from tests.brokers.chapter import Chapter
 from tests.brokers.ledger import History, Partition
 from tests.brokers.node import (
+    AGED,
     Run,
     checkpoint,
     cleanerd,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
     from tests.brokers.accounts import Files
     from tests.brokers.ledger import Record
     from tests.brokers.traffic import Draft
@@ -136,9 +137,10 @@ class Story:
         _ = self.continued
         self._wait_for_checkpoints()
         before = self._files()
-        plan = self._cleanerd("plan", "--force")
+        young = self._cleanerd("plan", "--force")
+        plan = cleanerd("plan", self.broker.log_dirs, self.state_dir, "--force", program=AGED)
         refused = self._cleanerd("clean", *FORCED)
-        return Beside(plan, refused, before, self._files())
+        return Beside(young, plan, refused, before, self._files())
 
     @Chapter
     def crashed(self) -> Crash:

@@ -24,7 +24,10 @@ NOBODY = 65_534
 
 
 def test_plan_beside_the_running_broker(story: Story) -> None:
-    """cli.md: ``plan`` reads only; topic settings come from the KRaft metadata in the first log directory (U-23)."""
+    """``plan`` reads only; topic settings come from the KRaft metadata in the first log directory (U-23)."""
+    young = story.beside.young
+    assert (young.exit_code, young.partitions) == (0, {})
+    assert "younger than 5 minutes: it does not count yet" in young.stderr
     plan = story.beside.plan
     assert plan.exit_code == 0
     assert set(topics.CLEANED) <= set(plan.partitions)

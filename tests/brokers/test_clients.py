@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.demo.broker import STARTED
+from cleanerd_lab.demo.broker import STARTED
 from tests.brokers import topics
 
 if TYPE_CHECKING:

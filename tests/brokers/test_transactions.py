@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from cleanerd.demo.broker import STARTED, Broker
+from cleanerd_lab.demo.broker import STARTED, Broker
 from tests.brokers.ledger import History, Partition, Record
 from tests.brokers.node import cleanerd, directory_of, segment_bases
 from tests.brokers.readers import read_with_librdkafka

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.offline import clean_partition
-from cleanerd.apply.session import LockedDir, Means
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.apply.round import clean_partition
+from cleanerd.apply.session import LockedDir
+from cleanerd.cleaner.resources import Resources
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.delegation import Delegation
@@ -47,7 +48,7 @@ def config(topic: str = "orders", **values: object) -> TopicConfig:
     return replace(found, delegation=Delegation("assumed"))
 
 
-def means(
+def resources(
     *,
     map_bytes: int = 1 << 20,
     map_load: float = 0.85,
@@ -55,9 +56,9 @@ def means(
     disk_reserve_bytes: int = 0,
     expiration_ms: int = DAY_MS,
     max_unpacked_bytes: int = 1 << 30,
-) -> Means:
+) -> Resources:
     """What a cleaning may use; small enough to be quick."""
-    return Means(
+    return Resources(
         map_bytes=map_bytes,
         map_load=map_load,
         chunk_bytes=chunk_bytes,
@@ -83,9 +84,9 @@ class Silent:
 
 def clean(
     path: Path,
-    wishes: Wishes,
+    options: CleaningOptions,
     topic: TopicConfig | None = None,
-    with_means: Means | None = None,
+    with_resources: Resources | None = None,
     *,
     name: str = NAME,
     state: Path | None = None,
@@ -95,15 +96,19 @@ def clean(
     assert partition is not None
     store = StateStore(path.parent / "state" if state is None else state)
     with LogDirLock.acquire(path, settle_seconds=0) as lock:
-        locked = LockedDir(read_log_dir(path), lock, store, with_means or means())
-        return clean_partition(locked, partition, topic or config(), wishes, Silent())
+        locked = LockedDir(read_log_dir(path), lock, store, with_resources or resources())
+        return clean_partition(locked, partition, topic or config(), options, Silent())
 
 
 def clean_all(
-    path: Path, now_ms: int, topic: TopicConfig | None = None, with_means: Means | None = None, **wishes: object
+    path: Path,
+    now_ms: int,
+    topic: TopicConfig | None = None,
+    with_resources: Resources | None = None,
+    **options: object,
 ) -> CleaningResult:
     """As ``clean``, the whole log dirty, whatever the ratio; it must not fail."""
-    wished = Wishes(now_ms=now_ms, force=True, **{"from_start": True, **wishes})  # type: ignore[arg-type]
-    result = clean(path, wished, topic, with_means)
+    wished = CleaningOptions(now_ms=now_ms, force=True, **{"from_start": True, **options})  # type: ignore[arg-type]
+    result = clean(path, wished, topic, with_resources)
     assert result.error is None, result.reason
     return result

@@ -67,7 +67,7 @@ def check_cleaned(before: Segments, after: Segments, rules: Rules) -> None:
     offsets = newest(source_batches, rules)
     remaining = {batch.header.last_offset: batch for batches in after.values() for batch in batches}
     assert list(remaining) == sorted(remaining)
-    ends = {batches[-1].header.last_offset for batches in after.values() if batches}
+    ends = {batches[-1].header.last_offset: len(batches) for batches in after.values() if batches}
     for base, batches in before.items():
         for batch in batches:
             left = remaining.pop(batch.header.last_offset, None)
@@ -81,8 +81,9 @@ def check_cleaned(before: Segments, after: Segments, rules: Rules) -> None:
 
 
 def _check_batch(
-    batch: StoredBatch, left: StoredBatch | None, kept: list[Record], rules: Rules, ends: Collection[int]
+    batch: StoredBatch, left: StoredBatch | None, kept: list[Record], rules: Rules, ends: Mapping[int, int]
 ) -> None:
+    """``ends``: last offset of each segment, and how many batches it has."""
     last_offset = batch.header.last_offset
     if left is None:
         assert not kept, f"lost {kept}"
@@ -94,7 +95,7 @@ def _check_batch(
         assert last_offset in rules.protected or last_offset in ends, (
             f"batch {last_offset} is empty and kept for nothing"
         )
-        _check_empty(batch, left, rules)
+        _check_empty(batch, left, rules, alone=ends.get(last_offset) == 1)
     else:
         _check_rebuilt(batch, left, kept, rules)
     for field in (
@@ -108,7 +109,7 @@ def _check_batch(
         assert getattr(left.header, field) == getattr(batch.header, field), field
 
 
-def _check_empty(batch: StoredBatch, left: StoredBatch, rules: Rules) -> None:
+def _check_empty(batch: StoredBatch, left: StoredBatch, rules: Rules, *, alone: bool) -> None:
     """F-2.5: header only, with the time that it had, unless it is there only to close its group (U-13)."""
     if left.data == batch.data:
         assert not batch.records, "emptied before, and its segment is not written again for the time alone"
@@ -118,11 +119,15 @@ def _check_empty(batch: StoredBatch, left: StoredBatch, rules: Rules) -> None:
     assert left.header.base_timestamp == -1
     assert left.header.attributes == batch.header.attributes & ~(CODEC_MASK | HAS_DELETE_HORIZON)
     last_offset = batch.header.last_offset
-    if last_offset in rules.protected or last_offset + 1 == rules.bound:
+    if last_offset in rules.protected or (last_offset + 1 == rules.bound and batch.records):
         assert batch.records
         assert left.header.max_timestamp == batch.header.max_timestamp
-    else:
+    elif last_offset + 1 == rules.bound:
+        assert (batch.header.max_timestamp, left.header.max_timestamp) == (0, -1), "it closed a segment alone"
+    elif alone:
         assert left.header.max_timestamp == 0, "a search by time would end here"
+    else:
+        assert left.header.max_timestamp == -1, "it would speak for records without a time"
 
 
 def _check_rebuilt(batch: StoredBatch, left: StoredBatch, kept: list[Record], rules: Rules) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cleanerd.cleaner.survey import Wishes
-from tests.cleaner.driver import NAME, clean, config, means
+from cleanerd.cleaner.survey import CleaningOptions
+from tests.cleaner.driver import NAME, clean, config, resources
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
 from tests.support.stored_records import partition_records
@@ -76,7 +76,7 @@ class Case:
     active: bytes = b""
     end: int = 100
 
-    def run(self, root: Path, **with_means: object) -> tuple[list[int], CleaningResult]:
+    def run(self, root: Path, **with_resources: object) -> tuple[list[int], CleaningResult]:
         """Clean it; offsets of what stays below the active segment."""
         log_dir = make_log_dir(
             root / "logs",
@@ -86,14 +86,14 @@ class Case:
                 )
             },
         )
-        wishes = Wishes(
+        options = CleaningOptions(
             now_ms=NOW,
             force=True,
             from_start=self.first_dirty is None,
             first_dirty_offset=self.first_dirty,
             up_to_offset=self.up_to,
         )
-        result = clean(log_dir, wishes, config(**self.topic), means(**with_means))  # type: ignore[arg-type]  # by name
+        result = clean(log_dir, options, config(**self.topic), resources(**with_resources))  # type: ignore[arg-type]  # by name
         assert result.error is None, result.reason
         return offsets(log_dir / NAME, self.end), result
 

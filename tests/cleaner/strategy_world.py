@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.offline import clean_partition
+from cleanerd.apply.round import clean_partition
 from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner.cleaner import Stopped
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.cleaner.driver import NAME, config, means
+from tests.cleaner.driver import NAME, config, resources
 from tests.cleaner.strategy_script import HEADER, MARK, Change, Clean, Entry, MoveStart, Shape, Write
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
@@ -185,7 +185,7 @@ class World:
         """One round, and everything that must be true after it."""
         before = self.read()
         view = seen(self._live(before))
-        wishes = Wishes(
+        options = CleaningOptions(
             now_ms=step.now_ms,
             force=True,
             from_start=step.from_start,
@@ -193,7 +193,7 @@ class World:
             up_to_offset=step.up_to if step.up_to >= self.start else None,
         )
         try:
-            result = self._clean(step, wishes)
+            result = self._clean(step, options)
         except Stopped:
             result = None
             self.stopped += 1
@@ -211,8 +211,8 @@ class World:
         self._check_start(step, result)
         self._check_records(before, after, result)
 
-    def _clean(self, step: Clean, wishes: Wishes) -> CleaningResult:
-        wished = means(
+    def _clean(self, step: Clean, options: CleaningOptions) -> CleaningResult:
+        wished = resources(
             map_bytes=1, map_load=0.001 if step.shards else 0.85, chunk_bytes=step.chunk_bytes, expiration_ms=1
         )
         partition = TopicPartition("orders", 0)
@@ -220,7 +220,7 @@ class World:
             locked = LockedDir(
                 read_log_dir(self.path), lock, StateStore(self.state), replace(wished, workers=step.workers)
             )
-            return clean_partition(locked, partition, self.topic(step), wishes, _StopAfter(step.stops_after))
+            return clean_partition(locked, partition, self.topic(step), options, _StopAfter(step.stops_after))
 
     def read(self) -> dict[int, StoredRecord]:
         """Visible records on disk by offset, each one checked to be what was written."""

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.log import read
-from tests.cleaner.driver import NAME, clean, config, means, scratch
+from tests.cleaner.driver import NAME, clean, config, resources, scratch
 from tests.cleaner.model import Rules, check_cleaned, check_files, newest
 from tests.cleaner.random_log import NOW_MS, LogMaker
 from tests.support.log_dirs import (
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.apply.session import Means
+    from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.log.topic_config import TopicConfig
 
@@ -92,11 +92,11 @@ class World:
         alive = (p for p in self.maker.producers.values() if self.now_ms - p.timestamp_ms < EXPIRATION_MS)
         return {producer.last_offset for producer in alive}
 
-    def wishes(self) -> Wishes:
+    def options(self) -> CleaningOptions:
         """What somebody may ask for."""
         kind = self.pick.choice(("next", "next", "from start", "first dirty", "up to", "both"))
         first = self.pick.randint(0, self.bound) if kind in ("first dirty", "both") else None
-        return Wishes(
+        return CleaningOptions(
             now_ms=self.now_ms,
             force=True,
             from_start=kind == "from start",
@@ -113,8 +113,8 @@ class World:
             delete_retention_ms=self.retention_ms,
         )
 
-    def means(self) -> Means:
-        return means(
+    def resources(self) -> Resources:
+        return resources(
             expiration_ms=EXPIRATION_MS,
             chunk_bytes=self.pick.choice((64, 1000, 65536)),
             map_bytes=1,
@@ -122,7 +122,7 @@ class World:
         )
 
 
-def clean_and_check(world: World, wishes: Wishes, topic: TopicConfig) -> CleaningResult:
+def clean_and_check(world: World, options: CleaningOptions, topic: TopicConfig) -> CleaningResult:
     """Clean a copy first, in another number of shards and chunks; then the log itself, and compare with the model."""
     before = read_segments(world.partition)
     checkpoint = world.path / CLEANER_CHECKPOINT
@@ -133,10 +133,12 @@ def clean_and_check(world: World, wishes: Wishes, topic: TopicConfig) -> Cleanin
     state = world.path.parent / "state"
     if state.exists():
         shutil.copytree(state, copy / "state")
-    smallest = means(expiration_ms=EXPIRATION_MS, map_bytes=1, map_load=0.001, chunk_bytes=world.pick.choice((1, 100)))
+    smallest = resources(
+        expiration_ms=EXPIRATION_MS, map_bytes=1, map_load=0.001, chunk_bytes=world.pick.choice((1, 100))
+    )
     with blocks_of_one_byte():
-        other = clean(copy / "logs", wishes, topic, smallest)
-    result = clean(world.path, wishes, topic, world.means())
+        other = clean(copy / "logs", options, topic, smallest)
+    result = clean(world.path, options, topic, world.resources())
     assert result.error is None, result.reason
     if state.exists():
         # The copy's inodes are others, so its clean point falls back to Kafka's checkpoint: the same one.
@@ -149,7 +151,7 @@ def clean_and_check(world: World, wishes: Wishes, topic: TopicConfig) -> Cleanin
         return result
     assert result.end_offset <= world.bound
     span = (result.first_dirty_offset, result.end_offset, world.bound)
-    rules = Rules(*span, wishes.now_ms, world.retention_ms, world.protected(), proven)
+    rules = Rules(*span, options.now_ms, world.retention_ms, world.protected(), proven)
     check_cleaned(before, after, rules)
     sources = [batch for base, batches in before.items() if base < rules.end for batch in batches]
     if len(newest(sources, rules)) > KEYS_OF_A_SHARD:
@@ -222,9 +224,9 @@ def run_rounds(root: Path, seed: int, segments: int, batches: int, rounds: int) 
     world = World(root, seed, segments, batches)
     clean_to = 0
     for _ in range(rounds):
-        wishes = world.wishes()
-        result = clean_and_check(world, wishes, world.topic())
-        moves = wishes.first_dirty_offset is None or wishes.first_dirty_offset <= clean_to
+        options = world.options()
+        result = clean_and_check(world, options, world.topic())
+        moves = options.first_dirty_offset is None or options.first_dirty_offset <= clean_to
         if result.outcome != "skipped" and moves:
             clean_to = max(clean_to, result.end_offset)
             assert read_checkpoint(world.path / CLEANER_CHECKPOINT) == {NAME: clean_to}
@@ -240,10 +242,10 @@ def test_second_run_changes_nothing(seed: int, segments: int, batches: int) -> N
         # Every source counts with the header that the end of a group keeps. In segments that hold only a few of these
         # the estimate keeps apart what the second run would join.
         topic = world.topic(700)
-        wishes = Wishes(now_ms=world.now_ms, force=True, from_start=True)
-        first = clean(world.path, wishes, topic, world.means())
+        options = CleaningOptions(now_ms=world.now_ms, force=True, from_start=True)
+        first = clean(world.path, options, topic, world.resources())
         left = tree(world.path)
-        second = clean(world.path, wishes, topic, world.means())
+        second = clean(world.path, options, topic, world.resources())
         assert (first.error, second.error) == (None, None)
         assert second.outcome in {"unchanged", "skipped"}
         assert second.dropped.total == 0

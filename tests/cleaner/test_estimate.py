@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from cleanerd.apply.offline import make_plan
-from cleanerd.bench.generate import PARTITION, Shape, make_log
 from cleanerd.cleaner import estimate
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.estimate import MARGIN, distinct_keys, extrapolate, first_shards
 from cleanerd.cleaner.index import DirtyIndex
-from cleanerd.cleaner.survey import Wishes, survey
+from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.survey import CleaningOptions, survey
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.pool import ReaderPool
-from tests.cleaner.driver import Silent, config, means
+from cleanerd_lab.bench.generate import PARTITION, Shape, make_log
+from tests.cleaner.driver import Silent, config, resources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,10 +37,10 @@ def plan_of_shape(tmp_path: Path, shape: Shape, size: int, *, segments: int = 4,
 
 def _plan_of(path: Path, **wished: object) -> CleaningPlan:
     log_dir = read_log_dir(path)
-    wishes = Wishes(now_ms=NOW_MS, force=True, **wished)  # type: ignore[arg-type]
-    found = survey(log_dir, PARTITION, config(PARTITION.topic), StateStore(path.parent / "state"), wishes)
+    options = CleaningOptions(now_ms=NOW_MS, force=True, **wished)  # type: ignore[arg-type]
+    found = survey(log_dir, PARTITION, config(PARTITION.topic), StateStore(path.parent / "state"), options)
     with ReaderPool(str(path / str(PARTITION)), workers=1, chunk_bytes=MIB) as pool:
-        return make_plan(log_dir, found, means(map_bytes=1 << 20), wishes, pool.reader)
+        return make_plan(log_dir, found, resources(map_bytes=1 << 20), options, pool.reader)
 
 
 def _true_keys(plan: CleaningPlan) -> int:

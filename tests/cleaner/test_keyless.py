@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from tests.cleaner.driver import NAME, clean, clean_all, scratch
 from tests.support.log_dirs import Partition, make_log_dir, read_segments
 from tests.support.logs import BASE_TIMESTAMP_MS, keyed_batch
@@ -19,7 +19,7 @@ def test_in_the_clean_part() -> None:
     }
     with scratch() as path:
         make_log_dir(path / "logs", {NAME: Partition(logs, cleaner_offset=3)})
-        result = clean(path / "logs", Wishes(now_ms=NOW, force=True))
+        result = clean(path / "logs", CleaningOptions(now_ms=NOW, force=True))
         stay = [
             r.offset for batches in read_segments(path / "logs" / NAME).values() for b in batches for r in b.records
         ]

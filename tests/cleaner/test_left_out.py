@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from tests.cleaner.driver import NAME, clean, config
 from tests.cleaner.strategy_cases import NOW, batches, offsets, rec
 from tests.support.log_dirs import Partition, make_log_dir
@@ -24,7 +24,7 @@ LOG = {
 
 
 def cleaned(log_dir: Path, now_ms: int, first_dirty: int | None = None) -> CleaningResult:
-    result = clean(log_dir, Wishes(now_ms=now_ms, force=True, first_dirty_offset=first_dirty), TOPIC)
+    result = clean(log_dir, CleaningOptions(now_ms=now_ms, force=True, first_dirty_offset=first_dirty), TOPIC)
     assert result.error is None, result.reason
     return result
 
@@ -35,7 +35,7 @@ def test_a_tombstone_in_the_part_left_out(tmp_path: Path) -> None:
     cleaned(log_dir, NOW, first_dirty=3)  # the tombstone's batch is written anew, and has a horizon now
     result = cleaned(log_dir, NOW + 1000, first_dirty=3)
     assert (offsets(log_dir / NAME, 5), result.tombstones_waiting) == ([0, 1, 3, 4], 1)
-    assert any("--first-dirty leaves out offsets 0 to 2" in note for note in result.notes)
+    assert any("--first-dirty skips offsets 0 to 2" in note for note in result.notes)
     result = cleaned(log_dir, NOW + 1000)
     assert (offsets(log_dir / NAME, 5), result.tombstones_waiting) == ([3, 4], 0)
 

@@ -1,4 +1,4 @@
-"""The manifest: every key of formats.md section 2, nothing that cannot be a name or a number gets in."""
+"""The manifest: every key of the format, nothing that cannot be a name or a number gets in."""
 
 from __future__ import annotations
 
@@ -42,7 +42,18 @@ def manifest() -> Manifest:
         ManifestGroup(20, 30, (20,), three),  # type: ignore[arg-type]
     )
     return Manifest(
-        PLAN, "orders.v1", uuid.UUID(int=5), 3, uuid.UUID(int=6), 2, 40, "offset/null", 1_000, 2_000, witnesses, groups
+        plan=PLAN,
+        topic="orders.v1",
+        topic_id=uuid.UUID(int=5),
+        partition=3,
+        directory_id=uuid.UUID(int=6),
+        log_start_offset=2,
+        bound=40,
+        strategy_fingerprint="offset/null",
+        created_ms=1_000,
+        max_age_ms=2_000,
+        witnesses=witnesses,
+        groups=groups,
     )
 
 
@@ -53,7 +64,7 @@ def test_what_is_written_is_read() -> None:
 
 
 def test_the_keys_are_those_of_the_format() -> None:
-    """formats.md section 2, and the version of cleanerd."""
+    """Others read it, the agent too: each key, in order, and the version of cleanerd."""
     body = json.loads(manifest().to_json())
     assert list(body) == [
         "format",
@@ -70,6 +81,7 @@ def test_the_keys_are_those_of_the_format() -> None:
         "max_age_ms",
         "witnesses",
         "groups",
+        "aborted",
     ]
     assert body["format"] == 1
     assert body["cleanerd"] == __version__
@@ -111,7 +123,7 @@ def changed(path: str, value: Any) -> bytes:
 
 
 def test_a_newer_format_is_refused() -> None:
-    """formats.md: a reader refuses a higher format, even when nothing else of it makes sense."""
+    """A reader refuses a higher format, even when nothing else of it makes sense."""
     for data in (changed("format", 2), b'{"format": 9, "groups": "elsewhere"}'):
         with pytest.raises(UnsupportedLogError, match=r"format [29]"):
             Manifest.from_json(data, "x")
@@ -167,7 +179,7 @@ def test_anything_else_is_corrupt(data: bytes) -> None:
 
 
 def test_written_to_a_directory_and_read_back(tmp_path: Path) -> None:
-    """8.4 step 5: the second manifest replaces the first, nothing else is left."""
+    """The second manifest replaces the first, nothing else is left."""
     directory = os.open(tmp_path, os.O_RDONLY)
     try:
         assert read_manifest(directory) is None
@@ -193,10 +205,10 @@ def test_the_old_manifest_stays_when_the_new_one_cannot_be_written(tmp_path: Pat
 
 
 def test_plan_ids_and_names() -> None:
-    """formats.md: YYYYMMDDThhmmss- and 8 hex digits, lower case; no other text ever becomes a path."""
+    """YYYYMMDDThhmmss- and 8 hex digits, lower case; no other text ever becomes a path."""
     assert PLAN_ID.fullmatch(PLAN)
     assert staging_path(PLAN) == f".kstage/{PLAN}"
     assert staged_name(PLAN, 20, "txnindex") == f".kstage/{PLAN}/00000000000000000020.txnindex"
     for wrong in ("", "..", f"{PLAN}/..", f"{PLAN}\n", PLAN.upper()):
-        with pytest.raises(ValueError, match="no plan id"):
+        with pytest.raises(ValueError, match="not a plan id"):
             staging_path(wrong)

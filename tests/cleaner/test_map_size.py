@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.bench.generate import Shape
 from cleanerd.cleaner import map_size
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.map_size import MapSize, first_size, most_bytes, next_size
 from cleanerd.errors import CleanerdError
 from cleanerd.log.pool import ReaderPool
+from cleanerd_lab.bench.generate import Shape
 from tests.cleaner.driver import Silent
 from tests.cleaner.test_estimate import plan_of_shape
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.bench.generate import PARTITION, Shape, make_log, write_broker_files
+from cleanerd_lab.bench.generate import PARTITION, Shape, make_log, write_broker_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Exit codes of several partitions (formats.md section 5) and the JSON of one (cli.md)."""
+"""Exit codes of several partitions and the JSON of one."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ DONE, UNCHANGED, SKIPPED = result("cleaned"), result("unchanged"), result("skipp
     ],
 )
 def test_exit_code(results: list[CleaningResult], expected: int) -> None:
-    """formats.md section 5."""
+    """The worst outcome counts: corrupt before busy, busy before any other failure."""
     assert exit_code(results) == expected
 
 
 def test_json() -> None:
-    """cli.md: seconds are rounded, reasons kept, every counter there."""
+    """Seconds are rounded, reasons kept, every counter there."""
     entry = CleaningResult(
         NAME,
         "/logs",

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import CleanerdError, CorruptionError
-from tests.cleaner.driver import NAME, clean, clean_all, config, means, scratch
+from tests.cleaner.driver import NAME, clean, clean_all, config, resources, scratch
 from tests.cleaner.model import Rules, check_cleaned
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, read_segments, tree
 from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, keyed_batch
@@ -66,6 +66,32 @@ def test_group_that_grows(root: Path) -> None:
     assert again.outcome == "unchanged"
 
 
+@pytest.mark.parametrize("closed_ms", [-1, 0, NOW - 10**9, NOW + 10**9])
+def test_times_of_batches_without_records(root: Path, closed_ms: int) -> None:
+    """U-17, U-13: whatever time an emptied batch has, it does not keep small segments of `compact,delete` apart.
+
+    Each of the first six was closed by an earlier round; the seventh is changed by this one.
+    """
+    closed = {
+        10 * row: batch(10 * row, (f"k{row}", "1"))
+        + encode_batch([], base_offset=10 * row + 9, max_timestamp=closed_ms)
+        for row in range(6)
+    }
+    logs = {**closed, 60: batch(60, ("k6", "1"), ("g", "1")), 70: batch(70, ("g", "2")), 80: b""}
+    make_log_dir(root, {NAME: Partition(logs)})
+    clean_all(root, NOW, config(cleanup_policy="compact,delete", retention_ms=10**8))
+    assert list(sizes(root)) == [0, 80]
+    assert keys(root)[0] == [*((10 * row, f"k{row}") for row in range(7)), (70, "g")]
+
+
+def test_times_of_records(root: Path) -> None:
+    """U-17: segments whose records lie more than a tenth of the retention apart stay apart."""
+    old = keyed_batch(0, [("k0", "1")], timestamp=NOW - 10**7 - 1001)
+    make_log_dir(root, {NAME: Partition({0: old, 10: batch(10, ("k1", "1"), ("k1", "2")), 20: b""})})
+    clean_all(root, NOW, config(cleanup_policy="compact,delete", retention_ms=10**8))
+    assert list(sizes(root)) == [0, 10, 20]
+
+
 def test_every_source_alone(root: Path) -> None:
     """U-17: splitting goes on until a source stands alone, and that one may be larger than segment.bytes (C-63)."""
     logs = {10 * row: lopsided(10 * row, f"k{row}", 3000) for row in range(4)}
@@ -107,7 +133,7 @@ def test_batch_larger_than_the_buffer(root: Path) -> None:
     """C-60, KAFKA-6834: whatever the buffer and max.message.bytes, in every phase."""
     large = batch(1, ("b", "x" * 300_000), ("a", "2"))
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1")) + large, 3: batch(3, ("b", "3")), 4: b""})})
-    result = clean_all(root, NOW, config(max_message_bytes=100), means(chunk_bytes=64))
+    result = clean_all(root, NOW, config(max_message_bytes=100), resources(chunk_bytes=64))
     assert keys(root) == {0: [(2, "a"), (3, "b")], 4: []}
     assert not any("max.message.bytes" in note for note in result.notes)
 
@@ -187,7 +213,7 @@ def test_gap_at_a_segment_end(root: Path) -> None:
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1")), 100: batch(100, ("a", "2")), 200: b""})})
     assert clean_all(root, NOW).end_offset == 200
     assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 200}
-    result = clean(root, Wishes(now_ms=NOW, force=True))
+    result = clean(root, CleaningOptions(now_ms=NOW, force=True))
     assert (result.outcome, result.first_dirty_offset) == ("skipped", 200)
 
 
@@ -237,7 +263,7 @@ def test_clean_part_is_compared_with_the_dirty_part(root: Path) -> None:
     """C-45.3: clean records lose against dirty ones and never among themselves (R280-11)."""
     logs = {0: batch(0, ("a", "1"), ("a", "2"), ("b", "1")), 3: batch(3, ("b", "2"), ("c", "1")), 5: b""}
     make_log_dir(root, {NAME: Partition(logs, cleaner_offset=3)})
-    result = clean(root, Wishes(now_ms=NOW, force=True))
+    result = clean(root, CleaningOptions(now_ms=NOW, force=True))
     assert (result.first_dirty_offset, result.end_offset) == (3, 5)
     assert keys(root)[0] == [(0, "a"), (1, "a"), (3, "b"), (4, "c")]
 
@@ -253,7 +279,7 @@ def test_every_range(root: Path, first_dirty: int, up_to: int) -> None:
     }
     make_log_dir(root, {NAME: Partition(logs)})
     before = read_segments(root / NAME)
-    result = clean(root, Wishes(now_ms=NOW, force=True, first_dirty_offset=first_dirty, up_to_offset=up_to))
+    result = clean(root, CleaningOptions(now_ms=NOW, force=True, first_dirty_offset=first_dirty, up_to_offset=up_to))
     assert result.error is None
     assert (result.outcome == "skipped") == (up_to <= first_dirty)
     after = read_segments(root / NAME)
@@ -269,7 +295,7 @@ def test_records_below_the_log_start(root: Path) -> None:
     """C-15: the cleaner neither skips nor drops them; they are clean part."""
     logs = {0: batch(0, ("a", "1"), ("b", "1"), ("c", "1")), 3: batch(3, ("a", "2")), 4: b""}
     make_log_dir(root, {NAME: Partition(logs, log_start_offset=2)})
-    assert clean(root, Wishes(now_ms=NOW, force=True)).first_dirty_offset == 2
+    assert clean(root, CleaningOptions(now_ms=NOW, force=True)).first_dirty_offset == 2
     assert keys(root)[0] == [(1, "b"), (2, "c"), (3, "a")]
 
 
@@ -290,7 +316,7 @@ def test_offsets_that_make_no_sense(root: Path, data: bytes, says: str) -> None:
     """C-54, C-57: nothing is salvaged, the log stays as it was."""
     make_log_dir(root, {NAME: Partition({0: data, 10: batch(10, ("a", "3")), 11: b""})})
     before = tree(root)
-    result = clean(root, Wishes(now_ms=NOW, force=True))
+    result = clean(root, CleaningOptions(now_ms=NOW, force=True))
     assert isinstance(result.error, CorruptionError)
     assert says in result.reason
     assert result.error.where == str(root / NAME / f"{0:020d}.log")
@@ -301,7 +327,7 @@ def test_decompression_bomb(root: Path) -> None:
     """T-27: a small batch that unpacks to more than the limit is refused before memory is taken."""
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "x" * 5_000_000), codec=4), 1: b""})})
     before = tree(root)
-    result = clean(root, Wishes(now_ms=NOW, force=True), with_means=means(max_unpacked_bytes=1 << 20))
+    result = clean(root, CleaningOptions(now_ms=NOW, force=True), with_resources=resources(max_unpacked_bytes=1 << 20))
     assert isinstance(result.error, CleanerdError)
     assert tree(root) == before
 
@@ -310,7 +336,7 @@ def test_keys_that_do_not_fit_the_map(root: Path) -> None:
     """OP-2, U-20: as many shards as it takes, and the same result."""
     entries = [(f"key-{number}", "v") for number in range(200)]
     make_log_dir(root, {NAME: Partition({0: batch(0, *entries), 200: batch(200, *entries), 400: b""})})
-    result = clean_all(root, NOW, None, means(map_bytes=1, map_load=0.005))
+    result = clean_all(root, NOW, None, resources(map_bytes=1, map_load=0.005))
     assert result.shards > 8
     assert (result.dropped.superseded, result.records_kept) == (200, 200)
     assert [offset for offset, _ in keys(root)[0]] == list(range(200, 400))
@@ -346,7 +372,9 @@ def test_tiny_segments(root: Path, segment_bytes: int) -> None:
 def test_any_clock(root: Path, now_ms: int) -> None:
     """C-50: a clock at either end of time does no harm."""
     make_log_dir(root, {NAME: Partition({0: batch(0, ("a", "1"), ("a", None)), 2: b""})})
-    result = clean(root, Wishes(now_ms=now_ms, force=True), config(min_compaction_lag_ms=0, max_compaction_lag_ms=1))
+    result = clean(
+        root, CleaningOptions(now_ms=now_ms, force=True), config(min_compaction_lag_ms=0, max_compaction_lag_ms=1)
+    )
     assert result.error is None
     assert keys(root)[0] == [(1, "a")]
     (stored,) = read_segments(root / NAME)[0]
@@ -389,6 +417,6 @@ def test_ranges_over_words(root: Path, first_dirty: int, length: int) -> None:
     make_log_dir(root, {NAME: Partition({**logs, 270: b""})})
     before = read_segments(root / NAME)
     end = min(20 + first_dirty + length, 270)
-    result = clean(root, Wishes(now_ms=NOW, force=True, first_dirty_offset=20 + first_dirty, up_to_offset=end))
+    result = clean(root, CleaningOptions(now_ms=NOW, force=True, first_dirty_offset=20 + first_dirty, up_to_offset=end))
     assert (result.error, result.outcome) == (None, "cleaned")
     check_cleaned(before, read_segments(root / NAME), Rules(20 + first_dirty, end, 270, NOW, 86_400_000, ()))

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply import offline
+from cleanerd.apply import round as one_round
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.recover import recover
 from cleanerd.cleaner import split
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.index import read_offset_index, read_txn_index
-from tests.cleaner.driver import DAY_MS, NAME, clean, clean_all, config, means, scratch
+from tests.cleaner.driver import DAY_MS, NAME, clean, clean_all, config, resources, scratch
 from tests.cleaner.model import Rules, check_cleaned
 from tests.support.failing_files import Injector, Killed
 from tests.support.log_dirs import Partition, batches_of, make_log_dir, read_segments, tree
@@ -36,8 +36,8 @@ def root() -> Iterator[Path]:
         yield path / "logs"
 
 
-def force() -> Wishes:
-    return Wishes(now_ms=NOW_MS, force=True, from_start=True)
+def force() -> CleaningOptions:
+    return CleaningOptions(now_ms=NOW_MS, force=True, from_start=True)
 
 
 def enough(*_arguments: object) -> None:
@@ -48,7 +48,7 @@ def enough(*_arguments: object) -> None:
 def only_split(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop between the split and the cleaning, as Kafka does."""
     with monkeypatch.context() as patch:
-        patch.setattr(offline, "_carry_out", enough)
+        patch.setattr(one_round, "_carried_out", enough)
         assert "enough" in clean(root, force(), config(index_interval_bytes=1)).reason
 
 
@@ -143,7 +143,7 @@ def test_wrappers(root: Path, monkeypatch: pytest.MonkeyPatch, convert: bool) ->
         SPAN: wrappers[1] + wrappers[2],
         END: b"",
     }
-    result = clean(root, force(), with_means=replace(means(), convert_legacy=convert))
+    result = clean(root, force(), with_resources=replace(resources(), convert_legacy=convert))
     assert (result.error, result.records_kept) == (None, 3)
 
 
@@ -187,7 +187,7 @@ def test_every_step(injector: Injector, monkeypatch: pytest.MonkeyPatch, kills: 
             root = make_log_dir(path / "logs", {NAME: overflowed()})
             injector.arm(step, kills=kills)
             with monkeypatch.context() as patch, suppress(Killed):
-                patch.setattr(offline, "_carry_out", enough)
+                patch.setattr(one_round, "_carried_out", enough)
                 reason = clean(root, force()).reason
                 assert ("Input/output error" if injector.happened else "enough") in reason
             injector.disarm()

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.apply.ahead import stage_partition
+from cleanerd.apply.apply_staged import apply_partition
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.offline import clean_partition
-from cleanerd.apply.ready import apply_partition
+from cleanerd.apply.round import clean_partition, stage_partition
 from cleanerd.apply.session import LockedDir
 from cleanerd.cleaner import purge
 from cleanerd.cleaner.cleaner import Stopped
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.errors import StalePlanError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, means
+from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, resources
 from tests.cleaner.strategy_cases import BY_HEADER, BY_TIMESTAMP, FLAGGED, MARKED, NOW, batches, offsets, rec
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
@@ -53,7 +52,7 @@ def log_of(root: Path, segments: dict[int, bytes], **facts: Any) -> Path:
 
 def next_round(log_dir: Path, now_ms: int = NOW, topic: TopicConfig = BY_VERSION) -> CleaningResult:
     """From the clean point on."""
-    result = clean(log_dir, Wishes(now_ms=now_ms, force=True), topic)
+    result = clean(log_dir, CleaningOptions(now_ms=now_ms, force=True), topic)
     assert result.error is None, result.reason
     return result
 
@@ -88,9 +87,9 @@ def stopped_round(log_dir: Path, groups: int) -> None:
     """A cleaning that is stopped after so many groups."""
     store = StateStore(log_dir.parent / "state")
     with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
-        locked = LockedDir(read_log_dir(log_dir), lock, store, means())
+        locked = LockedDir(read_log_dir(log_dir), lock, store, resources())
         with pytest.raises(Stopped):
-            clean_partition(locked, PARTITION, BY_VERSION, Wishes(now_ms=NOW, force=True), StopBefore(groups))
+            clean_partition(locked, PARTITION, BY_VERSION, CleaningOptions(now_ms=NOW, force=True), StopBefore(groups))
 
 
 def test_a_deleted_key_does_not_come_back_between_two_groups(tmp_path: Path) -> None:
@@ -101,7 +100,7 @@ def test_a_deleted_key_does_not_come_back_between_two_groups(tmp_path: Path) -> 
     assert offsets(log_dir / NAME, 4) == [0, 2, 3], "the first group was cleaned, and the tombstone guards its key"
     result = next_round(log_dir)
     assert (offsets(log_dir / NAME, 4), result.tombstones_waiting) == ([0, 2], 1)
-    assert any("U-1" in note for note in result.notes)
+    assert any("the log holds another record of their key" in note for note in result.notes)
     grow(log_dir, 4, batches(rec("a", 3), first=4))
     grow(log_dir, 5, b"")
     result = next_round(log_dir)
@@ -174,7 +173,7 @@ def test_malformed_headers_are_told_and_counted(tmp_path: Path) -> None:
     log_dir = log_of(tmp_path, {0: batches(*bad, rec("a"), rec("b", 1)), 11: b""})
     result = next_round(log_dir)
     assert (result.malformed_versions, result.without_version) == (9, 10)
-    assert any("9 of them a malformed one (at offsets 0, 1, 2, 3, 4, ...)" in note for note in result.notes)
+    assert any("9 of them with a malformed one (at offsets 0, 1, 2, 3, 4, ...)" in note for note in result.notes)
     assert (result.to_json()["malformed_versions"], result.to_json()["without_version"]) == (9, 10)
     grow(log_dir, 11, batches(rec("b", b"no"), first=11))
     grow(log_dir, 12, b"")
@@ -230,33 +229,33 @@ def test_without_state_the_whole_log_is_dirty(tmp_path: Path) -> None:
 def test_a_new_strategy_cleans_nothing_again(tmp_path: Path) -> None:
     """R280-11, U-6: the clean part stays as it is, and a note says that it was cleaned by other rules."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("a", 5), rec("k", 1)), 3: b""})
-    by_offset = config(segment_bytes=100)
+    by_offset = config(compaction_strategy="offset", segment_bytes=100)
     next_round(log_dir, topic=by_offset)
     assert offsets(log_dir / NAME, 3) == [1, 2]
     grow(log_dir, 3, batches(rec("a", 4), first=3))
     grow(log_dir, 4, b"")
     result = next_round(log_dir)
     assert (result.first_dirty_offset, offsets(log_dir / NAME, 4)) == (3, [1, 2])
-    assert any("R280-11" in note for note in result.notes)
+    assert any("Keys without new records stay as they are" in note for note in result.notes)
     grow(log_dir, 4, batches(rec("a", 4), first=4))
     grow(log_dir, 5, b"")
     result = next_round(log_dir, topic=by_offset)
     assert (result.first_dirty_offset, offsets(log_dir / NAME, 5)) == (4, [2, 4])
-    assert any("R280-11" in note for note in result.notes)
+    assert any("Keys without new records stay as they are" in note for note in result.notes)
 
 
 def staged(log_dir: Path) -> None:
     """A plan beside a running broker."""
     store = StateStore(log_dir.parent / "state")
-    wishes = Wishes(now_ms=NOW, force=True)
-    result = stage_partition(read_log_dir(log_dir), store, means(), PARTITION, BY_VERSION, wishes, Silent())
+    options = CleaningOptions(now_ms=NOW, force=True)
+    result = stage_partition(read_log_dir(log_dir), store, resources(), PARTITION, BY_VERSION, options, Silent())
     assert result.outcome == "staged", result.reason
 
 
 def applied(log_dir: Path) -> CleaningResult:
     with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
-        locked = LockedDir(read_log_dir(log_dir), lock, StateStore(log_dir.parent / "state"), means())
-        return apply_partition(locked, PARTITION, BY_VERSION, Wishes(now_ms=NOW, force=True))
+        locked = LockedDir(read_log_dir(log_dir), lock, StateStore(log_dir.parent / "state"), resources())
+        return apply_partition(locked, PARTITION, BY_VERSION, CleaningOptions(now_ms=NOW, force=True))
 
 
 def test_every_segment_that_decides_has_a_witness(tmp_path: Path) -> None:
@@ -307,8 +306,8 @@ def many(count: int) -> dict[int, bytes]:
 def test_a_small_map_proves_as_much(tmp_path: Path, map_load: float) -> None:
     """U-1: the keys of tombstones are cut into shards when they do not fit."""
     log_dir = log_of(tmp_path, many(90))
-    wishes = Wishes(now_ms=NOW, force=True)
-    result = clean(log_dir, wishes, BY_VERSION, means(map_bytes=1, map_load=map_load))
+    options = CleaningOptions(now_ms=NOW, force=True)
+    result = clean(log_dir, options, BY_VERSION, resources(map_bytes=1, map_load=map_load))
     assert (result.dropped.tombstone, result.tombstones_waiting) == (60, 30)
 
 
@@ -316,7 +315,7 @@ def test_what_fits_no_shard_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """U-1: a tombstone that could not be looked up does not go."""
     monkeypatch.setattr(purge, "MOST_SHARDS", 2)
     log_dir = log_of(tmp_path, many(90))
-    result = clean(log_dir, Wishes(now_ms=NOW, force=True), BY_VERSION, means(map_bytes=1, map_load=0.001))
+    result = clean(log_dir, CleaningOptions(now_ms=NOW, force=True), BY_VERSION, resources(map_bytes=1, map_load=0.001))
     assert 0 < result.dropped.tombstone < 60
     assert result.dropped.tombstone + result.tombstones_waiting == 90
 
@@ -335,7 +334,7 @@ def test_a_tail_that_cannot_be_read_keeps_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("topic", [BY_HEADER, BY_TIMESTAMP])
 def test_same_bytes_with_any_number_of_threads(tmp_path: Path, topic: dict[str, object]) -> None:
-    """kernel.md section 5, OP-2: versions change nothing about it."""
+    """OP-2: versions change nothing about it."""
     rows = [
         rec(f"k{n % 700}", n * 7919 % 1000, value=None if n % 50 == 0 else "v" * 50, at=n % 90) for n in range(6000)
     ]
@@ -351,9 +350,9 @@ def test_same_bytes_with_any_number_of_threads(tmp_path: Path, topic: dict[str, 
         (3, 1, 1 << 16),
     ):
         log_dir = log_of(tmp_path / f"w{workers}", {**log, 6000: b""})
-        with_means = replace(means(map_bytes=map_bytes, chunk_bytes=chunk_bytes, map_load=0.2), workers=workers)
-        wishes = Wishes(now_ms=NOW, force=True, first_dirty_offset=2500)
-        result = clean(log_dir, wishes, config(**topic), with_means)
+        with_resources = replace(resources(map_bytes=map_bytes, chunk_bytes=chunk_bytes, map_load=0.2), workers=workers)
+        options = CleaningOptions(now_ms=NOW, force=True, first_dirty_offset=2500)
+        result = clean(log_dir, options, config(**topic), with_resources)
         assert result.error is None, result.reason
         assert result.dropped.superseded > 3000
         logs = sorted((log_dir / NAME).glob("*.log"))

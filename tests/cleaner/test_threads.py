@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from cleanerd.cleaner import cleaner, verify
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.main import run
 from cleanerd.errors import CorruptionError
 from cleanerd.format.index import OFFSET_ENTRY
-from tests.cleaner.driver import clean, clean_all, config, means
+from tests.cleaner.driver import clean, clean_all, config, resources
 from tests.support.log_dirs import Partition, make_log_dir, tree
 from tests.support.logs import keyed_batch
 
@@ -65,13 +65,13 @@ def _segments(log_dir: Path, name: str) -> dict[str, bytes]:
 def test_same_bytes_with_any_number_of_workers(
     tmp_path: Path, cleaner_offset: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """kernel.md section 5, OP-2: workers and shards change the time a cleaning takes, and nothing else."""
+    """OP-2: workers and shards change the time a cleaning takes, and nothing else."""
     monkeypatch.setattr(verify, "PART_BYTES", CHUNK_BYTES)
     results = {}
     for workers, map_bytes in ((1, 1 << 20), (2, 1 << 20), (4, 49152), (3, 1 << 20)):
         log_dir = make_log_dir(tmp_path / f"w{workers}", {"orders-0": _partition(7, cleaner_offset=cleaner_offset)})
-        with_means = replace(means(chunk_bytes=CHUNK_BYTES, map_bytes=map_bytes), workers=workers)
-        result = clean_all(log_dir, NOW_MS, with_means=with_means, from_start=False)
+        with_resources = replace(resources(chunk_bytes=CHUNK_BYTES, map_bytes=map_bytes), workers=workers)
+        result = clean_all(log_dir, NOW_MS, with_resources=with_resources, from_start=False)
         assert result.dropped.superseded > 1000
         results[workers] = (_segments(log_dir, "orders-0"), result.records_kept, result.dropped)
     assert results[1] == results[2] == results[3] == results[4]
@@ -99,8 +99,8 @@ def test_verified_by_several_readers(tmp_path: Path, spoil: str, monkeypatch: py
     monkeypatch.setattr(cleaner, "verify_staged", damaged)
     log_dir = make_log_dir(tmp_path / "d", {"orders-0": _partition(9)})
     before = tree(log_dir)
-    with_means = replace(means(chunk_bytes=CHUNK_BYTES), workers=3)
-    result = clean(log_dir, Wishes(now_ms=NOW_MS, force=True), config("orders"), with_means)
+    with_resources = replace(resources(chunk_bytes=CHUNK_BYTES), workers=3)
+    result = clean(log_dir, CleaningOptions(now_ms=NOW_MS, force=True), config("orders"), with_resources)
     assert parts
     assert isinstance(result.error, CorruptionError)
     assert tree(log_dir) == before
@@ -115,7 +115,7 @@ def test_damage_between_workers_leaves_the_log(tmp_path: Path) -> None:
     log.write_bytes(data)
     before = tree(log_dir)
     with pytest.raises(AssertionError, match=r"CRC|record|batch"):
-        clean_all(log_dir, NOW_MS, with_means=replace(means(chunk_bytes=CHUNK_BYTES), workers=3))
+        clean_all(log_dir, NOW_MS, with_resources=replace(resources(chunk_bytes=CHUNK_BYTES), workers=3))
     assert tree(log_dir) == before
 
 

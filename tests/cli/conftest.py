@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cli import stage as stage_module
+from cleanerd.scope import settled
 from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import Shell
 
@@ -32,5 +32,5 @@ def kept(root: Path) -> Path:
 @pytest.fixture
 def shell(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
     """Command lines, without the waiting."""
-    monkeypatch.setattr(stage_module, "SETTLE_SECONDS", 0)
+    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0)
     return Shell(root, capsys, monkeypatch)

@@ -1,4 +1,4 @@
-"""``cleanerd clean``: outcomes, exit codes, one line for everything that is wrong (cli.md, formats.md section 5)."""
+"""``cleanerd clean``: outcomes, exit codes, one line for everything that is wrong."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FIELDS = {
 
 
 def test_json(root: Path, shell: Shell) -> None:
-    """cli.md: every field of the contract, schema 1, nothing but the result on stdout."""
+    """Every field of the contract, schema 1, nothing but the result on stdout."""
     path = make(root)
     answer = shell.clean(path, "--json")
     assert (answer.code, answer.err) == (0, "")
@@ -74,7 +74,7 @@ def test_json(root: Path, shell: Shell) -> None:
 
 
 def test_table(root: Path, shell: Shell) -> None:
-    """cli.md: a row a partition, notes on stderr."""
+    """A row a partition, notes on stderr."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
     answer = shell("clean", path, "--yes", "--force", *COMPACT)
     assert answer.code == 0
@@ -115,13 +115,13 @@ def test_ratio(root: Path, shell: Shell) -> None:
 
 
 def test_needs_a_yes(root: Path, shell: Shell) -> None:
-    """cli.md: without a terminal and without --yes it refuses, and nothing was touched."""
+    """Without a terminal and without --yes it refuses, and nothing was touched."""
     path = make(root)
     before = tree(path)
     process = shell.subprocess("clean", path, "--force", *COMPACT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (4, "")
-    assert err.splitlines() == ["cleanerd: nobody to ask: standard input is not a terminal (give --yes)"]
+    assert err.splitlines() == ["cleanerd: the question cannot be asked: standard input is not a terminal (give --yes)"]
     assert tree(path) == before
 
 
@@ -146,7 +146,7 @@ def test_as_a_process(root: Path, shell: Shell) -> None:
 
 
 def test_lock_is_held(root: Path, shell: Shell) -> None:
-    """S-10, formats.md section 5: a broker's lock (a POSIX record lock, as Java takes it): 4, with who has it."""
+    """S-10: a broker's lock (a POSIX record lock, as Java takes it): 4, with who has it."""
     path = make(root)
     with lock_holder(path) as process_id:
         before = tree(path)
@@ -190,6 +190,23 @@ def test_unclean_with_a_torn_end(root: Path, shell: Shell) -> None:
     assert keys(path / "orders-0")[0] == CLEANED[0]
 
 
+def test_a_torn_end_without_unclean_says_what_to_do(root: Path, shell: Shell) -> None:
+    """S-27: the torn end is met before the missing marker is: the way out is the same, and it is said."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(recovery_point=6)}, clean_shutdown=False)
+    active = path / "orders-0" / f"{6:020d}.log"
+    active.write_bytes(active.read_bytes() + batch(7, ("y", "1"))[:-9])
+    before = tree(path)
+    answer = shell.clean(path)
+    assert answer.code == 5
+    assert "ends inside a batch" in answer.err
+    assert "start and stop it once, or give --unclean" in answer.err
+    assert tree(path) == before
+    (path / CLEAN_SHUTDOWN).touch()
+    answer = shell.clean(path)
+    assert "ends inside a batch" in answer.err
+    assert "--unclean" not in answer.err, "it was stopped cleanly: this is damage"
+
+
 def test_marker_stays(root: Path, shell: Shell) -> None:
     """S-27: .kafka_cleanshutdown is never created, changed or removed: it carries the broker epoch."""
     path = make(root)
@@ -215,7 +232,7 @@ def test_marker_stays(root: Path, shell: Shell) -> None:
     ],
 )  # fmt: skip
 def test_options_that_make_no_sense(root: Path, shell: Shell, options: tuple[str, ...], code: int, says: str) -> None:
-    """cli.md: refused before anything is touched."""
+    """Refused before anything is touched."""
     path = make(root)
     before = tree(path)
     answer = shell.clean(path, *options)
@@ -229,7 +246,7 @@ def test_a_rewrite_that_drops_nothing_says_why(root: Path, shell: Shell) -> None
     """C-48: --up-to inside a segment: nothing can go yet, but its tombstones' time begins."""
     logs = {0: batch(0, ("a", "1")) + batch(1, ("b", None)), 4: batch(4, ("b", "3")), 6: batch(6, ("z", "1"))}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
-    told = "no record goes this time, but 1 segment is rewritten: in 1 batch, tombstones and markers get their"
+    told = "no record is removed this time, but 1 segment is rewritten: in 1 batch, tombstones and markers get their"
     (planned,) = shell("plan", path, "--exact", "--up-to", 1, "--force", "--json", *COMPACT).json["partitions"]
     assert told in " ".join(planned["exact"]["notes"])
     (cleaned,) = shell.clean(path, "--up-to", 1, "--json").json["partitions"]
@@ -272,7 +289,7 @@ def test_clock(root: Path, shell: Shell) -> None:
 
 
 def test_unknown_policy(root: Path, shell: Shell) -> None:
-    """cli.md: an explicit --partition with an unknown policy is an error that names the three ways to say it."""
+    """An explicit --partition with an unknown policy is an error that names the three ways to say it."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
     before = tree(path)
     told = shell("clean", path, "--yes", "--force", "--partition", "good-0").err
@@ -369,7 +386,7 @@ def test_internal_topics(root: Path, shell: Shell) -> None:
 
 
 def test_several_directories(root: Path, shell: Shell) -> None:
-    """cli.md: all are cleaned; one that cannot be used does not stop the others (6)."""
+    """All are cleaned; one that cannot be used does not stop the others (6)."""
     first = make_log_dir(root / "first", {"orders-0": dirty()})
     second = make_log_dir(root / "second", {"orders-1": dirty()})
     answer = shell.clean(first, root / "nowhere", second, "--json")

@@ -193,7 +193,7 @@ def test_file_that_is_made_again(root: Path, shell: Shell, name: str, damage: Ca
 
 
 def test_damaged_state_file(root: Path, shell: Shell) -> None:
-    """formats.md section 3: set aside with a warning; Kafka's checkpoint says what is clean."""
+    """Set aside with a warning; Kafka's checkpoint says what is clean."""
     path = make(root)
     shell.clean(path)
     (state,) = (root / "state").rglob("*.json")
@@ -218,7 +218,7 @@ def test_state_in_a_log_directory(root: Path, shell: Shell, place: str) -> None:
 
 
 def test_no_state_directory(root: Path, shell: Shell) -> None:
-    """formats.md section 3: it works without one."""
+    """It works without one."""
     path = make(root)
     (root / "state").write_text("in the way")
     answer = shell.clean(path)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply import offline
+from cleanerd.apply import put_by_rename
 from tests.cli.clean_log_dirs import (
     CLEANED,
     COMPACT,
@@ -40,7 +40,7 @@ def test_unexpected_error(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPa
     def broken(*_arguments: object, **_options: object) -> None:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(offline, "swap_group", broken)
+    monkeypatch.setattr(put_by_rename, "swap_group", broken)
     answer = shell.clean(path)
     assert (answer.code, len(answer.errors)) == (1, 1)
     assert "ZeroDivisionError" in answer.err
@@ -59,12 +59,12 @@ def test_unexpected_error(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPa
             id="while deciding",
         ),
         pytest.param(
-            "import cleanerd.apply.offline as s; s.swap_group = wait(s.swap_group)", "new", id="while swapping"
+            "import cleanerd.apply.put_by_rename as s; s.swap_group = wait(s.swap_group)", "new", id="while swapping"
         ),
     ],
 )
 def test_stopped_by_a_signal(root: Path, shell: Shell, script: str, expected: str) -> None:
-    """cli.md: 143, old or new and never between, the lock free again, nothing left behind."""
+    """143, old or new and never between, the lock free again, nothing left behind."""
     path = make(root)
     before = tree(path)
     waiting, signalled = root / "waiting", root / "signalled"

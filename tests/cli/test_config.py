@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.cli.main import run
 from cleanerd.settings.generate import generate
-from cleanerd.settings.keys import DAEMON_KEYS
+from cleanerd.settings.keys import DAEMON_FIELDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ def test_show_has_every_key_with_its_origin(file: Path, capsys: pytest.CaptureFi
     assert run(["config", "show", "--config", str(file), "--set", "log.retention.hours=2d"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["KEY", "VALUE", "ORIGIN"]
-    assert [line[0] for line in lines[1:]] == [*DAEMON_KEYS, 'topics."*-log".cleanup.policy']
+    assert [line[0] for line in lines[1:]] == [*DAEMON_FIELDS, 'topics."*-log".cleanup.policy']
     assert ["log.segment.bytes", "64MiB", "file", str(file)] in lines
     assert ["log.retention.hours", "2d", "--set"] in lines
     assert ["cleanerd.disk.reserve", "auto", "default"] in lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -13,9 +14,13 @@ from tests.admin.test_delegate import LAG, RATIO, DictCluster
 if TYPE_CHECKING:
     from pathlib import Path
 
+OFFSET = ("--set", "topics.orders.compaction.strategy=offset")
 HEADER = (
     "--set", "topics.orders.compaction.strategy=header", "--set", "topics.orders.compaction.strategy.header=v",
 )  # fmt: skip
+
+
+ID = "id-1"
 
 
 class Connected(DictCluster):
@@ -82,8 +87,38 @@ def test_a_versioned_topic_is_handed_back_on_request_only(cluster: Connected, cl
     assert "keep the highest offset" in err
     assert "--yes" in err
     assert len(cluster.altered) == 1
-    assert cli("hand-back", "orders")[0] == 0, "offset: no question"
+    code, out, err = cli("hand-back", "orders")
+    assert (code, out) == (4, []), "settings that say nothing may be forgotten ones"
+    assert "orders is delegated, and these settings do not say by which strategy it is cleaned (was --config" in err
+    assert len(cluster.altered) == 1
+    assert cli("hand-back", "orders", *OFFSET)[0] == 0, "offset: no question"
     assert cluster.own == {"cleanup.policy": "compact", LAG: "3600000"}
+
+
+@pytest.mark.parametrize("settings", [(), OFFSET], ids=["forgotten", "by offset now"])
+def test_what_the_topic_was_is_asked_of_the_state_directory(
+    cluster: Connected, cli: Cli, tmp_path: Path, settings: tuple[str, ...]
+) -> None:
+    """U-6, U-8: a partition of it was cleaned by versions, wherever it lies; an older topic does not count."""
+    cli("delegate", "orders", *HEADER)
+    remember(tmp_path / "state", "AAAA-1", "strategy=timestamp;tombstone.mode=null")
+    remember(tmp_path / "state", "name-orders-extra-1", "strategy=timestamp;tombstone.mode=null")
+    remember(tmp_path / "state", f"{ID}-3", "strategy=header;header=v;encoding=long;tombstone.mode=null")
+    code, out, err = cli("hand-back", "orders", *settings)
+    assert (code, out) == (4, [])
+    assert "orders was last cleaned by header:v; these settings say offset (was --config forgotten?)" in err
+    assert "timestamp" not in err
+    assert len(cluster.altered) == 1
+    assert cli("hand-back", "orders", "--dry-run", *settings)[0] == 0
+    assert cli("hand-back", "orders", "--yes", *settings)[0] == 0
+
+
+def remember(state: Path, name: str, fingerprint: str) -> None:
+    """A clean point of a partition in some log directory."""
+    directory = state / "partitions" / "some-directory"
+    directory.mkdir(parents=True, exist_ok=True)
+    document = {"format": 1, "clean_point": {"fingerprint": fingerprint}}
+    (directory / f"{name}.json").write_text(json.dumps(document))
 
 
 def test_what_is_left_as_it_is_is_said(cluster: Connected, cli: Cli) -> None:

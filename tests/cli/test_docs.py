@@ -10,7 +10,7 @@ import click
 import pytest
 
 from cleanerd.cli.main import VERBS
-from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS
+from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -52,7 +52,7 @@ def test_what_is_to_be_typed_exists(text: str) -> None:
         for option in re.findall(r"(?<!\S)--[a-z][a-z-]*", rest):
             assert option in options.get(verb, {option}), f"cleanerd {verb} {option}"
     unknown = {key for key in KEY.findall(told) if not key.endswith((".toml", ".rules.yml"))}
-    assert unknown <= DAEMON_KEYS.keys() | TOPIC_KEYS.keys()
+    assert unknown <= DAEMON_FIELDS.keys() | TOPIC_FIELDS.keys()
 
 
 @pytest.mark.parametrize("page", PAGES)

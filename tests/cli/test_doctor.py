@@ -1,4 +1,4 @@
-"""``cleanerd doctor``: every check, as it should be and as it should not; it changes nothing (cli.md)."""
+"""``cleanerd doctor``: every check, as it should be and as it should not; it changes nothing."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.apply.lease import LeaseResult
-from cleanerd.cli import doctor_host, doctor_log_dir, doctor_partitions
-from cleanerd.cli.doctor_host import Process, check_file_system, check_limits, file_system_of
-from cleanerd.cli.doctor_log_dir import check_owner
-from cleanerd.cli.findings import Finding, Findings, exit_code
-from cleanerd.cli.output import human_bytes
+from cleanerd.broker.lease import LeaseResult
+from cleanerd.doctor import host, log_dir, partitions
+from cleanerd.doctor.findings import Finding, Findings, exit_code
+from cleanerd.doctor.host import Process, check_file_system, check_limits, file_system_of
+from cleanerd.doctor.log_dir import check_owner
+from cleanerd.words import human_bytes
 from tests.cli.clean_log_dirs import COMPACT, Answer, Shell, batch, dirty, good, lock_holder, make, write_metadata
 from tests.support.log_dirs import (
     CLEAN_SHUTDOWN,
@@ -142,7 +142,7 @@ def test_a_broker_whose_lock_is_free(root: Path, shell: Shell) -> None:
 @pytest.mark.parametrize(("probe", "code"), [("auto", 0), ("required", 4)])
 def test_no_leases_here(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, probe: str, code: int) -> None:
     """Without leases cleanerd works unless the settings require them."""
-    monkeypatch.setattr(doctor_log_dir, "probe_lease", lambda _file: LeaseResult.UNAVAILABLE)
+    monkeypatch.setattr(log_dir, "probe_lease", lambda _file: LeaseResult.UNAVAILABLE)
     answer = shell("doctor", make(root), "--json", "--set", f"cleanerd.lease.probe={probe}")
     assert answer.code == code
     assert findings(answer, "lease probe")[0][0] == ("problem" if code else "warning")
@@ -198,14 +198,14 @@ def test_partitions_that_do_not_parse(root: Path, shell: Shell) -> None:
     assert answer.code == 5
     said = findings(answer, "partition")
     assert [level for level, _ in said] == ["problem", "note", "note"]
-    assert "on its way" in said[2][1]
+    assert "being moved or deleted" in said[2][1]
 
 
 def test_metadata_and_properties(root: Path, shell: Shell) -> None:
     """Metadata that is not there, is damaged, or belongs to another directory's broker."""
     path = make(root)
     assert findings(shell("doctor", path, "--json"), "KRaft metadata")[0][0] == "warning"
-    assert findings(shell("doctor", path, "--json"), "compacted partitions")[0] == ("note", "none is known")
+    assert findings(shell("doctor", path, "--json"), "compacted partitions")[0] == ("note", "none found")
     properties = root / "server.properties"
     properties.write_text("log.dirs=/elsewhere/logs\n")
     answer = shell("doctor", path, "--json", "--set", f"cleanerd.broker.properties={properties}")
@@ -233,7 +233,7 @@ def test_space(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> Non
         f_blocks = real.f_blocks
         f_bavail = 1000
 
-    monkeypatch.setattr(doctor_partitions.os, "statvfs", lambda _path: Disk)
+    monkeypatch.setattr(partitions.os, "statvfs", lambda _path: Disk)
     enough = shell("doctor", path, "--json", *COMPACT)
     assert findings(enough, "free space")[0][0] == "ok"
     assert f"at most {human_bytes(sealed)} at once" in findings(enough, "free space")[0][1]
@@ -319,7 +319,7 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads count, not partitions; without a limit nothing is wrong."""
 
     def found(threads: int, soft: int, hard: int) -> Finding:
-        monkeypatch.setattr(doctor_host.resource, "getrlimit", lambda _which: (soft, hard))
+        monkeypatch.setattr(host.resource, "getrlimit", lambda _which: (soft, hard))
         all_found = Findings()
         check_limits(all_found, threads)
         return all_found.all[0]
@@ -343,14 +343,14 @@ def test_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     ]
     assert file_system_of(tmp_path, "\n".join(lines)) == kind
     assert file_system_of(tmp_path, lines[0]) is None
-    monkeypatch.setattr(doctor_host, "file_system_of", lambda _path: kind)
+    monkeypatch.setattr(host, "file_system_of", lambda _path: kind)
     found = Findings()
     check_file_system(found, tmp_path)
     assert found.all[0].level == level
 
 
 def test_the_worst_problem_decides() -> None:
-    """formats.md section 5: 3, then 4, 5, 1; warnings are no failures."""
+    """3, then 4, 5, 1; warnings are no failures."""
 
     def code(*codes: int) -> int:
         found = Findings()
@@ -379,4 +379,4 @@ def test_delegation(root: Path, shell: Shell) -> None:
     assert answer.code == 0
     assert findings(answer, "delegation") == [("ok", "the broker's own cleaner is kept away")]
     ((level, what),) = findings(answer, "strategy")
-    assert (level, "R280-13" in what) == ("warning", True)
+    assert (level, "brings its key back" in what) == ("warning", True)

@@ -1,4 +1,4 @@
-"""``cleanerd inspect``: every file that a broker keeps, by its name (cli.md)."""
+"""``cleanerd inspect``: every file that a broker keeps, by its name."""
 
 import json
 import shutil

@@ -121,7 +121,7 @@ def test_the_metadata_directory(capsys: Capture, log_dir: Path) -> None:
 
 
 def test_staged_plan(capsys: Capture, tmp_path: Path) -> None:
-    """formats.md 2: the manifest as facts and tables, the journal as lines, the directory as segments."""
+    """The manifest as facts and tables, the journal as lines, the directory as segments."""
     directory = tmp_path / "20260101t000000-0123abcd"
     directory.mkdir()
     manifest = {

@@ -41,8 +41,8 @@ def magics(path: Path) -> list[int]:
     ("version", "expected", "says"),
     [
         pytest.param("3.9", [1, 2], "keep their format", id="3.9"),
-        pytest.param("4.0", [2, 2], "becomes v2", id="4.0"),
-        pytest.param("auto", [2, 2], "becomes v2", id="nothing is known"),
+        pytest.param("4.0", [2, 2], "become v2", id="4.0"),
+        pytest.param("auto", [2, 2], "become v2", id="nothing is known"),
     ],
 )
 def test_cleaned(tmp_path: Path, shell: Shell, version: str, expected: list[int], says: str) -> None:
@@ -55,7 +55,7 @@ def test_cleaned(tmp_path: Path, shell: Shell, version: str, expected: list[int]
     (note,) = (note for note in entry["notes"] if "v0 or v1" in note)
     assert "2 batches" in note
     assert says in note
-    assert "R534-4" in note
+    assert "taken from the modification times" in note
 
 
 def test_plan_is_exact(tmp_path: Path, shell: Shell) -> None:
@@ -65,7 +65,7 @@ def test_plan_is_exact(tmp_path: Path, shell: Shell) -> None:
     assert answer.code == 0
     (planned,) = answer.json["partitions"]
     assert (planned["exact"]["records"], planned["exact"]["kept"]) == (5, 3)
-    assert "2 batches of message format v0 or v1" in planned["exact"]["notes"][0]
+    assert "2 batches have message format v0 or v1" in planned["exact"]["notes"][0]
 
 
 def test_explain(tmp_path: Path, shell: Shell) -> None:
@@ -90,10 +90,10 @@ def facts(*assignments: str, highest: int | None, node_id: int | None = 1) -> Br
 
 def test_auto() -> None:
     """U-18: this broker's own registration, then the cluster's level, and the setting before both."""
-    assert facts(highest=27).means().convert_legacy
-    assert not facts(highest=21).means().convert_legacy
-    assert not facts(highest=None).means().convert_legacy
-    assert not facts(highest=27, node_id=None).means().convert_legacy
-    assert not facts("cleanerd.broker.version=3.9", highest=27).means().convert_legacy
-    assert facts(highest=27).means().profile_origin == "the broker's registration in the cluster metadata"
-    assert facts("cleanerd.broker.version=4.1", highest=21).means().profile_origin == "setting"
+    assert facts(highest=27).resources().convert_legacy
+    assert not facts(highest=21).resources().convert_legacy
+    assert not facts(highest=None).resources().convert_legacy
+    assert not facts(highest=27, node_id=None).resources().convert_legacy
+    assert not facts("cleanerd.broker.version=3.9", highest=27).resources().convert_legacy
+    assert facts(highest=27).resources().profile_origin == "the broker's registration in the cluster metadata"
+    assert facts("cleanerd.broker.version=4.1", highest=21).resources().profile_origin == "setting"

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.agent_client import SOCKET
-from cleanerd.apply.agent_jar import build_of_jar, jar_path
+from cleanerd.broker.agent_client import SOCKET
+from cleanerd.broker.agent_jar import build_of_jar, jar_path
 from tests.apply.live_scene import content, leftovers, running
 from tests.apply.offline_scene import NOW
 from tests.cleaner.driver import NAME
@@ -65,7 +65,7 @@ def test_the_ratio_is_the_brokers(shell: Shell, agent: FakeAgent) -> None:
 
 
 def test_busy(shell: Shell, agent: FakeAgent) -> None:
-    """cli.md: 4, the partition is busy; nothing of the log is touched."""
+    """4, the partition is busy; nothing of the log is touched."""
     before = tree(agent.log_dir / NAME)
     agent.fail("swap", *[refuse("busy")] * 100)
     answer = shell(*live(shell, agent.log_dir))
@@ -76,12 +76,12 @@ def test_busy(shell: Shell, agent: FakeAgent) -> None:
 
 
 def test_not_compacted_by_the_broker(shell: Shell, agent: FakeAgent) -> None:
-    """What the broker deletes is not cleaned, asked for or not."""
+    """What the broker deletes is not cleaned, asked for or not: a mistake of the command line, as without --live."""
     agent.settings = {"cleanup.policy": "delete"}
     assert shell(*live(shell, agent.log_dir)).json == {"schema": 1, "partitions": []}
     answer = shell(*live(shell, agent.log_dir, "--partition", NAME))
-    assert answer.code == 4
-    assert "cleanup.policy is 'delete'" in answer.json["partitions"][0]["reason"]
+    assert answer.code == 3
+    assert "cleanup.policy is delete, not compact" in answer.json["partitions"][0]["reason"]
 
 
 @pytest.mark.parametrize("option", [("--unclean",), ("--keep-replaced", "/tmp")])  # noqa: S108
@@ -190,7 +190,7 @@ def test_path(shell: Shell) -> None:
     assert shell("agent", "path", "--json").json["build"] == build_of_jar()
 
 
-@pytest.mark.parametrize(("pid", "reason"), [(None, "is no HotSpot JVM"), (2**22 + 1, "does not exist")])
+@pytest.mark.parametrize(("pid", "reason"), [(None, "is not a HotSpot JVM"), (2**22 + 1, "does not exist")])
 def test_attach_is_for_brokers(shell: Shell, pid: int | None, reason: str) -> None:
     """A-05: SIGQUIT ends whoever is no JVM; this test process (None) would be gone."""
     answer = shell("agent", "attach", "--pid", os.getpid() if pid is None else pid)

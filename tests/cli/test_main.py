@@ -1,4 +1,4 @@
-"""The command line's frame: verbs on demand, exit codes, signals, channels (cli.md)."""
+"""The command line's frame: verbs on demand, exit codes, signals, channels."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ CODES = [
 
 @pytest.mark.parametrize(("how", "code", "said"), CODES)
 def test_exit_codes_and_the_one_line(how: str, code: int, said: str) -> None:
-    """cli.md: exit codes; one clear line on stderr, nothing on stdout. In a process of its own, as users see it."""
+    """Exit codes; one clear line on stderr, nothing on stdout. In a process of its own, as users see it."""
     done = python("-m", "tests.cli.verbs", "end", how)
     assert (done.returncode, done.stderr, done.stdout) == (code, said, "")
 
@@ -176,7 +176,7 @@ def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
 
 
 def test_channels_without_a_terminal() -> None:
-    """cli.md: stdout carries the result only; no bars, colours or control characters."""
+    """Stdout carries the result only; no bars, colours or control characters."""
     done = python("-m", "tests.cli.verbs", "say")
     assert done.stdout == "TOPIC      BYTES\norders         5\na\\x1b[2Jb  1,000\n"
     assert "\x1b" not in done.stderr
@@ -217,7 +217,7 @@ def test_colours_only_on_a_terminal_and_not_with_no_color(environ: dict[str, str
 
 @pytest.mark.parametrize(("extra", "bar"), [([], True), (["--quiet"], False)])
 def test_progress_only_on_a_terminal_and_on_stderr(extra: list[str], bar: bool) -> None:
-    """cli.md: progress bars only on a terminal."""
+    """Progress bars only on a terminal."""
     main, terminal = pty.openpty()
     with os.fdopen(terminal, "wb") as stderr:
         done = subprocess.run(
@@ -231,7 +231,7 @@ def test_progress_only_on_a_terminal_and_on_stderr(extra: list[str], bar: bool) 
 
 
 def test_confirm_without_a_terminal_is_refused_unless_yes() -> None:
-    """cli.md: without a terminal ``clean`` refuses without --yes."""
+    """Without a terminal ``clean`` refuses without --yes."""
     asked = subprocess.run(
         [sys.executable, "-m", "tests.cli.verbs", "ask"], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True,
         text=True, timeout=60, check=False,

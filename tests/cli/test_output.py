@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleanerd.cli.output import Column, Output, human_bytes, human_count, human_ms, printable
+from cleanerd.cli.output import Column, Output, printable
+from cleanerd.words import human_bytes, human_count, human_ms
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ REASON = "nothing to clean: the log is cleanable up to offset 5"
 def test_a_narrow_terminal_gets_the_reason_below(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """cli.md: tables are for people; the numbers stay under their titles, the words wrap, nothing is cut."""
+    """Tables are for people; the numbers stay under their titles, the words wrap, nothing is cut."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -109,7 +110,7 @@ def test_a_narrow_terminal_gets_the_reason_below(
 
 
 def test_a_long_name_folds_the_whole_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """cli.md: every number stays under its title and no name is cut, however narrow the terminal."""
+    """Every number stays under its title and no name is cut, however narrow the terminal."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -139,7 +140,7 @@ def test_a_long_name_folds_the_whole_table(capsys: pytest.CaptureFixture[str], m
 
 
 def test_a_pipe_gets_a_line_a_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """cli.md: scripts rely on it, whatever COLUMNS says."""
+    """Scripts rely on it, whatever COLUMNS says."""
     monkeypatch.setenv("COLUMNS", "40")
     Output().table(LONG, [["orders-0", "10", REASON]])
     assert capsys.readouterr().out.splitlines()[1:] == [f"orders-0     10  {REASON}"]

@@ -1,20 +1,26 @@
-"""``cleanerd plan``: the bounds, the ratio, what would happen and why not; it writes nothing (cli.md)."""
+"""``cleanerd plan``: the bounds, the ratio, what would happen and why not; it writes nothing."""
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.cli import plan as plan_module
 from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Shell, batch, dirty, good, keys, lock_holder, make
 from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, Partition, make_log_dir, tree
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cleanerd.broker.reading import PartitionReading
+    from cleanerd.cleaner.resources import Resources
+
 
 def test_json(root: Path, shell: Shell) -> None:
-    """cli.md: dirty ratio, bounds, cleanable bytes, what would happen; schema 1."""
+    """Dirty ratio, bounds, cleanable bytes, what would happen; schema 1."""
     path = make(root, cleaner_offset=2)
     sizes = [(path / "orders-0" / f"{base:020d}.log").stat().st_size for base in (0, 2, 4, 6)]
     before = tree(root, without=())
@@ -64,6 +70,22 @@ def test_table(root: Path, shell: Shell) -> None:
     assert shell("plan", path, "--quiet").out == "No compacted partition found.\n"
 
 
+def test_a_partition_that_vanishes_ends_no_plan(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OP-10: its topic is deleted between two looks at it: that row says so, the others are there."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
+    real = plan_module.refuse_obstacles
+
+    def gone(reading: PartitionReading, resources: Resources) -> None:
+        if reading.log.name.partition == 0:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(reading.log.path))
+        real(reading, resources)
+
+    monkeypatch.setattr(plan_module, "refuse_obstacles", gone)
+    answer = shell("plan", path, "--json", "--quiet", *COMPACT)
+    assert answer.code == 6
+    assert [row["action"] for row in answer.json["partitions"]] == ["error", "clean"]
+
+
 def test_missing_metadata_is_told(root: Path, shell: Shell) -> None:
     """U-24: without KRaft metadata nothing is known of topics; an empty plan must not look like a clean log."""
     path = make(root)
@@ -76,7 +98,7 @@ def test_missing_metadata_is_told(root: Path, shell: Shell) -> None:
 
 
 def test_after_is_about_the_same_files_as_size(root: Path, shell: Shell) -> None:
-    """cli.md, --exact: a log in which nothing may go keeps its size, active segment included."""
+    """``--exact``: a log in which nothing may go keeps its size, active segment included."""
     path = make_log_dir(
         root / "logs", {"orders-0": Partition({0: batch(0, ("a", "1" * 3000)), 1: batch(1, ("b", "1" * 90_000))})}
     )
@@ -120,7 +142,7 @@ def test_exact_is_what_clean_does(root: Path, shell: Shell) -> None:
     ],
 )
 def test_why_not(root: Path, shell: Shell, facts: dict[str, int], options: tuple[str, ...], says: str) -> None:
-    """cli.md: the first rule that speaks against it, with its numbers."""
+    """The first rule that speaks against it, with its numbers."""
     path = make(root, **facts)
     (entry,) = shell("plan", path, "--json", "--quiet", *COMPACT, *options).json["partitions"]
     assert entry["action"] == "none"
@@ -138,7 +160,7 @@ def test_overdue(root: Path, shell: Shell) -> None:
 
 
 def test_exit_code(root: Path, shell: Shell) -> None:
-    """cli.md: 10 when there is work, and only when it was asked for."""
+    """10 when there is work, and only when it was asked for."""
     path = make(root)
     assert shell("plan", path, *COMPACT).code == 0
     assert shell("plan", path, "--exit-code", *COMPACT).code == 10

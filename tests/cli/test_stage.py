@@ -1,15 +1,16 @@
-"""``cleanerd stage`` and ``cleanerd apply``: whole plans, and everything that makes one stale (8.4, 8.5, U-15)."""
+"""``cleanerd stage`` and ``cleanerd apply``: whole plans, and everything that makes one stale (S-29, U-15)."""
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.cli import stage as stage_module
 from cleanerd.format.batch import HAS_DELETE_HORIZON
+from cleanerd.scope import broker_facts, settled
 from tests.cleaner.driver import DAY_MS
 from tests.cli.clean_log_dirs import (
     CLEANED,
@@ -111,7 +112,7 @@ def test_stage_then_apply(root: Path, shell: Shell) -> None:
 
 
 def test_several_groups_are_all_staged_first(root: Path, shell: Shell) -> None:
-    """8.4: the manifest lists every group; plan --exact says how much room that takes."""
+    """The manifest lists every group; plan --exact says how much room that takes."""
     logs = {2 * n: batch(2 * n, ("a", "1"), (f"k{n}", "1" * 200)) for n in range(5)}
     path = make_log_dir(root / "logs", {"orders-0": Partition(logs)})
     small = ("--set", "topics.orders.segment.bytes=200")
@@ -141,7 +142,7 @@ def test_the_horizon(root: Path, shell: Shell) -> None:
 
 
 def test_only_one_plan(root: Path, shell: Shell) -> None:
-    """8.4: a newer one takes the place of the older one; clean takes the place of both."""
+    """A newer one takes the place of the older one; clean takes the place of both."""
     path = make(root)
     stage(shell, path)
     first = staged_dir(path)
@@ -188,8 +189,8 @@ STALE: dict[str, Callable[[Path], object]] = {
     ),
     "the log directory is another one": lambda p: replace_text(p / "meta.properties", "NF-xw", "NG-xw"),
     "the log start offset moved": lambda p: write_checkpoint(p / LOG_STARTS, {"orders-0": 1}),
-    "the bound fell": lambda p: write_checkpoint(p / HIGH_WATERMARKS, {"orders-0": 3}),
-    "ms old, the limit is": lambda p: edit(staged_dir(p) / "manifest.json", created_ms=0),
+    "cleanable up to offset": lambda p: write_checkpoint(p / HIGH_WATERMARKS, {"orders-0": 3}),
+    " old, limit": lambda p: edit(staged_dir(p) / "manifest.json", created_ms=0),
     "00000000000000000002.log changed": lambda p: flip(p / "orders-0" / f"{2:020d}.log"),
     "segment 2 appeared or vanished": lambda p: (p / "orders-0" / f"{2:020d}.log").unlink(),
     "segment 3 appeared or vanished": lambda p: write_segment(p / "orders-0", 3, batch(3, ("q", "1"))),
@@ -252,7 +253,9 @@ def test_apply_needs_the_directory(root: Path, shell: Shell) -> None:
     path = make(root)
     stage(shell, path)
     with lock_holder(path):
-        assert shell("apply", path, *COMPACT).code == 4
+        refused = shell("apply", path, *COMPACT)
+    assert refused.code == 4
+    assert "Nothing is staged" not in refused.out, "nobody looked"
     with (path / "orders-0" / f"{6:020d}.log").open("ab"):
         assert apply(shell, path).code == 4
     assert keys(path / "orders-0") == DIRTY
@@ -265,12 +268,17 @@ def test_beside_a_broker(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPat
     (path / CLEAN_SHUTDOWN).unlink()  # a running broker has none
     write_checkpoint(path / HIGH_WATERMARKS, {"orders-0": 5, "orders-1": 7})
 
-    def meanwhile(_seconds: float) -> None:
+    real = time.sleep
+
+    def meanwhile(seconds: float) -> None:
+        if seconds != settled.SETTLE_SECONDS:  # a thread of a test before this one
+            real(seconds)
+            return
         write_checkpoint(path / HIGH_WATERMARKS, {"orders-0": 7, "orders-1": 7})
         active = path / "orders-1" / f"{6:020d}.log"
         active.write_bytes(active.read_bytes()[:-1])
 
-    monkeypatch.setattr(stage_module.time, "sleep", meanwhile)
+    monkeypatch.setattr(settled.time, "sleep", meanwhile)
     with lock_holder(path):
         answer = stage(shell, path)
     rows = {row["partition"]: row for row in answer.json["partitions"]}
@@ -278,8 +286,8 @@ def test_beside_a_broker(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPat
     assert rows[1]["outcome"] == "skipped"
 
 
-def test_young_metadata(root: Path, shell: Shell) -> None:
-    """U-23: beside a running broker only metadata that is older than five minutes counts."""
+def test_young_metadata(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-23: beside a running broker only metadata that is older than five minutes counts; the answer says so."""
     path = make(root)
     (path / CLEAN_SHUTDOWN).unlink()
     log = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}) / f"{0:020d}.log"
@@ -287,14 +295,20 @@ def test_young_metadata(root: Path, shell: Shell) -> None:
     with lock_holder(path):
         answer = shell("stage", path, "--force", "--quiet", "--json", "--now-ms", NOW)
     assert answer.json["partitions"][0]["outcome"] == "staged", "the batches of the fixture are old"
-    old = stage_module.METADATA_AGE_MS
-    stage_module.METADATA_AGE_MS = 1 << 60
+    old = broker_facts.METADATA_AGE_MS
+    broker_facts.METADATA_AGE_MS = 1 << 60
     try:
         with lock_holder(path):
             answer = shell("stage", path, "--force", "--quiet", "--json", "--now-ms", NOW)
     finally:
-        stage_module.METADATA_AGE_MS = old
+        broker_facts.METADATA_AGE_MS = old
     assert answer.json["partitions"] == []
+    with lock_holder(path):
+        monkeypatch.setattr(broker_facts, "METADATA_AGE_MS", 1 << 60)
+        answer = shell("stage", path, "--force", "--now-ms", NOW)
+    assert "No compacted partition found." in answer.out
+    assert "the configuration of 1 compacted topic (orders) is younger than" in answer.err
+    assert "Try again later" in answer.err
 
 
 def test_a_bad_partition_stops_no_other_one(root: Path, shell: Shell) -> None:

@@ -1,4 +1,4 @@
-"""Staged beside a real running broker, applied between its stop and its start, read by a consumer (8.4, 8.5, S-26)."""
+"""Staged beside a real running broker, applied between its stop and its start, read by a consumer (S-26)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.clean_log_dirs import Answer, Shell
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]

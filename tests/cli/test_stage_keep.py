@@ -1,4 +1,4 @@
-"""``stage --keep-replaced``: it is ``apply`` that keeps what it replaces, and ``undo`` puts it back (S-40, 8.4)."""
+"""``stage --keep-replaced``: it is ``apply`` that keeps what it replaces, and ``undo`` puts it back (S-40)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_where_nothing_can_be_kept(root: Path, shell: Shell, verb: str, where: s
 
 
 def test_plan_takes_a_good_one(root: Path, shell: Shell) -> None:
-    """cli.md lists it for plan: checked, and nothing more."""
+    """``plan`` takes the option too: it checks the directory, and nothing more."""
     path = make(root)
     before = tree(root, without=())
     assert shell("plan", path, "--keep-replaced", root / "kept", *COMPACT).code == 0

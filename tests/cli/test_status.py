@@ -20,7 +20,7 @@ def test_the_headline() -> None:
     assert observing.endswith(", 3 observations")
     trouble = headline(view(ready=False, healthy=False, unhealthy_reason="a worker died", paused=True).to_json())
     assert "not ready" in trouble
-    assert trouble.endswith(", PAUSED, NOT WELL: a worker died")
+    assert trouble.endswith(", PAUSED, UNHEALTHY: a worker died")
 
 
 def test_a_number_and_its_noun() -> None:

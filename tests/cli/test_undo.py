@@ -174,7 +174,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "no longer what the cleaning left": lambda root: copy_over(segment(root / "logs", 0)),
     "segment 2 is no longer": lambda root: write_segment(root / "logs" / "orders-0", 2, b""),
     "segment 0 is no longer": lambda root: segment(root / "logs", 0).unlink(),
-    "Kafka's checkpoint: up to offset 7": lambda root: write_checkpoint(
+    "Kafka's checkpoint says up to offset 7": lambda root: write_checkpoint(
         root / "logs" / CLEANER_CHECKPOINT, {"orders-0": 7}
     ),
     "created again": lambda root: (root / "logs" / "orders-0" / "partition.metadata").write_text(
@@ -271,7 +271,7 @@ def test_without_a_state_directory_nothing_is_kept(root: Path, shell: Shell) -> 
 
 
 def test_damaged_trash(root: Path, shell: Shell) -> None:
-    """formats.md section 3: set aside with a warning, counts as absent; a newer format is refused and stays."""
+    """Set aside with a warning, counts as absent; a newer format is refused and stays."""
     path = make(root)
     clean(shell, path)
     trash = root / "state" / "trash.json"

@@ -1,4 +1,4 @@
-"""``cleanerd verify``: what it takes, what it prints, exit codes (cli.md)."""
+"""``cleanerd verify``: what it takes, what it prints, exit codes."""
 
 from __future__ import annotations
 
@@ -59,12 +59,13 @@ def test_small_files(scene: Scene, shell: Shell) -> None:
 
 
 def test_error(scene: Scene, shell: Shell) -> None:
-    """Exit code 5; the finding names rule, file, byte and offset, in the table and in JSON."""
+    """Exit code 5; the finding names kind, file, byte and offset, in the table and in JSON; the rule's id in JSON."""
     scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
     code, (finding,) = _verify(shell, scene.log_dir)
     assert code == 5
     assert finding == {
         "severity": "error",
+        "kind": "key-twice",
         "rule": "C-45",
         "file": str(scene.file(0)),
         "position": len(s.SECOND_CLEANED),
@@ -75,7 +76,7 @@ def test_error(scene: Scene, shell: Shell) -> None:
     assert answer.code == 5
     titles, row, total = answer.out.splitlines()
     assert titles.split() == ["severity", "rule", "file", "byte", "offset", "what"]
-    assert row.split()[:5] == ["error", "C-45", str(scene.file(0)), str(len(s.SECOND_CLEANED)), "5"]
+    assert row.split()[:5] == ["error", "key-twice", str(scene.file(0)), str(len(s.SECOND_CLEANED)), "5"]
     assert total.endswith(": 1 error, 0 warnings")
 
 
@@ -127,7 +128,7 @@ def test_staged_file(scene: Scene, shell: Shell) -> None:
         (("{log_dir}", "--clean-to", 3), "--clean-to is for a partition"),
         (("{root}",), "neither segments nor a meta.properties"),
         (("{partition}", "--many-rounds"), "--many-rounds goes with --against"),
-        (("{log_dir}/.kafka_cleanshutdown",), "no name of a file that can be verified"),
+        (("{log_dir}/.kafka_cleanshutdown",), "not the name of a file that can be verified"),
         (("{root}/missing",), "does not exist"),
         (("{file}", "--against", "{root}"), "--against is for directories"),
         ((), "Missing argument"),
@@ -157,6 +158,19 @@ def test_one_bad_partition_stops_no_other(root: Path, shell: Shell) -> None:
     assert (code, [each["rule"] for each in found]) == (5, ["OP-10"])
     (path / "orders-0" / f"{0:020d}.log.swap").write_bytes(b"")
     assert {each["rule"] for each in _verify(shell, path)[1]} == {"OP-10", "S-21"}
+
+
+def test_partition_that_is_a_link(root: Path, shell: Shell) -> None:
+    """U-33: a partition's directory that is a symbolic link is named as such, and the others are verified."""
+    path = make_scene(root).log_dir
+    (path / "aaa-0").symlink_to(path / "orders-0")
+    (path / "orders-0" / f"{0:020d}.log.swap").write_bytes(b"")
+    code, found = _verify(shell, path)
+    assert code == 5
+    assert {each["rule"] for each in found} == {"OP-10", "S-21"}
+    [link] = [each for each in found if each["rule"] == "OP-10"]
+    assert link["file"] == str(path / "aaa-0")
+    assert link["what"] == "is a symbolic link and not followed; the broker would follow it"
 
 
 def test_after_clean(root: Path, shell: Shell) -> None:

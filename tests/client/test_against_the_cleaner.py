@@ -18,7 +18,7 @@ from cleanerd.client.latest_state import LatestState
 from cleanerd.client.log_dir_topic import LogDirTopic
 from cleanerd.client.producer import Producer
 from cleanerd.client.rules import KEYS, TopicRules
-from cleanerd.demo.reading import read_with_confluent
+from cleanerd_lab.demo.reading import read_with_confluent
 from tests.brokers.node import cleanerd, segment_bases, wait_until
 from tests.cleaner import driver
 from tests.client.histories import WRITES, Write, left_of, rules_of
@@ -28,7 +28,7 @@ from tests.support.log_dirs import Partition, make_log_dir, read_segments
 
 if TYPE_CHECKING:
     from cleanerd.client.rules import Strategy, TombstoneMode
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
 
 NOW_MS = 1_000_000
 DELEGATED = {"min_cleanable_dirty_ratio": "1.0", "max_compaction_lag_ms": str(2**63 - 1)}

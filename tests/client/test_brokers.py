@@ -23,9 +23,9 @@ from cleanerd.client.latest_state import LatestState
 from cleanerd.client.log_dir_topic import LogDirTopic
 from cleanerd.client.producer import Producer
 from cleanerd.client.rules import TopicRules
-from cleanerd.demo.traffic import create_topics
 from cleanerd.errors import ConfigError
 from cleanerd.policy.version import encode_version
+from cleanerd_lab.demo.traffic import create_topics
 from tests.support.log_dirs import read_segments
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from cleanerd.client.delivery import Delivery
     from cleanerd.client.record import ConsumedRecord
-    from cleanerd.demo.broker import Broker
     from cleanerd.format.record import Record
+    from cleanerd_lab.demo.broker import Broker
     from tests.support.log_dirs import StoredBatch
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]

@@ -14,7 +14,7 @@ from cleanerd.client.rules import TopicRules
 from tests.client.test_brokers import config, records_on_disk, topic
 
 if TYPE_CHECKING:
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 

@@ -149,6 +149,18 @@ def test_a_torn_end(tmp_path: Path, tail: bytes) -> None:
         offsets(torn)
 
 
+def test_a_transaction_index_that_is_made_anew(tmp_path: Path) -> None:
+    """U-32: of a broker that was not stopped cleanly the log tells what was aborted, as its recovery finds it."""
+    records = [Record(b"k", b"bad")]
+    bad = encode_batch(
+        records, base_offset=1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
+    ) + encode_marker(2, commit=False, producer_id=7)
+    log = Partition({0: keyed_batch(0, [("k", "good")]) + bad}, aborted={0: []}, recovery_point=0)
+    assert offsets(one(tmp_path, log, clean_shutdown=False)) == [0]
+    (tmp_path / "d" / ".kafka_cleanshutdown").touch()
+    assert offsets(tmp_path / "d") == [0, 1], "U-26: it is the index that says so otherwise"
+
+
 def test_damage(tmp_path: Path) -> None:
     """A checksum that is wrong below the bound is an error with file and position."""
     first, second = keyed_batch(0, [("a", "1")]), bytearray(keyed_batch(1, [("b", "2")]))

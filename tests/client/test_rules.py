@@ -163,7 +163,7 @@ def test_settings_under_cleanerds_names() -> None:
 
 def test_header_strategy_without_a_name() -> None:
     """R280-7: offset, and a warning."""
-    with pytest.warns(UserWarning, match="R280-7"):
+    with pytest.warns(UserWarning, match="is blank: the offset decides"):
         rules = TopicRules(strategy="header", version_header=" ")
     assert rules.strategy == "offset"
     assert rules.version(77, ()) is None

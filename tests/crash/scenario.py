@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cleanerd._kernel import crc32c
-from cleanerd.apply.files import Owner
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.swap import SOURCE_SUFFIXES, final_name, finish_plan, swap_group
+from cleanerd.broker.lock_file import Owner
 from cleanerd.cleaner.manifest import KINDS, MANIFEST, FileFact, Manifest, ManifestGroup, staged_name, staging_path
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
 from cleanerd.log.segment import Witness
@@ -156,7 +156,20 @@ class Scenario:
         """The manifest once ``groups`` are staged."""
         bases = sorted(parse_file_name(name)[0] for name in self.old.files if name.endswith(".log"))  # type: ignore[index]
         witnesses = tuple(Witness(base, 1, 1, 1, 1, 1, None, None) for base in bases if base < 200)
-        return Manifest(PLAN, "topic", uuid.UUID(int=1), 0, None, 0, 200, "f", 0, 1 << 60, witnesses, tuple(groups))
+        return Manifest(
+            plan=PLAN,
+            topic="topic",
+            topic_id=uuid.UUID(int=1),
+            partition=0,
+            directory_id=None,
+            log_start_offset=0,
+            bound=200,
+            strategy_fingerprint="f",
+            created_ms=0,
+            max_age_ms=1 << 60,
+            witnesses=witnesses,
+            groups=tuple(groups),
+        )
 
 
 def fact(content: bytes) -> FileFact:

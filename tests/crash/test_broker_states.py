@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.apply.files import Operation
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
     from tests.crash.classify import Classifier
     from tests.crash.scenario import Scenario
     from tests.crash.volume import State

@@ -136,7 +136,7 @@ def _count_changes(last: int) -> list[str]:
 
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.long)])
 def test_killed_before_every_change(undisturbed: Undisturbed, judge_43: Judge, workspace: Path, stride: int) -> None:
-    """OP-10, C-01 .. C-13 with the real cleaner."""
+    """OP-10, X-01 .. X-13 with the real cleaner."""
     assert len(undisturbed.groups) >= 3
     assert undisturbed.changes > 100
     by_digest = {digest(undisturbed.logs(count)): count for count in range(len(undisturbed.groups) + 1)}

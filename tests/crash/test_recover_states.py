@@ -1,4 +1,4 @@
-"""Our own recovery on every crash state (8.6): exactly old or exactly new, no leftovers, again and again the same."""
+"""Our own recovery on every crash state: exactly old or exactly new, no leftovers, again and again the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 def test_every_prefix_and_subset_is_recovered(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path
 ) -> None:
-    """8.6 on C-01 .. C-13, and Kafka agrees with the outcome."""
+    """S-28 on X-01 .. X-13, and Kafka agrees with the outcome."""
     states = crash_states(scenario.old, operations, SUBSETS, seed=1)
     outcomes = recovered(states, scenario, workspace)
     assert sorted(outcomes) == [0, 1, 2, 3]
@@ -37,7 +37,7 @@ def test_every_prefix_and_subset_is_recovered(
 def test_power_fails_while_recovering(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path
 ) -> None:
-    """8.6 after a kill: the first barrier of the recovery must cover what the killed process left in memory only."""
+    """S-28 after a kill: the first barrier of the recovery must cover what the killed process left in memory only."""
     states = crashes_while_recovering(scenario.old, operations, workspace / "topic-0", per_window=6, seed=4)
     assert len(states) > 500
     right(states, classifier.judged(states))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply import offline, split
+from cleanerd.apply import round as one_round
+from cleanerd.apply import split
 from cleanerd.apply.recover import recover
 from cleanerd.format.names import parse_file_name
 from tests.cleaner.driver import NAME, clean, config
@@ -61,9 +62,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
         real(files, *others)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offline, "PartitionFiles", RecordingFiles)
+        patch.setattr(one_round, "PartitionFiles", RecordingFiles)
         patch.setattr(split, "restore_group", restore_group)
-        patch.setattr(offline, "_carry_out", enough)
+        patch.setattr(one_round, "_carried_out", enough)
         assert "enough" in clean(root, force(), config(index_interval_bytes=1)).reason
     ((files, first, start),) = seen
     new = State.read(place)
@@ -124,7 +125,7 @@ def test_after_an_unclean_stop_and_by_3_9(recorded: Recorded, judge_39: Judge, w
 
 
 def test_every_prefix_and_subset_is_recovered(recorded: Recorded, workspace: Path) -> None:
-    """8.6: our own recovery makes it one of the two, with all its indexes."""
+    """Our own recovery makes it one of the two, with all its indexes."""
     outcomes = set()
     for state in crash_states(recorded.start, recorded.operations, SUBSETS, seed=23):
         state.write(workspace / NAME)
@@ -136,7 +137,7 @@ def test_every_prefix_and_subset_is_recovered(recorded: Recorded, workspace: Pat
 
 
 def test_power_fails_while_recovering(recorded: Recorded, judge_43: Judge, workspace: Path) -> None:
-    """8.6 after a kill, with a power cut in the course of it."""
+    """S-28 after a kill, with a power cut in the course of it."""
     states = crashes_while_recovering(recorded.start, recorded.operations, workspace / "recovering" / NAME, 4, seed=24)
     assert set(loaded(judge_43, workspace, recorded, states)) == {OLD, NEW}
 

@@ -1,4 +1,4 @@
-"""Kafka's own loader on every state that a crash can leave in the course of a swap: C-01 .. C-13.
+"""Kafka's own loader on every state that a crash can leave in the course of a swap: X-01 .. X-13.
 
 The bar: for every group exactly the old or exactly the new log, new groups before old ones, every index the one that
 was written for its log.
@@ -69,7 +69,7 @@ def test_the_barriers_are_those_of_the_protocol(scenario: Scenario, operations: 
 def test_every_prefix_and_subset_loads_as_old_or_new(
     scenario: Scenario, operations: list[Operation], classifier: Classifier
 ) -> None:
-    """C-01 .. C-13 on a clean start."""
+    """X-01 .. X-13 on a clean start."""
     states = crash_states(scenario.old, operations, SUBSETS, seed=1)
     assert len(states) > 8000
     seen = right(states, classifier.judged(states))
@@ -80,7 +80,7 @@ def test_every_prefix_and_subset_loads_as_old_or_new(
 def test_and_so_it_does_after_an_unclean_stop(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, start: str
 ) -> None:
-    """C-01 .. C-13 when the broker recovers the log, all of it or nothing; the second load changes nothing."""
+    """X-01 .. X-13 when the broker recovers the log, all of it or nothing; the second load changes nothing."""
     states = crash_states(scenario.old, operations, 60, seed=2)
     assert len(states) > 500
     right(states, classifier.judged(states, start, twice=True))

@@ -134,7 +134,7 @@ def right_all(states: list[State], classifier: Classifier, start: str) -> None:
 def test_every_prefix_and_subset_is_recovered(
     scenario: Scenario, undo: list[Operation], classifier: Classifier, workspace: Path
 ) -> None:
-    """8.6: our own recovery makes each group one or the other, leaves nothing behind, and finds nothing more to do."""
+    """Our own recovery makes each group one or the other, leaves nothing behind, and finds nothing more to do."""
     outcomes = []
     for state in crash_states(staged(scenario), undo, SUBSETS, seed=14):
         state.write(workspace / TOPIC_DIR)
@@ -156,7 +156,7 @@ def test_every_prefix_and_subset_is_recovered(
 def test_power_fails_while_recovering(
     scenario: Scenario, undo: list[Operation], classifier: Classifier, workspace: Path
 ) -> None:
-    """8.6 after a kill, with a power cut in the course of it."""
+    """S-28 after a kill, with a power cut in the course of it."""
     states = crashes_while_recovering(staged(scenario), undo, workspace / TOPIC_DIR, per_window=4, seed=15)
     assert len(states) > 200
     right(states, classifier.judged(states))

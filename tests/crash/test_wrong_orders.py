@@ -64,7 +64,7 @@ def test_groups_in_the_wrong_order_are_noticed(scenario: Scenario, classifier: C
 
 
 def test_an_index_before_its_log_is_noticed(scenario: Scenario, classifier: Classifier) -> None:
-    """C-16: index ``.swap`` before log ``.swap``, with no ``.cleaned`` to cover it."""
+    """X-16: index ``.swap`` before log ``.swap``, with no ``.cleaned`` to cover it."""
     staged = {staged_name(PLAN, 0, kind): content for kind, content in scenario.outputs[0].items()}
     start = replace(scenario.old, files={**scenario.old.files, **staged})
     moves = [
@@ -75,7 +75,7 @@ def test_an_index_before_its_log_is_noticed(scenario: Scenario, classifier: Clas
 
 
 def test_a_log_renamed_over_the_old_one_is_noticed(scenario: Scenario, classifier: Classifier) -> None:
-    """C-15: new log, old index."""
+    """X-15: new log, old index."""
     files = {**scenario.old.files, final_name(0, "log"): scenario.outputs[0]["log"]}
     assert first_problem([replace(scenario.old, files=files)], classifier)
 
@@ -83,7 +83,7 @@ def test_a_log_renamed_over_the_old_one_is_noticed(scenario: Scenario, classifie
 def test_a_final_index_before_its_log_is_noticed(
     scenario: Scenario, operations: list[Operation], classifier: Classifier
 ) -> None:
-    """C-17: S-37 before S-36; the loader throws the good index away and makes an empty one."""
+    """X-17: S-37 before S-36; the loader throws the good index away and makes an empty one."""
     step = next(step for step, operation in enumerate(operations) if operation.name == swap_name(0, "log"))
     state = dict(prefixes(scenario.old, operations))[step]
     files = dict(state.files)
@@ -94,7 +94,7 @@ def test_a_final_index_before_its_log_is_noticed(
 
 
 def test_a_dropped_last_batch_is_noticed(judge_43: Judge, scenario: Scenario, tmp_path: Path) -> None:
-    """C-14, S-09: an output that ends before its sources do brings a removed segment back."""
+    """X-14, S-09: an output that ends before its sources do brings a removed segment back."""
     segments = [
         Segment(60, (data(70, 10, keep=(77,)), data(80, 20, keep=(80, 99)))) if segment.base == 60 else segment
         for segment in new_segments()
@@ -115,7 +115,7 @@ def test_a_dropped_last_batch_is_noticed(judge_43: Judge, scenario: Scenario, tm
 def test_a_recovery_without_its_first_barrier_is_noticed(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path
 ) -> None:
-    """8.6: a killed process leaves its renames in memory; a recovery that builds on them must flush them first."""
+    """A killed process leaves its renames in memory; a recovery that builds on them must flush them first."""
     step = next(step for step, operation in enumerate(operations) if operation.name == final_name(0, "index"))
     disk = Disk.holding(scenario.old)
     for operation in operations[: step - 1]:  # all but the barrier of S-34

@@ -105,6 +105,8 @@ class Disk:
             case "rmdir":
                 self._change(name, -1, remove=name, add=None)
             case "append" | "write":
+                if operation.kind == "write" and name in self.names:  # a new file in the place of the old one
+                    self._change(name, self.names.pop(name), remove=name, add=None)
                 inode = self._opened(name)
                 before = self.contents[inode] if operation.kind == "append" else b""
                 self.contents[inode] = before + operation.data

@@ -1,4 +1,4 @@
-"""The table of failures: how each is made, what it looks like while it lasts, and how it is repaired (issue 7).
+"""The table of failures: how each is made, what it looks like while it lasts, and how it is repaired.
 
 ``docs/failures.md`` tells operators the same; ``test_failures.py`` goes through both.
 """
@@ -291,10 +291,10 @@ FAILURES: Final = (
         "disk at its reserve",
         at_reserve,
         where="partition",
-        said=r"no more is free on the disk than is kept \(cleanerd.disk.reserve\): make room, or lower it",
+        said=r"free space is at the reserve \(cleanerd.disk.reserve, 8.0 MiB\): nothing is cleaned here",
         state="idle",
-        logged="event=.no room to clean.* log_dir={hurt}",
-        over="event=.room to clean again. log_dir={hurt}",
+        logged="event=.free space is at the reserve.* log_dir={hurt}",
+        over="event=.free space is above the reserve again. log_dir={hurt}",
         samples={"cleanerd_log_dir_free_bytes{log_dir={hurt}}": (lambda v: v > 8 * MIB, lambda v: v < 8 * MIB)},
         alert="CleanerdDiskReserve",
         settings=(f"cleanerd.disk.reserve={8 * MIB}",),
@@ -342,7 +342,7 @@ FAILURES: Final = (
         "clock ahead",
         partial(clock_off, off_ms=DAY_MS),
         where="warnings",
-        said=r"the clock jumped ahead by 1 day, 0:00:00: .*nothing is deleted by it; set it right \(timedatectl\)",
+        said=r"the clock jumped ahead by 1 day, 0:00:00: .*nothing is deleted by the new time; set the clock right",
         state="idle",
         logged="event=trouble .*the clock jumped ahead",
         over="event=.trouble is over. .*the clock jumped ahead",

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cleanerd.daemon import http as daemon_http
+from cleanerd.daemon.http import server as daemon_http
 
 if TYPE_CHECKING:
     from tests.daemon.browser import Page

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from cleanerd.daemon.http import HttpServer
+from cleanerd.daemon.http.server import HttpServer
 from tests.daemon.views import Stage
 
 if TYPE_CHECKING:

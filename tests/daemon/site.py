@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Producer
 
-from cleanerd.apply.agent_client import SOCKET, AgentClient
-from cleanerd.apply.agent_facts import ask_log
-from cleanerd.demo.broker import free_port
+from cleanerd.broker.agent_client import SOCKET, AgentClient
+from cleanerd.broker.agent_facts import ask_log
 from cleanerd.format.names import TopicPartition
+from cleanerd_lab.demo.broker import free_port
 from tests.brokers.node import wait_until
 from tests.daemon.process import Daemon
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from cleanerd.apply.agent_facts import LogFacts
-    from cleanerd.demo.broker import Broker
+    from cleanerd.broker.agent_facts import LogFacts
+    from cleanerd_lab.demo.broker import Broker
 
 # Root reads and writes everything; without capabilities it is an owner like any other. The agent knows it by its uid.
 NO_CAPABILITIES: Final = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.daemon import metric_names
+from cleanerd.daemon.http import metric_names
 from tests.daemon.promtool import ROOT, promtool
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.daemon import jobs
 from cleanerd.daemon.control import ask
-from cleanerd.daemon.jobs import JobDone
+from cleanerd.daemon.work import run_job
+from cleanerd.daemon.work.job import JobDone
 from tests.daemon.scene import assignments, broker, serve, until
 from tests.daemon.test_fleet import (
     CLEAN,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from cleanerd.daemon.schedule import Trigger
     from cleanerd.daemon.service import Service
+    from cleanerd.daemon.view import Trigger
 
 
 def test_who_asks_during_another_job_is_heard_after_it() -> None:
@@ -61,17 +61,17 @@ def test_asked_while_horizons_are_looked_up(root: Path, monkeypatch: pytest.Monk
     log = Partition(
         {0: encode_batch([Record(b"a", None, horizon - 1000)], delete_horizon=horizon), 1: b""}, cleaner_offset=1
     )
-    go_on, real = threading.Event(), jobs._horizons
+    go_on, real = threading.Event(), run_job._horizons
 
     def slowly(job: Any) -> Any:
         assert go_on.wait(30)
         return real(job)
 
-    monkeypatch.setattr(jobs, "_horizons", slowly)
+    monkeypatch.setattr(run_job, "_horizons", slowly)
     with broker(root, {"orders-0": log}):
 
         async def story(service: Service) -> None:
-            await until("it reads", lambda: bool(service.running))
+            await until("it reads", lambda: bool(service.dispatcher.running))
             told = await asyncio.to_thread(ask, root.parent / "control.sock", "trigger", partition="orders-0")
             assert told["running"]
             go_on.set()

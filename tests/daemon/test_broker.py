@@ -17,7 +17,7 @@ from tests.live.rounds import with_agent
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
@@ -113,7 +113,7 @@ def test_under_load(broker_43: StartBroker, tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_thirty_partitions(broker_43: StartBroker, tmp_path: Path) -> None:
-    """Issue 7: the backlog stays bounded, overdue 0, no client error; the daemon is killed three times."""
+    """The backlog stays bounded, overdue 0, no client error; the daemon is killed three times."""
     broker = broker_43(log_dirs=2, jvm_args=with_agent())
     run_under_load(broker, tmp_path, partitions=6, swaps=300, seconds=900, kills=3)
     wait_until("deleted", lambda: not [p for d in broker.log_dirs for p in d.glob("*/*.deleted")])

@@ -43,7 +43,7 @@ def test_pause_stops_what_runs_and_resume_lets_it_go_on(root: Path) -> None:
             await until("one runs", lambda: bool(agent.asked("swap")))
             answer = await control("pause")
             assert answer["paused"] == "all"
-            await until("it has ended", lambda: not service.running)
+            await until("it has ended", lambda: not service.dispatcher.running)
             await until("it is shown", lambda: {p.phase for p in service.view().partitions} == {"paused"})
             assert service.view().paused
             with pytest.raises(CleanerdError, match="is paused"):
@@ -120,7 +120,7 @@ def test_retry_ends_a_quarantine(root: Path) -> None:
 
 
 def test_status_and_explain(root: Path) -> None:
-    """What formats.md section 3 promises of /status, and the numbers of ``cleanerd explain``."""
+    """Every field that /status promises, and the numbers of ``cleanerd explain``."""
     with broker(root):
         control = asking(root)
 
@@ -138,7 +138,7 @@ def test_status_and_explain(root: Path) -> None:
             assert told["first_dirty_offset"] == 8
             assert told["broker_running"] is True
             assert told["daemon"]["mode"] == "live"
-            assert await service.explain("orders-0") == told
+            assert await service.control_api.explain("orders-0") == told
             with pytest.raises(CleanerdError, match="no such compacted partition"):
                 await control("explain", partition="nobody-0")
 
@@ -157,7 +157,7 @@ def test_only_the_daemons_user_may_connect(root: Path) -> None:
             await until("ready", lambda: service.view().ready)
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
             with pytest.raises(RefusedError, match="another cleanerd answers"):
-                await Service(service.settings, service.reread).run()
+                await Service(service.configuration.settings, service.configuration.reread).run()
 
         serve(assignments(root), story)
         assert not path.exists()

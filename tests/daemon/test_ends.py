@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.daemon import jobs
 from cleanerd.daemon.control import ControlServer
+from cleanerd.daemon.look_loop import LookLoop
 from cleanerd.daemon.service import Service
+from cleanerd.daemon.work import run_job
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.daemon.scene import assignments, broker, serve, until
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends with what died; jobs that end meanwhile do not give their worker another one, which nobody waits for."""
     begun: list[str] = []
+    services: list[Service] = []
     one_runs, go_on = threading.Event(), threading.Event()
-    real, follow, wind_up = jobs.clean_live, Service._follow, Service._wind_up
+    real, follow, wind_up = run_job.clean_live, LookLoop._follow, Service._wind_up
 
     def clean(live: Any, name: Any, *arguments: Any) -> Any:
         begun.append(str(name))
@@ -33,23 +35,27 @@ def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatc
         assert go_on.wait(30)
         return real(live, name, *arguments)
 
-    def broken(service: Service) -> None:
-        if service.running:
+    def broken(look_loop: LookLoop) -> None:
+        if services[0].dispatcher.running:
             assert one_runs.wait(30)
             raise ZeroDivisionError("a bug in a round")
-        follow(service)
+        follow(look_loop)
+
+    async def story(service: Service) -> None:
+        services.append(service)
+        await asyncio.sleep(30)
 
     async def winding_up(service: Service, tasks: Any) -> None:
         asyncio.get_running_loop().call_later(0.2, go_on.set)
         await wind_up(service, tasks)
-        assert not service.running
+        assert not service.dispatcher.running
         await asyncio.sleep(0.2)
 
-    monkeypatch.setattr(jobs, "clean_live", clean)
-    monkeypatch.setattr(Service, "_follow", broken)
+    monkeypatch.setattr(run_job, "clean_live", clean)
+    monkeypatch.setattr(LookLoop, "_follow", broken)
     monkeypatch.setattr(Service, "_wind_up", winding_up)
     with broker(root, 4), pytest.raises(ZeroDivisionError):
-        serve(assignments(root), lambda _service: asyncio.sleep(30))
+        serve(assignments(root), story)
     assert len(begun) == 1
 
 
@@ -77,15 +83,15 @@ def test_a_directory_is_given_up_between_the_asking_and_the_look(root: Path) -> 
 
         async def story(service: Service) -> None:
             await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
-            service.reread = lambda: load_settings([], assignments(root), {})
-            real, told = service.looks.look, []
+            service.configuration.reread = lambda: load_settings([], assignments(root), {})
+            real, told = service.look_loop.threads.look, []
 
             async def look(world: Any, wanted: Mapping[Path, Any]) -> None:
                 if other in wanted and not told:
                     told.append(asyncio.get_running_loop().call_soon(service.reload))
                 await real(world, wanted)
 
-            service.looks.look = look  # type: ignore[method-assign]
+            service.look_loop.threads.look = look  # type: ignore[method-assign]
             await until("given up", lambda: [each.path for each in service.view().log_dirs] == [str(root)])
             rounds = service.view().last_round_ms
             await until("rounds go on", lambda: service.view().last_round_ms != rounds)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.demo.broker import Broker
+from cleanerd_lab.demo.broker import Broker
 from tests.daemon.failures import DAY_MS, FAILURES, Failure, Value
 from tests.daemon.promtool import ROOT
 from tests.daemon.site import Site, WallClock
@@ -68,7 +68,7 @@ def site_of(broker: Broker, base: Path, topic: str, *settings: str, **more: Any)
     [pytest.param(each, marks=[pytest.mark.long] * each.long, id=each.id.replace(" ", "-")) for each in FAILURES],
 )
 def test_it_is_told_and_got_over(broker: Broker, tmp_path: Path, failure: Failure) -> None:
-    """Issue 7: right state, metric and message; the others are cleaned meanwhile; the same process recovers."""
+    """Right state, metric and message; the others are cleaned meanwhile; the same process recovers."""
     if "disk" in failure.id and not broker.log_dirs[1].is_mount():
         pytest.skip("nothing can be mounted here")
     site = site_of(broker, tmp_path, failure.id.replace(" ", "-"), *failure.settings, **failure.topic)

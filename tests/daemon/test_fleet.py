@@ -6,24 +6,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.apply.mode import ModeChoice
+from cleanerd.broker.mode import ModeChoice
 from cleanerd.cleaner.result import CleaningResult
-from cleanerd.daemon.fleet import HOLD_MS, Fleet
-from cleanerd.daemon.jobs import Job, JobDone, Saving
-from cleanerd.daemon.look import FailedLook, Look, StagedPlan
-from cleanerd.daemon.looker import DirLook
-from cleanerd.daemon.modes import DirMode
-from cleanerd.daemon.shown import partition_view
-from cleanerd.daemon.tracked import RESTAGE_AFTER_MS, Tracked, reclaimable_bytes
-from cleanerd.errors import LogDirBusyError, RefusedError, StalePlanError
+from cleanerd.cleaner.staged_plan import StagedPlan
+from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
+from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF, RESTAGE_AFTER_MS, Tracked, reclaimable_bytes
+from cleanerd.daemon.looking.log_dir_look import LogDirLook
+from cleanerd.daemon.looking.modes import DirMode
+from cleanerd.daemon.partition_look import FailedLook, PartitionLook
+from cleanerd.daemon.showing.view_parts import partition_view
+from cleanerd.daemon.work.job import Job, JobDone, Saving
+from cleanerd.errors import Cause, LogDirBusyError, RefusedError, StalePlanError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import Retry
 from tests.cleaner.driver import config
 
 if TYPE_CHECKING:
-    from cleanerd.daemon.jobs import Kind
-    from cleanerd.daemon.modes import Work
-    from cleanerd.daemon.schedule import Trigger
+    from cleanerd.daemon.looking.modes import Work
+    from cleanerd.daemon.view import Trigger
+    from cleanerd.daemon.work.job import Kind
 
 NAME = TopicPartition("orders", 0)
 PATH = Path("/logs")
@@ -32,9 +34,9 @@ NOW = 1_700_000_000_000
 DAY_MS = 86_400_000
 
 
-def look(**values: Any) -> Look:
+def look(**values: Any) -> PartitionLook:
     """A partition that is dirty enough."""
-    base = Look(
+    base = PartitionLook(
         name=NAME, log_dir=None, config=config(), topic_id=None, looked_ms=NOW, eligible=True, refused=False,  # type: ignore[arg-type]
         forceable=True, rule="", reason="", changes="", strategy="offset", fingerprint="f", fingerprint_changed=False,
         delegated=None, clean_offset=10, bound_offset=20, size_bytes=300, clean_bytes=100, dirty_bytes=200,
@@ -48,15 +50,15 @@ def look(**values: Any) -> Look:
 CLEAN = {"eligible": False, "reason": "clean enough", "dirty_bytes": 0}
 
 
-def dir_look(*looks: Look | FailedLook, work: Work | None = "live", free: int = 900) -> DirLook:
-    return DirLook(
+def dir_look(*looks: PartitionLook | FailedLook, work: Work | None = "live", free: int = 900) -> LogDirLook:
+    return LogDirLook(
         PATH, online=True, error="", mode=DirMode("live", "told", work), choice=ModeChoice("live", "told"),
         facts=object(), total_bytes=1000, free_bytes=free, looks=looks, present=frozenset({NAME}),  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def fleet_with(*looks: Look | FailedLook, work: Work | None = "live", free: int = 900) -> Fleet:
-    made = Fleet((1000, 8000), 7 * DAY_MS, 100)
+def fleet_with(*looks: PartitionLook | FailedLook, work: Work | None = "live", free: int = 900) -> Fleet:
+    made = Fleet(FleetSettings(Backoff(1000, 8000), 7 * DAY_MS, 100))
     for each in looks or (look(),):
         made.merge(dir_look(each, work=work, free=free), NOW)
     return made
@@ -70,9 +72,24 @@ def tracked(fleet: Fleet) -> Tracked:
     return fleet.partitions[KEY]
 
 
-def job_on(found: Look, kind: Kind = "live", trigger: Trigger = "ratio", now_ms: int = NOW) -> Job:
+def job_on(found: PartitionLook, kind: Kind = "live", trigger: Trigger = "ratio", now_ms: int = NOW) -> Job:
     """Begun by that look."""
-    return Job(NAME, PATH, kind, trigger, found, None, None, None, None, now_ms, 1, None, (1000, 8000), None)  # type: ignore[arg-type]
+    return Job(
+        name=NAME,
+        path=PATH,
+        kind=kind,
+        trigger=trigger,
+        look=found,
+        facts=None,
+        socket=None,
+        store=None,
+        progress=None,
+        started_ms=now_ms,
+        threads=1,
+        before=None,
+        backoff=Backoff(1000, 8000),
+        clock=None,
+    )  # type: ignore[arg-type]
 
 
 def done(fleet: Fleet, now_ms: int = NOW, kind: Kind = "live", **values: Any) -> JobDone:
@@ -90,7 +107,7 @@ def nothing_new(fleet: Fleet) -> None:
     """The next look finds what the last one found."""
     found, known = tracked(fleet).look, fleet.dirs[str(PATH)]
     assert found is not None
-    fleet.merge(replace(known, looks=(found,), jobs_ended=fleet.unseen.jobs_ended), NOW)
+    fleet.merge(replace(known, looks=(found,), jobs_ended=fleet.stale_looks.jobs_ended), NOW)
 
 
 def result(outcome: str = "cleaned", **values: Any) -> CleaningResult:
@@ -150,7 +167,7 @@ def test_a_failure_is_remembered_and_ends_with_a_success() -> None:
 
 def test_what_passes_is_held_for_a_moment_only() -> None:
     fleet = fleet_with()
-    for wait_ms in (HOLD_MS[0], 2 * HOLD_MS[0]):
+    for wait_ms in (HOLD_BACKOFF.first_ms, 2 * HOLD_BACKOFF.first_ms):
         done(fleet, result=result("skipped", reason="busy", error=StalePlanError("busy")))
         assert partition_view(fleet, tracked(fleet)).quarantine is None
         assert partition_view(fleet, tracked(fleet)).reason == "busy"
@@ -161,7 +178,7 @@ def test_what_passes_is_held_for_a_moment_only() -> None:
 def test_what_somebody_has_to_change_is_not_tried_every_few_minutes() -> None:
     """A cleaning that has to index all of a log to find that it may not go on: as rarely as after a failure."""
     fleet = fleet_with()
-    fleet.backoff_ms = (60_000, 3_600_000)
+    fleet.settings = replace(fleet.settings, backoff=Backoff(60_000, 3_600_000))
     for number in range(12):
         done(fleet, result=result("skipped", reason="v0 messages", error=RefusedError("v0 messages")))
         assert triggers(fleet, NOW + min(60_000 << number, 3_600_000) - 1) == []
@@ -178,7 +195,7 @@ def test_what_a_killed_cleaning_left_is_tidied_up() -> None:
 
 def test_a_look_that_fails_twice_is_a_quarantine_and_ends_by_itself() -> None:
     """Beside a broker files are replaced while they are looked at: once is no proof."""
-    bad = FailedLook(NAME, "damaged", "bad")
+    bad = FailedLook(NAME, "damaged", Cause.LOG)
     fleet = fleet_with(look(), bad)
     assert partition_view(fleet, tracked(fleet)).phase == "idle"
     assert triggers(fleet) == []
@@ -187,7 +204,7 @@ def test_a_look_that_fails_twice_is_a_quarantine_and_ends_by_itself() -> None:
     fleet.merge(dir_look(look()), NOW)
     assert partition_view(fleet, tracked(fleet)).phase == "idle"
     assert triggers(fleet) == ["ratio"]
-    refused = FailedLook(NAME, "no such policy", "refused")
+    refused = FailedLook(NAME, "no such policy", Cause.OPERATOR)
     assert partition_view(fleet_with(refused, refused), Tracked(NAME, str(PATH))).quarantine is None
 
 
@@ -356,22 +373,22 @@ def test_a_full_disk_is_the_reason_that_is_told() -> None:
     assert partition_view(fleet, tracked(fleet)).reason == "about to be cleaned"
     nothing = fleet_with(work="stage")
     done(nothing, kind="stage", result=result("unchanged"))
-    assert partition_view(nothing, tracked(nothing)).reason == "nothing of it would go"
+    assert partition_view(nothing, tracked(nothing)).reason == "cleaning would remove nothing"
 
 
 def test_what_only_somebody_can_change_is_tried_ever_more_seldom() -> None:
     """U-18: a log of v0 beside a running broker is indexed and decided before that is known."""
-    fleet = Fleet((1000, 3_600_000), 7 * DAY_MS, 100)
+    fleet = Fleet(FleetSettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
     fleet.merge(dir_look(look()), NOW)
     for _ in range(14):
         done(fleet, result=result("skipped", reason="v0", error=RefusedError("v0")))
     assert triggers(fleet, NOW + 3_599_999) == []
     assert triggers(fleet, NOW + 3_600_000) == ["ratio"]
-    busy = Fleet((1000, 3_600_000), 7 * DAY_MS, 100)
+    busy = Fleet(FleetSettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
     busy.merge(dir_look(look()), NOW)
     for _ in range(12):
         done(busy, result=result("skipped", reason="busy", error=LogDirBusyError("busy")))
-    assert triggers(busy, NOW + HOLD_MS[1]) == ["ratio"]
+    assert triggers(busy, NOW + HOLD_BACKOFF.longest_ms) == ["ratio"]
 
 
 def test_looks_do_not_forgive_what_a_worker_found() -> None:
@@ -379,7 +396,7 @@ def test_looks_do_not_forgive_what_a_worker_found() -> None:
     fleet = fleet_with()
     done(fleet, failed="corrupt", retry=Retry(NOW - 5, 5, NOW + 8000))
     for _ in range(2):
-        fleet.merge(dir_look(FailedLook(NAME, "cannot be read", "bad")), NOW)
+        fleet.merge(dir_look(FailedLook(NAME, "cannot be read", Cause.LOG)), NOW)
     fleet.merge(dir_look(look()), NOW)
     found = tracked(fleet).quarantine
     assert found is not None

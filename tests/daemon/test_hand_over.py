@@ -14,12 +14,13 @@ import pytest
 
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cli import main
-from cleanerd.daemon import hand_over, looker
 from cleanerd.daemon.clock import Clock, wall_ms
-from cleanerd.daemon.hand_over import HandOver
-from cleanerd.daemon.pauses import save_pauses
+from cleanerd.daemon.fleet.pauses import NO_PAUSES, Pauses, save_pauses
+from cleanerd.daemon.work import hand_over
+from cleanerd.daemon.work.hand_over import HandOver
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition
+from cleanerd.scope import settled
 from cleanerd.settings import load_settings
 from tests.apply.live_scene import content, held
 from tests.apply.offline_scene import two_groups
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from cleanerd.daemon.jobs import Job
     from cleanerd.daemon.service import Service
+    from cleanerd.daemon.work.job import Job
 
 COMPACT = "topics.orders.cleanup.policy=compact"
 KEYS = 4
@@ -42,7 +43,7 @@ KEYS = 4
 
 @pytest.fixture
 def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
     with scratch() as path:
         yield path / "logs"
 
@@ -69,8 +70,9 @@ words = json.loads(sys.argv[1])
 words[words.index('spark'):words.index('clean') + 1] = ['stage']
 at = words.index('--master')
 del words[at:at + 2]
-from cleanerd.cli import main, stage
-stage.SETTLE_SECONDS = 0.1
+from cleanerd.cli import main
+from cleanerd.scope import settled
+settled.SETTLE_SECONDS = 0.1
 sys.exit(main.run(words[3:]))
 """
 """The local engine, by the same command line: which it so has to be able to read."""
@@ -162,12 +164,14 @@ def test_its_process_group_ends_with_the_cleaning(root: Path, monkeypatch: pytes
         began = time.monotonic()
         if how == "pause":
             service.fleet.pause(None, paused=True)
-            service.interrupt(lambda _: True)
+            service.dispatcher.interrupt(lambda _: True)
         elif how == "observe":
-            monkeypatch.setattr(service, "reread", lambda: load_settings([], [*settings, "cleanerd.mode=observe"], {}))
+            monkeypatch.setattr(
+                service.configuration, "reread", lambda: load_settings([], [*settings, "cleanerd.mode=observe"], {})
+            )
             service.reload()
         if how != "stop":
-            await until("it ended", lambda: not service.running)
+            await until("it ended", lambda: not service.dispatcher.running)
             assert partition(service.view()).quarantine is None
 
     with held(root):
@@ -212,7 +216,7 @@ def test_a_bad_master_is_told(root: Path) -> None:
         await until("quarantined", lambda: partition(service.view()).phase == "quarantined")
         found = partition(service.view()).quarantine
         assert found is not None
-        assert "exit code 3: --master: 'nonsense' is no Spark master" in found.reason
+        assert "exit code 3: --master: 'nonsense' is not a Spark master" in found.reason
 
     with held(root):
         serve(threshold(root, cleanerd_spark_master="nonsense"), story)
@@ -257,14 +261,14 @@ def test_live_and_observe_hand_nothing_over(root: Path, monkeypatch: pytest.Monk
 
     async def cleaned(service: Service) -> None:
         await until("clean", lambda: is_clean(service.view(), 8))
-        assert "Spark" not in partition(service.view()).reason or service.running
+        assert "Spark" not in partition(service.view()).reason or service.dispatcher.running
 
     with broker(root):
         serve(threshold(root, 5, cleanerd_mode="observe"), observed)
         for keys in (8, 9):
-            save_pauses(root.parent / "state", paused=True, names=set())
+            save_pauses(root.parent / "state", Pauses(everything=True))
             serve(threshold(root, keys), paused)
-        save_pauses(root.parent / "state", paused=False, names=set())
+        save_pauses(root.parent / "state", NO_PAUSES)
         serve(threshold(root, 5), cleaned)
     assert "cleanerd.spark.threshold.keys" in reasons[0]
     assert "swapped in live" in reasons[0]
@@ -280,7 +284,7 @@ def test_one_at_a_time_and_asked_for(root: Path, monkeypatch: pytest.MonkeyPatch
 
     async def story(service: Service) -> None:
         await until("settled", lambda: [each.bound_offset for each in service.view().partitions] == [8, 8])
-        assert not service.running, "clean enough"
+        assert not service.dispatcher.running, "clean enough"
         for tracked in service.fleet.partitions.values():
             tracked.asked = True
         await until("both", lambda: outcomes(service.view()) == ["staged", "staged"])

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.heap: threads share two heaps of the C library (issue 7: memory stays flat)."""
+"""cleanerd.daemon.heap: threads share two heaps of the C library (memory stays flat)."""
 
 from __future__ import annotations
 

@@ -1,24 +1,28 @@
-"""cleanerd.daemon.http over real sockets: what it answers, to whom, and that nobody can hold it up."""
+"""cleanerd.daemon.http.server over real sockets: what it answers, to whom, and that nobody can hold it up."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
+import socket
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.daemon import http as daemon_http
-from cleanerd.daemon.http import names_loopback, parse_listen
+from cleanerd.daemon.http import hosts as daemon_hosts
+from cleanerd.daemon.http import server as daemon_http
+from cleanerd.daemon.http.hosts import Hosts, name_of, own_names
+from cleanerd.daemon.http.server import parse_listen
 from cleanerd.errors import ConfigError, CorruptionError, LogDirBusyError
 from tests.daemon.serving import serving
 from tests.daemon.views import busy, clean, partition, view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.daemon.serving import Served
 
@@ -33,7 +37,7 @@ def served() -> Iterator[Served]:
 
 
 def test_status_is_the_view_as_json(served: Served) -> None:
-    """formats.md section 3: schema 1 with its fields, and just what ``to_json`` says, however it was put together."""
+    """Schema 1 with its fields, and just what ``to_json`` says, however it was put together."""
     answer = served.get("/status")
     document = answer.json()
     assert answer.status == 200
@@ -263,10 +267,98 @@ def test_on_loopback_only_its_own_names_are_answered(served: Served, host: str, 
     assert served.get("/status", headers={"Host": host}).status == status
 
 
-def test_on_all_addresses_any_name_is_answered() -> None:
-    """Who opens it to the network reaches it by names that nobody here knows."""
+OWN = "broker-7"
+
+
+@pytest.fixture
+def named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A host with a name, which its /etc/hosts knows in full."""
+    monkeypatch.setattr(daemon_hosts.socket, "gethostname", lambda: "Broker-7")
+    file = tmp_path / "hosts"
+    file.write_text("127.0.0.1 localhost\n10.1.2.3 Broker-7.kafka.svc broker-7 # evil.example\n10.1.2.4 other\n")
+    monkeypatch.setattr(daemon_hosts, "_HOSTS_FILE", file)
+
+
+@pytest.mark.usefixtures("named")
+@pytest.mark.parametrize(
+    ("hosts", "host", "status"),
+    [
+        # What a prober or a Prometheus that found the pod asks for, whatever the address is called here.
+        ((), "10.42.0.7:10280", 200), ((), "203.0.113.9", 200), ((), "[2001:db8::1]:10280", 200), ((), "[::1]", 200),
+        ((), "[fe80::1%25eth0]:10280", 200), ((), "localhost:10280", 200), ((), "x.localhost", 200),
+        (("a.example",), "10.42.0.7:10280", 200), (("a.example",), "localhost", 200),
+        # The host's own names, as long as none are set.
+        ((), "broker-7:10280", 200), ((), "BROKER-7.Kafka.svc.", 200), ((), "other", 421),
+        (("a.example",), "broker-7", 421),
+        # Names that are set: whole ones.
+        (("a.example",), "A.Example.:10280", 200), (("a.example",), "b.a.example", 421),
+        (("a.example",), "a.example.evil.example", 421), (("a.example",), "xa.example", 421),
+        # Everything else, and what is no host at all.
+        ((), "evil.example", 421), ((), "broker-7.evil.example", 421), ((), "10.42.0.7.evil.example", 421),
+        ((), "localhost.evil.example:10280", 421), ((), "", 421), ((), ":10280", 421), ((), "[", 421),
+        ((), "[::1", 421), ((), "[evil.example]", 421), ((), "[10.0.0.1]", 421), ((), "::1", 421),
+        ((), "127.0.0.1:80:evil.example", 421), ((), "10.0.0.1:http", 421), ((), "u@127.0.0.1", 421),
+        ((), "0x7f000001", 421), ((), "127.1", 421), ((), "[::1]evil.example", 421), ((), "localhost..", 421),
+    ],
+)  # fmt: skip
+def test_on_all_addresses_names_are_answered_that_are_known(hosts: tuple[str, ...], host: str, status: int) -> None:
+    """DNS rebinding: only a name can be made to point here, so addresses are answered, and names that are ours."""
+    with serving(view(), listen="0.0.0.0:0", hosts=hosts) as served:
+        assert served.get("/healthz", headers={"Host": host}).status == status
+
+
+@pytest.mark.usefixtures("named")
+def test_a_refusal_says_what_to_do() -> None:
     with serving(view(), listen="0.0.0.0:0") as served:
-        assert served.get("/status", headers={"Host": "kafka-3.example:10280"}).status == 200
+        told = served.get("/metrics", headers={"Host": "evil.example", "X-Forwarded-Host": OWN})
+    assert told.status == 421, "X-Forwarded-Host is anybody's word"
+    assert "It answers to its addresses, localhost, broker-7, broker-7.kafka.svc." in told.text
+    assert "cleanerd.http.hosts" in told.text
+    assert "evil" not in told.text
+
+
+def test_a_loopback_listener_answers_to_names_that_are_set() -> None:
+    """A proxy on this host may send its own name."""
+    with serving(view(), hosts=("page.example",)) as served:
+        for host, status in {"page.example": 200, "localhost": 200, "10.0.0.1": 421, "other.example": 421}.items():
+            assert served.get("/healthz", headers={"Host": host}).status == status
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:0", "0.0.0.0:0"])
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (["GET /healthz HTTP/1.0"], b"200"),
+        (["GET /healthz HTTP/1.1", "Host: 127.0.0.1", "Host: 127.0.0.1"], b"400"),
+        (["GET /healthz HTTP/1.1", "Host: evil.example", "host: 127.0.0.1"], b"400"),
+        (["GET /healthz HTTP/1.1", "Host: 127.0.0.1", "X-Host: evil.example"], b"200"),
+    ],
+)
+def test_hosts_that_are_missing_or_too_many(listen: str, lines: list[str], status: bytes) -> None:
+    """HTTP/1.0 sends none, and is no browser; of several (RFC 9112) nobody knows which one counts."""
+    with serving(view(), listen=listen) as served, socket.create_connection(("127.0.0.1", served.port)) as client:
+        client.settimeout(10)
+        client.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode())
+        assert client.recv(100).split()[1] == status
+
+
+def test_a_host_without_a_hosts_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(daemon_hosts.socket, "gethostname", lambda: "a.b.example")
+    monkeypatch.setattr(daemon_hosts, "_HOSTS_FILE", tmp_path / "none")
+    assert own_names() == {"a.b.example", "a"}
+    assert Hosts((), loopback_only=False).refusal(["A:1"]) is None
+    assert Hosts((), loopback_only=False).refusal([]) is None
+
+
+def test_several_hosts_are_refused_whatever_the_http_library_does() -> None:
+    """RFC 9112, 3.2: 400."""
+    refused = Hosts((), loopback_only=True).refusal(["localhost", "localhost"])
+    assert refused is not None
+    assert refused[0] == 400
+
+
+def test_the_name_in_a_host_header() -> None:
+    assert (name_of("A.Example.:1"), name_of("[::1]:1"), name_of("a b:1:2")) == ("a.example", "::1", None)
 
 
 @pytest.mark.parametrize(
@@ -296,7 +388,3 @@ def test_a_port_that_is_taken_is_told() -> None:
         taken = f"127.0.0.1:{first.port}"
         with pytest.raises(ConfigError, match=r"cleanerd\.http\.listen"), serving(view(), listen=taken):
             pass
-
-
-def test_no_host_header_is_no_browser() -> None:
-    assert names_loopback(None)

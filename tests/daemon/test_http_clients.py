@@ -1,4 +1,4 @@
-"""cleanerd.daemon.http: no disk, no hanging client and no bug holds it up, and nothing is left behind."""
+"""cleanerd.daemon.http.server: no disk, no hanging client and no bug holds it up, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon import http as daemon_http
-from cleanerd.daemon.connections import Connections
+from cleanerd.daemon.http import server as daemon_http
+from cleanerd.daemon.http.connections import Connections
 from tests.daemon.serving import explain_little, serving
 from tests.daemon.views import NOW_MS, busy, view
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.daemon import looker
-from cleanerd.daemon.tracked import Tracked
+from cleanerd.daemon.fleet.tracked import Tracked
 from cleanerd.log import clean_point
+from cleanerd.scope import settled
 from tests.apply.live_scene import held
 from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.daemon.test_fleet import job_on
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_segment
 from tests.support.logs import Record, encode_batch
 
@@ -41,7 +42,7 @@ def test_a_horizon_that_means_nothing_is_looked_into_once_beside_a_broker(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """R534-6: staging changes no log and no state, so the state directory goes on to say that it is time."""
-    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
     make_log_dir(root, {"orders-0": horizon_without_tombstone()})
 
     async def story(service: Service) -> None:
@@ -84,7 +85,7 @@ def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(root: P
             await asyncio.sleep(1.0)
             view = service.view()
             assert sum(view.totals.cleans.values()) == 2
-            assert "cannot be remembered" in partition(view).reason
+            assert "cannot be stored" in partition(view).reason
             assert any("cannot be written" in warning for warning in view.warnings)
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
@@ -97,14 +98,14 @@ def test_what_is_new_is_cleaned_at_once_although_nothing_can_be_remembered(root:
         agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
 
         async def story(service: Service) -> None:
-            await until("it is held", lambda: "cannot be remembered" in partition(service.view()).reason)
+            await until("it is held", lambda: "cannot be stored" in partition(service.view()).reason)
             cleans = sum(service.view().totals.cleans.values())
             started = time.monotonic()
             for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
                 write_checkpoint(root / name, {"orders-0": 9})
             write_segment(root / "orders-0", 9, b"")
             await until("it is cleaned", lambda: sum(service.view().totals.cleans.values()) > cleans)
-            assert time.monotonic() - started < 10, "and not after HOLD_MS"
+            assert time.monotonic() - started < 10, "and not after HOLD_BACKOFF"
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
 
@@ -116,14 +117,15 @@ def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monke
     async def story(service: Service) -> None:
         await until("looked at", lambda: partition(service.view()).clean_offset is not None)
         begun: list[object] = []
-        monkeypatch.setattr(service, "_begin", lambda tracked, *_args, **_more: begun.append(tracked.key))
+        monkeypatch.setattr(service.dispatcher, "_begin", lambda tracked, *_args, **_more: begun.append(tracked.key))
         (tracked,) = service.fleet.partitions.values()
         service.fleet.partitions[tracked.key] = Tracked(tracked.name, tracked.path, look=tracked.look)
-        service.schedule()
+        service.dispatcher.schedule()
         assert begun == [tracked.key]
-        service.running[tracked.key] = None  # type: ignore[assignment]
-        service.schedule()
-        del service.running[tracked.key]
+        assert tracked.look is not None
+        service.dispatcher.running[tracked.key] = job_on(tracked.look)
+        service.dispatcher.schedule()
+        del service.dispatcher.running[tracked.key]
         assert begun == [tracked.key]
 
     serve([*assignments(root, log_cleaner_threads="2"), "topics.orders.cleanup.policy=compact"], story)

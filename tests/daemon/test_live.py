@@ -11,8 +11,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.daemon import jobs, looker, watch
-from cleanerd.daemon.fleet import Fleet
+from cleanerd.daemon.fleet.fleet import Fleet
+from cleanerd.daemon.looking import log_dir_looker, watch
+from cleanerd.daemon.work import run_job
 from tests.apply.live_scene import content, held, leftovers
 from tests.apply.offline_scene import batch, two_groups
 from tests.daemon.scene import PATIENCE_SECONDS, assignments, broker, is_clean, outcomes, partition, serve, until
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from cleanerd.daemon.jobs import JobDone
     from cleanerd.daemon.service import Service
+    from cleanerd.daemon.work.job import JobDone
 
 
 def test_what_is_dirty_is_cleaned_and_shown(root: Path) -> None:
@@ -127,14 +128,14 @@ def test_what_passes_is_no_failure(root: Path) -> None:
 
 def test_a_worker_that_dies_is_replaced_and_counted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug in one cleaning: its partition is quarantined, and there are as many workers as before."""
-    real = jobs.clean_live
+    real = run_job.clean_live
 
-    def breaks(live: Any, name: Any, wishes: Any, progress: Any) -> Any:
+    def breaks(live: Any, name: Any, options: Any, progress: Any) -> Any:
         if name.partition == 0:
             raise ZeroDivisionError("a bug")
-        return real(live, name, wishes, progress)
+        return real(live, name, options, progress)
 
-    monkeypatch.setattr(jobs, "clean_live", breaks)
+    monkeypatch.setattr(run_job, "clean_live", breaks)
     with broker(root, 3):
 
         async def story(service: Service) -> None:
@@ -145,7 +146,7 @@ def test_a_worker_that_dies_is_replaced_and_counted(root: Path, monkeypatch: pyt
             assert found.reason == "unexpected error: ZeroDivisionError: a bug"
             totals = service.view().totals
             assert (totals.dead_workers, totals.worker_restarts) == (1, 1)
-            assert service.workers.alive == service.workers.size == 1
+            assert service.dispatcher.workers.alive == service.dispatcher.workers.size == 1
 
         serve(assignments(root), story)
 
@@ -248,7 +249,7 @@ def test_too_few_watches_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_without_inotify_polling_is_enough(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue 7: polling is the truth."""
+    """Polling is the truth."""
 
     def none_left() -> None:
         raise OSError(errno.EMFILE, "Too many open files")
@@ -347,7 +348,7 @@ def test_what_a_killed_daemon_left_goes(root: Path) -> None:
 
 def test_a_broker_that_hangs_costs_one_wait_a_round(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not one for each of its partitions; nothing is quarantined, and when it answers again all goes on."""
-    monkeypatch.setattr(looker, "LOOK", replace(looker.LOOK, answer_seconds=0.3))
+    monkeypatch.setattr(log_dir_looker, "LOOK", replace(log_dir_looker.LOOK, answer_seconds=0.3))
     with broker(root, 20) as agent:
         agent.fail("log", *[wait(0.6)] * 6)
 
@@ -361,7 +362,7 @@ def test_a_broker_that_hangs_costs_one_wait_a_round(root: Path, monkeypatch: pyt
 
 
 def test_who_shows_the_view_is_started_and_stopped(root: Path) -> None:
-    """What ``cleanerd.daemon.http.HttpServer`` is to be: asked to listen, given the view and explain, hung up on."""
+    """What ``cleanerd.daemon.http.server`` is to be: asked to listen, given the view and explain, hung up on."""
     seen: list[str] = []
 
     class Shows:

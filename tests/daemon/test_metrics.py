@@ -1,4 +1,4 @@
-"""cleanerd.daemon.metrics: what a view becomes, what the limit leaves out, and that Prometheus' own tool is content."""
+"""cleanerd.daemon.http.metrics: what a view becomes, what its limit leaves out, that Prometheus' tool is content."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from cleanerd.daemon import metric_names
-from cleanerd.daemon.metrics import Exposition
-from cleanerd.daemon.partition_series import most_interesting
+from cleanerd.daemon.http import metric_names
+from cleanerd.daemon.http.metrics import Exposition
+from cleanerd.daemon.http.partition_series import most_interesting
 from cleanerd.daemon.view import QuarantineView, Totals
 from tests.daemon.promtool import ROOT, promtool
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, HOUR_MS, NOW_MS, busy, clean, log_dir, partition, view
@@ -66,7 +66,7 @@ def test_promtool_only_dislikes_kafkas_names_of_kafkas_metrics() -> None:
 
 
 def test_kafkas_names_mean_what_kafka_means() -> None:
-    """formats.md section 6: what an existing alert compares with its limits."""
+    """What an existing alert compares with its limits."""
     held = QuarantineView("torn", NOW_MS - HOUR_MS, 2, None)
     moved = {"bytes_read": 400, "bytes_written": 100}
     slow = clean(started_ms=NOW_MS - 130_000, ended_ms=NOW_MS - 10_000, result=moved)
@@ -203,7 +203,7 @@ def test_the_most_interesting_come_first(limit: int) -> None:
 
 
 def test_a_scrape_of_2000_partitions_is_quick() -> None:
-    """Issue 7: below 100 ms. CPU time, because other tests run beside this one."""
+    """Below 100 ms. CPU time, because other tests run beside this one."""
     shown = busy(2000)
     exposition = Exposition(lambda: shown)
     exposition.render()

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.apply import ahead
+from cleanerd.apply import put_staged
 from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.lock import is_held
-from cleanerd.apply.mode import ModeChoice
+from cleanerd.broker.lock_file import is_held
+from cleanerd.broker.mode import ModeChoice
 from cleanerd.cli import main
-from cleanerd.daemon import looker, modes
-from cleanerd.daemon.modes import OFFLINE_GRACE_MS, dir_mode, why_excluded
+from cleanerd.daemon.looking import modes
+from cleanerd.daemon.looking.modes import OFFLINE_GRACE_MS, dir_mode, why_excluded
+from cleanerd.scope import settled
 from tests.apply.live_scene import content, held
 from tests.apply.offline_scene import two_groups
 from tests.daemon.scene import assignments, broker, partition, serve, until
@@ -107,7 +108,7 @@ def test_observe_writes_nothing(root: Path, running: str, monkeypatch: pytest.Mo
             options = [option for each in [*assignments(root), COMPACT] for option in ("--set", each)]
             assert main.run(["clean", str(root), "--yes", *options]) == 0
         else:
-            monkeypatch.setattr(looker, "SETTLE_MS", 300)
+            monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
             with held(root):
                 serve([*settings, COMPACT], story)
             return
@@ -118,7 +119,7 @@ def test_observe_writes_nothing(root: Path, running: str, monkeypatch: pytest.Mo
 
 def test_on_start_stages_and_apply_swaps(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """OP-6, S-03: beside a broker without an agent; the second of two readings counts; apply puts it in."""
-    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
     make_log_dir(root, {"orders-0": two_groups()})
     before = content(root)
 
@@ -143,7 +144,7 @@ def test_a_plan_that_nobody_can_apply_any_more_does_not_keep_the_disk(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """U-15: too old, and not made anew because the broker's own cleaner was there meanwhile."""
-    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
@@ -160,7 +161,7 @@ def test_a_plan_that_nobody_can_apply_any_more_does_not_keep_the_disk(
 
 def test_nothing_is_staged_on_one_reading(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S-03: a high watermark that is too high for a moment is not believed."""
-    monkeypatch.setattr(looker, "SETTLE_MS", 3_600_000)
+    monkeypatch.setattr(settled, "SETTLE_SECONDS", 3600)
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
@@ -215,13 +216,13 @@ def test_a_topic_of_a_strategy_is_refused_until_it_is_delegated(root: Path) -> N
 
 def test_somebody_else_at_work_is_no_failure_of_a_partition(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``cleanerd stage`` has the claim, or the broker's cleaner replaces what is read: held for a moment, no alarm."""
-    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
-        await until("tried", lambda: service.fleet.named("orders-0")[0].holds > 0)
+        await until("tried", lambda: service.fleet.named("orders-0")[0].hold.times > 0)
         assert partition(service.view()).quarantine is None
-        assert "another cleanerd works on this partition" in service.fleet.named("orders-0")[0].hold_reason
+        assert "another cleanerd works on this partition" in service.fleet.named("orders-0")[0].hold.reason
 
     with held(root), PartitionFiles(root / "orders-0") as files:
         files.claim()
@@ -230,9 +231,9 @@ def test_somebody_else_at_work_is_no_failure_of_a_partition(root: Path, monkeypa
 
 def test_a_log_that_changes_while_it_is_staged_is_no_failure(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker's own cleaner goes on beside an on-start daemon."""
-    monkeypatch.setattr(looker, "SETTLE_MS", 300)
+    monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)
     make_log_dir(root, {"orders-0": two_groups()})
-    validate = ahead.validate_plan
+    validate = put_staged.validate_plan
 
     def changed(files: PartitionFiles, *arguments: Any, **more: Any) -> None:
         (segment, *_) = sorted((root / "orders-0").glob("*.log"))
@@ -240,10 +241,10 @@ def test_a_log_that_changes_while_it_is_staged_is_no_failure(root: Path, monkeyp
         (root / "new").rename(segment)
         validate(files, *arguments, **more)
 
-    monkeypatch.setattr(ahead, "validate_plan", changed)
+    monkeypatch.setattr(put_staged, "validate_plan", changed)
 
     async def story(service: Service) -> None:
-        await until("tried", lambda: service.fleet.named("orders-0")[0].holds > 0)
+        await until("tried", lambda: service.fleet.named("orders-0")[0].hold.times > 0)
         assert partition(service.view()).quarantine is None
 
     with held(root):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from tests.apply.live_scene import content
 from tests.cleaner.driver import NAME, clean, config
 from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
@@ -64,7 +64,7 @@ def test_tombstones_go_in_time_from_an_idle_partition(root: Path) -> None:
 
 
 def test_the_next_purge_outlives_the_daemon(root: Path) -> None:
-    """formats.md section 3."""
+    """R534-6: the time is in the partition's state file, so a restart does not forget it."""
     with broker(root, {"orders-0": with_tombstone()}) as agent:
         agent.settings["delete.retention.ms"] = "3600000"
         due: list[int | None] = []
@@ -103,11 +103,11 @@ def test_a_purge_reads_no_keys(root: Path) -> None:
     make_log_dir(root, {NAME: with_tombstone()})
     topic = config(delete_retention_ms=1000)
     start = now_ms()
-    first = clean(root, Wishes(start, force=True), topic)
+    first = clean(root, CleaningOptions(start, force=True), topic)
     assert first.next_purge_ms == start + 1000
-    idle = clean(root, Wishes(start + 1000), topic)
+    idle = clean(root, CleaningOptions(start + 1000), topic)
     assert idle.outcome == "skipped"
-    purged = clean(root, Wishes(start + 1000, purge=True), topic)
+    purged = clean(root, CleaningOptions(start + 1000, purge=True), topic)
     assert (purged.outcome, purged.dropped.tombstone, purged.map_utilization) == ("cleaned", 1, 0.0)
     assert purged.next_purge_ms is None
-    assert clean(root, Wishes(start + 999, purge=True), topic).dropped.total == 0
+    assert clean(root, CleaningOptions(start + 999, purge=True), topic).dropped.total == 0

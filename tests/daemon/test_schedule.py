@@ -8,7 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleanerd.daemon.schedule import AGEING_MS, STARVED_MS, Candidate, Limits, choose, ordered, retry_wait_ms
+from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.fleet.schedule import AGEING_MS, STARVED_MS, Candidate, Limits, choose, ordered
 from cleanerd.format.names import TopicPartition
 
 HOUR_MS = 3_600_000
@@ -61,7 +62,7 @@ def test_who_has_starved_counts_as_overdue() -> None:
 
 
 def test_outside_of_the_windows_only_what_is_asked_for_or_overdue_begins() -> None:
-    """A purge can wait, a promise can not."""
+    """A purge can wait, a promise cannot."""
     all_kinds = [candidate(n, kind) for n, kind in enumerate(("ratio", "purge", "overdue", "asked"))]
     closed = choose(all_kinds, [], Limits(9, 9, window_open=False))
     assert {each.trigger for each in closed} == {"overdue", "asked"}
@@ -81,7 +82,7 @@ def test_the_cap_of_a_log_directory_lets_others_through() -> None:
 
 
 def test_waits_after_failures_double_up_to_the_longest() -> None:
-    assert [retry_wait_ms(n, 1000, 6000) for n in (1, 2, 3, 4, 100, 10**6)] == [1000, 2000, 4000, 6000, 6000, 6000]
+    assert [Backoff(1000, 6000).wait_ms(n) for n in (1, 2, 3, 4, 100, 10**6)] == [1000, 2000, 4000, 6000, 6000, 6000]
 
 
 # -- any choice -------------------------------------------------------------------------------------------------------
@@ -156,3 +157,21 @@ def test_nobody_starves(others: list[tuple[int, bool]], victim: int) -> None:
             waiting[n] += HOUR_MS
         waiting[chosen.name.partition] = 0
     raise AssertionError("never had its turn")
+
+
+def test_a_suspect_comes_last_and_alone() -> None:
+    """U-35: what a process was killed at begins when nothing else can, beside nothing, and one at a time."""
+    bad, worse = candidate(1, is_suspect=True), candidate(2, is_suspect=True)
+    good = candidate(3)
+    assert choose([bad, good, worse], [], Limits(9, 9)) == [good]
+    assert choose([bad, worse], [("/a", good.name)], Limits(9, 9)) == []
+    assert choose([bad, worse], [], Limits(9, 9)) == [bad]
+    assert choose([bad, worse], [], Limits(9, 9, window_open=False)) == []
+
+
+def test_a_suspect_is_not_left_for_ever() -> None:
+    """Where there is always something else: who is asked for, or has waited long, gets a moment of its own."""
+    good, asked = candidate(3), candidate(1, "asked", is_suspect=True)
+    for bad in (asked, candidate(1, is_suspect=True, waiting_ms=STARVED_MS + 1)):
+        assert choose([bad, good], [("/a", candidate(4).name)], Limits(9, 9)) == []
+        assert choose([bad, good], [], Limits(9, 9)) == [bad]

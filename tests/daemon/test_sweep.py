@@ -1,4 +1,4 @@
-"""cleanerd.daemon.sweep: what is remembered of partitions goes with them, and not before."""
+"""cleanerd.daemon.looking.sweep: what is remembered of partitions goes with them, and not before."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.daemon.looker import DirLook
-from cleanerd.daemon.modes import DirMode
-from cleanerd.daemon.sweep import Sweeper
+from cleanerd.daemon.looking.log_dir_look import LogDirLook
+from cleanerd.daemon.looking.modes import DirMode
+from cleanerd.daemon.looking.sweep import Sweeper
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import PartitionState, StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -39,9 +39,9 @@ def remembered(root: Path) -> int:
     return len(list((root.parent / "state" / "partitions").rglob("*.json")))
 
 
-def look(root: Path, *present: TopicPartition, work: str = "live") -> DirLook:
+def look(root: Path, *present: TopicPartition, work: str = "live") -> LogDirLook:
     mode = DirMode("live", "", work)  # type: ignore[arg-type]
-    return DirLook(root, online=True, error="", mode=mode, choice=None, facts=None, total_bytes=0, free_bytes=0,
+    return LogDirLook(root, online=True, error="", mode=mode, choice=None, facts=None, total_bytes=0, free_bytes=0,
                    present=frozenset(present))  # fmt: skip
 
 

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from cleanerd.cleaner.cleaner import Stopped
-from cleanerd.daemon.progress import JobProgress
-from cleanerd.daemon.throttle import Rates, Throttle
+from cleanerd.daemon.work.progress import JobProgress
+from cleanerd.daemon.work.throttle import Rates, Throttle
 
 
 def never() -> None:

@@ -15,7 +15,7 @@ from cleanerd.daemon.view import (
     RunningView,
     Totals,
 )
-from cleanerd.log.strategy_config import KAFKAS_FINGERPRINT
+from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -162,7 +162,7 @@ def busy(partitions: int = 60, *, seed: int = 7, now_ms: int = NOW_MS) -> Daemon
         partitions=tuple(made),
         running=running,
         history=history,
-        warnings=("payments.v2: compaction.strategy is header, and the topic is not delegated (U-8)",),
+        warnings=("payments.v2: compaction.strategy is header, and the topic is not delegated",),
         totals=_totals(history),
     )
 

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from cleanerd.demo.compare import Wrong, compare, judge
-from cleanerd.demo.reading import Read
-from cleanerd.demo.traffic import Written
+from cleanerd_lab.demo.compare import Wrong, compare, wrong_keys
+from cleanerd_lab.demo.reading import Read
+from cleanerd_lab.demo.traffic import Written
 
 WRITTEN = Written(
     "orders-none",
@@ -71,5 +71,5 @@ def test_a_reader_that_stops_early_is_not_good() -> None:
 def test_every_way_to_be_wrong_is_told_apart() -> None:
     expected = {b"a": b"1", b"b": b"2", b"c": b"3", b"d": None, b"e": None, b"f": None}
     found = {b"a": b"1", b"b": b"x", b"d": None, b"e": b"back", b"new": b"never written"}
-    assert judge(expected, found) == Wrong(other_value=1, deleted_but_back=2, live_but_gone=1)
-    assert judge(expected, found).keys == 4
+    assert wrong_keys(expected, found) == Wrong(other_value=1, deleted_but_back=2, live_but_gone=1)
+    assert wrong_keys(expected, found).keys == 4

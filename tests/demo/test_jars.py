@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.demo.jars import find_kafka
 from cleanerd.errors import ConfigError
+from cleanerd_lab.demo.jars import find_kafka
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,10 +8,10 @@ import random
 import pytest
 
 from cleanerd.client.rules import TopicRules
-from cleanerd.demo import load
-from cleanerd.demo.load import KEYS, LAST_MS, LATE_BY, SEGMENT_MS, Model, Writer, endless
-from cleanerd.demo.race import Raced, Update
-from cleanerd.demo.strategies import STRATEGY
+from cleanerd_lab.demo import load
+from cleanerd_lab.demo.load import KEYS, LAST_MS, LATE_BY, SEGMENT_MS, Model, Writer, endless
+from cleanerd_lab.demo.race import Raced, Update
+from cleanerd_lab.demo.strategies import STRATEGY
 
 
 def test_versions_arrive_out_of_order() -> None:

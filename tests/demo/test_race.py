@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.client.rules import TopicRules
-from cleanerd.demo.race import Raced, RaceFacts, Update, facts, late_updates, updates
-from cleanerd.demo.strategies import CONFIG, STRATEGY, TOPIC
 from cleanerd.settings import load_settings
+from cleanerd_lab.demo.race import Raced, RaceFacts, Update, facts, late_updates, updates
+from cleanerd_lab.demo.strategies import CONFIG, STRATEGY, TOPIC
 
 if TYPE_CHECKING:
     from pathlib import Path

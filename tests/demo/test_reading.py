@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from cleanerd.demo import reading
-from cleanerd.demo.broker import BrokerError
+from cleanerd_lab.demo import reading
+from cleanerd_lab.demo.broker import BrokerError
 
 
 class _Answers:

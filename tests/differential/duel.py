@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.offline import clean_partition
-from cleanerd.apply.session import LockedDir, Means
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.apply.round import clean_partition
+from cleanerd.apply.session import LockedDir
+from cleanerd.cleaner.resources import Resources
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.topic_config import resolve_topic_config
+from tests.differential.behaves import assert_alike
 from tests.differential.history import History, Turn
 from tests.kafka.judge import Cleaned, Comparison, Dump, Judge, Loaded, Producer, Round, ToLoad
 
@@ -42,7 +44,8 @@ class Outcome:
     """One round of both. ``before`` and ``after`` are what Kafka's decoders read in *Kafka's* copy.
 
     ``our_digest`` covers names and bytes of our ``.log`` files after the round; ``equal_segments`` is how many of
-    those that the round wrote are as Kafka's, byte for byte, their indexes too.
+    those that the round wrote are as Kafka's, byte for byte, their indexes too. ``queries`` is how many questions
+    Kafka's classes answered about both (U-37).
     """
 
     turn: Turn
@@ -53,6 +56,7 @@ class Outcome:
     after: Dump
     our_digest: str
     equal_segments: int
+    queries: int
 
     def offsets(self, *, after: bool = True) -> set[int]:
         """The offsets of the records that Kafka left, or found."""
@@ -131,9 +135,12 @@ def clean_ours(
         put_checkpoint(log_dir, "log-start-offset-checkpoint", history.log_start_offset)
     settings = {"cleanup.policy": "compact", "retention.ms": "-1", **history.config}
     config = resolve_topic_config(
-        NAME.topic, overrides={key: (value, "test") for key, value in settings.items()}, topic_configs=None
+        NAME.topic,
+        overrides={key: (value, "test") for key, value in settings.items()},
+        topic_configs=None,
+        assume_delegated=True,
     )
-    means = Means(
+    resources = Resources(
         map_bytes=history.map_bytes,
         map_load=0.85,
         chunk_bytes=history.chunk_bytes,
@@ -143,10 +150,10 @@ def clean_ours(
         lease_required=False,
         convert_legacy=convert_legacy,
     )
-    wishes = Wishes(now_ms=turn.now_ms, force=True, from_start=turn.from_start, up_to_offset=up_to_offset)
+    options = CleaningOptions(now_ms=turn.now_ms, force=True, from_start=turn.from_start, up_to_offset=up_to_offset)
     with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
-        locked = LockedDir(read_log_dir(log_dir), lock, store, means)
-        result = clean_partition(locked, NAME, config, wishes, Silent())
+        locked = LockedDir(read_log_dir(log_dir), lock, store, resources)
+        result = clean_partition(locked, NAME, config, options, Silent())
     assert store.warnings == []
     return result
 
@@ -257,9 +264,10 @@ class _Duel:
         equal_segments = self._same_index_bytes()
         assert _transactions(self._ours) == _transactions(self._theirs), "the transaction indexes differ"
         self._same_loads(turn)
+        queries = assert_alike(judge, history, turn, ours=self._ours, before=self._before, theirs=self._theirs)
         shutil.rmtree(self._before)
         after = judge.dump(self._theirs)
-        return Outcome(turn, kafka, ours, comparison, before, after, digest(self._ours), equal_segments)
+        return Outcome(turn, kafka, ours, comparison, before, after, digest(self._ours), equal_segments, queries)
 
     def _clean_theirs(self, turn: Turn, dirty: int) -> Cleaned:
         history = self._history

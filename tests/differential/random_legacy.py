@@ -58,6 +58,11 @@ def _aged(rng: random.Random, batch: Batch) -> Batch:
     """The batch as an old client or broker would have written it, if it could have."""
     if not batch.records or batch.marker is not None or batch.transactional or batch.producer_id != -1:
         return batch
+    return in_old_format(rng, batch)
+
+
+def in_old_format(rng: random.Random, batch: Batch) -> Batch:
+    """The batch in v0, which has no times, or in v1; without a producer, which neither can name."""
     magic = rng.choice((0, 1))
     return Batch(
         records=tuple(replace(record, headers=()) for record in batch.records),

@@ -25,7 +25,7 @@ LOG = log(
 
 
 def _from(name: str, offset: int, dropped: set[int]) -> Cell:
-    """``dropped`` is what follows from C-45.3: superseded by a *dirty* record; the rest of the head stays."""
+    """``dropped`` is what follows from C-45.3: superseded by a *dirty* record; the rest of the clean part stays."""
     return Cell(
         f"{name} ({offset})",
         History(LOG, turns=(Turn(NOW, first_dirty_offset=offset),)),
@@ -123,7 +123,7 @@ CELLS = [
         ),
     ),
     Cell(
-        "clean head and new dirty data, three rounds",
+        "clean part and new dirty data, three rounds",
         History(
             log(
                 [batch(0, "a=1 b=1 a=2 c=1"), batch(4, "b=2 d=1")],

@@ -48,7 +48,7 @@ CELLS = [
 
 @pytest.mark.parametrize("cell", parameters(CELLS))
 def test_as_39(judge_39: Judge, work: Path, cell: Cell) -> None:
-    """C-53, section 13: apart from v0 and v1 the two releases agree, index bytes included, and we with both."""
+    """C-53: apart from v0 and v1 the two releases agree, index bytes included, and we with both."""
     cell.check(judge_39, work)
 
 

@@ -67,6 +67,6 @@ def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_many_seeds(judge_43: Judge, work: Path) -> None:
-    """Issue 4: with those of the other two files more than a thousand, a tenth of these new."""
+    """With those of the other two files more than a thousand, a tenth of these new."""
     seen = _play_all(judge_43, work, [*LONG, *drawn(DRAWN_LONG)])
     assert seen["histories that Kafka changed"] > 0.8 * len(LONG), seen

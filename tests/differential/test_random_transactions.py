@@ -76,14 +76,14 @@ def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(3001, 3007))
 def test_as_39(judge_39: Judge, work: Path, seed: int) -> None:
-    """Section 13: Kafka 3.9 decides the same."""
+    """Kafka 3.9 decides the same."""
     _play_all(judge_39, work, [seed])
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_many_seeds(judge_43: Judge, work: Path) -> None:
-    """Issue 4: see there. Some have nothing to clean: a transaction of their first segment never ends."""
+    """See there. Some have nothing to clean: a transaction of their first segment never ends."""
     seen = _play_all(judge_43, work, [*LONG, *drawn(DRAWN_LONG)])
     assert seen["histories"] > 0.9 * len(LONG), seen
     assert seen["histories that Kafka changed"] > 0.6 * len(LONG), seen

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from cleanerd.apply import offline
+from cleanerd.apply import put
+from cleanerd.broker import reading
 from cleanerd.cleaner import decide as deciding
-from cleanerd.cleaner import evidence, rewrite
+from cleanerd.cleaner import evidence, planning, rewrite
 from cleanerd.cleaner import index as indexing
+from cleanerd.log import torn
 from cleanerd.policy import retain as retention
 from cleanerd.policy import tombstone
 from cleanerd.policy.producer import LastRecords
@@ -88,8 +90,8 @@ def _every_batch(_: Any) -> Any:
 def _below_the_bound(right: Any) -> Any:
     """As one that reads the indexes of the cleaned segments only (U-12)."""
 
-    def wrong(log: Any, bound: int) -> Any:
-        entries = right(log, bound).entries
+    def wrong(stored: Any, bound: int) -> Any:
+        entries = right(stored, bound).entries
         return AbortedTransactions(entries[entries["last_offset"] < bound])
 
     return wrong
@@ -125,21 +127,21 @@ MISTAKES = [
     Mistake("tombstones", evidence, _result(np.zeros_like), "a batch of one tombstone"),
     Mistake("LONG_MAX", tombstone, lambda right: right - 1, "the last horizon that fits (C-50)"),
     Mistake("bits_from", retention, _none_beyond, "expired tombstones beyond the end stay (C-45.1)"),
-    Mistake("read_last_records", offline, _result(_without_producers), "a superseded last batch stays, lz4"),
+    Mistake("read_last_records", planning, _result(_without_producers), "a superseded last batch stays, lz4"),
     Mistake("protect", LastRecords, _every_batch, "only the last batch is protected (C-39.1)"),
     Mistake("protect", LastRecords, _every_batch, "when it expires"),
-    Mistake("read_last_records", offline, _result(_without_markers), "only markers are known: the epoch's one stays"),
-    Mistake("read_aborted", offline, _below_the_bound, "aborted, the marker in the active segment"),
-    Mistake("read_aborted", offline, _below_the_bound, "U-12: data at 10, another open from 60, abort marker at 100"),
+    Mistake("read_last_records", planning, _result(_without_markers), "only markers are known: the epoch's one stays"),
+    Mistake("began_below", torn, _below_the_bound, "aborted, the marker in the active segment"),
+    Mistake("began_below", torn, _below_the_bound, "U-12: data at 10, another open from 60, abort marker at 100"),
     Mistake("ended", OpenTransactions, _forgetful, "row: an aborted transaction over two segments"),
     Mistake("ended", OpenTransactions, _result(np.ones_like), "an empty transaction's marker at its horizon"),
     Mistake("ended", OpenTransactions, _result(np.zeros_like), "committed"),
     Mistake("covers", AbortedTransactions, _result(np.zeros_like), "aborted"),
     Mistake("keyed_rows", indexing, _indexed_all_the_same, "aborted data shadows nothing (C-19)"),
     Mistake("end_of_group", deciding, lambda _: lambda actions, __: actions, "the last batch is keyless"),
-    Mistake("survey", offline, _result(_all_dirty), "first dirty inside a batch, between its duplicates (6)"),
-    Mistake("make_plan", offline, _result(_one_less), "inside a batch: 3 keys, up to 3"),
-    Mistake("make_plan", offline, _result(_sparse), "an index entry every 200 bytes"),
+    Mistake("survey_log", reading, _result(_all_dirty), "first dirty inside a batch, between its duplicates (6)"),
+    Mistake("make_plan", put, _result(_one_less), "inside a batch: 3 keys, up to 3"),
+    Mistake("make_plan", put, _result(_sparse), "an index entry every 200 bytes"),
 ]
 
 

@@ -195,5 +195,5 @@ CELLS = [
 
 @pytest.mark.parametrize("cell", parameters(CELLS))
 def test_row(judge_43: Judge, work: Path, cell: Cell) -> None:
-    """cleaner-semantics.md section 11: C-22, C-33, C-34, C-37..C-41, C-47, C-48, C-52, C-69."""
+    """C-22, C-33, C-34, C-37..C-41, C-47, C-48, C-52, C-69."""
     cell.check(judge_43, work)

@@ -45,7 +45,7 @@ def test_meta_properties(data: str, expected: MetaProperties) -> None:
         ("version=1\nbroker.id=1\ncluster.id=c", "node.id is missing"),
         ("version=1\nnode.id=1", "cluster.id is missing"),
         ("version=1\nnode.id=2147483648\ncluster.id=c", "node.id is '2147483648'"),
-        ("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=zz", "directory.id: 'zz' is no base64 UUID"),
+        ("version=1\nnode.id=1\ncluster.id=c\ndirectory.id=zz", "directory.id: 'zz' is not a base64 UUID"),
     ],
 )
 def test_bad_meta_properties(data: str, problem: str) -> None:

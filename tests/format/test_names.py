@@ -45,7 +45,7 @@ def test_file_names(name: str, expected: tuple[int, str] | None) -> None:
 
 @pytest.mark.parametrize("base", [-1, 2**63])
 def test_file_name_of_no_offset(base: int) -> None:
-    with pytest.raises(ValueError, match="no base offset"):
+    with pytest.raises(ValueError, match="not a base offset"):
         file_name(base, ".log")
 
 
@@ -113,5 +113,5 @@ def test_uuid_round_trip(value: uuid.UUID) -> None:
 )
 def test_malformed_uuid(text: str) -> None:
     """``+`` and blanks would be dropped silently by a lenient base64 decoder."""
-    with pytest.raises(ValueError, match="no base64 UUID"):
+    with pytest.raises(ValueError, match="not a base64 UUID"):
         uuid_from_base64(text)

@@ -198,5 +198,19 @@ class Loaded:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """A log as a broker sees its times, and what its retention deleted.
+
+    ``largest_ms`` is a number a segment, that of its file where nothing in it has a time; ``found`` an offset for each
+    time asked for, -1 for none.
+    """
+
+    deleted: int
+    log_start_offset: int
+    largest_ms: tuple[int, ...]
+    found: tuple[int, ...]
+
+
 def _bytes(text: str | None) -> bytes | None:
     return None if text is None else bytes.fromhex(text)

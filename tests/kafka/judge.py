@@ -30,7 +30,9 @@ from tests.kafka.answers import (
     ReadBatch,
     ReadRecord,
     ReadSegment,
+    Retained,
 )
+from tests.kafka.behaviour import Behaviours
 from tests.kafka.log_spec import Batch, Marker, Record, Round, Segment, ToLoad
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "Behaviours",
     "Cleaned",
     "Comparison",
     "Dump",
@@ -52,6 +55,7 @@ __all__ = [
     "ReadRecord",
     "ReadSegment",
     "Record",
+    "Retained",
     "Round",
     "Segment",
     "ToLoad",
@@ -256,6 +260,62 @@ class Judge:
         answer = self._ask({"op": "lookups", "dir": os.fspath(directory), "limit": limit})
         return LookupCheck(tuple(answer["problems"]), answer["asked"], answer["entries"])
 
+    def retain(
+        self,
+        directory: Place,
+        *,
+        now_ms: int,
+        config: Mapping[str, str],
+        times_ms: Sequence[int] = (),
+        clean_shutdown: bool = True,
+    ) -> Retained:
+        """Load the directory, ask it for ``times_ms``, and let Kafka's retention delete what it would, in place."""
+        command: Json = {
+            "op": "retain",
+            "dir": os.fspath(directory),
+            "now_ms": now_ms,
+            "config": dict(config),
+            "times": list(times_ms),
+            "clean_shutdown": clean_shutdown,
+        }
+        answer = self._ask(command)
+        return Retained(
+            deleted=answer["deleted"],
+            log_start_offset=answer["log_start_offset"],
+            largest_ms=tuple(answer["largest_ms"]),
+            found=tuple(answer["found"]),
+        )
+
+    def behave(
+        self,
+        ours: Place,
+        *,
+        theirs: Place | None = None,
+        before: Place,
+        scratch: Place,
+        now_ms: int,
+        log_start_offset: int = 0,
+        config: Mapping[str, str] | None = None,
+        producer_expiration_ms: int = 86_400_000,
+    ) -> Behaviours:
+        """What a broker that starts on copies of these logs finds and does, all asked the same (U-37).
+
+        Of ``before``, the log that was cleaned, no more is told than what its bytes say. ``scratch`` is where copies
+        are made, and removed. The policy is ``compact,delete`` here, whatever ``config`` says.
+        """
+        logs: list[Json] = [{"dir": os.fspath(ours), "judged": True}, {"dir": os.fspath(before), "facts_only": True}]
+        if theirs is not None:
+            logs.append({"dir": os.fspath(theirs)})
+        command: Json = {
+            "op": "behave",
+            "logs": [{**log, "log_start_offset": log_start_offset} for log in logs],
+            "scratch": os.fspath(scratch),
+            "now_ms": now_ms,
+            "config": {"segment.index.bytes": "65536", **(config or {})},
+            "producer_expiration_ms": producer_expiration_ms,
+        }
+        return Behaviours.from_json(self._ask(command))
+
     def load(
         self,
         logs: Sequence[ToLoad],
@@ -278,6 +338,32 @@ class Judge:
             "shut_down": shut_down,
         }
         return [Loaded.from_json(answer) for answer in self._ask(command)["logs"]]
+
+    def crash(self, logs: Sequence[tuple[Place, Sequence[Segment]]], *, now_ms: int) -> None:
+        """Write partition directories and let go of them: as they lie there while a broker writes."""
+        command: Json = {
+            "op": "crash",
+            "logs": [
+                {"dir": os.fspath(path), "segments": [segment.to_json() for segment in segments]}
+                for path, segments in logs
+            ],
+            "now_ms": now_ms,
+            "config": {"segment.index.bytes": "4096", "index.interval.bytes": "100"},
+        }
+        self._ask(command)
+
+    def recover(
+        self, logs: Sequence[Mapping[str, object]], *, now_ms: int, producer_expiration_ms: int
+    ) -> list[dict[str, Any]]:
+        """Start a broker's loader on each of the directories, in place, and read what is committed (README.md)."""
+        command: Json = {
+            "op": "recover",
+            "logs": list(logs),
+            "now_ms": now_ms,
+            "config": {"segment.index.bytes": "4096", "index.interval.bytes": "100"},
+            "producer_expiration_ms": producer_expiration_ms,
+        }
+        return list(self._ask(command)["logs"])
 
     def _ask(self, command: Json) -> Json:
         stdin, stdout = self._java.stdin, self._java.stdout

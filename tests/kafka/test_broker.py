@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from cleanerd.demo.broker import STARTED, Broker, BrokerError
+from cleanerd_lab.demo.broker import STARTED, Broker, BrokerError
 
 if TYPE_CHECKING:
     from pathlib import Path

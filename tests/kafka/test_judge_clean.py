@@ -1,4 +1,4 @@
-"""Kafka's own cleaner, run by the judge, does what cleaner-semantics.md section 13 says it does."""
+"""Kafka's own cleaner, run by the judge, does what `docs/rules.md` says of it."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_bound_below_the_active_segment(judge: Judge, tmp_path: Path) -> None:
 
 
 def test_first_dirty_equal_to_the_bound(judge: Judge, tmp_path: Path) -> None:
-    """Section 13, new: Kafka answers end offset 0 and touches nothing."""
+    """Kafka answers end offset 0 and touches nothing."""
     log = tmp_path / "t-0"
     judge.make(log, scenario(), now_ms=T)
     before = judge.dump(log).batches
@@ -158,7 +158,7 @@ def test_small_limits_make_small_segments(judge: Judge, tmp_path: Path) -> None:
 
 
 def test_aborted_data_with_its_marker_beyond_the_bound(judge: Judge, tmp_path: Path) -> None:
-    """Section 13 on C-19, F-8: the entry that matters stands in the active segment's .txnindex."""
+    """C-19, F-8: the entry that matters stands in the active segment's .txnindex."""
     log = tmp_path / "t-0"
     records = (Record(1, T, b"a", b"aborted"),)
     aborted = Batch(records, base_sequence=0, transactional=True, producer_id=3, producer_epoch=0)
@@ -194,7 +194,7 @@ def test_legacy_batches(judge_43: Judge, judge_39: Judge, tmp_path: Path) -> Non
 
 
 def test_both_releases_agree(judge_43: Judge, judge_39: Judge, tmp_path: Path) -> None:
-    """Section 13 on C-53: on v2 data everything is equal between the two, index bytes and mtimes included."""
+    """On v2 data everything is equal between the two, index bytes and mtimes included."""
     source = tmp_path / "source" / "t-0"
     config = {**CONFIG, "index.interval.bytes": "1"}
     judge_43.make(source, scenario(), now_ms=T, config=config)

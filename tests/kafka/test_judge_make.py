@@ -172,7 +172,7 @@ def test_legacy_round_trip(judge: Judge, tmp_path: Path, magic: int, codec: Code
 
 
 def test_raw_bytes(judge: Judge, tmp_path: Path) -> None:
-    """A batch of somebody else's making goes in as it is: log-format.md F-13 example B, a horizon set."""
+    """A batch of somebody else's making goes in as it is: F-13, with a horizon set."""
     raw = bytes.fromhex(
         """
         0000000000000064 0000004f 00000003 02 9dffca71 0040 00000002 0000018bd50bc400 0000018bcfe56807

@@ -163,5 +163,5 @@ def test_constants() -> None:
     actions = (_kernel.ACTION_DROP, _kernel.ACTION_COPY, _kernel.ACTION_REBUILD, _kernel.ACTION_EMPTY)
     assert len(set(actions)) == 4
     assert all(action < _kernel.ACTION_SET_HORIZON == 0x10 for action in actions)
-    assert _kernel.ACTION_TIMELESS == 0x20
+    assert (_kernel.ACTION_TIMELESS, _kernel.ACTION_TIME_ZERO) == (0x20, 0x40)
     assert (_kernel.FLAG_HAS_KEY | _kernel.FLAG_HAS_VALUE) == 3

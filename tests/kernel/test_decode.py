@@ -300,7 +300,7 @@ def test_stops_early_when_there_is_much_to_unpack() -> None:
 
 
 def test_hashes_are_siphash_of_the_key() -> None:
-    """kernel.md 4: SipHash-1-3-128 under the plan's key; null keys hash to (0, 0), empty keys do not."""
+    """SipHash-1-3-128 under the plan's key; null keys hash to (0, 0), empty keys do not."""
     keys = [b"", b"a", b"x" * 7, b"x" * 8, b"x" * 300, None]
     data = encode_batch([Record(key=key) for key in keys])
     hashes = _kernel.decode_chunk(array(data), 0, hash_key=HASH_KEY).records.key_hash.tolist()

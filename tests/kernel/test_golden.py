@@ -92,9 +92,10 @@ def test_example_d_is_what_is_left_of_an_emptied_batch() -> None:
     assert _rewrite(full, [False] * 5, [_kernel.ACTION_EMPTY]) == D
     assert _rewrite(D, [], [_kernel.ACTION_EMPTY]) == D
     assert len(_kernel.decode_chunk(array(D), 0).records) == 0
-    timeless = _rewrite(full, [False] * 5, [_kernel.ACTION_EMPTY | _kernel.ACTION_TIMELESS])
-    assert _kernel.scan_headers(array(timeless), 0, verify_crc=True).max_timestamp.tolist() == [0]
-    assert timeless[21:35] + timeless[43:] == D[21:35] + D[43:]
+    for flag, time_ms in ((_kernel.ACTION_TIMELESS, -1), (_kernel.ACTION_TIME_ZERO, 0)):
+        closing = _rewrite(full, [False] * 5, [_kernel.ACTION_EMPTY | flag])
+        assert _kernel.scan_headers(array(closing), 0, verify_crc=True).max_timestamp.tolist() == [time_ms], "U-13"
+        assert closing[21:35] + closing[43:] == D[21:35] + D[43:]
 
 
 def test_example_e_is_copied() -> None:

@@ -261,10 +261,11 @@ def test_emptied(packed: bool, magic: int, convert: bool) -> None:
 
 
 def test_emptied_without_its_time() -> None:
-    """U-13: a batch that only closes its group has the largest timestamp 0."""
-    written = _rewrite(_v1(1, append_time=True), [False] * 3, ACTION_EMPTY | _kernel.ACTION_TIMELESS)
-    assert written.max_timestamp.tolist() == [0]
-    assert _kernel.scan_headers(written.data, 0).attributes.tolist() == [8]
+    """U-13: a batch that only closes its group has no time, alone in it time 0."""
+    for flag, time_ms in ((_kernel.ACTION_TIMELESS, -1), (_kernel.ACTION_TIME_ZERO, 0)):
+        written = _rewrite(_v1(1, append_time=True), [False] * 3, ACTION_EMPTY | flag)
+        assert written.max_timestamp.tolist() == [time_ms]
+        assert _kernel.scan_headers(written.data, 0).attributes.tolist() == [8]
 
 
 def test_counting_what_goes() -> None:

@@ -16,6 +16,7 @@ from cleanerd._kernel import (
     ACTION_EMPTY,
     ACTION_REBUILD,
     ACTION_SET_HORIZON,
+    ACTION_TIME_ZERO,
     ACTION_TIMELESS,
     Written,
 )
@@ -26,6 +27,8 @@ from tests.support.logs import Record, encode_batch, encode_legacy, keyed_batch,
 T = 1_700_000_000_000
 SET = ACTION_REBUILD | ACTION_SET_HORIZON
 CLOSE = ACTION_EMPTY | ACTION_TIMELESS
+CLOSE_ALONE = ACTION_EMPTY | ACTION_TIME_ZERO
+EMPTIED = (ACTION_EMPTY, CLOSE, CLOSE_ALONE)
 ROWS = ("position", "size", "last_offset", "max_timestamp", "record_count")
 
 
@@ -47,7 +50,7 @@ def _check(data: bytes, keep: list[bool], first_bit: int, actions: list[int], **
         assert len(written) == len(expected.size)
 
 
-_ACTIONS = st.sampled_from([ACTION_DROP, ACTION_COPY, ACTION_COPY, ACTION_REBUILD, SET, ACTION_EMPTY, CLOSE])
+_ACTIONS = st.sampled_from([ACTION_DROP, ACTION_COPY, ACTION_COPY, ACTION_REBUILD, SET, *EMPTIED])
 _HORIZONS = st.sampled_from([-1, -(2**63), 0, T, 2**63 - 1])
 
 
@@ -62,7 +65,7 @@ def _plan(draw: st.DrawFn | Any, data: bytes, *, convert: bool = False) -> tuple
         start, end = (first_bit + int(table.first_record[index + i]) for i in (0, 1))
         kept = any(keep[start:end])
         choice = draw(_ACTIONS)
-        if choice & ACTION_REBUILD and choice not in (ACTION_EMPTY, CLOSE) and not kept:
+        if choice & ACTION_REBUILD and choice not in EMPTIED and not kept:
             choice = draw(st.sampled_from([ACTION_DROP, ACTION_COPY]))
         if table.magic[index] < 2 and convert and choice == ACTION_COPY:
             choice = ACTION_REBUILD if kept else ACTION_EMPTY
@@ -115,9 +118,8 @@ def test_exactly_the_kept_records_survive(data: bytes, convert: bool, draw: st.D
     for index, action in enumerate(actions):
         first, end = source.batches.first_record[index : index + 2].tolist()
         kept = keep[first_bit + first : first_bit + end]
-        survives += {ACTION_DROP: [False], ACTION_EMPTY: [False], CLOSE: [False], ACTION_COPY: [True]}.get(
-            action, []
-        ) * len(kept) or kept
+        all_or_none = {ACTION_COPY: [True]} | {gone: [False] for gone in (ACTION_DROP, *EMPTIED)}
+        survives += all_or_none.get(action, []) * len(kept) or kept
     rows = np.flatnonzero(np.array(survives, bool))
     # Messages in a wrapper of another magic lose their timestamp, or get the wrapper's (KAFKA-4298).
     names = ("offset", "flags") if len(source.batches.mixed_magic) else ("offset", "timestamp", "flags")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
 
 KEYS: Final = 40
 ABORTED_SHARE: Final = 0.3

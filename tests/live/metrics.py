@@ -1,4 +1,4 @@
-"""What a running broker says of its own log cleaner and log directories, read through JMX (issue 6)."""
+"""What a running broker says of its own log cleaner and log directories, read through JMX."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.demo.broker import free_port
+from cleanerd_lab.demo.broker import free_port
 
 if TYPE_CHECKING:
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
 
 PROGRAM: Final = Path(__file__).with_name("BrokerMetrics.java")
 READ_SECONDS: Final = 60

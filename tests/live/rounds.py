@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.apply.agent_jar import jar_path
-from cleanerd.apply.live_broker import LiveBroker
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.apply.swapping_broker import SwappingBroker
+from cleanerd.broker.agent_jar import jar_path
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli import clean_live
+from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.output import Output
 from cleanerd.errors import AgentRefusalError
+from cleanerd.log.clean_point import StateStore
 from cleanerd.settings import load_settings
 from tests.support.log_dirs import batches_of
 
@@ -21,10 +23,10 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from cleanerd.apply.agent_facts import SwapDone
+    from cleanerd.broker.agent_facts import SwapDone
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.demo.broker import Broker
     from cleanerd.format.names import TopicPartition
+    from cleanerd_lab.demo.broker import Broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class Rounds:
         """From now on ``swaps`` fills up, ``refused`` gets the agent's codes, and ``before_swap`` is called."""
         rounds = self
 
-        class Noting(LiveBroker):
+        class Noting(SwappingBroker):
             def swap(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
                 rounds.before_swap(request)
                 (group,) = request["groups"]
@@ -83,9 +85,9 @@ class Rounds:
                 )
                 return done
 
-        monkeypatch.setattr(clean_live, "LiveBroker", Noting)
+        monkeypatch.setattr(clean_live, "SwappingBroker", Noting)
 
-    def clean(self, *names: TopicPartition, **wishes: Any) -> list[CleaningResult]:
+    def clean(self, *names: TopicPartition, **options: Any) -> list[CleaningResult]:
         """One round over all directories, or over some partitions."""
         settings = load_settings(
             [],
@@ -96,9 +98,11 @@ class Rounds:
                 *self.assignments,
             ],
         )
-        wished = Wishes(now_ms=time.time_ns() // 1_000_000, force=True, **wishes)
+        wished = CleaningOptions(now_ms=time.time_ns() // 1_000_000, force=True, **options)
         output = Output(as_json=True, quiet=True)
-        results, failures = clean_live.clean_all_live(output, settings, self.broker.log_dirs, names, wished)
+        store = StateStore(settings.daemon.cleanerd_state_dir)
+        request = CleaningRequest(output, settings, self.broker.log_dirs, names, wished, store)
+        results, failures = request.each(clean_live.clean_dir_live)
         assert failures == []
         self.results += results
         return results

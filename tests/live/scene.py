@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from cleanerd.apply.agent_client import SOCKET, AgentClient
-from cleanerd.apply.agent_facts import ask_info, ask_log
+from cleanerd.broker.agent_client import SOCKET, AgentClient
+from cleanerd.broker.agent_facts import ask_info, ask_log
 from cleanerd.format.names import TopicPartition as Name
+from cleanerd.log.log_dir import cleaner_offset
 from cleanerd.policy.version import encode_version
 from tests.brokers.node import complaints, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.apply.agent_facts import AgentInfo, LogFacts
-    from cleanerd.demo.broker import Broker
+    from cleanerd.broker.agent_facts import AgentInfo, LogFacts
+    from cleanerd_lab.demo.broker import Broker
 
 NO_LAG: Final = str(2**63 - 1)
 KEYS: Final = 20
@@ -41,6 +42,11 @@ def write(
     node = seen_by or broker
     wait_until("it is flushed", lambda: facts(node, topic).recovery_point >= facts(node, topic).active.base)
     return last
+
+
+def clean_point(broker: Broker, topic: str) -> int | None:
+    """The line of the topic's partition in the checkpoint of the broker's own cleaner."""
+    return cleaner_offset(directory_of(broker, topic).parent, Name(topic, 0))
 
 
 def read(broker: Broker, topic: str, isolation: str = "read_uncommitted") -> dict[bytes, bytes]:

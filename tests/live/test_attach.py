@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.agent_jar import build_of_jar
+from cleanerd.broker.agent_jar import build_of_jar
 from tests.brokers.node import wait_until
 from tests.cli.clean_log_dirs import Shell
 from tests.live.load import WRITINGS, Load, create_topics
@@ -66,7 +66,7 @@ def test_attach_clean_restart(request: pytest.FixtureRequest, shell: Shell, rele
     ],
 )
 def test_a_jvm_that_refuses(broker_43: StartBroker, shell: Shell, flag: str, code: int, reason: str) -> None:
-    """Live-agent.md 1.1: told, and the broker lives on."""
+    """It is told, and the broker lives on."""
     broker = broker_43(jvm_args=(flag,))
     answer = shell("agent", "attach", "--pid", broker.pid)
     assert answer.code == code, answer.err

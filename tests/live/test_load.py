@@ -1,4 +1,4 @@
-"""Swaps under load: writers of all kinds, readers from the beginning in a loop, and nobody notices (issue 6)."""
+"""Swaps under load: writers of all kinds, readers from the beginning in a loop, and nobody notices."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_thirty_swaps(rounds: Rounds) -> None:
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("rounds", ["43", "39"], indirect=True)
 def test_three_hundred_swaps(rounds: Rounds) -> None:
-    """Issue 6: 30 compacted partitions."""
+    """30 compacted partitions."""
     load = swap_under_load(rounds, swaps=300, partitions=6, seconds=900)
     check_swaps(rounds, load)
     check_broker(rounds)

@@ -15,7 +15,7 @@ from tests.live.rounds import with_agent
 from tests.live.scene import alter, directory_of, write
 
 if TYPE_CHECKING:
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]

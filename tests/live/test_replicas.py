@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from cleanerd.demo.broker import Broker, free_port
+from cleanerd_lab.demo.broker import Broker, free_port
 from tests.brokers.node import complaints, wait_until
 from tests.live.load import Load, Writing
 from tests.live.rounds import Rounds, with_agent

@@ -1,4 +1,4 @@
-"""D-01 to D-07 of live-agent.md section 9, each on a running broker; D-08 is how every test here reads."""
+"""D-01 to D-07, each on a running broker; D-08 is how every test here reads."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from confluent_kafka import Producer
 from cleanerd.format.names import TopicPartition as Name
 from tests.brokers.node import wait_until
 from tests.live.load import create_topics
-from tests.live.scene import alter, check_broker, directory_of, facts, read, write
+from tests.live.scene import alter, check_broker, clean_point, directory_of, facts, read, write
 from tests.support.log_dirs import read_segments
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
     from tests.live.rounds import Rounds
 
 from confluent_kafka.admin import ResourceType
@@ -164,7 +164,7 @@ def test_the_clean_point_survives_a_sigkill(rounds: Rounds) -> None:
     assert first.outcome == "cleaned", first.reason
     broker.kill()
     broker.start()
-    assert facts(broker, "point").checkpoint == first.end_offset
+    assert clean_point(broker, "point") == first.end_offset
     latest = write(broker, "point")
     (second,) = rounds.clean(Name("point", 0))
     assert second.outcome == "cleaned", second.reason

@@ -12,13 +12,15 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from cleanerd.format.names import TopicPartition as Name
 from cleanerd.policy.version import encode_version, parse_version
+from cleanerd.verify.partition import Question, verify_partition
 from tests.live.load import create_topics
 from tests.live.rounds import Rounds, with_agent
+from tests.live.scene import directory_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
@@ -146,3 +148,27 @@ def test_not_delegated(rounds: Rounds) -> None:
     (result,) = rounds.clean(Name("not-delegated", 0))
     assert result.outcome == "skipped"
     assert "cleanerd delegate" in result.reason
+
+
+def test_room_that_the_broker_sets_aside(rounds: Rounds) -> None:
+    """U-1, F-1: with `preallocate` the active segment ends in zeros; an expired tombstone goes all the same."""
+    topic = "preallocated"
+    rounds.assignments = tuple(words.replace(TOPIC, topic) for words in STRATEGY)
+    create_topics(rounds.broker, [topic], preallocate="true", delete_retention_ms="0", max_compaction_lag_ms=NO_LAG)
+    producer = Producer({"bootstrap.servers": rounds.broker.bootstrap})
+    for version, (key, value) in enumerate([("k", b"1"), ("k", None), *((f"f{n}", b"x" * 900) for n in range(50))]):
+        headers = [("version", encode_version(version, "long"))]
+        producer.produce(topic, key=key.encode(), value=value, partition=0, headers=headers)
+        producer.flush(10)
+    path = directory_of(rounds.broker, topic)
+    *_, active = sorted(path.glob("*.log"))
+    assert not any(active.read_bytes()[-100:]), "nothing was set aside"
+    results = []
+    deadline = time.monotonic() + 60
+    while not results or not results[-1].dropped.tombstone:
+        assert time.monotonic() < deadline, [(result.reason, result.notes) for result in results]
+        results += rounds.clean(Name(topic, 0), purge=True)
+        time.sleep(0.5)
+    assert [result.reason for result in results if result.error is not None] == []
+    assert not any("wait" in note or "cannot be read" in note for result in results for note in result.notes)
+    assert verify_partition(path, Question(time.time_ns() // 1_000_000)).findings.errors == 0

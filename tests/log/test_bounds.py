@@ -174,15 +174,21 @@ def test_log_end_with_a_wrong_index(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tail", [b"\x00" * 100, batch(20)[:30], b"\xff" * 70], ids=["preallocated", "cut", "garbage"])
 def test_log_end_of_a_torn_log(tmp_path: Path, tail: bytes) -> None:
-    """S-27, F-1: after a crash, or while a broker writes, the log ends before the damage; else it is an error."""
+    """S-27, F-1: after a crash, or while a broker writes, the log ends before the damage; else it is an error.
+
+    Zeros are none: room that a broker set aside.
+    """
     make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: batch(0), 10: batch(10) + tail})})
     name = parse_topic_partition_dir("orders-0")
     assert name is not None
     log = read_partition(read_log_dir(tmp_path / "logs"), name)
-    with SegmentReader.open(str(log.path)) as reader, pytest.raises(CorruptionError):
-        log_end_offset(log, reader)
     with SegmentReader.open(str(log.path), chunk_bytes=100) as reader:
         assert log_end_offset(log, reader, may_be_torn=True) == 20
+        if any(tail):
+            with pytest.raises(CorruptionError):
+                log_end_offset(log, reader)
+        else:
+            assert log_end_offset(log, reader) == 20
 
 
 def txn(base: int, producer: int = 1) -> bytes:

@@ -1,4 +1,4 @@
-"""cleanerd's own clean point: what lowers it; its file can only cost work (U-6, U-10, formats.md section 3)."""
+"""cleanerd's own clean point: what lowers it; its file can only cost work (U-6, U-10)."""
 
 from __future__ import annotations
 
@@ -52,11 +52,25 @@ def state_of(log: PartitionLog) -> PartitionState:
         pytest.param(lambda p: replace(p, offset=11), "outside", id="beyond the end: truncated"),
         pytest.param(lambda p: replace(p, leader_epoch=2), "epoch", id="another leader wrote there"),
         pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, base=4)), "4", id="no such segment"),
-        pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, inode=1)), "another file", id="inode"),
-        pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, dev=1)), "another file", id="device"),
-        pytest.param(lambda p: replace(p, last_segment=replace(p.last_segment, size=1)), "another file", id="size"),
         pytest.param(
-            lambda p: replace(p, last_segment=replace(p.last_segment, mtime_ns=1)), "another file", id="mtime"
+            lambda p: replace(p, last_segment=replace(p.last_segment, inode=1)),
+            "not the file that was cleaned",
+            id="inode",
+        ),
+        pytest.param(
+            lambda p: replace(p, last_segment=replace(p.last_segment, dev=1)),
+            "not the file that was cleaned",
+            id="device",
+        ),
+        pytest.param(
+            lambda p: replace(p, last_segment=replace(p.last_segment, size=1)),
+            "not the file that was cleaned",
+            id="size",
+        ),
+        pytest.param(
+            lambda p: replace(p, last_segment=replace(p.last_segment, mtime_ns=1)),
+            "not the file that was cleaned",
+            id="mtime",
         ),
     ],
 )
@@ -82,7 +96,7 @@ def test_log_start_moved_past_it(found: tuple[LogDir, PartitionLog]) -> None:
 
 
 def test_round_trip(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
-    """formats.md section 3: by directory id and topic id."""
+    """By directory id and topic id."""
     store = StateStore(tmp_path / "state")
     assert store.load(*found) is None
     store.save(*found, state_of(found[1]))
@@ -153,7 +167,7 @@ def point(**changes: object) -> dict[str, object]:
     ],
 )
 def test_damaged_file(tmp_path: Path, found: tuple[LogDir, PartitionLog], content: bytes) -> None:
-    """formats.md section 3: set aside with a warning, counts as absent, and saving goes on."""
+    """Set aside with a warning, counts as absent, and saving goes on."""
     store = StateStore(tmp_path / "state")
     path = store.path(*found)
     path.parent.mkdir(parents=True)
@@ -169,7 +183,7 @@ def test_damaged_file(tmp_path: Path, found: tuple[LogDir, PartitionLog], conten
 
 
 def test_unusable_directory(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
-    """formats.md section 3: offline verbs work without a writable state directory."""
+    """Offline verbs work without a writable state directory."""
     (tmp_path / "state").write_text("a file, not a directory")
     store = StateStore(tmp_path / "state" / "below")
     assert store.load(*found) is None

@@ -29,7 +29,7 @@ def evict(path: Path, found: Segment) -> None:
 
 
 def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
-    """Issue 7: page-cache friendly."""
+    """Page-cache friendly."""
     cold, warm = segment(tmp_path, 0), segment(tmp_path, 5)
     evict(tmp_path, cold)
     found = cold_segments(tmp_path, [cold, warm])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +21,6 @@ from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from cleanerd.log.segment import Segment
@@ -35,9 +34,13 @@ def partition(tmp_path: Path) -> tuple[str, Segment]:
     """Directory and segment of some 400 KiB in batches of about 130 bytes."""
     data = b"".join(keyed_batch(base, [(f"k{base}", "v" * 60)]) for base in range(BATCHES))
     log_dir = make_log_dir(tmp_path / "d", {"orders-0": Partition({0: data, BATCHES: b""})})
-    found = read_log_dir(log_dir)
-    log = read_partition(found, found.partitions[0])
-    return str(log.path), log.segments[0]
+    path = str(log_dir / "orders-0")
+    return path, _listed(path)
+
+
+def _listed(path: str) -> Segment:
+    found = read_log_dir(Path(path).parent)
+    return read_partition(found, found.partitions[0]).segments[0]
 
 
 def _offsets(pool: ReaderPool, segment: Segment, parts: list[Part], *, guessed: bool = True) -> list[int]:
@@ -47,7 +50,7 @@ def _offsets(pool: ReaderPool, segment: Segment, parts: list[Part], *, guessed: 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_results_come_in_file_order(partition: tuple[str, Segment], workers: int) -> None:
-    """kernel.md section 5: whatever the number of workers, the owner sees the log from its beginning to its end."""
+    """Whatever the number of workers, the owner sees the log from its beginning to its end."""
     path, segment = partition
     with ReaderPool(path, workers=workers, chunk_bytes=CHUNK_BYTES) as pool:
         parts = pool.parts(segment)
@@ -57,7 +60,7 @@ def test_results_come_in_file_order(partition: tuple[str, Segment], workers: int
 
 
 def test_owner_works_while_it_waits(partition: tuple[str, Segment]) -> None:
-    """kernel.md section 5: the first part is held up until whoever wants it has done another; the order stays."""
+    """The first part is held up until whoever wants it has done another; the order stays."""
     path, segment = partition
     owner_worked = threading.Event()
     threads = set()
@@ -127,6 +130,7 @@ def test_damage_is_told_alike(partition: tuple[str, Segment], workers: int) -> N
     with open(f"{path}/{segment.base:020d}.log", "r+b") as file:
         file.seek(300_000)
         file.write(b"\xff" * 8)
+    segment = _listed(path)
     seen: list[int] = []
     with (
         ReaderPool(path, workers=workers, chunk_bytes=CHUNK_BYTES) as pool,

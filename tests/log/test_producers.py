@@ -242,6 +242,14 @@ def test_recovery_may_cut_the_log(tmp_path: Path) -> None:
     assert reread(tmp_path, torn_from=1).last_data_offsets == (0, 1, 3), "inside a segment, and below every snapshot"
 
 
+def test_snapshots_from_above_the_recovery_point(tmp_path: Path) -> None:
+    """U-32: the recovery removes them, and the log may end before them: they speak of batches that are no more."""
+    segments = {0: data(0, 1) + data(1, 2), 2: data(2, 3)[:-1], 3: data(3, 1)}
+    snapshots = {2: [Producer(1, 0, NOW), Producer(2, 1, NOW)], 3: [Producer(3, 2, NOW)]}
+    make_log_dir(tmp_path / "logs", {"orders-0": Partition(segments, snapshots=snapshots)})
+    assert reread(tmp_path, torn_from=2) == Found((0, 1), 2, 2, ())
+
+
 def opened(path: Path, segments: Mapping[int, bytes], below: int, chunk_bytes: int = 70, **facts: object) -> int | None:
     """Where the oldest transaction that is open at ``below`` began."""
     make_log_dir(path / "logs", {"orders-0": Partition(segments, **facts)})  # type: ignore[arg-type]
@@ -317,7 +325,7 @@ def test_an_open_transaction_keeps_its_producer(tmp_path: Path) -> None:
 
 
 def test_markers_and_epochs(tmp_path: Path) -> None:
-    """F-10, section 13: a marker of another epoch clears what is known of the sequences; one of the same does not."""
+    """F-10: a marker of another epoch clears what is known of the sequences; one of the same does not."""
     assert read(tmp_path / "same", {0: txn(0, 1) + end(1, 1)}) == Found((0,), -1, 2, ())
     assert read(tmp_path / "bump", {0: txn(0, 1) + end(1, 1, epoch=1)}) == Found((), -1, 2, (), ((1, 1),))
     again = txn(0, 1) + end(1, 1, epoch=1) + txn(2, 1, epoch=1)

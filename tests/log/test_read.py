@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd import _kernel
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import CleanerdError, CorruptionError, SegmentChangedError
 from cleanerd.log import read
 from cleanerd.log.read import SegmentReader
 from cleanerd.log.segment import Segment
@@ -149,7 +149,7 @@ def test_gone(tmp_path: Path, reader: SegmentReader) -> None:
     """A segment that was removed after the listing."""
     found = segment(tmp_path, WHOLE)
     (tmp_path / NAME).unlink()
-    with pytest.raises(CleanerdError, match="cannot be opened") as raised:
+    with pytest.raises(SegmentChangedError, match="it is gone") as raised:
         offsets(reader, found)
     assert raised.value.where == str(tmp_path / NAME)
 

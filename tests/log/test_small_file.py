@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.apply.files import Owner, give
+from cleanerd.apply.files import give
+from cleanerd.broker.lock_file import Owner
 from cleanerd.errors import CleanerdError
-from cleanerd.log.clean_point import make_directory, write_state_file
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.small_file import if_it_may_be_given, read_small_file
+from cleanerd.log.state_files import make_directory, write_state_file
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 

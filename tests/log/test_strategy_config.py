@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cleanerd.errors import ConfigError
-from cleanerd.log.strategy_config import fingerprint, fingerprint_differences
+from cleanerd.log.fingerprint import fingerprint, fingerprint_differences
 from cleanerd.log.topic_config import TopicConfig, resolve_topic_config
 
 

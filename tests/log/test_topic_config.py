@@ -55,7 +55,7 @@ DEFAULTS = {
 
 @pytest.mark.parametrize(("field", "value"), DEFAULTS.items())
 def test_defaults_are_kafkas(field: str, value: object) -> None:
-    """cleaner-semantics.md section 1."""
+    """Where nobody set anything, Kafka's own defaults count."""
     config = resolve()
     assert getattr(config, field) == value
     assert config.origins[field.replace("_", ".")] == DEFAULT_ORIGIN
@@ -180,7 +180,7 @@ KNOWN: list[tuple[dict[str, Any], bool, bool]] = [
 def test_a_policy_is_known_only_when_something_told_about_the_topic(
     layers: dict[str, Any], known: bool, compacted: bool
 ) -> None:
-    """cli.md: an explicit --partition with an unknown policy is an error that names the three ways to say it."""
+    """An explicit --partition with an unknown policy is an error that names the three ways to say it."""
     config = resolve("orders.v1", **layers)
     assert (config.policy_known, config.is_compacted) == (known, compacted)
     if known:
@@ -256,7 +256,7 @@ def test_a_bad_value_that_is_overridden_is_never_read() -> None:
 
 
 def test_lags_that_cross_are_refused_with_both_origins() -> None:
-    """Section 1: min > max is rejected; the two may come from different places."""
+    """Min > max is rejected; the two may come from different places."""
     with pytest.raises(ConfigError) as raised:
         resolve(
             topic_configs={"min.compaction.lag.ms": "10"},

@@ -1,12 +1,12 @@
-"""Mistakes beside a running broker: what is asked of its agent, and what an answer means (``apply/live*.py``)."""
+"""Mistakes beside a running broker: what is asked of its agent, what an answer means (``apply/put_by_agent.py``)."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
-LIVE = "cleanerd/apply/live.py"
-SWAP = "cleanerd/apply/live_swap.py"
-LOG = "cleanerd/apply/live_log.py"
+LIVE = "cleanerd/apply/put_by_agent.py"
+SWAP = "cleanerd/apply/agent_swap.py"
+LOG = "cleanerd/broker/live_log.py"
 TESTS = "tests/apply/test_live.py"
 ANSWERS = "tests/apply/test_live_answers.py"
 
@@ -55,7 +55,7 @@ BESIDE_BROKERS = (
         "replaced-twice-at-once",
         "D-04",
         LIVE,
-        "            swapper.wait_for_deletions(found.config.file_delete_delay_ms)\n",
+        "        swapper.wait_for_deletions(found.config.file_delete_delay_ms)\n",
         "",
         (f"{TESTS}::test_replaced_a_moment_ago",),
     ),
@@ -70,25 +70,60 @@ BESIDE_BROKERS = (
     Mutant(
         "quarantined-when-moved",
         "A-13",
-        LIVE,
-        "if not (live.log_dir.path / str(name)).is_dir():",
-        "if not live.log_dir.path.is_dir():",
+        "cleanerd/apply/remember.py",
+        "if _is_gone(log_dir.path / str(name)):",
+        "if _is_gone(log_dir.path):",
         (f"{ANSWERS}::test_it_left_its_log_directory",),
     ),
     Mutant(
         "old-formats-live",
         "U-18",
-        LIVE,
+        "cleanerd/cleaner/refusals.py",
         "    if legacy:\n",
         "    if False:\n",
         (f"{TESTS}::test_old_message_formats_are_refused",),
     ),
     Mutant(
+        "plan-promises-what-is-in-use",
+        "U-16",
+        "cleanerd/cli/plan.py",
+        "                refuse_obstacles(reading, self.resources)\n",
+        "                pass\n",
+        ("tests/cli/test_refusals.py::test_plan_promises_nothing_that_is_refused",),
+    ),
+    Mutant(
+        "plan-promises-what-is-moved",
+        "A-13",
+        "cleanerd/scope/partitions.py",
+        "        _refuse_unfit(name, said)\n",
+        "",
+        ("tests/cli/test_refusals.py::test_plan_promises_nothing_that_is_refused",),
+    ),
+    Mutant(
+        "a-log-that-became-shorter-is-believed",
+        "S-03",
+        "cleanerd/scope/settled.py",
+        "or end < self.ends[name]",
+        "or end > self.ends[name]",
+        ("tests/scope/test_settled.py::test_the_lower_one",),
+    ),
+    Mutant(
+        "aborted-transactions-not-told",
+        "U-32",
+        SWAP,
+        "if self._facts.compares_aborted:",
+        "if not self._facts.compares_aborted:",
+        (
+            f"{TESTS}::test_a_transaction_index_that_was_empty_for_a_moment",
+            f"{TESTS}::test_an_agent_of_an_earlier_release",
+        ),
+    ),
+    Mutant(
         "producers-of-the-broker-forgotten",
         "R192-1",
         LIVE,
-        "            plan = replace(plan, last_records=_with_brokers(plan.last_records, facts))\n",
-        "",
+        "        return replace(plan, last_records=_with_brokers(plan.last_records, self._told()))\n",
+        "        return plan\n",
         (f"{TESTS}::test_an_active_producers_last_batch",),
     ),
     Mutant(

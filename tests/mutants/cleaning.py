@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 ABORTED = "cleanerd/log/aborted.py"
 CLEANABLE = "cleanerd/policy/cleanable.py"
 PRODUCERS = "cleanerd/log/producers.py"
+TORN = "cleanerd/log/torn.py"
 EVIDENCE = "cleanerd/cleaner/evidence.py"
 
 CLEANING = (
@@ -27,9 +28,9 @@ CLEANING = (
         ("tests/log/test_aborted.py::test_which",),
     ),
     Mutant(
-        "head-ignored",
+        "clean-part-ignored",
         "C-45.3",
-        "cleanerd/cleaner/head.py",
+        "cleanerd/cleaner/clean_part.py",
         "split = [evidence for evidence in dirty if evidence.dirty_from > 0]",
         "split = [evidence for evidence in dirty if evidence.dirty_from < 0]",
         ("tests/cleaner/test_segments.py::test_every_range",),
@@ -37,9 +38,9 @@ CLEANING = (
     Mutant(
         "clean-segments-not-compared",
         "C-45.3",
-        "cleanerd/cleaner/head.py",
-        "head = ~evidence.superseded.words()",
-        "head = ~(evidence.superseded.words() & np.uint64(0))",
+        "cleanerd/cleaner/clean_part.py",
+        "clean = ~evidence.superseded.words()",
+        "clean = ~(evidence.superseded.words() & np.uint64(0))",
         ("tests/cleaner/test_segments.py::test_clean_part_is_compared_with_the_dirty_part",),
     ),
     Mutant(
@@ -73,6 +74,68 @@ CLEANING = (
         "events.offset[ended & (events.kind == ABORT)]",
         "events.offset[events.kind == ABORT]",
         ("tests/cleaner/test_transactions.py::test_index_entry_of_a_marker_that_ends_nothing",),
+    ),
+    Mutant(
+        "times-of-batches-without-records-count",
+        "U-17",
+        EVIDENCE,
+        "if not with_records.all():",
+        "if False:",
+        ("tests/cleaner/test_segments.py::test_times_of_batches_without_records",),
+    ),
+    Mutant(
+        "one-epoch-a-producer-where-two-views-differ",
+        "R192-1",
+        "cleanerd/apply/put_by_agent.py",
+        "marker_epochs=known | markers)",
+        "marker_epochs=(dict(known) | dict(markers)).items())",
+        ("tests/apply/test_live_views.py::test_both_views_of_the_producers",),
+    ),
+    Mutant(
+        "first-epoch-of-a-producer-only",
+        "R192-1",
+        "cleanerd/policy/producer.py",
+        "for step in range(int((end - first).max(initial=0))):",
+        "for step in range(1):",
+        (
+            "tests/policy/test_producer.py::test_markers",
+            "tests/apply/test_live_views.py::test_two_epochs_of_a_producer",
+        ),
+    ),
+    Mutant(
+        "evidence-from-a-log-start-that-a-crash-forgets",
+        "U-1",
+        "cleanerd/cleaner/purge.py",
+        "known.rows(evidence.lasting_from, evidence.dirty_to)",
+        "known.rows(evidence.visible_from, evidence.dirty_to)",
+        ("tests/apply/test_live_views.py::test_a_log_start_that_a_crash_forgets",),
+    ),
+    Mutant(
+        "zeros-in-a-closed-segment-are-its-end",
+        "F-1",
+        "cleanerd/log/read.py",
+        "if not segment.is_active or error.position < 0:",
+        "if error.position < 0:",
+        (
+            "tests/log/test_zeros.py::test_a_closed_segment_has_none",
+            "tests/cleaner/test_preallocated.py::test_zeros_in_a_closed_segment_are_refused",
+        ),
+    ),
+    Mutant(
+        "zeros-between-batches-are-the-end",
+        "F-1",
+        "cleanerd/log/read.py",
+        "if self._is_room(segment, error.position):",
+        "if error.position >= 0:",
+        ("tests/log/test_zeros.py::test_zeros_between",),
+    ),
+    Mutant(
+        "damage-below-the-recovery-point-is-the-end",
+        "U-1",
+        "cleanerd/cleaner/plan.py",
+        "return self.torn_from is not None and source.end > self.torn_from",
+        "return True",
+        ("tests/cleaner/test_preallocated.py::test_damage_below_the_recovery_point",),
     ),
     Mutant(
         "bound-inside-a-segment",
@@ -131,6 +194,14 @@ CLEANING = (
         ("tests/policy/test_grouping.py::test_group",),
     ),
     Mutant(
+        "group-of-any-number-of-sources",
+        "U-36",
+        "cleanerd/policy/grouping.py",
+        "if len(self.rows) > MAX_SOURCES:",
+        "if len(self.rows) > MAX_RELATIVE_OFFSET:",
+        ("tests/policy/test_grouping.py::test_so_many_sources_at_most",),
+    ),
+    Mutant(
         "record-less-segment-left-alone",
         "D-02",
         "cleanerd/policy/grouping.py",
@@ -145,5 +216,70 @@ CLEANING = (
         "group[-1].source.segment.mtime_ns)",
         "group[0].source.segment.mtime_ns)",
         ("tests/apply/test_offline.py::test_two_sources_time",),
+    ),
+    Mutant(
+        "markers-above-the-recovery-point-believed",
+        "U-32",
+        TORN,
+        "return min(log.high_watermark, log.recovery_point)",
+        "return log.high_watermark",
+        (
+            "tests/log/test_torn.py::test_a_marker_closes_below_the_recovery_point",
+            "tests/torn/test_power_cuts.py::test_power_cuts",
+        ),
+    ),
+    Mutant(
+        "torn-transaction-indexes-believed",
+        "U-32",
+        TORN,
+        "if log.last_stable_offset is not None:\n        return read_aborted",
+        "if log.segments:\n        return read_aborted",
+        (
+            "tests/log/test_torn.py::test_the_segment_of_the_recovery_point_tells_itself",
+            "tests/torn/test_recovery.py::test_clean",
+            "tests/torn/test_power_cuts.py::test_power_cuts",
+        ),
+    ),
+    Mutant(
+        "transaction-indexes-without-their-offset-index-believed",
+        "F-8",
+        TORN,
+        "        if INDEX_SUFFIX not in segment.suffixes:\n",
+        "        if INDEX_SUFFIX == TXNINDEX_SUFFIX:\n",
+        (
+            "tests/log/test_torn.py::test_indexes_that_the_broker_makes_anew",
+            "tests/torn/test_recovery.py::test_indexes_that_the_broker_makes_anew",
+            "tests/torn/test_lost_indexes.py::test_lost_indexes",
+        ),
+    ),
+    Mutant(
+        "transactions-open-before-the-recovery-forgotten",
+        "U-32",
+        TORN,
+        "for producer in aborting if producer in before}",
+        "for producer in aborting if producer not in before}",
+        (
+            "tests/log/test_torn.py::test_several_transactions_of_one_producer",
+            "tests/torn/test_power_cuts.py::test_power_cuts",
+        ),
+    ),
+    Mutant(
+        "snapshot-above-damage-believed",
+        "U-32",
+        PRODUCERS,
+        "_snapshots(log, damaged, below if torn_from is None else min(below, torn_from))",
+        "_snapshots(log, damaged, below)",
+        ("tests/log/test_producers.py::test_snapshots_from_above_the_recovery_point",),
+    ),
+    Mutant(
+        "aborted-transactions-not-compared",
+        "U-32",
+        "cleanerd/apply/validate.py",
+        "if place not in ours and found.digest(*place) != witness.digest:",
+        "if place in ours and found.digest(*place) != witness.digest:",
+        (
+            "tests/apply/test_validate.py::test_other_aborted_transactions",
+            "tests/torn/test_recovery.py::test_an_index_that_is_made_anew_meanwhile",
+        ),
     ),
 )

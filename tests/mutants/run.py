@@ -171,7 +171,7 @@ def python_copy(*more: str) -> Iterator[Path]:
     """The package with its kernel, and the tests; ``more``: what else is to be changed in it."""
     with tempfile.TemporaryDirectory(prefix="cleanerd-mutants-") as name:
         copy = Path(name)
-        copy_of(("cleanerd", "tests", "pyproject.toml", *more), copy)
+        copy_of(("cleanerd", "cleanerd_lab", "tests", "pyproject.toml", *more), copy)
         for other in ROOT.iterdir():  # documents, configuration and jars, for tests that look at them
             if not (copy / other.name).exists() and other.name not in {".git", ".hypothesis"}:
                 (copy / other.name).symlink_to(other)

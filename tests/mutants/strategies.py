@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 STRATEGY = "cleanerd/policy/strategy.py"
 TOMBSTONE = "cleanerd/policy/tombstone.py"
 RETAIN = "cleanerd/policy/retain.py"
-HEAD = "cleanerd/cleaner/head.py"
+CLEAN_PART = "cleanerd/cleaner/clean_part.py"
 PURGE = "cleanerd/cleaner/purge.py"
 
 TABLE = "tests/cleaner/test_strategies_table.py::test_strategy"
@@ -18,7 +18,7 @@ STRATEGIES = (
     Mutant(
         "published-map-of-the-dirty-part-alone",
         "R280-10",
-        HEAD,
+        CLEAN_PART,
         "if not self._plan.rules.versioned:",
         "if self._plan.rules.versioned or not self._plan.rules.versioned:",
         (TABLE,),
@@ -26,15 +26,15 @@ STRATEGIES = (
     Mutant(
         "clean-winner-forgotten",
         "R280-10",
-        HEAD,
-        "head[: len(evidence.won)] |= evidence.won",
-        "head[: len(evidence.won)] |= evidence.won & np.uint64(0)",
+        CLEAN_PART,
+        "clean[: len(evidence.won)] |= evidence.won",
+        "clean[: len(evidence.won)] |= evidence.won & np.uint64(0)",
         (TABLE,),
     ),
     Mutant(
         "aborted-data-of-the-clean-part-competes",
         "U-2",
-        HEAD,
+        CLEAN_PART,
         "excluded = evidence.add(chunk).excluded",
         "excluded = evidence.add(chunk).excluded & False",
         ("tests/cleaner/test_strategy_rounds.py::test_aborted_data_of_a_clean_segment",),
@@ -42,7 +42,7 @@ STRATEGIES = (
     Mutant(
         "below-the-log-start-competes",
         "U-2",
-        HEAD,
+        CLEAN_PART,
         "rows = known.rows(evidence.visible_from, records)",
         "rows = known.rows(0, records)",
         (TABLE,),
@@ -67,7 +67,7 @@ STRATEGIES = (
     Mutant(
         "earlier-shards-forgotten-in-the-clean-part",
         "OP-2",
-        HEAD,
+        CLEAN_PART,
         "words.copy() if evidence.won is None else evidence.won | words",
         "words.copy()",
         ("tests/cleaner/test_strategy_rounds.py::test_same_bytes_with_any_number_of_threads",),
@@ -100,7 +100,7 @@ STRATEGIES = (
         "tail-is-no-evidence",
         "U-1",
         PURGE,
-        "for source in plan.tail:",
+        "for source in plan.uncleanable:",
         "for source in ():",
         (DELETED, f"{ROUNDS}::test_a_tombstone_waits_for_late_data_in_the_tail"),
     ),
@@ -159,5 +159,92 @@ STRATEGIES = (
         'np.lexsort((part["offset"], part["version"], part["has_version"], old, key))',
         'np.lexsort((part["offset"], old, key))',
         ("tests/verify/test_strategies.py::test_rules",),
+    ),
+    Mutant(
+        "forgotten-settings-are-believed",
+        "U-6",
+        "cleanerd/cleaner/rules_change.py",
+        "    if before in (None, now) and not forgotten:\n        return None",
+        "    return None",
+        (
+            "tests/cleaner/test_rules_change.py::test_what_is_refused",
+            "tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",
+            "tests/daemon/test_rules.py::test_nothing_is_cleaned_by_other_rules_without_a_word",
+        ),
+    ),
+    Mutant(
+        "a-delegated-topic-may-be-cleaned-by-offset",
+        "U-8",
+        "cleanerd/cleaner/rules_change.py",
+        "forgotten = config.delegated_here and config.is_kafkas",
+        "forgotten = False",
+        (
+            "tests/cleaner/test_rules_change.py::test_what_is_refused",
+            "tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",
+        ),
+    ),
+    Mutant(
+        "one-word-stands-for-all-rules",
+        "U-6",
+        "cleanerd/cleaner/rules_change.py",
+        "    return all(",
+        "    return any(",
+        ("tests/cleaner/test_rules_change.py::test_what_is_refused",),
+    ),
+    Mutant(
+        "only-the-partition-itself-remembers",
+        "U-6",
+        "cleanerd/log/rules_memory.py",
+        "known = written_ns, next((each for each in found if each is not None), None)",
+        "known = written_ns, None",
+        ("tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",),
+    ),
+    Mutant(
+        "each-log-directory-remembers-for-itself",
+        "U-6",
+        "cleanerd/log/rules_memory.py",
+        "in (directory, *others))",
+        "in (directory,))",
+        ("tests/cli/test_forgotten_config.py::test_a_topic_in_several_log_directories",),
+    ),
+    Mutant(
+        "forgotten-settings-drop-a-staged-plan",
+        "U-6",
+        "cleanerd/apply/apply_staged.py",
+        "    _refuse_forgotten_settings(config, manifest, where)\n",
+        "",
+        ("tests/cli/test_forgotten_config.py::test_apply_without_its_settings_keeps_the_plan",),
+    ),
+    Mutant(
+        "bad-file-of-the-host-is-passed-over",
+        "U-6",
+        "cleanerd/cli/default_config.py",
+        "os.lstat(path)",
+        "os.stat(path)",
+        ("tests/cli/test_forgotten_config.py::test_a_bad_file_of_the_host_is_never_passed_over",),
+    ),
+    Mutant(
+        "hand-back-does-not-ask-the-state-directory",
+        "U-8",
+        "cleanerd/cli/delegate.py",
+        "    if other:\n",
+        "    if other and False:\n",
+        ("tests/cli/test_delegate.py::test_what_the_topic_was_is_asked_of_the_state_directory",),
+    ),
+    Mutant(
+        "a-delegated-topic-is-handed-back-unasked",
+        "U-8",
+        "cleanerd/cli/delegate.py",
+        "STRATEGY not in config.named:",
+        "STRATEGY in config.named:",
+        ("tests/cli/test_delegate.py::test_a_versioned_topic_is_handed_back_on_request_only",),
+    ),
+    Mutant(
+        "what-a-change-costs-is-not-counted",
+        "U-6",
+        "cleanerd/cleaner/switch.py",
+        'header=parts.get("header", ""),',
+        'header="",',
+        ("tests/cli/test_forgotten_config.py::test_what_a_change_costs_is_counted_before",),
     ),
 )

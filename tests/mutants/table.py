@@ -8,18 +8,26 @@ from tests.mutants.cleaning import CLEANING
 from tests.mutants.clients import CLIENTS
 from tests.mutants.daemon import DAEMON
 from tests.mutants.kernel import KERNEL
+from tests.mutants.memory import MEMORY
+from tests.mutants.moving_logs import MOVING_LOGS
+from tests.mutants.names import NAMES
 from tests.mutants.replacing import REPLACING
 from tests.mutants.retention import RETENTION
+from tests.mutants.spark_source import SPARK_SOURCE
 from tests.mutants.strategies import STRATEGIES
 
 MUTANTS = (
     *RETENTION,
     *STRATEGIES,
     *CLEANING,
+    *MOVING_LOGS,
     *REPLACING,
+    *NAMES,
     *BESIDE_BROKERS,
     *CLIENTS,
     *DAEMON,
+    *MEMORY,
+    *SPARK_SOURCE,
     *KERNEL,
     *AGENT,
 )

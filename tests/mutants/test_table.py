@@ -33,4 +33,4 @@ def test_names_are_unique() -> None:
 @pytest.mark.parametrize("text", ["", "right right"])
 def test_a_stale_mutant_is_told(text: str) -> None:
     with pytest.raises(StaleMutantError, match="not once"):
-        Mutant("a", "C-1", "file", "right", "wrong", ()).applied(text)
+        Mutant("a", "C-45", "file", "right", "wrong", ()).applied(text)

@@ -100,7 +100,7 @@ def test_the_context_holds_sources_only() -> None:
     caches = [".git", ".venv", ".cache", "cleanerd/cli/__pycache__/x.pyc", "kernel/fuzz/Cargo.toml", "tests"]
     left_out = [*builds, *caches]
     assert all(_ignored(path) for path in left_out), [path for path in left_out if not _ignored(path)]
-    listing = ["git", "ls-files", "cleanerd", "kernel", "agent"]
+    listing = ["git", "ls-files", "cleanerd", "cleanerd_lab", "kernel", "agent"]
     tracked = subprocess.run(listing, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     sources = [path for path in tracked.stdout.split() if not path.startswith("kernel/fuzz")]
     assert not [path for path in sources if _ignored(path)]
@@ -179,6 +179,8 @@ def test_prometheus_and_grafana_find_it() -> None:
     """The scrape's target is the service; the data source's id is the one that dashboards name."""
     scrape = yaml.safe_load((CONFIG / "prometheus/prometheus.yml").read_text())
     assert scrape["scrape_configs"][0]["static_configs"][0]["targets"] == ["cleanerd:10280"]
+    hosts = _compose()["services"]["cleanerd"]["environment"]["CLEANERD_CLEANERD_HTTP_HOSTS"]
+    assert hosts == "cleanerd", "the name that Prometheus asks it by, or it is refused"
     (source,) = yaml.safe_load((CONFIG / "grafana/provisioning/datasources/prometheus.yml").read_text())["datasources"]
     assert source["url"] == "http://prometheus:9090"
     (provider,) = yaml.safe_load((CONFIG / "grafana/provisioning/dashboards/cleanerd.yml").read_text())["providers"]

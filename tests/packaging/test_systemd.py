@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cleanerd.demo.broker import free_port
+from cleanerd_lab.demo.broker import free_port
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, keys, make
 from tests.packaging.sandbox import settings_of
 from tools.wheel import FILES
@@ -98,7 +98,7 @@ def test_the_daemon_is_the_broker_s_user_and_nothing_more() -> None:
 
 
 def test_it_is_restarted_unless_its_settings_are_wrong() -> None:
-    """Exit codes 2 and 3 (cli.md) stay what they are, however often it is started."""
+    """Exit codes 2 and 3 stay what they are, however often it is started."""
     settings = settings_of(UNIT)
     assert settings["Type"] == ["notify"]
     assert settings["Restart"] == ["always"]

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from cleanerd import __version__
-from cleanerd.demo.broker import free_port
+from cleanerd_lab.demo.broker import free_port
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, keys, make
 from tools import wheel as tool
 
@@ -34,8 +34,9 @@ class Nothing:
         if name.split(".")[0] in {"pyspark", "py4j", "pandas", "pyarrow", "hypothesis", "pytest"}:
             raise ModuleNotFoundError(f"no {name} here", name=name)
 sys.meta_path.insert(0, Nothing())
-import cleanerd
-for module in pkgutil.walk_packages(cleanerd.__path__, "cleanerd."):
+import cleanerd, cleanerd_lab
+packages = (pkgutil.walk_packages(package.__path__, f"{package.__name__}.") for package in (cleanerd, cleanerd_lab))
+for module in (module for found in packages for module in found):
     if module.name.startswith("cleanerd.spark") or "spark" in module.name or module.name.endswith("__main__"):
         continue
     importlib.import_module(module.name)
@@ -110,8 +111,14 @@ def test_the_wheel_holds_all_of_the_package(built: Path) -> None:
     assert path.name.startswith(f"cleanerd-{__version__}-cp311-abi3-manylinux")
     with zipfile.ZipFile(path) as wheel:
         _assert_complete(wheel, __version__)
-        package = {name for name in wheel.namelist() if name.startswith("cleanerd/")}
-    assert package == {*_tracked("cleanerd"), "cleanerd/_kernel.abi3.so", "cleanerd/agent/cleanerd-agent.jar"}
+        tops = ("cleanerd/", "cleanerd_lab/", "pyspark_kafka_segments/")
+        package = {name for name in wheel.namelist() if name.startswith(tops)}
+    assert "pyspark_kafka_segments/__init__.py" in package, "where Spark looks for data sources"
+    assert package == {
+        *_tracked("cleanerd", "cleanerd_lab", "pyspark_kafka_segments"),
+        "cleanerd/_kernel.abi3.so",
+        "cleanerd/agent/cleanerd-agent.jar",
+    }
 
 
 @pytest.mark.long
@@ -120,7 +127,8 @@ def test_the_source_distribution_builds_what_it_says(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
-    assert _tracked("cleanerd", "kernel/src", "kernel/python", "agent", "systemd", "config", "tools") <= names
+    packages = ("cleanerd", "cleanerd_lab", "pyspark_kafka_segments")
+    assert _tracked(*packages, "kernel/src", "kernel/python", "agent", "systemd", "config", "tools") <= names
     assert {"Cargo.lock", "LICENSE", "README.md", "pyproject.toml", "cleanerd/agent/cleanerd-agent.jar"} <= names
     assert not [name for name in names if name.startswith(("tests/", ".cache", ".git", "target/", ".venv"))]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, Limits, Outcome, group, split
+from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SOURCES, Limits, Outcome, group, split
 
 LIMITS = Limits(segment_bytes=1000, index_bytes=10_000, index_interval_bytes=100, max_span_ms=None)
 
@@ -234,3 +234,22 @@ def test_fixed_point(outcomes: list[Outcome], limits: Limits) -> None:
                 )
             )
     assert group(after, limits) == []
+
+
+@pytest.mark.parametrize("count", [199, 200, 201, 450])
+def test_so_many_sources_at_most(count: int) -> None:
+    """U-36: a swap renames the files of every source while a broker holds its lock, so a group ends at 200."""
+    wide = replace(LIMITS, segment_bytes=10**9, index_bytes=10**9)
+    segments = [changed(10 * row, 10) for row in range(count)]
+    found = groups(*segments, limits=wide)
+    assert [row for rows in found for row in rows] == list(range(count))
+    assert [len(rows) for rows in found] == [MAX_SOURCES] * (count // MAX_SOURCES) + [count % MAX_SOURCES] * (
+        count % MAX_SOURCES > 0
+    )
+
+
+def test_record_less_ones_are_no_exception() -> None:
+    """U-36 over D-02: what would go to a neighbour stays where it is when that has its 200."""
+    wide = replace(LIMITS, segment_bytes=10**9, index_bytes=10**9)
+    segments = [empty(10 * row) for row in range(201)]
+    assert max(len(rows) for rows in groups(*segments, limits=wide)) == MAX_SOURCES == 200

@@ -75,6 +75,10 @@ MARKED = encode_marker(3, commit=True, producer_id=7, producer_epoch=2)
         pytest.param(MARKED, [], [(7, 3)], False, id="of a newer epoch"),
         pytest.param(MARKED, [], [(8, 2), (6, 2)], False, id="of other producers"),
         pytest.param(MARKED, [], [(8, 0), (7, 2), (6, 9)], True, id="one of several, in any order"),
+        pytest.param(MARKED, [], [(7, 1), (7, 2)], True, id="R192-1: two views differ, the later one"),
+        pytest.param(MARKED, [], [(7, 2), (7, 3)], True, id="R192-1: two views differ, the earlier one"),
+        pytest.param(MARKED, [], [(6, 2), (7, 1), (7, 3), (8, 2)], False, id="two views differ, and it is of neither"),
+        pytest.param(MARKED, [], [(7, 0), (7, 1), (7, 2), (7, 3), (9, 2)], True, id="however many there are"),
         pytest.param(MARKED, [1], [], False, id="the producer has data elsewhere: its marker is free"),
         pytest.param(MARKED, [3], [], True, id="a marker at the offset of a last data batch: cannot be, stays"),
         pytest.param(data(3, 7, 2), [], [(7, 2)], False, id="a data batch is no marker"),
@@ -85,7 +89,7 @@ MARKED = encode_marker(3, commit=True, producer_id=7, producer_epoch=2)
     ],
 )  # fmt: skip
 def test_markers(log: bytes, wanted: list[int], markers: list[tuple[int, int]], expected: bool) -> None:
-    """C-39.1, section 13 (transaction version 2): of a producer that only markers are known of, its epoch's stay."""
+    """C-39.1 (transaction version 2): of a producer that only markers are known of, its epoch's stay."""
     assert ask(log, wanted, markers) == [expected]
 
 

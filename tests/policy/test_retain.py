@@ -13,6 +13,7 @@ from cleanerd._kernel import (
     ACTION_EMPTY,
     ACTION_REBUILD,
     ACTION_SET_HORIZON,
+    ACTION_TIME_ZERO,
     ACTION_TIMELESS,
 )
 from cleanerd.policy.retain import (
@@ -22,10 +23,11 @@ from cleanerd.policy.retain import (
     BATCH_EXPIRED,
     BATCH_HAS_HORIZON,
     BATCH_PROTECTED,
+    Closing,
     RecordEvidence,
     Retention,
     bits_from,
-    closing_action,
+    closing,
     end_of_group,
     expired_winners,
     retain,
@@ -33,6 +35,7 @@ from cleanerd.policy.retain import (
 
 HORIZON = ACTION_REBUILD | ACTION_SET_HORIZON
 CLOSING = ACTION_EMPTY | ACTION_TIMELESS
+CLOSING_ALONE = ACTION_EMPTY | ACTION_TIME_ZERO
 GONE = BATCH_HAS_HORIZON | BATCH_EXPIRED
 FREE = BATCH_CONTROL | BATCH_ENDS_NOTHING
 
@@ -236,19 +239,27 @@ def test_end_of_group(actions: list[int], expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "max_timestamp_ms", "at_bound", "expected"),
+    ("records", "max_timestamp_ms", "at_bound", "beside", "alone"),
     [
-        pytest.param(3, 500, False, CLOSING, id="U-13: emptied, without its time"),
-        pytest.param(3, 0, False, CLOSING, id="emptied, whatever its time"),
-        pytest.param(3, 500, True, ACTION_EMPTY, id="C-39.2: at the bound as Kafka leaves it"),
-        pytest.param(0, 500, False, CLOSING, id="emptied before, its time goes now"),
-        pytest.param(0, 0, False, ACTION_COPY, id="closed before"),
-        pytest.param(0, 500, True, ACTION_COPY, id="C-39.2: emptied before"),
+        pytest.param(3, 500, False, CLOSING, CLOSING_ALONE, id="U-13: emptied, without its time"),
+        pytest.param(3, 0, False, CLOSING, CLOSING_ALONE, id="emptied, whatever its time"),
+        pytest.param(3, -1, False, CLOSING, CLOSING_ALONE, id="emptied, of records without a time"),
+        pytest.param(3, 500, True, ACTION_EMPTY, ACTION_EMPTY, id="C-39.2: at the bound as Kafka leaves it"),
+        pytest.param(3, 0, True, ACTION_EMPTY, ACTION_EMPTY, id="C-39.2: also of records of 1970"),
+        pytest.param(0, 500, False, CLOSING, CLOSING_ALONE, id="emptied before, its time goes now"),
+        pytest.param(0, -1, False, ACTION_COPY, CLOSING_ALONE, id="closed before beside others"),
+        pytest.param(0, 0, False, CLOSING, ACTION_COPY, id="closed before alone, or by an earlier release"),
+        pytest.param(0, 500, True, ACTION_COPY, ACTION_COPY, id="C-39.2: emptied before"),
+        pytest.param(0, -1, True, ACTION_COPY, ACTION_COPY, id="C-39.2: emptied before, without a time"),
+        pytest.param(0, 0, True, CLOSING, ACTION_COPY, id="closed by an earlier release, the bound came to it since"),
     ],
 )
-def test_closing_action(records: int, max_timestamp_ms: int, at_bound: bool, expected: int) -> None:
-    """U-13: a closing batch draws no search by time into its segment; Kafka's own at the bound keeps its time."""
-    assert closing_action(records, max_timestamp_ms, at_bound=at_bound) == expected
+def test_closing(records: int, max_timestamp_ms: int, at_bound: bool, beside: int, alone: int) -> None:
+    """U-13: a closing batch says nothing of its segment's time beside others, and draws no search by time alone.
+
+    Kafka's own at the bound keeps its time.
+    """
+    assert closing(records, max_timestamp_ms, at_bound=at_bound) == Closing(beside, alone)
 
 
 @pytest.mark.parametrize("total", [0, 1, 63, 64, 65, 128, 130])

@@ -7,7 +7,7 @@ import pytest
 
 from cleanerd import _kernel
 from cleanerd.policy.rules import Rules
-from cleanerd.policy.strategy import STRATEGIES, rank
+from cleanerd.policy.strategy import STRATEGIES
 from tests.support.logs import Record, encode_batch
 
 
@@ -59,14 +59,6 @@ def test_header() -> None:
     version, present = STRATEGIES["header"].versions(records)
     assert present.tolist() == [True, True, False, False]
     assert version[:2].tolist() == [7, -1]
-
-
-def test_rank() -> None:
-    """R280-4..R280-6: any version beats none, then the higher one, then the later record."""
-    ascending = [(None, 1), (None, 9), (-(2**63), 3), (-1, 2), (0, 0), (5, 4), (5, 8), (2**63 - 1, 0)]
-    ranks = [rank(version, offset) for version, offset in ascending]
-    assert ranks == sorted(ranks)
-    assert len(set(ranks)) == len(ranks)
 
 
 @pytest.mark.parametrize(

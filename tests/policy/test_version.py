@@ -101,6 +101,14 @@ def test_rank(loser: tuple[bool, int, int], winner: tuple[bool, int, int]) -> No
     assert loser < winner
 
 
+def test_ranks_ascend() -> None:
+    """R280-4..R280-6: any version beats none, then the higher one, then the later record."""
+    ascending = [(None, 1), (None, 9), (-(2**63), 3), (-1, 2), (0, 0), (5, 4), (5, 8), (2**63 - 1, 0)]
+    ranks = [rank(version, offset) for version, offset in ascending]
+    assert ranks == sorted(ranks)
+    assert len(set(ranks)) == len(ranks)
+
+
 @given(st.none() | st.binary(max_size=12), st.sampled_from(VERSION_ENCODINGS))
 def test_the_kernel_reads_the_same(value: bytes | None, encoding: VersionEncoding) -> None:
     """R280-5, R280-6: the cleaner's columns and this page agree on every value, well formed or not."""

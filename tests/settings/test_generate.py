@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cleanerd.settings import load_settings
 from cleanerd.settings.generate import generate
-from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS
+from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS
 
 SHIPPED = Path(__file__).parents[2] / "config" / "cleanerd.toml"
 
@@ -23,7 +23,7 @@ def test_the_shipped_file_is_the_generated_one() -> None:
 
 
 def test_as_generated_it_sets_observe_mode_and_nothing_else(tmp_path: Path) -> None:
-    """Issue 7: observe is the default of the example file."""
+    """Observe is the default of the example file."""
     file = tmp_path / "cleanerd.toml"
     file.write_text(generate())
     settings = load_settings([file], environ={})
@@ -40,14 +40,14 @@ def test_in_use_it_has_every_key_and_says_the_defaults(tmp_path: Path) -> None:
     file.write_text(in_use())
     settings = load_settings([file], environ={})
     assert set(settings.origins.values()) == {f"file {file}"}
-    assert set(settings.topic_overrides("orders.v1")) == set(TOPIC_KEYS)
-    for key, field in DAEMON_KEYS.items():
+    assert set(settings.topic_overrides("orders.v1")) == set(TOPIC_FIELDS)
+    for key, field in DAEMON_FIELDS.items():
         if not field.examples:
             assert settings.value(key) == field.default, key
 
 
 def test_every_key_is_explained() -> None:
-    for key, field in {**DAEMON_KEYS, **TOPIC_KEYS}.items():
+    for key, field in {**DAEMON_FIELDS, **TOPIC_FIELDS}.items():
         assert field.description, key
 
 

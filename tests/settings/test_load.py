@@ -1,4 +1,4 @@
-"""Settings: sources, their order, origins, unknown keys and bad values (cli.md, formats.md section 4)."""
+"""Settings: sources, their order, origins, unknown keys and bad values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cleanerd.errors import ConfigError
 from cleanerd.log.topic_config import resolve_topic_config
 from cleanerd.log.topic_keys import TOPIC_RULES
 from cleanerd.settings import Settings, load_settings, read_settings
-from cleanerd.settings.keys import DAEMON_KEYS, TOPIC_KEYS, kafka_text, kind_of
+from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS, kafka_text, kind_of
 from cleanerd.settings.load import default_state_dir
 
 SEGMENT = "log.segment.bytes"
@@ -134,7 +134,7 @@ def test_quoted_table_names_are_not_cut_again(toml: Path) -> None:
 
 
 def test_longest_literal_match_wins_key_by_key(toml: Path) -> None:
-    """formats.md section 4. The order in the file says nothing, nor does --set for a weaker glob."""
+    """The longest literal match wins. The order in the file says nothing, nor does --set for a weaker glob."""
     toml.write_text(
         '[topics."orders.v1"]\n"segment.bytes" = 1000\n'
         '[topics."orders*"]\n"segment.bytes" = 2000\n"min.compaction.lag.ms" = 2\n'
@@ -183,7 +183,7 @@ UNKNOWN = [
 
 @pytest.mark.parametrize(("document", "line", "said"), UNKNOWN)
 def test_mistakes_in_a_file_name_the_line(toml: Path, document: str, line: int, said: str) -> None:
-    """cli.md: an unknown key is an error with the nearest match."""
+    """An unknown key is an error with the nearest match."""
     toml.write_text(document)
     message = refused(files=(toml,))
     assert message.startswith(f"{toml}:{line}: ")
@@ -288,11 +288,11 @@ EDGES = ["", "x", "-2", "-1", "0", "1", "3", "4", "13", "14", "0.5", "1.1", "tru
 EDGES += [str(2**31 - 1), str(2**31), str(2**63 - 1), str(2**63)]
 
 
-@pytest.mark.parametrize("key", sorted(TOPIC_KEYS))
+@pytest.mark.parametrize("key", sorted(TOPIC_FIELDS))
 def test_both_sides_agree_on_what_a_topic_key_takes(key: str) -> None:
     """The ranges of the settings models and of the topic configuration are the same table, written twice."""
     rule = TOPIC_RULES[key]
-    names = {synonym.name: synonym.value for synonym in rule.synonyms if synonym.name in DAEMON_KEYS}
+    names = {synonym.name: synonym.value for synonym in rule.synonyms if synonym.name in DAEMON_FIELDS}
     for name, value_rule in {f"topics.orders.{key}": rule.value, **names}.items():
         for text in EDGES:
             _, problems = read_settings([], [f"{name}={text}"], {})
@@ -309,7 +309,7 @@ def test_kafka_defaults_of_the_settings_are_those_of_the_topic_config() -> None:
     daemon = load()
     for rule in TOPIC_RULES.values():
         for synonym in rule.synonyms:
-            value = daemon.value(synonym.name) if synonym.name in DAEMON_KEYS else None
+            value = daemon.value(synonym.name) if synonym.name in DAEMON_FIELDS else None
             if value is not None:
                 assert (
                     rule.value.read(kafka_text(value * synonym.factor if synonym.factor > 1 else value)) == rule.default
@@ -327,7 +327,7 @@ def test_kafka_defaults_of_the_settings_are_those_of_the_topic_config() -> None:
     ],
 )
 def test_state_directory(environ: dict[str, str], path: str) -> None:
-    """formats.md section 3."""
+    """Systemd's directory, then the user's own; what is set comes before both."""
     assert str(default_state_dir(environ)) == path
     assert str(load(environ=environ).daemon.cleanerd_state_dir) == path
     assert load(environ=environ).origins["cleanerd.state.dir"] == "default"
@@ -359,7 +359,7 @@ def test_values_of_the_daemons_keys(key: str, text: str, value: object) -> None:
     """Kafka's doubles too; what is shown of a value reads back as the same."""
     settings = load_settings([], [f"{key}={text}"], {})
     assert settings.value(key) == value
-    again = kind_of(DAEMON_KEYS[key]).write(value)
+    again = kind_of(DAEMON_FIELDS[key]).write(value)
     assert load_settings([], [f"{key}={again}"], {}).value(key) == value
 
 

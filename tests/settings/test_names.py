@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleanerd.settings.keys import TOPIC_KEYS
+from cleanerd.settings.keys import TOPIC_FIELDS
 from cleanerd.settings.names import (
     bad_topic_name,
     cut_topic_name,
@@ -39,11 +39,11 @@ from cleanerd.settings.names import (
     ],
 )
 def test_the_longest_known_key_is_cut_from_the_end(name: str, cut: tuple[str, str] | None) -> None:
-    """formats.md section 4."""
+    """A topic's name may have dots, so the key is recognised from its end."""
     assert cut_topic_name(name) == cut
 
 
-@given(st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.sampled_from(sorted(TOPIC_KEYS)))
+@given(st.from_regex(r"[a-zA-Z0-9._-]{1,20}", fullmatch=True), st.sampled_from(sorted(TOPIC_FIELDS)))
 def test_the_cut_puts_together_again(topic: str, key: str) -> None:
     """Whatever the topic's name: nothing is lost, and the key is at least as long as the one that was meant."""
     cut = cut_topic_name(f"{topic}.{key}")
@@ -72,7 +72,7 @@ def test_globs(pattern: str, topic: str, yes: bool) -> None:
 
 
 def test_strength_counts_literal_characters_and_the_own_name_is_strongest() -> None:
-    """formats.md section 4: the longest literal match wins; wildcards and sets count nothing."""
+    """The longest literal match wins; wildcards and sets count nothing."""
     patterns = ["orders", "o*s", "orders*", "[abcdefgh]*"]
     assert sorted(patterns, key=strength) == ["[abcdefgh]*", "o*s", "orders*", "orders"]
     assert strength("[abcdefgh]*") == strength("*")

@@ -32,7 +32,7 @@ LONGS = st.integers(-1, 2**63 - 1)
     ],
 )
 def test_sizes(text: str, size_bytes: int) -> None:
-    """cli.md: sizes take 128MiB; plain numbers are bytes."""
+    """Sizes take 128MiB; plain numbers are bytes."""
     assert parse_size(text) == size_bytes
 
 
@@ -62,7 +62,7 @@ def test_no_sizes(text: str) -> None:
     ],
 )
 def test_times(text: str, unit_ms: int, value: int) -> None:
-    """cli.md: plain numbers keep Kafka's unit - 15 of a key in hours are 15 hours, not 15 ms."""
+    """Plain numbers keep Kafka's unit - 15 of a key in hours are 15 hours, not 15 ms."""
     assert parse_time(text, unit_ms) == value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cleanerd.settings import load_settings
-from cleanerd.settings.keys import DAEMON_KEYS
+from cleanerd.settings.keys import DAEMON_FIELDS
 from cleanerd.settings.written import as_toml, without_settings
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def test_all_sources_become_one_file(tmp_path: Path) -> None:
     settings = load_settings([file], [*SET, "cleanerd.mode=on-start"], environ)
     written.write_text(as_toml(settings, {}), encoding="utf-8")
     again = load_settings([written], [], without_settings({**environ, "HOME": "/elsewhere"}))
-    for key in DAEMON_KEYS:
+    for key in DAEMON_FIELDS:
         assert again.value(key) == settings.value(key), key
     for topic in ("orders", "orders.delete", "abc", "axe", "other"):
         told, expected = again.topic_overrides(topic), settings.topic_overrides(topic)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.demo.broker import free_port
+from cleanerd_lab.demo.broker import free_port
 from tests.brokers.node import cleanerd, complaints, wait_until
 from tests.daemon.process import Daemon
 from tests.kafka.fixtures import brokers
@@ -32,7 +32,7 @@ from tests.soak.visitors import Visitors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
 
 PARTITIONS: Final = 6
 PERIOD_SECONDS: Final = 5.0

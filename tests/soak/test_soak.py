@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_two_minutes(tmp_path: Path) -> None:
-    """Issue 7, in short: every kind of visitor comes at least once, and nothing goes wrong."""
+    """``make soak`` in short: every kind of visitor comes at least once, and nothing goes wrong."""
     lines: list[str] = []
     soak = Soak(2.0, tmp_path, lines.append)
     rows = soak.run()

@@ -1,4 +1,4 @@
-"""tests.soak.verdict: a leak is found however slow, a sawtooth is none (issue 7)."""
+"""tests.soak.verdict: a leak is found however slow, a sawtooth is none."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
     from tests.daemon.process import Daemon
 
 ANSWER_SECONDS: Final = 20.0

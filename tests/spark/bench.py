@@ -23,13 +23,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.apply.ahead import stage_partition
-from cleanerd.bench.generate import PARTITION, Shape, make_log
+from cleanerd.apply.round import stage_partition
 from cleanerd.cleaner.manifest import STAGING
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
-from tests.cleaner.driver import Silent, config, means
+from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, Shape, make_log
+from tests.cleaner.driver import Silent, config, resources
 
 if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
@@ -38,8 +38,8 @@ GIB: Final = 1 << 30
 SHAPE: Final = Shape(
     "spark", "128 B records, 64 a batch, 50 % superseded, random versions", 128, 64, 0.5, versions=True
 )
-TOPIC: Final = config("bench", compaction_strategy="header", compaction_strategy_header="version")
-MEANS: Final = means(map_bytes=128 << 20, chunk_bytes=4 << 20)
+TOPIC: Final = config("bench", compaction_strategy="header", compaction_strategy_header=VERSION_HEADER)
+RESOURCES: Final = resources(map_bytes=128 << 20, chunk_bytes=4 << 20)
 NOW_MS: Final = 1_900_000_000_000
 WARM_UP_ROUNDS: Final = 5
 TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -125,9 +125,9 @@ def shuffled_bytes(session: Any) -> int:
 
 def stage(log_dir: Path, stager: Any) -> CleaningResult:
     """Stage it, and remove what was staged."""
-    wishes = Wishes(now_ms=NOW_MS, force=True, from_start=True)
+    options = CleaningOptions(now_ms=NOW_MS, force=True, from_start=True)
     store = StateStore(log_dir.parent / "state")
-    result: CleaningResult = stager(read_log_dir(log_dir), store, MEANS, PARTITION, TOPIC, wishes, Silent())
+    result: CleaningResult = stager(read_log_dir(log_dir), store, RESOURCES, PARTITION, TOPIC, options, Silent())
     assert result.outcome == "staged", result.reason
     shutil.rmtree(log_dir / str(PARTITION) / STAGING)
     return result

@@ -1,4 +1,4 @@
-"""Cells of the matrix of issue 8: every one cleaned by a real Spark session, and by the local engine.
+"""The matrix of strategies, codecs and shapes: each cell cleaned by a real Spark session, and by the local engine.
 
 ``python -m tests.spark.matrix MASTER PLACE NUMBER...`` does cells in a process of its own, which can have another
 session than the tests': a line a cell, and exit code 1 when one of them is not the local engine's, byte for byte.
@@ -77,9 +77,9 @@ def check(session: SparkSession, cell: Cell, place: Path) -> Dropped:
         path = log.write(place / "logs", 2, 30)
         # Half of them with a clean part, which only competes.
         first = log.offset // 2 if cell.number % 4 > 1 else 0
-        wishes = all_dirty(NOW_MS, from_start=not first, first_dirty_offset=first or None)
-        local = stage_locally(path, wishes, topic)
-        found = stage_by_spark(session, path, wishes, topic, shards=cell.shards, split_bytes=4000)
+        options = all_dirty(NOW_MS, from_start=not first, first_dirty_offset=first or None)
+        local = stage_locally(path, options, topic)
+        found = stage_by_spark(session, path, options, topic, shards=cell.shards, split_bytes=4000)
         assert_twins(local, found)
         assert local.result.outcome == "staged"
         assert found.result.shards == cell.shards

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.cleaner.survey import Wishes
+    from cleanerd.cleaner.survey import CleaningOptions
     from tests.cleaner.strategy_script import Clean
 
 PAIRS = 200
@@ -69,11 +69,11 @@ class AuditedWorld(World):
     rounds_of: list[tuple[Asked, int]]
     kept: Path
 
-    def _clean(self, step: Clean, wishes: Wishes) -> CleaningResult:
+    def _clean(self, step: Clean, options: CleaningOptions) -> CleaningResult:
         copy = self.path.parent / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.partition, copy)
-        result = super()._clean(step, wishes)
+        result = super()._clean(step, options)
         if result.outcome == "skipped" or result.error is not None:
             return result
         shape, number = self.shape, len(self.rounds_of)

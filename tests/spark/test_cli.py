@@ -9,19 +9,21 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd import __version__
 from cleanerd.cleaner.manifest import STAGING
+from cleanerd.cli import spark as submitted
+from cleanerd.spark.launch import require_spark
 from tests.cleaner.driver import NAME
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.support.log_dirs import read_segments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 COMPACT = ("--set", "topics.orders.cleanup.policy=compact")
 MEMORY = ("--conf", "spark.driver.memory=512m")
@@ -134,3 +136,17 @@ def _lives(pid: int) -> bool:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
         return False
+
+
+@pytest.mark.long
+def test_submitted_by_hand(tmp_path: Path) -> None:
+    """``spark-submit`` on the driver itself: the master is Spark's business, and there is one Spark, not two."""
+    path = RichLog(3).write(tmp_path / "logs", 2, 10)
+    driver = Path(submitted.__file__).parent / "submitted" / "cleanerd_driver.py"
+    command = [str(require_spark()), "--master", "local[1]", *MEMORY, str(driver), "spark", "snapshot", str(path)]
+    command += ["--out", str(tmp_path / "100% out"), "--json", "--quiet", *cleanerd(tmp_path / "state")[3:]]
+    inherited = os.environ | {"PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=inherited)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["out"] == str(tmp_path / "100% out")
+    assert done.stderr.count("SparkContext: Running Spark version") == 1

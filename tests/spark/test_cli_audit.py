@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.apply.lock import LogDirLock
-from cleanerd.apply.offline import clean_partition
+from cleanerd.apply.round import clean_partition
 from cleanerd.apply.session import LockedDir
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.main import run
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.spark.launch import DRIVER_MARK
-from tests.cleaner.driver import Silent, config, means
+from tests.cleaner.driver import Silent, config, resources
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
 from tests.verify import scene as s
@@ -92,7 +92,7 @@ def test_head_is_gone(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
     code, out, err = told(capsys, "audit", scene.copy.parent, scene.log_dir, "--now-ms", NOW)
     assert code == 5
     assert "2 lost" in out
-    assert "orders-0: begins at 7 and began at 0" in err
+    assert "orders-0: AFTER begins at offset 7, BEFORE at 0" in err
     code, document = audit(capsys, scene, "--partition", "orders-0", "--log-start", "7")
     assert (code, document["partitions"][0]["log_start_offset"]) == (0, 7)
 
@@ -142,9 +142,9 @@ def test_what_was_replaced_and_kept(capsys: pytest.CaptureFixture[str], tmp_path
     for round_number in range(2):
         with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
             store = StateStore(tmp_path / "state")
-            locked = LockedDir(read_log_dir(log_dir), lock, store, means(), keep_replaced=kept)
-            wishes = Wishes(now_ms=NOW + round_number, force=True)
-            result = clean_partition(locked, TopicPartition("orders", 0), topic, wishes, Silent())
+            locked = LockedDir(read_log_dir(log_dir), lock, store, resources(), keep_replaced=kept)
+            options = CleaningOptions(now_ms=NOW + round_number, force=True)
+            result = clean_partition(locked, TopicPartition("orders", 0), topic, options, Silent())
         assert result.outcome == "cleaned", result.reason
         if not round_number:
             fresh = make_log_dir(tmp_path / "fresh", {"orders-0": Partition({**segments(12, 24), 24: b""})})
@@ -218,3 +218,19 @@ def test_through_spark_submit(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> 
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 5, done.stderr
     assert json.loads(done.stdout)["findings"] == 1
+
+
+@pytest.mark.parametrize("verb", [("profile", "now"), ("snapshot", "now", "--out", "table"), ("audit", "then", "now")])
+def test_relative_paths(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    verb: tuple[str, ...],
+) -> None:
+    """Executors work in other directories: in these tests too, their Python was started elsewhere."""
+    segments = {0: encode_batch([Record(b"k", b"v"), Record(b"l", b"w")]), 2: b""}
+    for name in ("then", "now"):
+        make_log_dir(tmp_path / name, {"t-0": Partition(segments, indexes=False)})
+    monkeypatch.chdir(tmp_path)
+    code, out, err = told(capsys, *verb, "--quiet")
+    assert (code, err) == (0, ""), out

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 import pytest
 
-from cleanerd.bench.generate import PARTITION, VERSION_HEADER, Shape, make_log
 from cleanerd.cleaner.manifest import STAGING
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.spark.launch import environment
-from tests.cleaner.driver import config, means
+from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, Shape, make_log
+from tests.cleaner.driver import config, resources
 from tests.spark import twins
 from tests.spark.faults import SlowAttempts
 from tests.spark.matrix import enough, pairwise
@@ -30,14 +30,14 @@ from tests.spark.test_matrix import in_a_child
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from cleanerd.apply.session import Means
+    from cleanerd.cleaner.resources import Resources
 
 pytestmark = pytest.mark.long
 
 MIB = 1 << 20
 SIZE_BYTES = int(os.environ.get("CLUSTER_MIB", "520")) * MIB
 SHAPE = Shape("ties", "128 B, random versions, a tenth of them ties", 128, 64, 0.5, versions=True, ties=0.1)
-WISHES = Wishes(now_ms=1_900_000_000_000, force=True, from_start=True)
+OPTIONS = CleaningOptions(now_ms=1_900_000_000_000, force=True, from_start=True)
 PORT = 17077
 DRIVER = """
 import json, os, pickle, sys
@@ -66,7 +66,7 @@ TOPICS: dict[str, dict[str, object]] = {
         "compaction_strategy_header": VERSION_HEADER,
     },
 }
-MEANS = means(map_bytes=256 * MIB, chunk_bytes=4 * MIB)
+RESOURCES = resources(map_bytes=256 * MIB, chunk_bytes=4 * MIB)
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -92,7 +92,7 @@ def local(log_dir: Path) -> twins.Staged:
 
 def staged_locally(log_dir: Path, strategy: str) -> twins.Staged:
     with named():
-        return twins.stage_locally(log_dir, WISHES, config("bench", **TOPICS[strategy]), MEANS)
+        return twins.stage_locally(log_dir, OPTIONS, config("bench", **TOPICS[strategy]), RESOURCES)
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def on_cluster(
     master: str,
     place: Path,
     log_dir: Path,
-    given: Means = MEANS,
+    given: Resources = RESOURCES,
     *,
     strategy: str = "header",
     more: Mapping[str, str] | None = None,
@@ -174,7 +174,7 @@ def on_cluster(
 
     settings = {**QUIET, **ON_A_CLUSTER, "spark.log.level": "ERROR", **(more or {})}
     request = place / "request"
-    request.write_bytes(pickle.dumps(((log_dir, WISHES, TOPICS[strategy], given), options)))
+    request.write_bytes(pickle.dumps(((log_dir, OPTIONS, TOPICS[strategy], given), options)))
     code = f"from tests.spark import twins; twins.NAME = {str(PARTITION)!r}\n{DRIVER}"
     command = [sys.executable, "-c", code, master, str(request), json.dumps(settings)]
     subprocess.run(command, check=True, timeout=900, env=environment(os.environ, local=False))
@@ -227,7 +227,7 @@ def test_speculation(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_p
 def test_more_keys_than_all_maps(cluster: Cluster, log_dir: Path, local: twins.Staged, tmp_path: Path) -> None:
     """U-20: two executors whose maps together take a fraction of the keys; more shards, one after the other."""
     map_bytes = SIZE_BYTES // 128
-    given = means(map_bytes=map_bytes, chunk_bytes=4 * MIB)
+    given = resources(map_bytes=map_bytes, chunk_bytes=4 * MIB)
     found = on_cluster(cluster.url, tmp_path, log_dir, given)
     keys = local.result.records_read - local.result.dropped.superseded
     assert keys * 24 > 2 * map_bytes

@@ -13,7 +13,7 @@ from cleanerd.cleaner.manifest import STAGING
 from cleanerd.errors import CleanerdError, LogDirBusyError, UnsupportedLogError
 from cleanerd.spark import rewrite, work
 from cleanerd.spark.plan import plan_of
-from tests.cleaner.driver import NAME, config, means
+from tests.cleaner.driver import NAME, config, resources
 from tests.cleaner.strategy_cases import NOW, batches, rec
 from tests.cleaner.test_segments import lopsided, tail
 from tests.cleaner.test_strategy_rounds import many
@@ -78,7 +78,7 @@ def test_a_tail_that_cannot_be_read(tmp_path: Path, split_bytes: int) -> None:
 def test_a_proof_in_shards(tmp_path: Path, map_load: float) -> None:
     """U-1: the keys of tombstones are cut into shards when they do not fit; the same ones go, their keys are told."""
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(many(90))})
-    given = means(map_bytes=1, map_load=map_load)
+    given = resources(map_bytes=1, map_load=map_load)
     local = stage_locally(path, all_dirty(NOW), BY_HEADER, given)
     assert local.result.dropped.tombstone == 60
     assert_twins(local, stage_inline(path, all_dirty(NOW), BY_HEADER, given))
@@ -134,7 +134,7 @@ def test_the_driver_alone(tmp_path: Path) -> None:
 
 
 def test_sweeping_by_age(tmp_path: Path) -> None:
-    """formats.md section 2: where no claim keeps others out, what is a day old goes."""
+    """Where no claim keeps others out, what is a day old goes."""
     old, young = (tmp_path / STAGING / f"spark-20200101t00000{number}-00000000" for number in (1, 2))
     old.mkdir(parents=True)
     young.mkdir()

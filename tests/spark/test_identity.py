@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cleaner.driver import config, means, scratch
+from tests.cleaner.driver import config, resources, scratch
 from tests.cleaner.test_cleaning import World
 from tests.spark.inline import InlineJobs
 from tests.spark.rich_log import NOW_MS, RichLog
@@ -36,10 +36,10 @@ def test_random_logs(seed: int) -> None:
     """OP-2: by offsets, with every way to ask for a part of the log."""
     with scratch() as root:
         world = World(root, seed, 5, 12)
-        topic, wishes, given = world.topic(), world.wishes(), world.means()
-        local = stage_locally(world.path, wishes, topic, given)
+        topic, options, given = world.topic(), world.options(), world.resources()
+        local = stage_locally(world.path, options, topic, given)
         spark = stage_inline(
-            world.path, wishes, topic, given, jobs=InlineJobs(seed), shards=1 + seed % 4, split_bytes=600
+            world.path, options, topic, given, jobs=InlineJobs(seed), shards=1 + seed % 4, split_bytes=600
         )
         assert_twins(local, spark)
 
@@ -59,11 +59,11 @@ def test_rules(strategy: str, mode: str, transactions: bool) -> None:
                 wished = {"from_start": False, "first_dirty_offset": log.offset // 2}
             if seed == 2:
                 wished["up_to_offset"] = log.offset // 3
-            wishes = all_dirty(NOW_MS, **wished)
-            given = means(chunk_bytes=(700, 1 << 20)[seed % 2])
-            local = stage_locally(path, wishes, topic, given)
+            options = all_dirty(NOW_MS, **wished)
+            given = resources(chunk_bytes=(700, 1 << 20)[seed % 2])
+            local = stage_locally(path, options, topic, given)
             spark = stage_inline(
-                path, wishes, topic, given, jobs=InlineJobs(seed), shards=(1, 2, 5, 16)[seed % 4], split_bytes=900
+                path, options, topic, given, jobs=InlineJobs(seed), shards=(1, 2, 5, 16)[seed % 4], split_bytes=900
             )
             assert_twins(local, spark)
             for reason in dropped:

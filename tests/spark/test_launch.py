@@ -41,7 +41,7 @@ def test_masters(master: str, given: str) -> None:
 
 @pytest.mark.parametrize("master", ["", "localhost", "local[0]", "local[]", "spark://", "http://x"])
 def test_no_masters(master: str) -> None:
-    with pytest.raises(ConfigError, match="no Spark master"):
+    with pytest.raises(ConfigError, match="not a Spark master"):
         launch.checked_master(master)
 
 
@@ -110,7 +110,7 @@ for name in ("pyspark", "pyarrow", "pandas"):
     sys.modules[name] = None
 from cleanerd.cli.main import run
 assert run(["spark", "clean", "--help"]) == 0
-import cleanerd.apply.ahead, cleanerd.spark.launch
+import cleanerd.apply.round, cleanerd.spark.launch
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

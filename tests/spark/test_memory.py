@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.bench.generate import PARTITION, VERSION_HEADER, Shape, make_log
-from cleanerd.cleaner.survey import Wishes
-from tests.cleaner.driver import config, means
+from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, Shape, make_log
+from tests.cleaner.driver import config, resources
 from tests.spark import twins
 from tests.spark.faults import MeasuredMemory
 from tests.spark.sessions import SHORT, start_session
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 SHAPE = Shape("memory", "128 B records, a tenth superseded, random versions", 128, 64, 0.1, versions=True)
 TOPIC = config("bench", compaction_strategy="header", compaction_strategy_header=VERSION_HEADER)
-WISHES = Wishes(now_ms=1_900_000_000_000, force=True, from_start=True)
+OPTIONS = CleaningOptions(now_ms=1_900_000_000_000, force=True, from_start=True)
 
 
 def log_of(place: Path, mib: int) -> Path:
@@ -33,10 +33,10 @@ def cleaned(place: Path, log_dir: Path, map_mib: int) -> tuple[float, float, int
     """Largest worker of ``choose`` and of all stages, in MiB; and shards. In this process's session."""
     place.mkdir()
     around = MeasuredMemory(place)
-    given = means(map_bytes=map_mib * MIB, chunk_bytes=MIB)
+    given = resources(map_bytes=map_mib * MIB, chunk_bytes=MIB)
     twins.NAME = str(PARTITION)
     session = start_session("local[1,4]", {**SHORT, "spark.python.worker.reuse": "false"})
-    found = twins.stage_by_spark(session, log_dir, WISHES, TOPIC, given, around=around, split_bytes=64 * MIB)
+    found = twins.stage_by_spark(session, log_dir, OPTIONS, TOPIC, given, around=around, split_bytes=64 * MIB)
     assert found.result.outcome == "staged", found.result.reason
     return around.largest("choose"), around.largest(), found.result.shards
 

@@ -21,7 +21,7 @@ HASHES = arrays.arrays(np.uint64, st.integers(0, 40).map(lambda count: 2 * count
 
 @given(st.integers(0, 200), st.integers(0, 9), st.randoms())
 def test_keep_bitmaps(records: int, batches: int, pick: object) -> None:
-    """formats.md section 2: what is written is read; every damaged byte is found."""
+    """What is written is read; every damaged byte is found."""
     random = np.random.default_rng(pick.getrandbits(32))  # type: ignore[attr-defined]
     keep = random.integers(0, 1 << 63, (records + 63) // 64, dtype=np.uint64)
     actions = random.integers(0, 4, batches, dtype=np.uint8)

@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.errors import CorruptionError
-from tests.cleaner.driver import NAME, config, means
+from tests.cleaner.driver import NAME, config, resources
 from tests.spark.faults import FirstAttempts
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.spark.twins import all_dirty, assert_twins, stage_by_spark, stage_locally
@@ -67,7 +67,7 @@ def test_damage_is_told_and_leaves_nothing(spark: SparkSession, log_dir: Path) -
 
 def test_maps_that_are_too_small(spark: SparkSession, log_dir: Path) -> None:
     """U-20: more keys than all maps together take: more shards, the same bytes."""
-    given = means(map_bytes=1, map_load=0.05)
+    given = resources(map_bytes=1, map_load=0.05)
     local = stage_locally(log_dir, all_dirty(NOW_MS), TOPIC, given)
     found = stage_by_spark(spark, log_dir, all_dirty(NOW_MS), TOPIC, given, shards=1)
     assert_twins(local, found)

@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.client.latest_state import LatestState
+from cleanerd.client.log_dir_topic import LogDirTopic
 from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.profile import map_bytes, profile_logs
-from cleanerd.spark.snapshot import write_snapshot
+from cleanerd.spark.snapshot import STATE_COLUMNS, write_snapshot
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.cleaner.driver import scratch
 from tests.spark.audit_model import Pair
 from tests.support.log_dirs import Partition, make_log_dir
-from tests.support.logs import Record, encode_batch, encode_legacy
+from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
     from pathlib import Path
 
     from pyspark.sql import Row, SparkSession
@@ -106,7 +109,7 @@ def test_map_memory() -> None:
 @pytest.fixture(scope="module")
 def snapshot(spark: SparkSession, logs: list[Log]) -> Iterator[tuple[list[Taken], list[Row]]]:
     with scratch() as root:
-        taken = write_snapshot(spark, logs, (root / "out").as_uri())
+        taken = write_snapshot(spark, logs, (root / "out").as_uri(), whole_log=True)
         assert (root / "out" / "topic=t1000").is_dir()
         yield taken, spark.read.parquet(str(root / "out")).collect()
 
@@ -124,7 +127,7 @@ def test_snapshot(snapshot: tuple[list[Taken], list[Row]], logs: list[Log]) -> N
         assert found.get(topic, {}).keys() == expected.keys()
         for key, known in expected.items():
             row, record = found[topic][key], known.record
-            assert (row.offset, row.timestamp) == (known.offset, record.timestamp)
+            assert (row.offset, _ms(row.timestamp)) == (known.offset, record.timestamp)
             assert (None if row.value is None else bytes(row.value)) == record.value
             headers = tuple((h.key.encode(), None if h.value is None else bytes(h.value)) for h in row.headers)
             assert headers == record.headers
@@ -136,15 +139,82 @@ def test_snapshot(snapshot: tuple[list[Taken], list[Row]], logs: list[Log]) -> N
 def test_snapshot_with_tombstones(spark: SparkSession, tmp_path: Path) -> None:
     """Old formats and names that are no UTF-8 too."""
     odd = Record(b"odd", b"", 5, headers=((b"a\xff", None), (b"b", b"")))
-    data = encode_legacy(0, b"old", b"1", magic=1, timestamp=3) + encode_batch([odd, Record(b"gone")], base_offset=1)
+    gone = encode_batch([odd, Record(b"gone", None, -1)], base_offset=1)
+    data = encode_legacy(0, b"old", b"1", magic=1, timestamp=3) + gone
     path = make_log_dir(tmp_path / "logs", {"t-3": Partition({0: data}, indexes=False)})
     logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
     (taken,) = write_snapshot(spark, logs, (tmp_path / "out").as_uri(), tombstones=True)
     assert taken.keys == 3
     rows = {bytes(row.key): row for row in spark.read.parquet(str(tmp_path / "out")).collect()}
     assert [(h.key, h.value) for h in rows[b"odd"].headers] == [("a\ufffd", None), ("b", b"")]
-    assert (rows[b"gone"].value, bytes(rows[b"odd"].value), rows[b"old"].timestamp) == (None, b"", 3)
+    assert (rows[b"gone"].value, bytes(rows[b"odd"].value), _ms(rows[b"old"].timestamp)) == (None, b"", 3)
+    assert _ms(rows[b"gone"].timestamp) == -1
     assert {row.partition for row in rows.values()} == {3}
+
+
+def _ms(timestamp: datetime | None) -> int:
+    """As Kafka has it; Spark's rows are in the zone of this process."""
+    return -1 if timestamp is None else round(timestamp.timestamp() * 1000)
+
+
+STABLE = {
+    "committed below": 20,
+    "its marker at the high watermark": 4,
+    "aborted below": 20,
+    "aborted above": 4,
+    "never ended": 4,
+    "after the open one": 4,
+}
+"""How a transaction of the log in the next test ends, and up to where the log is stable then, with 20 for the HW."""
+
+
+@pytest.mark.parametrize("how", STABLE)
+@pytest.mark.parametrize("high_watermark", [20, 3, 0, 40])
+def test_snapshot_ends_where_a_consumer_ends(
+    spark: SparkSession, tmp_path: Path, how: str, high_watermark: int
+) -> None:
+    """R280-14: as a read_committed consumer, which sees nothing from the high watermark or an open transaction on."""
+    with_txn = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    batches = {at: encode_batch([Record(b"%d" % (at % 6), b"v%d" % at, 1000 + at)], base_offset=at) for at in range(30)}
+    batches[4] = encode_batch([Record(b"t", b"x", 9)], base_offset=4, transactional=True, **with_txn)
+    marker = {"committed below": 12, "its marker at the high watermark": 20, "aborted below": 12, "aborted above": 25}
+    if how in marker:
+        commits = how in {"committed below", "its marker at the high watermark"}
+        batches[marker[how]] = encode_marker(marker[how], producer_id=7, producer_epoch=0, commit=commits)
+    first = b"".join(data for at, data in batches.items() if at < 15)
+    rest = b"".join(data for at, data in batches.items() if at >= 15)
+    aborted = {15 * (at >= 15): [(7, 4, at, at + 1)] for at in (12, 25) if marker.get(how) == at and "aborted" in how}
+    partition = Partition({0: first, 15: rest}, high_watermark=high_watermark, aborted=aborted, indexes=False)
+    path = make_log_dir(tmp_path / "logs", {"t-0": partition})
+    logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
+    (taken,) = write_snapshot(spark, logs, (tmp_path / "out").as_uri())
+    with LatestState(LogDirTopic([path], "t")) as state:
+        state.update()
+        expected = {record.offset: record.value for record in state.winners()}
+    rows = {
+        row.offset: bytes(row.value)
+        for row in spark.read.schema(STATE_COLUMNS).parquet(str(tmp_path / "out")).collect()
+    }
+    assert rows == expected
+    if high_watermark == 20:
+        assert taken.end_offset == STABLE[how]
+    (offsets,) = spark.read.json(str(tmp_path / "out" / "_cleanerd")).collect()
+    assert (offsets.topic, offsets.partition, offsets.end_offset) == ("t", 0, taken.end_offset)
+    assert offsets.records == len(rows)
+    (whole,) = write_snapshot(spark, logs, (tmp_path / "whole").as_uri(), whole_log=True)
+    assert whole.end_offset == 30
+
+
+def test_snapshot_without_a_high_watermark(spark: SparkSession, tmp_path: Path) -> None:
+    """A copy of some partitions only: nobody says what of it was acknowledged."""
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: encode_batch([Record(b"k", b"v")])}, indexes=False)})
+    (path / "replication-offset-checkpoint").unlink()
+    logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
+    with pytest.raises(ConfigError, match=r"high watermark of t-0 is not known.*--whole-log"):
+        write_snapshot(spark, logs, (tmp_path / "out").as_uri())
+    assert not (tmp_path / "out").exists()
+    (taken,) = write_snapshot(spark, logs, (tmp_path / "out").as_uri(), whole_log=True)
+    assert taken.keys == 1
 
 
 def test_snapshot_of_damaged_bytes(spark: SparkSession, tmp_path: Path) -> None:
@@ -155,7 +225,7 @@ def test_snapshot_of_damaged_bytes(spark: SparkSession, tmp_path: Path) -> None:
         path = make_log_dir(tmp_path / f"logs-{at}", {"t-0": Partition({0: data, 5: b""}, indexes=False)})
         logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
         with pytest.raises(CorruptionError, match="byte"):
-            write_snapshot(spark, logs, (tmp_path / f"out-{at}").as_uri())
+            write_snapshot(spark, logs, (tmp_path / f"out-{at}").as_uri(), whole_log=True)
 
 
 def test_directories(tmp_path: Path) -> None:

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from cleanerd.apply import offline
-from cleanerd.apply.ahead import stage_partition
-from cleanerd.apply.late import PURGED
+from cleanerd.apply.purged_keys import PURGED
+from cleanerd.apply.round import stage_partition
+from cleanerd.cleaner import planning
 from cleanerd.cleaner.manifest import MANIFEST, READY, STAGING
-from cleanerd.cleaner.survey import Wishes
+from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.spark.clean import stage_by_jobs
 from cleanerd.spark.jobs import Jobs
-from tests.cleaner.driver import NAME, Silent, config, means
+from tests.cleaner.driver import NAME, Silent, config, resources
 from tests.spark.inline import InlineJobs
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from cleanerd.apply.session import Means
+    from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.spark.jobs import Around
@@ -64,53 +64,59 @@ def staged(path: Path, result: CleaningResult) -> Staged:
 
 
 def stage_locally(
-    path: Path, wishes: Wishes, topic: TopicConfig | None = None, with_means: Means | None = None
+    path: Path, options: CleaningOptions, topic: TopicConfig | None = None, with_resources: Resources | None = None
 ) -> Staged:
     """As ``cleanerd stage``; removed again."""
-    return _stage(path, wishes, topic, with_means, stage_partition)
+    return _stage(path, options, topic, with_resources, stage_partition)
 
 
 def stage_by_spark(
     session: SparkSession,
     path: Path,
-    wishes: Wishes,
+    options: CleaningOptions,
     topic: TopicConfig | None = None,
-    with_means: Means | None = None,
+    with_resources: Resources | None = None,
     *,
     around: Around | None = None,
-    **options: Any,
+    **given: Any,
 ) -> Staged:
     """As ``cleanerd spark clean``; removed again."""
     jobs_of = functools.partial(Jobs, session, around=around)
     return _stage(
-        path, wishes, topic, with_means, functools.partial(stage_by_jobs, jobs_of, **{"alone_bytes": 0, **options})
+        path,
+        options,
+        topic,
+        with_resources,
+        functools.partial(stage_by_jobs, jobs_of=jobs_of, **{"alone_bytes": 0, **given}),
     )
 
 
 def stage_inline(
     path: Path,
-    wishes: Wishes,
+    options: CleaningOptions,
     topic: TopicConfig | None = None,
-    with_means: Means | None = None,
+    with_resources: Resources | None = None,
     *,
     jobs: InlineJobs | None = None,
-    **options: Any,
+    **given: Any,
 ) -> Staged:
     """The same without Spark."""
-    stager = functools.partial(stage_by_jobs, jobs or InlineJobs(), **{"alone_bytes": 0, **options})
-    return _stage(path, wishes, topic, with_means, stager)
+    stager = functools.partial(stage_by_jobs, jobs_of=jobs or InlineJobs(), **{"alone_bytes": 0, **given})
+    return _stage(path, options, topic, with_resources, stager)
 
 
-def _stage(path: Path, wishes: Wishes, topic: TopicConfig | None, with_means: Means | None, stager: Any) -> Staged:
+def _stage(
+    path: Path, options: CleaningOptions, topic: TopicConfig | None, with_resources: Resources | None, stager: Any
+) -> Staged:
     partition = parse_topic_partition_dir(NAME)
     assert partition is not None
     store = StateStore(path.parent / "state")
     with (
-        mock.patch.object(offline, "new_plan_id", return_value=PLAN_ID),
-        mock.patch.object(offline, "new_hash_key", return_value=HASH_KEY),
+        mock.patch.object(planning, "new_plan_id", return_value=PLAN_ID),
+        mock.patch.object(planning, "new_hash_key", return_value=HASH_KEY),
     ):
         result = stager(
-            read_log_dir(path), store, with_means or means(), partition, topic or config(), wishes, Silent()
+            read_log_dir(path), store, with_resources or resources(), partition, topic or config(), options, Silent()
         )
     found = staged(path, result)
     place = path / NAME / STAGING
@@ -131,6 +137,6 @@ def assert_twins(local: Staged, spark: Staged) -> None:
     assert {key: getattr(spark.result, key) for key in told} == {key: getattr(local.result, key) for key in told}
 
 
-def all_dirty(now_ms: int, **wished: Any) -> Wishes:
+def all_dirty(now_ms: int, **wished: Any) -> CleaningOptions:
     """The whole log, whatever its ratio."""
-    return Wishes(now_ms=now_ms, force=True, **{"from_start": True, **wished})
+    return CleaningOptions(now_ms=now_ms, force=True, **{"from_start": True, **wished})

@@ -7,8 +7,10 @@ told to misbehave. Real brokers are asked by ``tests/brokers/``.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import socket
+import struct
 import threading
 import time
 from dataclasses import dataclass, field
@@ -18,6 +20,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
+from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint, write_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,9 +63,12 @@ class FakeAgent:
     requests: list[dict[str, Any]] = field(default_factory=list)
     checkpoints: dict[str, int] = field(default_factory=dict)
     keeps_deleted: bool = False
+    keeps_witnesses: bool = False
+    held_us: int = 5
 
     def __post_init__(self) -> None:
         self._done: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = {}
+        self._witnesses: dict[str, list[dict[str, int]]] = {}
         self._listener: socket.socket | None = None
         self._connections: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -99,6 +105,7 @@ class FakeAgent:
     def forget(self) -> None:
         """As after a start of the broker: what was swapped is not remembered."""
         self._done.clear()
+        self._witnesses.clear()
 
     def busy(self) -> bool:
         """Whether somebody is being served, also one who is dead meanwhile."""
@@ -207,10 +214,10 @@ class FakeAgent:
             "segment_size": 3000,
             "producers": {},
             "cleaning": "none",
-            "checkpoint": self.checkpoints.get(str(name), log.cleaner_offset),
             "future": False,
             "remote": False,
             "deleted": False,
+            "compares_aborted": True,
             **self.facts,
         }
 
@@ -219,16 +226,33 @@ class FakeAgent:
         identity = request["plan"], tuple(group["base"] for group in request["groups"])
         if identity in self._done:
             return {**self._done[identity], "repeated": True}
+        if "witnesses" not in request and request["plan"] not in self._witnesses:
+            raise Refusal("no_evidence")
+        request = {"witnesses": self._witnesses.get(request["plan"]), **request}
         outputs = []
         for group in request["groups"]:
             self._check(request, group)
             outputs.append(self._swap(request, group))
-        self._done[identity] = {"done": list(identity[1]), "outputs": outputs, "held_us": [5], "warnings": []}
+        gone = {source["base"] for group in request["groups"] for source in group["sources"]}
+        if self.keeps_witnesses:
+            rest = [witness for witness in request["witnesses"] if witness["base"] not in gone]
+            self._witnesses[request["plan"]] = sorted(rest + outputs, key=lambda witness: witness["base"])
+        self._done[identity] = {
+            "done": list(identity[1]),
+            "outputs": outputs,
+            "held_us": [self.held_us],
+            "warnings": [],
+            "witnesses_kept": self.keeps_witnesses,
+        }
         return self._done[identity]
 
     def do_checkpoint(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Remember it."""
+        """Remember it, and write it where the broker's cleaner does."""
         self.checkpoints[f"{request['topic']}-{request['partition']}"] = request["offset"]
+        path = self.log_dir / CLEANER_CHECKPOINT
+        written = path.with_suffix(".tmp")
+        write_checkpoint(written, (read_checkpoint(path) if path.exists() else {}) | self.checkpoints)
+        written.replace(path)
         return {"offset": request["offset"]}
 
     def _check(self, request: dict[str, Any], group: dict[str, Any]) -> None:
@@ -243,6 +267,9 @@ class FakeAgent:
             for witness in segments:
                 if held.get(witness["base"]) != [witness[key] for key in ("base", "size", "mtime_ms", "ino")]:
                     raise Refusal(code)
+        told = request.get("aborted")
+        if told is not None and told["sha256"] != _digest_of_aborted(path, told["below"]):
+            raise Refusal("evidence_changed")
         for name in group["files"].values():
             if not (path / ".kstage" / request["plan"] / name).is_file():
                 raise Refusal("no_staged_file")
@@ -263,6 +290,16 @@ class FakeAgent:
     def _held(self, path: Path, base: int) -> list[int]:
         status = (path / f"{base:020d}.log").stat()
         return [base, status.st_size, status.st_mtime_ns // 1_000_000, status.st_ino]
+
+
+def _digest_of_aborted(path: Path, below: int) -> str:
+    """U-32: of the entries of all transaction indexes, in the order of the log (F-8)."""
+    digest = hashlib.sha256()
+    for index in sorted(path.glob("*.txnindex")):
+        for _, *numbers, _ in struct.iter_unpack(">hqqqq", index.read_bytes()):
+            if numbers[1] < below:
+                digest.update(struct.pack(">qqq", *numbers))
+    return digest.hexdigest()
 
 
 def _is(name: TopicPartition, request: dict[str, Any]) -> bool:

@@ -238,8 +238,12 @@ def _rebuild(header: Header, batch: bytes, keep: list[bool], horizon: int, limit
 
 def _allowed(header: Header, *, convert_legacy: bool) -> tuple[int, ...]:
     if header.magic == 2:
-        return 0, 1, 2, 3, 0x12, 0x23
-    return (0, 2, 3, 0x12, 0x23) if convert_legacy else (0, 1, 2, 3, 0x23)
+        return 0, 1, 2, 3, 0x12, 0x23, 0x43
+    return (0, 2, 3, 0x12, 0x23, 0x43) if convert_legacy else (0, 1, 2, 3, 0x23, 0x43)
+
+
+def _emptied_time(action: int, time: int) -> int:
+    return {3: time, 0x23: -1, 0x43: 0}[action]
 
 
 def _legacy(
@@ -258,8 +262,8 @@ def _legacy(
         raise ValueError(keep)
     if action == 1:
         written.add(real, batch)
-    elif action in (3, 0x23):
-        latest = 0 if action & 0x20 else real.max_timestamp
+    elif action in (3, 0x23, 0x43):
+        latest = _emptied_time(action, real.max_timestamp)
         empty = replace(real, magic=2, attributes=real.attributes & 8, max_timestamp=latest, record_count=0)
         written.add(empty, _encode(empty, b""))
     elif action:
@@ -312,12 +316,12 @@ def rewrite_chunk(
                     check_crc(header, batch)
                 if action == 1:
                     written.add(header, batch)
-                elif action in (3, 0x23):
+                elif action in (3, 0x23, 0x43):
                     empty = replace(
                         header,
                         attributes=header.attributes & 0x38,
                         base_timestamp=-1,
-                        max_timestamp=0 if action & 0x20 else header.max_timestamp,
+                        max_timestamp=_emptied_time(action, header.max_timestamp),
                         record_count=0,
                     )
                     written.add(empty, _encode(empty, b""))

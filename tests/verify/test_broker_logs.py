@@ -19,7 +19,7 @@ from cleanerd.verify.partition import Question
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.demo.broker import Broker
+    from cleanerd_lab.demo.broker import Broker
     from tests.kafka.fixtures import StartBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]

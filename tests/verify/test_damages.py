@@ -270,6 +270,20 @@ def test_cut_tail_of_a_crash(scene: Scene) -> None:
     assert any(each.severity is Severity.ERROR for each in findings(scene, None)), "not in a sealed segment"
 
 
+def test_torn_log(scene: Scene) -> None:
+    """U-32: what the broker cuts off, and the indexes that it makes anew, are no errors; what lies below is."""
+    (scene.log_dir / ".kafka_cleanshutdown").unlink()
+    scene.file(7, ".txnindex").write_bytes(s.txn_index((9, 7, 8, 9), (9, 9, 11, 12)))
+    for recovery_point, expected in ((16, Severity.ERROR), (10, Severity.WARNING), (0, Severity.WARNING)):
+        write_checkpoint(scene.log_dir / RECOVERY_POINTS, {s.NAME: recovery_point})
+        found = [each for each in findings(scene, None) if each.rule == "F-8"]
+        assert [each.severity for each in found] == [expected], recovery_point
+    scene.file(13).write_bytes(scene.file(13).read_bytes() + bytes(100))
+    for recovery_point, expected in ((16, Severity.ERROR), (13, Severity.WARNING)):
+        write_checkpoint(scene.log_dir / RECOVERY_POINTS, {s.NAME: recovery_point})
+        assert {each.severity for each in findings(scene, None) if each.rule == "F-1"} == {expected}, recovery_point
+
+
 def struct_offset(offset: int) -> bytes:
     return offset.to_bytes(8, "big")
 

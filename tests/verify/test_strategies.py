@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.result import CleaningResult
-    from cleanerd.cleaner.survey import Wishes
+    from cleanerd.cleaner.survey import CleaningOptions
     from tests.cleaner.strategy_script import Clean
 
 BY_HEADER = KeyRules("header", b"version")
@@ -36,11 +36,11 @@ class VerifiedWorld(World):
 
     verified = 0
 
-    def _clean(self, step: Clean, wishes: Wishes) -> CleaningResult:
+    def _clean(self, step: Clean, options: CleaningOptions) -> CleaningResult:
         copy = self.path.parent / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.partition, copy)
-        result = super()._clean(step, wishes)
+        result = super()._clean(step, options)
         question = Question(
             now_ms=step.now_ms,
             producer_expiration_ms=1,

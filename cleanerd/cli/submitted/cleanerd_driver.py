@@ -1,23 +1,19 @@
-"""What ``spark-submit`` runs: cleanerd with the command line that it was started with (``spark/launch.py``)."""
+"""What ``spark-submit`` runs: cleanerd with the command line that it was started with (``spark/launch.py``).
 
-import contextlib
+Started by hand, ``spark-submit .../cleanerd_driver.py spark VERB ...``, it is the driver all the same: it takes the
+arguments as they are, and leaves the master to ``spark-submit``.
+"""
+
 import os
 import sys
 
 from cleanerd.cli.main import main
-from cleanerd.spark.launch import STDERR_MARK, unquoted_argument
-
-
-def _own_stderr() -> None:
-    """Notes and progress go where cleanerd's own would: ``spark-submit`` joins both streams into one."""
-    # A socket cannot be opened again; then they stay together.
-    with contextlib.suppress(OSError, KeyError):
-        stream = os.open(os.environ[STDERR_MARK], os.O_WRONLY | os.O_APPEND)
-        os.dup2(stream, 2)
-        os.close(stream)
-
+from cleanerd.spark.launch import DRIVER_MARK, STDERR_MARK, unquoted_argument
+from cleanerd.spark.streams import take_stderr
 
 if __name__ == "__main__":
-    _own_stderr()
-    sys.argv[1:] = map(unquoted_argument, sys.argv[1:])
+    if DRIVER_MARK in os.environ:
+        take_stderr(os.environ.get(STDERR_MARK, ""))
+        sys.argv[1:] = map(unquoted_argument, sys.argv[1:])
+    os.environ[DRIVER_MARK] = "1"
     main()

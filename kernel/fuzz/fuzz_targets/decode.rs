@@ -7,8 +7,7 @@
 
 use cleanerd_kernel::Error;
 use cleanerd_kernel::decode::{Chunk, FLAG_HAS_KEY, FLAG_HAS_VALUE, FLAG_TOMBSTONE, Options, decode_chunk};
-use cleanerd_kernel::header::{CRC_START, HEADER_BYTES};
-use cleanerd_kernel::legacy;
+use cleanerd_kernel::header::{CRC_START, HEADER_BYTES, MESSAGE_CRC_START};
 use cleanerd_kernel::record_headers::{HeaderNames, VersionEncoding};
 use cleanerd_kernel::rewrite::{ACTION_COPY, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON, Request, rewrite_chunk};
 use libfuzzer_sys::fuzz_target;
@@ -31,7 +30,7 @@ fn batch(content: &[u8]) -> Vec<u8> {
 
 /// The same as a message of magic 0 or 1. Its CRC, and those inside of a wrapper, are not looked at.
 fn message(magic: u8, content: &[u8]) -> Vec<u8> {
-    let mut message = vec![0; legacy::CRC_START];
+    let mut message = vec![0; MESSAGE_CRC_START];
     message.push(magic);
     message.extend_from_slice(content);
     message.resize(message.len().max(SMALLEST_MESSAGE), 0);

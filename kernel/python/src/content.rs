@@ -1,14 +1,14 @@
 //! `content_digest` and `read_contents`: what records say to their readers.
 
-use cleanerd_kernel::content::{self, Fields, Reading};
-use numpy::{PyArray1, PyReadonlyArray1};
+use cleanerd_kernel::content::{self, Reading};
+use numpy::PyReadonlyArray1;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::errors::run;
 use crate::size;
-use crate::tables::{Contents, Digests, read_only};
+use crate::tables::{Contents, Digests};
 
 fn reading(verify_crc: bool, max_unpacked: i64) -> PyResult<Reading> {
     Ok(Reading { verify_crc, max_unpacked: size("max_unpacked", max_unpacked)? })
@@ -44,11 +44,4 @@ pub fn read_contents(
     let reading = reading(verify_crc, max_unpacked)?;
     let (data, keep) = (data.as_slice()?, keep.as_slice()?);
     Ok(Contents::new(py, run(py, || content::read_contents(data, position, keep, reading))?))
-}
-
-/// Offsets, bytes and nulls of a column.
-pub type Column = (Py<PyArray1<i32>>, Py<PyArray1<u8>>, Py<PyArray1<bool>>);
-
-pub fn column(py: Python<'_>, fields: Fields) -> Column {
-    (read_only(py, fields.offsets), read_only(py, fields.data), read_only(py, fields.null))
 }

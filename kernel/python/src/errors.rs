@@ -12,9 +12,21 @@ pyo3::create_exception!(
 );
 pyo3::create_exception!(
     cleanerd._kernel,
+    BatchTooLargeError,
+    CorruptLogError,
+    "A batch that would take more memory than it may; nothing else is known to be wrong with it."
+);
+pyo3::create_exception!(
+    cleanerd._kernel,
     KernelBugError,
     PyException,
     "A panic inside the kernel, caught at the boundary. Always a bug of ours."
+);
+pyo3::create_exception!(
+    cleanerd._kernel,
+    InvalidCallError,
+    PyValueError,
+    "What does not fit together: keep bits or actions of another segment, arrays of different lengths."
 );
 
 /// Runs `body` without the GIL; errors and panics become exceptions.
@@ -25,14 +37,15 @@ pub fn run<T: Send>(py: Python<'_>, body: impl FnOnce() -> Result<T, Error> + Se
 pub fn exception(py: Python<'_>, error: Error) -> PyErr {
     match error {
         Error::Corrupt(corrupt) => corrupt_log(py, &corrupt).unwrap_or_else(|error| error),
-        Error::Invalid(text) => PyValueError::new_err(text),
+        Error::Invalid(text) => InvalidCallError::new_err(text),
         Error::Memory(error) => PyOSError::new_err((error.raw_os_error(), error.to_string())),
         Error::Bug(text) => KernelBugError::new_err(text),
     }
 }
 
 fn corrupt_log(py: Python<'_>, corrupt: &Corrupt) -> PyResult<PyErr> {
-    let error = CorruptLogError::new_err(corrupt.to_string());
+    let text = corrupt.to_string();
+    let error = if corrupt.too_large { BatchTooLargeError::new_err(text) } else { CorruptLogError::new_err(text) };
     let value = error.value(py);
     value.setattr("reason", &corrupt.reason)?;
     value.setattr("position", corrupt.position)?;

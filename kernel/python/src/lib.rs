@@ -16,7 +16,8 @@ use cleanerd_kernel::decode::{
 };
 use cleanerd_kernel::record_headers::{HeaderNames, VersionEncoding};
 use cleanerd_kernel::rewrite::{
-    self, ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON, ACTION_TIMELESS, Request,
+    self, ACTION_COPY, ACTION_DROP, ACTION_EMPTY, ACTION_REBUILD, ACTION_SET_HORIZON, ACTION_TIME_ZERO,
+    ACTION_TIMELESS, Request,
 };
 use cleanerd_kernel::{CODEC_CRATES, batch_table, bits, codec};
 use numpy::{PyArray1, PyReadonlyArray1, PyReadwriteArray1};
@@ -24,7 +25,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use errors::{CorruptLogError, KernelBugError, run};
+use errors::{BatchTooLargeError, CorruptLogError, InvalidCallError, KernelBugError, run};
 use map::{IndexBuilder, OffsetMap};
 use pieces::{ChunkDecoder, ChunkRewriter};
 use tables::{Batches, Chunk, Contents, Digests, Records, Written, read_only};
@@ -217,6 +218,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("ACTION_EMPTY", ACTION_EMPTY)?;
     module.add("ACTION_SET_HORIZON", ACTION_SET_HORIZON)?;
     module.add("ACTION_TIMELESS", ACTION_TIMELESS)?;
+    module.add("ACTION_TIME_ZERO", ACTION_TIME_ZERO)?;
     module.add("FLAG_HAS_KEY", FLAG_HAS_KEY)?;
     module.add("FLAG_HAS_VALUE", FLAG_HAS_VALUE)?;
     module.add("FLAG_TOMBSTONE", FLAG_TOMBSTONE)?;
@@ -224,7 +226,9 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("FLAG_BAD_VERSION", FLAG_BAD_VERSION)?;
     module.add("FLAG_TOMBSTONE_HEADER", FLAG_TOMBSTONE_HEADER)?;
     module.add("CorruptLogError", py.get_type::<CorruptLogError>())?;
+    module.add("BatchTooLargeError", py.get_type::<BatchTooLargeError>())?;
     module.add("KernelBugError", py.get_type::<KernelBugError>())?;
+    module.add("InvalidCallError", py.get_type::<InvalidCallError>())?;
     module.add_class::<Batches>()?;
     module.add_class::<Records>()?;
     module.add_class::<Chunk>()?;

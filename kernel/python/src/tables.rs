@@ -5,13 +5,18 @@ use numpy::{Element, PyArray1, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::types::PySlice;
 
-use crate::content::column;
-
 /// Hands `column` to NumPy without copying it.
 pub fn read_only<T: Element>(py: Python<'_>, column: Vec<T>) -> Py<PyArray1<T>> {
     let array = PyArray1::from_vec(py, column);
     array.readwrite().make_nonwriteable();
     array.unbind()
+}
+
+/// Offsets, bytes and nulls of a column.
+type Column = (Py<PyArray1<i32>>, Py<PyArray1<u8>>, Py<PyArray1<bool>>);
+
+fn column(py: Python<'_>, fields: content::Fields) -> Column {
+    (read_only(py, fields.offsets), read_only(py, fields.data), read_only(py, fields.null))
 }
 
 /// A class of read-only columns with a getter each.

@@ -2,7 +2,7 @@
 
 use flate2::{Compress, Compression, Crc, Decompress, FlushCompress, FlushDecompress, Status};
 
-use super::Scratch;
+use super::scratch::Scratch;
 use crate::error::Reason;
 
 const DEFAULT_LEVEL: u32 = 6;
@@ -41,7 +41,7 @@ impl Gzip {
         let hint = input.len().saturating_mul(4);
         loop {
             let (in_before, out_before) = (state.total_in(), state.total_out());
-            let status = state.decompress(input, output.some(hint), FlushDecompress::None).map_err(|_| damaged())?;
+            let status = state.decompress(input, output.some(hint)?, FlushDecompress::None).map_err(|_| damaged())?;
             let consumed = usize::try_from(state.total_in() - in_before).map_err(|_| damaged())?;
             let produced = usize::try_from(state.total_out() - out_before).map_err(|_| damaged())?;
             input = input.get(consumed..).ok_or_else(damaged)?;

@@ -3,7 +3,7 @@
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
 
-use super::Scratch;
+use super::scratch::Scratch;
 use super::xxh32::xxh32;
 use crate::error::Reason;
 

@@ -42,23 +42,33 @@ impl Scratch {
         }
         let end = self.len + wanted;
         if self.bytes.len() < end {
-            self.bytes.resize(end, 0);
+            self.grow_to(end)?;
         }
         Ok(self.bytes.get_mut(self.len..end).unwrap_or_default())
     }
 
     /// Room for at least one byte, at best `hint`; one byte beyond the limit, so that a stream that ends at the limit can be
     /// told from one that goes on.
-    pub fn some(&mut self, hint: usize) -> &mut [u8] {
+    pub fn some(&mut self, hint: usize) -> Result<&mut [u8], Reason> {
         let most = self.limit.saturating_add(1);
         if self.bytes.len() <= self.len {
             let wanted = self.len.saturating_add(hint.max(self.len).max(FIRST_ROOM)).min(most);
-            if self.bytes.len() < wanted {
-                self.bytes.resize(wanted, 0);
-            }
+            self.grow_to(wanted)?;
         }
         let end = self.bytes.len().min(most);
-        self.bytes.get_mut(self.len..end).unwrap_or_default()
+        Ok(self.bytes.get_mut(self.len..end).unwrap_or_default())
+    }
+
+    /// Memory that is refused is an error here: the standard way ends the process.
+    #[cold]
+    #[inline(never)]
+    fn grow_to(&mut self, end: usize) -> Result<(), Reason> {
+        let more = end.saturating_sub(self.bytes.len());
+        if more > 0 {
+            self.bytes.try_reserve(more).map_err(|_| no_memory(end))?;
+            self.bytes.resize(end, 0);
+        }
+        Ok(())
     }
 
     /// `count` bytes of the room were filled.
@@ -83,6 +93,11 @@ impl Scratch {
 
     #[cold]
     pub fn too_much(&self) -> Reason {
-        Reason::batch(format!("unpacks to more than {} bytes", self.limit))
+        Reason::too_large(format!("unpacks to more than {} bytes", self.limit))
     }
+}
+
+#[cold]
+fn no_memory(bytes: usize) -> Reason {
+    Reason::too_large(format!("unpacks to {bytes} bytes or more, and the system has no memory for them"))
 }

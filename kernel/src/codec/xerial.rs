@@ -1,6 +1,6 @@
 //! snappy in the framing of the xerial library, which is what Kafka writes, or one bare block, which other clients write.
 
-use super::Scratch;
+use super::scratch::Scratch;
 use crate::error::Reason;
 
 const MAGIC: [u8; 8] = [0x82, b'S', b'N', b'A', b'P', b'P', b'Y', 0];

@@ -2,12 +2,14 @@
 
 use zstd::zstd_safe::{CCtx, CParameter, DCtx, InBuffer, OutBuffer, ResetDirective, compress_bound};
 
-use super::Scratch;
+use super::scratch::Scratch;
 use crate::error::Reason;
 
 const DEFAULT_LEVEL: i32 = 3;
 /// More room than this is not kept for the next batch.
 const KEPT_PACKED_BYTES: usize = 16 << 20;
+/// Nor is a reader larger than this: a frame may ask for a window of up to 128 MiB, which its context would hold for ever.
+const KEPT_READER_BYTES: usize = 9 << 20;
 
 #[derive(Default)]
 pub struct Zstd {
@@ -19,6 +21,14 @@ pub struct Zstd {
 impl Zstd {
     /// One frame or several. Kafka's frames carry no content size, so the output grows as it comes.
     pub fn decompress(&mut self, input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
+        let result = self.stream(input, output);
+        if self.reader.as_ref().is_some_and(|context| context.sizeof() > KEPT_READER_BYTES) {
+            self.reader = None;
+        }
+        result
+    }
+
+    fn stream(&mut self, input: &[u8], output: &mut Scratch) -> Result<(), Reason> {
         let context = match &mut self.reader {
             Some(context) => context,
             None => self.reader.insert(DCtx::try_create().ok_or_else(|| Reason::batch("zstd has no memory"))?),
@@ -28,7 +38,7 @@ impl Zstd {
         let mut source = InBuffer::around(input);
         loop {
             let before = source.pos();
-            let room = output.some(hint);
+            let room = output.some(hint)?;
             let room_bytes = room.len();
             let mut target = OutBuffer::around(room);
             let to_come = context.decompress_stream(&mut target, &mut source).map_err(|_| damaged())?;
@@ -78,4 +88,36 @@ fn damaged() -> Reason {
 #[cold]
 fn refused() -> Reason {
     Reason::batch("zstd did not compress")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_with_a_large_window_is_not_kept() {
+        let mut packer = CCtx::create();
+        packer.set_parameter(CParameter::WindowLog(24)).unwrap();
+        let data: Vec<u8> = (0..20u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let mut packed = vec![0; compress_bound(data.len())];
+        // In two steps: a frame that tells its content size needs no larger window than that.
+        let mut source = InBuffer::around(&data);
+        let mut target = OutBuffer::around(packed.as_mut_slice());
+        while source.pos() < data.len() {
+            packer.compress_stream(&mut target, &mut source).unwrap();
+        }
+        packer.end_stream(&mut target).unwrap();
+        let end = target.pos();
+        let mut output = Scratch::default();
+        output.start(1 << 30);
+        let mut codec = Zstd::default();
+        codec.decompress(&packed[..end], &mut output).unwrap();
+        assert_eq!(output.filled(), data);
+        assert!(codec.reader.is_none());
+        let mut small = Vec::new();
+        codec.compress(b"hello", &mut small).unwrap();
+        output.start(1 << 10);
+        codec.decompress(&small, &mut output).unwrap();
+        assert!(codec.reader.is_some());
+    }
 }

@@ -1,6 +1,7 @@
 package cleanerd.judge;
 
 import java.io.IOException;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import kafka.log.Cleaner;
@@ -8,12 +9,19 @@ import kafka.log.CleanerStats;
 import kafka.log.LogToClean;
 import kafka.log.UnifiedLog;
 import kafka.server.BrokerTopicStats;
+import org.apache.kafka.common.message.FetchResponseData.AbortedTransaction;
+import org.apache.kafka.common.record.internal.FileRecords;
 import org.apache.kafka.common.record.internal.MemoryRecords;
+import org.apache.kafka.common.record.internal.Records;
 import org.apache.kafka.server.util.Scheduler;
 import org.apache.kafka.storage.internals.log.BatchMetadata;
+import org.apache.kafka.storage.internals.log.FetchDataInfo;
+import org.apache.kafka.storage.internals.log.FetchIsolation;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.LogOffsetsListener;
+import org.apache.kafka.storage.internals.log.LogSegment;
+import org.apache.kafka.storage.internals.log.LogStartOffsetIncrementReason;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
 import org.apache.kafka.storage.internals.log.SkimpyOffsetMap;
@@ -78,6 +86,42 @@ final class KafkaLog {
 
     void setHighWatermark(long offset) throws IOException {
         log.updateHighWatermark(offset);
+    }
+
+    long lastStableOffset() {
+        return log.lastStableOffset();
+    }
+
+    Iterable<LogSegment> segments() {
+        return log.logSegments();
+    }
+
+    /** The first record at or after a time, or what one of the special numbers of ListOffsets asks for; null for none. */
+    FileRecords.TimestampAndOffset offsetForTime(long time) {
+        Option<FileRecords.TimestampAndOffset> found = log.fetchOffsetByTimestamp(time, Option.empty());
+        return found.isEmpty() ? null : found.get();
+    }
+
+    /** What one fetch brings, and the aborted transactions that are told with it. */
+    record Fetched(Records records, List<AbortedTransaction> aborted) {}
+
+    Fetched read(long offset, int maxBytes, boolean committed) {
+        FetchIsolation isolation = committed ? FetchIsolation.TXN_COMMITTED : FetchIsolation.LOG_END;
+        FetchDataInfo read = log.read(offset, maxBytes, isolation, true);
+        return new Fetched(read.records, read.abortedTransactions.orElse(List.of()));
+    }
+
+    void configure(Map<String, String> config) {
+        log.updateConfig(new LogConfig(config));
+    }
+
+    int deleteOldSegments() {
+        return log.deleteOldSegments();
+    }
+
+    /** As DeleteRecords does it. */
+    void moveLogStart(long offset) {
+        log.maybeIncrementLogStartOffset(offset, LogStartOffsetIncrementReason.ClientRecordDeletion);
     }
 
     Map<Long, ProducerStateEntry> producers() {

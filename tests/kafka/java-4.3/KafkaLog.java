@@ -3,17 +3,25 @@ package cleanerd.judge;
 import java.io.File;
 import java.io.IOException;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.kafka.common.message.FetchResponseData.AbortedTransaction;
+import org.apache.kafka.common.record.internal.FileRecords;
 import org.apache.kafka.common.record.internal.MemoryRecords;
+import org.apache.kafka.common.record.internal.Records;
+import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.server.util.Scheduler;
 import org.apache.kafka.storage.internals.log.BatchMetadata;
 import org.apache.kafka.storage.internals.log.Cleaner;
 import org.apache.kafka.storage.internals.log.CleanerStats;
+import org.apache.kafka.storage.internals.log.FetchDataInfo;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.LogOffsetsListener;
+import org.apache.kafka.storage.internals.log.LogSegment;
+import org.apache.kafka.storage.internals.log.LogStartOffsetIncrementReason;
 import org.apache.kafka.storage.internals.log.LogToClean;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
@@ -35,12 +43,9 @@ final class KafkaLog {
 
     /** Loads the directory as a starting broker does. */
     static KafkaLog open(OpenOptions options) throws IOException {
-        Map<String, String> config = new HashMap<>(options.config());
-        // 4.x refuses a topic with segment.bytes below 1 MiB; the internal setting has no such limit
-        config.put("internal.segment.bytes", config.remove("segment.bytes"));
         return new KafkaLog(UnifiedLog.create(
                 options.directory(),
-                new LogConfig(config),
+                logConfig(options.config()),
                 options.logStartOffset(),
                 options.recoveryPoint(),
                 SCHEDULER,
@@ -55,6 +60,13 @@ final class KafkaLog {
                 new ConcurrentHashMap<>(),
                 false,
                 LogOffsetsListener.NO_OP_OFFSETS_LISTENER));
+    }
+
+    private static LogConfig logConfig(Map<String, String> settings) {
+        Map<String, String> config = new HashMap<>(settings);
+        // 4.x refuses a topic with segment.bytes below 1 MiB; the internal setting has no such limit
+        config.put("internal.segment.bytes", config.remove("segment.bytes"));
+        return new LogConfig(config);
     }
 
     void append(MemoryRecords records) {
@@ -80,6 +92,43 @@ final class KafkaLog {
 
     void setHighWatermark(long offset) throws IOException {
         log.updateHighWatermark(offset);
+    }
+
+    long lastStableOffset() {
+        return log.lastStableOffset();
+    }
+
+    Iterable<LogSegment> segments() {
+        return log.logSegments();
+    }
+
+    /** The first record at or after a time, or what one of the special numbers of ListOffsets asks for; null for none. */
+    FileRecords.TimestampAndOffset offsetForTime(long time) {
+        return log.fetchOffsetByTimestamp(time, Optional.empty())
+                .timestampAndOffsetOpt()
+                .orElse(null);
+    }
+
+    /** What one fetch brings, and the aborted transactions that are told with it. */
+    record Fetched(Records records, List<AbortedTransaction> aborted) {}
+
+    Fetched read(long offset, int maxBytes, boolean committed) throws IOException {
+        FetchIsolation isolation = committed ? FetchIsolation.TXN_COMMITTED : FetchIsolation.LOG_END;
+        FetchDataInfo read = log.read(offset, maxBytes, isolation, true);
+        return new Fetched(read.records, read.abortedTransactions.orElse(List.of()));
+    }
+
+    void configure(Map<String, String> config) {
+        log.updateConfig(logConfig(config));
+    }
+
+    int deleteOldSegments() throws IOException {
+        return log.deleteOldSegments();
+    }
+
+    /** As DeleteRecords does it. */
+    void moveLogStart(long offset) {
+        log.maybeIncrementLogStartOffset(offset, LogStartOffsetIncrementReason.ClientRecordDeletion);
     }
 
     Map<Long, ProducerStateEntry> producers() {

@@ -47,6 +47,10 @@ public final class Judge {
             case "dump" -> Dumper.run(command, answer);
             case "compare" -> Comparer.run(command, answer);
             case "lookups" -> Lookups.run(command, answer);
+            case "retain" -> RetainCommand.run(command, answer);
+            case "crash" -> CrashCommand.run(command, answer);
+            case "recover" -> RecoverCommand.run(command, answer);
+            case "behave" -> BehaveCommand.run(command, answer);
             case "load" -> LoadCommand.run(command, answer);
             default -> throw new IllegalArgumentException("no such command: " + command.get("op"));
         }

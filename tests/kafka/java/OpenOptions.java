@@ -19,16 +19,9 @@ record OpenOptions(
         Optional<Uuid> topicId) {
 
     static OpenOptions from(JsonNode command, File directory, long nowMs, long logStartOffset) {
-        Map<String, String> config = new HashMap<>();
-        config.put("retention.ms", "-1");
-        config.put("segment.bytes", String.valueOf(Integer.MAX_VALUE));
-        config.put("segment.ms", String.valueOf(Long.MAX_VALUE));
-        config.put("cleanup.policy", "compact");
-        JsonNode given = command.path("config");
-        given.fieldNames().forEachRemaining(name -> config.put(name, given.get(name).asText()));
         return new OpenOptions(
                 directory,
-                config,
+                config(command),
                 logStartOffset,
                 command.path("recovery_point").asLong(0),
                 nowMs,
@@ -37,5 +30,17 @@ record OpenOptions(
                 command.hasNonNull("topic_id")
                         ? Optional.of(Uuid.fromString(command.get("topic_id").asText()))
                         : Optional.empty());
+    }
+
+    /** The topic's settings: nothing is deleted or rolled unless the command says so. */
+    static Map<String, String> config(JsonNode command) {
+        Map<String, String> config = new HashMap<>();
+        config.put("retention.ms", "-1");
+        config.put("segment.bytes", String.valueOf(Integer.MAX_VALUE));
+        config.put("segment.ms", String.valueOf(Long.MAX_VALUE));
+        config.put("cleanup.policy", "compact");
+        JsonNode given = command.path("config");
+        given.fieldNames().forEachRemaining(name -> config.put(name, given.get(name).asText()));
+        return config;
     }
 }

@@ -13,7 +13,7 @@ final class AgentLog {
     private static final int LINES_A_MINUTE = 120;
 
     private final Deque<String> errors = new ArrayDeque<>();
-    private Object logger;
+    private volatile Object logger;
     private Method info;
     private Method warn;
     private long minute;
@@ -39,6 +39,15 @@ final class AgentLog {
     void warn(String text) {
         remember(text);
         say(warn, text);
+    }
+
+    /** As {@link #warn}, where there may be no memory for it. */
+    void tryToWarn(String text) {
+        try {
+            warn(text);
+        } catch (Throwable e) {
+            logger = null; // stderr needs less
+        }
     }
 
     /** The last warnings, oldest first. */

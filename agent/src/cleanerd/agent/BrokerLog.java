@@ -135,7 +135,26 @@ final class BrokerLog {
 
     /** The segments, ascending; the last is the active one. */
     List<BrokerSegment> segments() throws IOException {
-        return broker.values.list(Reflect.call(members.segments, log)).stream()
+        return segmentsIn(Reflect.call(members.segments, log));
+    }
+
+    /** The same as the broker's own objects. */
+    List<Object> segmentObjects() throws IOException {
+        return broker.values.list(Reflect.call(members.segments, log));
+    }
+
+    /** The segments from the one that {@code from} lies in up to those that begin below {@code to}; few, it is cheap. */
+    List<BrokerSegment> segments(long from, long to) throws IOException {
+        return segmentsIn(Reflect.call(members.segmentsBetween, log, from, to));
+    }
+
+    /** The segment that the broker appends to. */
+    BrokerSegment active() throws IOException {
+        return new BrokerSegment(members, Reflect.call(members.activeSegment, log));
+    }
+
+    private List<BrokerSegment> segmentsIn(Object collection) throws IOException {
+        return broker.values.list(collection).stream()
                 .map(segment -> new BrokerSegment(members, segment))
                 .toList();
     }
@@ -168,15 +187,6 @@ final class BrokerLog {
         return text.contains("InProgress") ? "in_progress"
                 : text.contains("Aborted") ? "aborted"
                 : text.contains("Paused") ? "paused" : "unknown";
-    }
-
-    /** The broker's clean point of this partition, or null. */
-    Long checkpoint() throws IOException {
-        Object cleanerManager = cleanerManager();
-        if (cleanerManager == null) {
-            return null;
-        }
-        return (Long) broker.values.map(Reflect.call(members.allCheckpoints, cleanerManager)).get(name);
     }
 
     void writeCheckpoint(long offset) throws IOException {

@@ -5,6 +5,7 @@ import java.nio.file.Files;
 import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.nio.file.attribute.FileTime;
 
 /** The {@code .cleaned} and {@code .swap} files of one base offset, the only names that the agent makes. */
 final class CleanedFiles {
@@ -19,15 +20,30 @@ final class CleanedFiles {
         this.base = base;
     }
 
-    /** renames the staged files, the log last, so that a crash leaves what the broker's loader throws away. */
-    void moveIn(Staging staging) throws IOException, Refusal {
-        for (String kind : Group.KINDS) {
-            // Never deleted: it could be the file of a live segment whose renames stopped half-way.
-            if (Files.exists(path(kind, SWAP), LinkOption.NOFOLLOW_LINKS)) {
-                throw new Refusal("busy", path(kind, SWAP) + " is left of a swap that failed; a restart of the broker "
-                        + "resolves it");
+    /**
+     * A swap in doubt stops the next one (U-34): a {@code .swap} of any base offset can be the file of a live segment
+     * whose renames stopped half-way, and a restart would finish it.
+     */
+    void requireNoSwap() throws IOException, Refusal {
+        String[] names = directory.toFile().list();
+        if (names == null) {
+            throw new IOException(directory + " cannot be listed");
+        }
+        for (String name : names) {
+            if (name.endsWith(SWAP)) {
+                throw new Refusal("busy", directory.resolve(name) + " is left of a swap that failed; a restart of the "
+                        + "broker resolves it");
             }
         }
+    }
+
+    /** When a name came into the directory or left it last. */
+    FileTime directoryChanged() throws IOException {
+        return FileFacts.of(directory).changed();
+    }
+
+    /** renames the staged files, the log last, so that a crash leaves what the broker's loader throws away. */
+    void moveIn(Staging staging) throws IOException, Refusal {
         removeCleaned();
         for (String kind : Group.KINDS) {
             Path staged = staging.paths().get(kind);

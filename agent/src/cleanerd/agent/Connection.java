@@ -9,6 +9,8 @@ import java.nio.charset.CodingErrorAction;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
 import java.util.concurrent.Semaphore;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 
 /**
  * One client: a line in, a line out, in this order. Never interrupt its thread: it may be in the middle of the broker's
@@ -17,6 +19,11 @@ import java.util.concurrent.Semaphore;
 final class Connection implements Runnable {
     static final int MOST_LINE_BYTES = 4 * 1024 * 1024;
     static final int SMALL_LINE_BYTES = 64 * 1024;
+
+    /** A member {@code id}, and before it none that holds others. */
+    private static final Pattern ID = Pattern.compile("\\s*\\{(?:\\s*\"[a-z_]+\"\\s*:\\s*(?:\\d+|\"[^\"\\\\]*\")\\s*,)*"
+            + "\\s*\"id\"\\s*:\\s*(?:(\\d{1,18})|\"([^\"\\\\]{0,200})\")\\s*[,}]");
+    private static final int HEAD_BYTES = 1024;
 
     private static final long LINE_SECONDS = 30;
     private static final long IDLE_SECONDS = 300;
@@ -73,23 +80,30 @@ final class Connection implements Runnable {
     /** Deals with one line; false when the connection is to end. */
     private boolean serve(Session session) throws IOException {
         boolean large = false;
+        boolean refused = false;
+        long bytes = 0;
+        ByteArrayOutputStream line = new ByteArrayOutputStream(256);
         try {
-            ByteArrayOutputStream line = new ByteArrayOutputStream(256);
             while (true) {
                 while (buffer.hasRemaining()) {
                     byte next = buffer.get();
                     if (next == '\n') {
-                        return answer(line, session);
+                        return refused || answer(line, session);
                     }
-                    line.write(next);
+                    bytes++;
+                    if (!refused) {
+                        line.write(next);
+                    }
                 }
-                if (line.size() > MOST_LINE_BYTES) {
+                if (bytes > MOST_LINE_BYTES) {
                     return refuse("bad_request", "the line is longer than " + MOST_LINE_BYTES + " bytes");
                 }
-                if (line.size() > SMALL_LINE_BYTES && !large) {
+                if (bytes > SMALL_LINE_BYTES && !large && !refused) {
                     large = largeLines.tryAcquire();
                     if (!large) {
-                        return refuse("busy", "other long requests are being read");
+                        refused = true; // told at once; the rest of the line is passed over
+                        send(Requests.refused(idOf(line), "busy", "other long requests are being read", null));
+                        line.reset();
                     }
                 }
                 buffer.clear();
@@ -98,7 +112,7 @@ final class Connection implements Runnable {
                 if (count < 0) {
                     return false;
                 }
-                if (line.size() == 0) {
+                if (bytes == 0) {
                     within(LINE_SECONDS);
                 }
             }
@@ -107,6 +121,16 @@ final class Connection implements Runnable {
                 largeLines.release();
             }
         }
+    }
+
+    /** The id of a request of which only the beginning is here; null when it stands further behind. */
+    private static Object idOf(ByteArrayOutputStream line) {
+        byte[] bytes = line.toByteArray();
+        Matcher matcher = ID.matcher(new String(bytes, 0, Math.min(bytes.length, HEAD_BYTES), StandardCharsets.US_ASCII));
+        if (!matcher.lookingAt()) {
+            return null;
+        }
+        return matcher.group(1) == null ? matcher.group(2) : Long.valueOf(matcher.group(1));
     }
 
     private boolean answer(ByteArrayOutputStream bytes, Session session) throws IOException {

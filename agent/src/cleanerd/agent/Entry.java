@@ -3,24 +3,33 @@ package cleanerd.agent;
 import java.io.IOException;
 import java.lang.instrument.Instrumentation;
 import java.nio.file.Path;
-import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.function.BooleanSupplier;
 
-/** The life of the agent: wait for the broker, listen, and stop when another build takes over. */
-public final class Entry implements AutoCloseable {
+/**
+ * The life of the agent: wait for the broker, listen, and stop when another build takes over. One thread looks every
+ * second whether all is as it should be, and puts it right: a broker is not restarted for its agent's sake.
+ */
+public final class Entry implements AutoCloseable, BooleanSupplier {
     private static final long LOOK_MS = 250;
     private static final long LOOK_LATER_MS = 5_000;
     private static final int LOOKS = 1200; // five minutes, then less often
+    private static final long WATCH_MS = 1_000;
+    private static final long LISTEN_AGAIN_MS = 3_000;
 
     private final Options options;
     private final Instrumentation instrumentation;
     private final String loadedBy;
     private final AgentLog journal = new AgentLog();
+    private final Map<String, Object> identity = new ConcurrentHashMap<>();
+    private volatile Thread keeper;
+    private volatile Server server;
+    private volatile boolean closed;
+    private Broker broker;
     private Thread removal;
-    private SocketFile socket;
-    private Server server;
-    private boolean closed;
+    private String problem = "";
 
     private Entry(Options options, Instrumentation instrumentation, String loadedBy) {
         this.options = options;
@@ -31,69 +40,127 @@ public final class Entry implements AutoCloseable {
     /** Called by the stub, with the agent's arguments; comes back at once. */
     public static AutoCloseable start(String arguments, Instrumentation instrumentation, String loadedBy) {
         Entry entry = new Entry(Options.parse(arguments), instrumentation, loadedBy);
-        Thread thread = new Thread(entry::run, "cleanerd-agent");
-        thread.setDaemon(true);
-        thread.start();
+        entry.keeper = Threads.start("cleanerd-agent", entry::run);
         return entry;
     }
 
+    /** Whether this agent can be left alone: it listens, or is on its way. The stub asks, who knows no class of ours. */
+    @Override
+    public boolean getAsBoolean() {
+        Thread thread = keeper;
+        Server serving = server;
+        return !closed && thread != null && thread.isAlive() && (serving == null || serving.listens());
+    }
+
     private void run() {
-        try {
-            Finder finder = new Finder(instrumentation);
-            for (int looks = 0; !isClosed(); looks++) {
-                List<Object> managers = finder.search();
-                if (!managers.isEmpty()) {
-                    Broker broker = new Broker(managers, options.allowUnknownVersion());
-                    if (options.socket() != null || !broker.liveLogDirs().isEmpty()) {
-                        listen(broker, finder.foundVia());
-                        return;
-                    }
-                }
-                Thread.sleep(looks < LOOKS ? LOOK_MS : LOOK_LATER_MS);
+        for (int looks = 0; !closed; looks++) {
+            long wait = LISTEN_AGAIN_MS;
+            try {
+                wait = keep(looks);
+            } catch (Throwable e) { // the broker goes on without an agent, and the agent tries again
+                tell(e);
             }
-        } catch (Throwable e) { // the broker goes on without an agent
-            journal.warn("not listening: " + e);
+            Threads.pause(wait);
         }
     }
 
-    private synchronized void listen(Broker broker, String foundVia) throws IOException {
+    /** Whatever is to be done now; the time until the next look, in ms. */
+    private synchronized long keep(int looks) throws IOException {
         if (closed) {
-            return;
+            return 0;
         }
+        if (server == null) {
+            Finder finder = new Finder(instrumentation);
+            List<Object> managers = finder.search();
+            long later = looks < LOOKS ? LOOK_MS : LOOK_LATER_MS;
+            if (managers.isEmpty()) {
+                return later;
+            }
+            broker = new Broker(managers, options.allowUnknownVersion());
+            if (options.socket() == null && broker.liveLogDirs().isEmpty()) {
+                return later;
+            }
+            begin(finder.foundVia());
+        }
+        if (!server.listens()) {
+            listen();
+        }
+        server.watch();
+        return WATCH_MS;
+    }
+
+    private void begin(String foundVia) throws IOException {
         journal.use(broker);
-        Path path = options.socket() != null ? options.socket() : SocketFile.defaultIn(broker.liveLogDirs().get(0));
-        socket = SocketFile.open(path);
-        removal = new Thread(this::removeSocket);
-        Runtime.getRuntime().addShutdownHook(removal);
-        Map<String, Object> identity = new LinkedHashMap<>();
         identity.put("build", Build.ID);
         identity.put("loaded", loadedBy);
         identity.put("found_via", foundVia);
+        Server serving = new Server(new Requests(broker, journal, identity), journal);
+        removal = new Thread(() -> removeSocket(serving));
+        Runtime.getRuntime().addShutdownHook(removal);
+        server = serving;
+    }
+
+    private void listen() throws IOException {
+        Path path = options.socket();
+        if (path == null) {
+            List<Path> dirs = broker.liveLogDirs();
+            if (dirs.isEmpty()) {
+                throw new IOException("no log directory is online");
+            }
+            path = SocketFile.defaultIn(dirs.get(0));
+        } else {
+            SocketFile.requirePrivate(path);
+        }
+        if (server.isAt(path)) {
+            return; // only nobody accepts, which watch() sees to
+        }
+        server.listenOn(SocketFile.open(path));
         identity.put("socket", path.toString());
-        server = new Server(socket.listener(), new Requests(broker, journal, identity), journal);
-        server.start();
+        problem = "";
         journal.info("build " + Build.ID + " listens on " + path + (broker.capable() ? "" : ", but cannot swap on Kafka "
                 + broker.version + " " + broker.members.missing));
     }
 
-    private synchronized boolean isClosed() {
-        return closed;
-    }
-
-    @Override
-    public synchronized void close() throws IOException {
-        closed = true;
-        if (server != null) {
-            server.close();
-            Runtime.getRuntime().removeShutdownHook(removal);
-            removeSocket();
+    /** Once for each problem, not once for each try. */
+    private void tell(Throwable e) {
+        try {
+            String text = "not listening, trying again: " + e;
+            if (!text.equals(problem)) {
+                problem = text;
+                journal.warn(text);
+            }
+        } catch (Throwable nothing) {
+            problem = ""; // no memory even for that
         }
     }
 
-    private void removeSocket() {
+    /** Ends when no request is at work any more, however long that takes: nobody is to swap beside a swap. */
+    @Override
+    public void close() throws IOException {
+        Server serving = server;
+        if (serving != null) {
+            serving.finish(); // not synchronized: run() goes on to watch its connections
+        }
+        synchronized (this) {
+            closed = true;
+            if (server != null) {
+                server.close();
+                try {
+                    Runtime.getRuntime().removeShutdownHook(removal);
+                } catch (IllegalStateException e) {
+                    return; // the broker stops anyway
+                }
+            }
+        }
+    }
+
+    private void removeSocket(Server serving) {
+        closed = true;
         try {
-            socket.close();
-        } catch (IOException e) {
+            synchronized (this) { // not while it listens anew
+                serving.closeSocket();
+            }
+        } catch (IOException | RuntimeException e) {
             journal.warn("the socket stays: " + e);
         }
     }

@@ -93,11 +93,16 @@ final class Fields {
         return value;
     }
 
-    /** All members but one, as they came. */
-    Map<String, Object> allBut(String name) {
+    /** Whether there is such a member, be it null. */
+    boolean has(String name) {
+        return members.containsKey(name);
+    }
+
+    /** All members but these, as they came. */
+    Map<String, Object> allBut(Set<String> names) {
         Map<String, Object> result = new LinkedHashMap<>();
         members.forEach((key, value) -> {
-            if (!key.equals(name)) {
+            if (!names.contains(key)) {
                 result.put((String) key, value);
             }
         });

@@ -12,7 +12,7 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Finds the broker's LogManager, which no static field holds (live-agent.md section 2): through the gauges that it or the
+ * Finds the broker's LogManager, which no static field holds: through the gauges that it or the
  * ReplicaManager registered, or through a thread of the latter. No field name is relied on (A-06).
  */
 final class Finder {

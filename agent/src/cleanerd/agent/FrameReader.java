@@ -15,7 +15,7 @@ final class FrameReader implements Closeable {
 
     private final FileChannel channel;
     private final long end;
-    private final ByteBuffer buffer = ByteBuffer.allocate(BUFFER_BYTES);
+    private final ByteBuffer buffer;
     private long bufferStart;
     private long position;
     private long previousLast;
@@ -25,6 +25,8 @@ final class FrameReader implements Closeable {
         channel = FileChannel.open(path, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS);
         end = channel.size();
         previousLast = from - 1;
+        // A group can have a hundred sources of a few hundred bytes: the broker's collector should not notice them.
+        buffer = ByteBuffer.allocate((int) Math.min(BUFFER_BYTES, end));
         buffer.limit(0);
     }
 

@@ -34,7 +34,6 @@ final class Members {
     final Method cleanerManager;
     final Method cleaningState;
     final Method updateCheckpoints;
-    final Method allCheckpoints;
 
     final Class<?> log;
     final Field lock;
@@ -50,6 +49,8 @@ final class Members {
     final Method logStart;
     final Method recoveryPoint;
     final Method segments;
+    final Method segmentsBetween;
+    final Method activeSegment;
     final Method replaceSegments;
     final Method lastRecords;
     final Field lastDataOffset;
@@ -90,7 +91,6 @@ final class Members {
         Class<?> managerClass = resultOf(cleanerManager);
         cleaningState = method(managerClass, "cleaningState", partitionClass);
         updateCheckpoints = threeArguments(managerClass, "updateCheckpoints");
-        allCheckpoints = method(managerClass, "allCleanerCheckpoints");
 
         log = firstType("kafka.log.UnifiedLog", STORAGE + "UnifiedLog");
         lock = field(log, "lock");
@@ -106,6 +106,8 @@ final class Members {
         logStart = method(log, "logStartOffset");
         recoveryPoint = method(log, "recoveryPoint");
         segments = method(log, "logSegments");
+        segmentsBetween = method(log, "logSegments", long.class, long.class);
+        activeSegment = method(log, "activeSegment");
         replaceSegments = replaceSegments();
         lastRecords = method(log, "lastRecordsOfActiveProducers");
         Class<?> lastRecord = type(STORAGE + "LastRecord");

@@ -24,6 +24,7 @@ final class Outcome {
         json.put("validate_us", validateUs);
         json.put("checkpoint", checkpoint);
         json.put("warnings", List.copyOf(warnings));
+        json.put("witnesses_kept", true); // so that a client knows an agent that does that
         return json;
     }
 }

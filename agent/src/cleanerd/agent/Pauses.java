@@ -43,13 +43,13 @@ final class Pauses {
             return new Pause(null);
         }
         if (!state.equals("none")) {
-            throw new Refusal("busy", "the broker's cleaner is at " + log + ", or kept from it: " + state);
+            throw new Refusal("busy", "the broker's cleaner works on " + log + ", or is paused there: " + state);
         }
         AtomicReference<String> outcome = new AtomicReference<>("waiting");
         AtomicReference<Throwable> failure = new AtomicReference<>();
         CountDownLatch done = new CountDownLatch(1);
         Pause pause = new Pause(log);
-        Thread helper = new Thread(() -> {
+        Runnable help = () -> {
             try {
                 Moment.reached("pausing");
                 log.pauseCleaning();
@@ -62,9 +62,12 @@ final class Pauses {
             } finally {
                 done.countDown();
             }
-        }, "cleanerd-agent-pause");
-        helper.setDaemon(true);
-        helper.start();
+        };
+        try {
+            Threads.start("cleanerd-agent-pause", help);
+        } catch (OutOfMemoryError e) { // nothing has begun: another time there will be a thread
+            throw new Refusal("busy", "the broker's process has no thread to spare: " + e.getMessage());
+        }
         if (!await(done) && outcome.compareAndSet("waiting", "given up")) {
             throw new Refusal("busy", "the broker's cleaner did not let go of " + log + " within " + PATIENCE_SECONDS
                     + " s");

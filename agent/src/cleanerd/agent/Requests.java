@@ -15,7 +15,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.locks.ReentrantLock;
 
-/** What the agent does when it is asked (live-agent.md section 4). */
+/** What the agent does when it is asked (agent/README.md). */
 final class Requests {
     static final int PROTOCOL = 1;
 
@@ -28,6 +28,7 @@ final class Requests {
     private final Map<String, ReentrantLock> logDirs = new ConcurrentHashMap<>();
     private final AtomicInteger swaps = new AtomicInteger();
     private volatile boolean stopped;
+    private volatile boolean closing;
 
     /** {@code identity}: what {@code info} tells about the agent itself. */
     Requests(Broker broker, AgentLog journal, Map<String, Object> identity) {
@@ -35,6 +36,11 @@ final class Requests {
         this.journal = journal;
         this.identity = identity;
         this.pauses = new Pauses(journal);
+    }
+
+    /** From now on nothing is changed any more; what is at work goes on. */
+    void close() {
+        closing = true;
     }
 
     /** The answer to one line, never null. Whatever goes wrong is an answer. */
@@ -94,7 +100,7 @@ final class Requests {
         return switch (op) {
             case "logs" -> logs(fields);
             case "log" -> log(fields);
-            case "swap" -> swap(fields, outcome);
+            case "swap" -> swap(fields, session, outcome);
             case "checkpoint" -> checkpoint(fields);
             case "pause" -> pause(fields, session);
             case "resume" -> resume(fields, session);
@@ -142,11 +148,11 @@ final class Requests {
         return LogAnswer.of(log);
     }
 
-    private Map<String, Object> swap(Fields fields, Outcome outcome) throws IOException, Refusal {
+    private Map<String, Object> swap(Fields fields, Session session, Outcome outcome) throws IOException, Refusal {
         if (stopped) {
-            throw new Refusal("stopped", "the agent had an error that it cannot judge; it swaps no more");
+            throw new Refusal("stopped", "the agent swaps no more after an unexpected error; restart the broker");
         }
-        SwapRequest request = SwapRequest.of(fields, digest(fields.allBut("id")));
+        SwapRequest request = SwapRequest.of(fields, digest(fields.allBut(Set.of("id", "witnesses", "aborted"))));
         String name = request.topic() + "-" + request.partition();
         enter(name);
         try {
@@ -158,7 +164,9 @@ final class Requests {
             }
             BrokerLog log = broker.log(request.topic(), request.partition());
             try {
-                new Swap(log, request, outcome, lockOf(log)).run(pauses);
+                Evidence evidence = session.evidence(log, request);
+                new Swap(log, request, evidence, outcome, lockOf(log)).run(pauses);
+                session.keep(request, evidence);
             } finally {
                 swaps.addAndGet(outcome.done.size());
                 if (outcome.done.size() == request.groups().size()) {
@@ -225,6 +233,9 @@ final class Requests {
     }
 
     private void enter(String name) throws Refusal {
+        if (closing) {
+            throw new Refusal("busy", "another build of the agent takes over");
+        }
         if (!busy.add(name)) {
             throw new Refusal("busy", "another request for " + name + " is at work");
         }

@@ -1,10 +1,7 @@
 package cleanerd.agent;
 
 import java.io.IOException;
-import java.net.StandardProtocolFamily;
-import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
-import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -13,16 +10,17 @@ import java.nio.file.attribute.UserPrincipal;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
-import java.util.concurrent.TimeUnit;
 import jdk.net.ExtendedSocketOptions;
 
-/** Accepts clients of the broker's own user, and of root, up to eight at a time. */
+/**
+ * Accepts clients of the broker's own user, and of root, up to eight at a time (A-29, A-32). Nothing that goes wrong here
+ * is for good: {@link #watch} is called every second, and brings back what is missing.
+ */
 final class Server implements AutoCloseable {
     private static final int MOST_CONNECTIONS = 8;
     private static final int MOST_LARGE_LINES = 2;
-    private static final long WATCH_MS = 1000;
+    private static final long PAUSE_MS = 1000;
 
-    private final ServerSocketChannel listener;
     private final Requests requests;
     private final AgentLog journal;
     private final Set<Connection> connections = ConcurrentHashMap.newKeySet();
@@ -30,10 +28,11 @@ final class Server implements AutoCloseable {
     private final Semaphore largeLines = new Semaphore(MOST_LARGE_LINES);
     private final UserPrincipal self;
     private final UserPrincipal root;
+    private volatile SocketFile socket;
+    private volatile Thread accepting;
     private volatile boolean closed;
 
-    Server(ServerSocketChannel listener, Requests requests, AgentLog journal) throws IOException {
-        this.listener = listener;
+    Server(Requests requests, AgentLog journal) throws IOException {
         this.requests = requests;
         this.journal = journal;
         this.self = Files.getOwner(Path.of("/proc/self"));
@@ -41,92 +40,125 @@ final class Server implements AutoCloseable {
                 : Path.of("/").getFileSystem().getUserPrincipalLookupService().lookupPrincipalByName("root");
     }
 
-    void start() {
-        thread("cleanerd-agent-accept", this::accept);
-        thread("cleanerd-agent-watch", this::watch);
+    /** From now on clients come by {@code found}; those who came by another socket stay. */
+    void listenOn(SocketFile found) throws IOException {
+        SocketFile before = socket;
+        socket = found;
+        if (before != null) {
+            before.close();
+        }
+    }
+
+    /** Whether a client that comes now is served. */
+    boolean listens() {
+        SocketFile current = socket;
+        Thread thread = accepting;
+        return current != null && current.isThere() && thread != null && thread.isAlive();
+    }
+
+    boolean isAt(Path path) {
+        SocketFile current = socket;
+        return current != null && current.path().equals(path) && current.isThere();
+    }
+
+    /** To be called now and then: hangs up on whoever is late, and has clients accepted when nobody does that. */
+    void watch() {
+        long now = System.nanoTime();
+        connections.forEach(connection -> connection.closeIfLate(now));
+        Thread thread = accepting;
+        if (socket != null && !closed && (thread == null || !thread.isAlive())) {
+            accepting = Threads.start("cleanerd-agent-accept", this::accept);
+        }
     }
 
     private void accept() {
         while (!closed) {
+            SocketFile current = socket;
             try {
-                admit(listener.accept());
-            } catch (IOException | RuntimeException e) {
-                if (closed || !listener.isOpen()) {
-                    return;
+                admit(current.listener().accept());
+            } catch (Throwable e) { // also an Error: a moment without threads or memory must not leave it deaf
+                if (closed || current != socket) {
+                    continue; // another socket has taken its place
                 }
-                journal.warn("a connection was not accepted: " + e);
-                pause(WATCH_MS); // no descriptors left: they come back
+                journal.tryToWarn("a connection was not accepted: " + e);
+                Threads.pause(PAUSE_MS); // no descriptors, no threads: they come back
             }
         }
     }
 
     private void admit(SocketChannel channel) throws IOException {
-        UserPrincipal peer = channel.getOption(ExtendedSocketOptions.SO_PEERCRED).user();
-        if (!peer.equals(self) && !peer.equals(root)) {
-            channel.close();
-            journal.warn("a connection of user " + peer.getName() + " was refused");
-            return;
+        boolean admitted = false;
+        try {
+            UserPrincipal peer = channel.getOption(ExtendedSocketOptions.SO_PEERCRED).user();
+            if (!peer.equals(self) && !peer.equals(root)) {
+                journal.warn("a connection of user " + peer.getName() + " was refused");
+                return;
+            }
+            if (!places.tryAcquire()) {
+                refuse(channel);
+                return;
+            }
+            try {
+                begin(channel);
+                admitted = true;
+            } finally {
+                if (!admitted) {
+                    places.release();
+                }
+            }
+        } finally {
+            if (!admitted) {
+                channel.close();
+            }
         }
-        if (!places.tryAcquire()) {
-            channel.configureBlocking(false);
-            String answer = Json.write(Requests.refused(null, "too_many", "there are " + MOST_CONNECTIONS
-                    + " connections already", null));
-            channel.write(ByteBuffer.wrap((answer + "\n").getBytes(StandardCharsets.US_ASCII)));
-            channel.close();
-            return;
-        }
-        Connection[] self = new Connection[1];
-        self[0] = new Connection(channel, requests, largeLines, () -> {
-            connections.remove(self[0]);
+    }
+
+    private void begin(SocketChannel channel) {
+        Connection[] itself = new Connection[1];
+        itself[0] = new Connection(channel, requests, largeLines, () -> {
+            connections.remove(itself[0]);
             places.release();
         });
-        connections.add(self[0]);
-        thread("cleanerd-agent-client", self[0]);
-    }
-
-    private void watch() {
-        while (!closed) {
-            pause(WATCH_MS);
-            long now = System.nanoTime();
-            connections.forEach(connection -> connection.closeIfLate(now));
+        connections.add(itself[0]);
+        boolean begun = false;
+        try {
+            Threads.start("cleanerd-agent-client", itself[0]);
+            begun = true;
+        } finally {
+            if (!begun) {
+                connections.remove(itself[0]);
+            }
         }
     }
 
-    /** Ends once no request is at work any more. */
+    private static void refuse(SocketChannel channel) throws IOException {
+        channel.configureBlocking(false);
+        String answer = Json.write(Requests.refused(null, "too_many", "there are " + MOST_CONNECTIONS
+                + " connections already", null));
+        channel.write(ByteBuffer.wrap((answer + "\n").getBytes(StandardCharsets.US_ASCII)));
+    }
+
+    /** Begins no swap any more, and waits until none is at work. */
+    void finish() {
+        requests.close();
+        while (connections.stream().anyMatch(Connection::working)) {
+            Threads.pause(20);
+        }
+    }
+
     @Override
     public void close() throws IOException {
         closed = true;
-        listener.close();
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(60);
-        while (connections.stream().anyMatch(Connection::working) && System.nanoTime() < end) {
-            pause(20);
-        }
+        finish();
+        closeSocket();
         connections.forEach(Connection::close);
     }
 
-    private static void pause(long ms) {
-        try {
-            Thread.sleep(ms);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
-    private static void thread(String name, Runnable work) {
-        Thread thread = new Thread(work, name);
-        thread.setDaemon(true);
-        thread.start();
-    }
-
-    /** A listener on {@code address}; nothing is accepted before the caller says so. */
-    static ServerSocketChannel listen(Path address) throws IOException {
-        ServerSocketChannel channel = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
-        try {
-            channel.bind(UnixDomainSocketAddress.of(address), 64);
-            return channel;
-        } catch (IOException | RuntimeException e) {
-            channel.close();
-            throw e;
+    /** Removes the socket's file too. */
+    void closeSocket() throws IOException {
+        SocketFile current = socket;
+        if (current != null) {
+            current.close();
         }
     }
 }

@@ -2,15 +2,18 @@ package cleanerd.agent;
 
 import java.io.IOException;
 import java.nio.file.Path;
+import java.nio.file.attribute.FileTime;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.locks.ReentrantLock;
 
 /**
- * The whole of one swap request (live-agent.md section 5): look, check the staged files, pause the broker's cleaner, and
+ * The whole of one swap request: look, check the staged files, pause the broker's cleaner, and
  * then group by group let the broker replace its segments with its own code.
  */
 final class Swap {
+    private static final int MOST_TRIES = 5;
+
     private final BrokerLog log;
     private final SwapRequest request;
     private final Outcome outcome;
@@ -18,19 +21,24 @@ final class Swap {
     private final ReentrantLock oneAtATime;
 
     /** {@code oneAtATime}: held for the locked phase; the same for all partitions of a log directory. */
-    Swap(BrokerLog log, SwapRequest request, Outcome outcome, ReentrantLock oneAtATime) {
+    Swap(BrokerLog log, SwapRequest request, Evidence evidence, Outcome outcome, ReentrantLock oneAtATime) {
         this.log = log;
         this.request = request;
+        this.evidence = evidence;
         this.outcome = outcome;
-        this.evidence = new Evidence(log, request);
         this.oneAtATime = oneAtATime;
     }
 
     void run(Pauses pauses) throws IOException, Refusal {
-        synchronized (log.monitor()) {
-            evidence.check();
-        }
         long start = System.nanoTime();
+        Preconditions.check(log, request);
+        evidence.renew();
+        if (request.aborted() != null) {
+            AbortedCheck.check(log.dir(), request.witnesses().get(0).base(), request.aborted());
+        }
+        if (request.checkpoint() != null && request.checkpoint() > evidence.bound()) {
+            throw new Refusal("bad_plan", "the checkpoint lies above " + evidence.bound() + ", where the evidence ends");
+        }
         List<Staging> staged = checkStaged();
         outcome.validateUs = microsSince(start);
         Moment.reached("validated");
@@ -66,40 +74,64 @@ final class Swap {
 
     private void swap(Group group, Staging staging) throws IOException, Refusal {
         CleanedFiles files = new CleanedFiles(log.dir(), group.base());
-        BrokerSegment output = null;
-        boolean entered = false;
+        Attempt attempt = new Attempt();
         try {
+            evidence.requireNoSwap(files);
             files.moveIn(staging);
-            output = log.openCleaned(group.base());
-            output.flush();
-            output.setLastModified(group.sources().get(group.sources().size() - 1).modifiedMs());
+            attempt.output = log.openCleaned(group.base());
+            attempt.output.flush();
+            attempt.output.setLastModified(group.sources().get(group.sources().size() - 1).modifiedMs());
+            attempt.directory = files.directoryChanged();
             Moment.reached("opened");
-            oneAtATime.lock();
-            try {
-                synchronized (log.monitor()) {
-                    long start = System.nanoTime();
-                    evidence.check();
-                    Moment.reached("locked");
-                    entered = true;
-                    log.replace(output, evidence.sourcesOf(group));
-                    outcome.heldUs.add(microsSince(start));
+            while (!replaced(group, files, attempt)) {
+                if (++attempt.tries == MOST_TRIES) {
+                    throw new Refusal("log_changed", log + " changes all the time");
                 }
-            } finally {
-                oneAtATime.unlock();
             }
         } catch (Throwable e) {
-            afterFailure(group, files, output, entered, e);
+            afterFailure(group, files, attempt.output, attempt.entered, e);
         }
-        done(group, output);
+        done(group, attempt.output);
+    }
+
+    /** Everything that takes time is done before the lock is; false when there was a change in between. */
+    private boolean replaced(Group group, CleanedFiles files, Attempt attempt) throws IOException, Refusal {
+        evidence.renew();
+        List<BrokerSegment> sources = evidence.sourcesOf(group);
+        boolean moved;
+        oneAtATime.lock();
+        try {
+            synchronized (log.monitor()) {
+                long start = System.nanoTime();
+                Preconditions.check(log, request);
+                // Old files that go, or a segment that is rolled, change the directory too: that is looked into twice.
+                moved = attempt.tries < 2 && !files.directoryChanged().equals(attempt.directory);
+                if (!moved && evidence.holdsFor(group)) {
+                    Moment.reached("locked");
+                    attempt.entered = true;
+                    log.replace(attempt.output, sources);
+                    outcome.heldUs.add(microsSince(start));
+                    return true;
+                }
+            }
+        } finally {
+            oneAtATime.unlock();
+        }
+        if (moved) {
+            attempt.directory = files.directoryChanged();
+            evidence.requireNoSwap(files);
+        }
+        return false;
     }
 
     /** Comes back only when the broker has the new segment in spite of the failure. */
     private void afterFailure(Group group, CleanedFiles files, BrokerSegment output, boolean entered, Throwable failure)
             throws IOException, Refusal {
         if (entered && inTheLog(output)) {
+            evidence.listAgain();
             outcome.heldUs.add(0L);
-            outcome.warnings.add("group " + group.base() + " is swapped, but not to its end; a restart of the broker "
-                    + "completes the names: " + failure);
+            outcome.warnings.add("group " + group.base() + " is swapped, but some files keep temporary names "
+                    + "until the broker restarts: " + failure);
         } else {
             try {
                 if (entered) {
@@ -122,7 +154,7 @@ final class Swap {
 
     private boolean inTheLog(BrokerSegment output) throws IOException {
         synchronized (log.monitor()) {
-            for (BrokerSegment segment : log.segments()) {
+            for (BrokerSegment segment : log.segments(output.base(), output.base() + 1)) {
                 if (segment.segment == output.segment) {
                     return true;
                 }
@@ -147,8 +179,16 @@ final class Swap {
             Checkpoint.write(log, request.checkpoint());
             outcome.checkpoint = true;
         } catch (Refusal | IOException | RuntimeException e) {
-            outcome.warnings.add("the broker's clean point stays: " + e.getMessage());
+            outcome.warnings.add("the broker's cleaner checkpoint was not moved: " + e.getMessage());
         }
+    }
+
+    /** How far the swap of one group came. */
+    private static final class Attempt {
+        private BrokerSegment output;
+        private FileTime directory;
+        private boolean entered;
+        private int tries;
     }
 
     private static long microsSince(long start) {

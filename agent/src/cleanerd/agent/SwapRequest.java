@@ -1,29 +1,33 @@
 package cleanerd.agent;
 
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.regex.Pattern;
 
 /**
  * A swap request, so far as it makes sense in itself; bad_plan when it does not.
  *
  * @param logStart the log start offset that the decision rests on, null: it rests on none (U-2)
- * @param witnesses every segment that the decision rests on, as it was read (U-3)
+ * @param witnesses every segment that the decision rests on, as it was read (U-3); null: those that this connection
+ *     named with this plan before, with the outputs that were swapped in since
+ * @param aborted the aborted transactions that the decision rests on (U-32); null: they are not to be compared
  * @param checkpoint the clean point to tell the broker's cleaner, or null (A-20)
  * @param belowRecoveryPoint whether the groups must lie below the recovery point too
- * @param content the whole request without its id: what a repeated request must be
+ * @param content the request without its id and its evidence: what a repeated request must be
  */
 record SwapRequest(String plan, String topic, int partition, String topicId, String dir, Long logStart,
-        List<SegmentFacts> witnesses, List<Group> groups, Long checkpoint, boolean belowRecoveryPoint, String content) {
+        List<SegmentFacts> witnesses, List<Group> groups, Aborted aborted, Long checkpoint, boolean belowRecoveryPoint,
+        String content) {
     private static final Pattern PLAN = Pattern.compile("[a-z0-9-]{1,40}");
+
+    /** Those that began below {@code below}; see {@link AbortedCheck}. */
+    record Aborted(long below, String sha256) { }
 
     static SwapRequest of(Fields fields, String content) throws Refusal {
         SwapRequest request = new SwapRequest(
                 fields.text("plan"), fields.text("topic"), (int) fields.number("partition", Integer.MAX_VALUE),
                 fields.textOrNull("topic_id"), fields.text("dir"), fields.numberOrNull("log_start", Long.MAX_VALUE),
-                witnesses(fields), groups(fields), fields.numberOrNull("checkpoint", Long.MAX_VALUE),
+                witnesses(fields), groups(fields), aborted(fields), fields.numberOrNull("checkpoint", Long.MAX_VALUE),
                 fields.flag("recovery_point", true), content);
         fields.end();
         request.check();
@@ -38,11 +42,24 @@ record SwapRequest(String plan, String topic, int partition, String topicId, Str
     }
 
     private static List<SegmentFacts> witnesses(Fields fields) throws Refusal {
+        if (!fields.has("witnesses")) {
+            return null;
+        }
         List<SegmentFacts> result = new ArrayList<>();
         for (Fields witness : fields.objects("witnesses")) {
             result.add(SegmentFacts.of(witness));
         }
         return List.copyOf(result);
+    }
+
+    private static Aborted aborted(Fields fields) throws Refusal {
+        if (!fields.has("aborted")) {
+            return null;
+        }
+        Fields aborted = fields.object("aborted");
+        Aborted result = new Aborted(aborted.number("below", Long.MAX_VALUE), aborted.text("sha256"));
+        aborted.end();
+        return result;
     }
 
     private static List<Group> groups(Fields fields) throws Refusal {
@@ -57,14 +74,15 @@ record SwapRequest(String plan, String topic, int partition, String topicId, Str
         if (!PLAN.matcher(plan).matches()) {
             throw new Refusal("bad_plan", "the plan id is not of [a-z0-9-]{1,40}");
         }
-        Map<Long, Integer> places = new HashMap<>();
         long previous = -1;
-        for (SegmentFacts witness : witnesses) {
+        for (SegmentFacts witness : witnesses == null ? List.<SegmentFacts>of() : witnesses) {
             if (witness.base() <= previous) {
                 throw new Refusal("bad_plan", "the witnesses do not ascend");
             }
             previous = witness.base();
-            places.put(witness.base(), places.size());
+        }
+        if (aborted != null && witnesses == null) {
+            throw new Refusal("bad_plan", "aborted transactions without the witnesses");
         }
         long end = 0;
         for (Group group : groups) {
@@ -72,17 +90,6 @@ record SwapRequest(String plan, String topic, int partition, String topicId, Str
                 throw new Refusal("bad_plan", "the groups do not ascend");
             }
             end = group.end();
-            Integer place = places.get(group.base());
-            for (SegmentFacts source : group.sources()) {
-                if (place == null || place >= witnesses.size() || !witnesses.get(place).equals(source)) {
-                    throw new Refusal("bad_plan", "source " + source.base() + " is not among the witnesses as it is, or "
-                            + "there is another one between the sources of group " + group.base());
-                }
-                place++;
-            }
-            if (place < witnesses.size() && witnesses.get(place).base() != group.end()) {
-                throw new Refusal("bad_plan", "the witness after group " + group.base() + " is not its end");
-            }
         }
     }
 }

@@ -113,7 +113,7 @@ final class TxnIndexCheck {
             List<Path> indexes = new ArrayList<>();
             for (Path source : sources) {
                 String name = source.getFileName().toString();
-                Path index = source.resolveSibling(name.replaceFirst("\\.log$", ".txnindex"));
+                Path index = source.resolveSibling(name.substring(0, name.length() - ".log".length()) + ".txnindex");
                 if (Files.exists(index)) {
                     indexes.add(index);
                 }

@@ -1,0 +1,80 @@
+package cleanerd.agent;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.security.MessageDigest;
+import java.security.NoSuchAlgorithmException;
+import java.util.HexFormat;
+import java.util.TreeMap;
+import java.util.regex.Pattern;
+
+/**
+ * The aborted transactions that a plan rests on, held against the log's transaction indexes (U-32): one that a starting
+ * broker was about to make anew was empty when it was read. To be called without the log's monitor: what was found once
+ * can change only together with the segments, which are looked at again.
+ */
+final class AbortedCheck {
+    private static final int ENTRY_BYTES = 34;
+    private static final String SUFFIX = ".txnindex";
+    private static final Pattern PLAIN = Pattern.compile("[0-9]{20}\\.txnindex");
+
+    private AbortedCheck() { }
+
+    /**
+     * @param from the first segment that the plan rests on
+     * @param wanted of the transactions that began below an offset: SHA-256 of producer, first and last offset of each,
+     *     ascending by the last, eight bytes a number
+     */
+    static void check(Path dir, long from, SwapRequest.Aborted wanted) throws IOException, Refusal {
+        MessageDigest digest = sha256();
+        try {
+            for (Path index : indexes(dir, from).values()) {
+                try (EntryReader entries = new EntryReader(index, ENTRY_BYTES)) {
+                    while (entries.next()) {
+                        if (entries.longAt(10) < wanted.below()) {
+                            digest.update(ByteBuffer.allocate(24).putLong(entries.longAt(2)).putLong(entries.longAt(10))
+                                    .putLong(entries.longAt(18)).array());
+                        }
+                    }
+                }
+            }
+        } catch (NoSuchFileException e) {
+            throw new Refusal("evidence_changed", e.getFile() + " is gone");
+        }
+        if (!HexFormat.of().formatHex(digest.digest()).equals(wanted.sha256())) {
+            throw new Refusal("evidence_changed", "the transaction indexes name other aborted transactions than when they "
+                    + "were read");
+        }
+    }
+
+    private static TreeMap<Long, Path> indexes(Path dir, long from) throws IOException {
+        TreeMap<Long, Path> found = new TreeMap<>();
+        String[] names = dir.toFile().list(); // no patterns: there can be 50,000
+        if (names == null) {
+            if (!Files.exists(dir)) {
+                throw new NoSuchFileException(dir.toString());
+            }
+            throw new IOException(dir + " cannot be listed");
+        }
+        for (String name : names) {
+            if (name.endsWith(SUFFIX) && PLAIN.matcher(name).matches()) {
+                long base = Long.parseLong(name.substring(0, name.length() - SUFFIX.length()));
+                if (base >= from) {
+                    found.put(base, dir.resolve(name));
+                }
+            }
+        }
+        return found;
+    }
+
+    private static MessageDigest sha256() {
+        try {
+            return MessageDigest.getInstance("SHA-256");
+        } catch (NoSuchAlgorithmException e) {
+            throw new AssertionError(e); // every JVM has it
+        }
+    }
+}

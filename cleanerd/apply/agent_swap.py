@@ -1,0 +1,249 @@
+"""The swaps of one plan, asked of the agent group by group: witnesses, repeats, lost answers (A-14, A-25, U-3).
+
+An answer that does not come says nothing. The same request is then sent again - the agent remembers what it did - and
+when it does not remember, because the broker was started anew, the log itself tells: the output has the inode of the
+file that was staged, whatever names it went through.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from cleanerd.apply.signals import signals_wait
+from cleanerd.broker.agent_client import AgentLostError
+from cleanerd.broker.agent_facts import BrokerSegment
+from cleanerd.broker.live_broker import UNCERTAIN
+from cleanerd.cleaner.manifest import Manifest, staged_name, write_manifest
+from cleanerd.errors import LATER, AgentRefusalError, AgentUnavailableError, RefusedError, StalePlanError
+from cleanerd.format.index import TXN_ENTRY
+from cleanerd.format.names import DELETED_SUFFIX, MAX_OFFSET, SEGMENT_SUFFIX, file_name
+from cleanerd.policy.transaction import AbortedTransactions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from cleanerd.apply.files import PartitionFiles
+    from cleanerd.apply.swapping_broker import SwappingBroker
+    from cleanerd.broker.agent_facts import LogFacts, SwapDone
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.manifest import StagedGroup
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.stage import Staging
+    from cleanerd.errors import CleanerdError
+
+_NO_EVIDENCE: Final = "no_evidence"
+_REST_TIMES: Final = 10
+"""R-9: after a swap that kept appends waiting for a time, none begins for so many times that."""
+_LONGEST_REST_SECONDS: Final = 1.0
+_COMFORTABLE_SECONDS: Final = 0.002
+"""So long a swap may hold the partition's lock by intention; a disk that is busy doubles it easily."""
+_FIRST_SOURCES: Final = 40
+_MOST_SOURCES: Final = 60
+_FEWEST_SOURCES: Final = 25
+"""The broker fsyncs the directory once a swap, under its lock: fewer sources only mean more of these."""
+
+
+class Swapper:
+    """Has the groups of one plan swapped, in the order in which they come.
+
+    ``held_seconds`` is the longest time that appends to the partition had to wait for a swap.
+    """
+
+    def __init__(
+        self, broker: SwappingBroker, files: PartitionFiles, facts: LogFacts, cleaning: Cleaning, resources: Resources
+    ) -> None:
+        self._broker = broker
+        self._files = files
+        self._facts = facts
+        self._cleaning = cleaning
+        self._plan = cleaning.plan
+        self._resources = resources
+        # U-3: every segment that the decision rests on, as it must be at the next swap.
+        self._evidence = {
+            witness.base: BrokerSegment(witness.base, witness.size, witness.mtime_ns // 1_000_000, witness.inode)
+            for witness in (segment.witness for segment in cleaning.decision.segments)
+        }
+        self._agent_has_evidence = False
+        self._rest_until = 0.0
+        cleaning.most_sources = _FIRST_SOURCES
+        # U-32: likewise the entries of all transaction indexes that it rests on.
+        self._aborted = cleaning.plan.aborted.entries
+        self.held_seconds = 0.0
+        self.notes: tuple[str, ...] = ()
+
+    def wait_for_deletions(self, file_delete_delay_ms: int) -> None:
+        """D-04: a segment that was replaced a moment ago is not replaced again while its old files still go.
+
+        Raises:
+            RefusedError: that takes longer than a round can wait.
+        """
+        segments = self._cleaning.decision.segments
+        bases = [segments[row].source.base for rows in self._cleaning.groups() for row in rows]
+        deadline = time.monotonic() + self._broker.patience.deletion_seconds
+        while waiting := [(left, base) for base in bases if (left := self._going_for(base, file_delete_delay_ms)) > 0]:
+            seconds, base = max(waiting)
+            if time.monotonic() + seconds > deadline:
+                raise RefusedError(
+                    f"segment {base} was replaced less than file.delete.delay.ms={file_delete_delay_ms} ago",
+                    where=self._plan.path,
+                    hint=f"try again in {seconds:.0f} s",
+                )
+            time.sleep(0.1)
+
+    def _going_for(self, base: int, file_delete_delay_ms: int) -> float:
+        """Seconds until the broker removes the old files of ``base``; 0 when there are none."""
+        status = self._files.stat(file_name(base, SEGMENT_SUFFIX + DELETED_SUFFIX))
+        if status is None:
+            return 0.0
+        return max(file_delete_delay_ms / 1000 - (time.time() - status.st_ctime), 0.1)
+
+    def swap(self, staging: Staging, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
+        """One group; it is in the log when this returns.
+
+        Raises:
+            AgentRefusalError, StalePlanError, AgentUnavailableError: it is not, or nobody knows; groups before it are.
+        """
+        witnesses = tuple(member.witness for member in members)
+        manifest = Manifest.of(self._plan, (staged,), witnesses, self._resources.plan_max_age_ms)
+        write_manifest(staging.directory, manifest, where=staging.path)
+        output = self._staged_as(staged)
+        time.sleep(max(self._rest_until - time.monotonic(), 0.0))
+        with signals_wait():
+            done = self._ask(self._request(staged), staged, output)
+        for base in staged.sources:
+            del self._evidence[base]
+        self._evidence[staged.base] = output
+        self._aborted = _with_output(self._aborted, staged, members)
+        self._agent_has_evidence = done is not None and done.witnesses_kept
+        if done is not None:
+            held_seconds = max((us / 1_000_000 for us in done.held_us), default=0.0)
+            self._rest_until = time.monotonic() + min(held_seconds * _REST_TIMES, _LONGEST_REST_SECONDS)
+            self._cleaning.most_sources = _sources_for(held_seconds, len(staged.sources), self._cleaning.most_sources)
+            self.held_seconds = max(self.held_seconds, held_seconds)
+            self.notes += tuple(f"the broker's agent: {warning[:300]}" for warning in done.warnings[:5])
+
+    def segment_below(self, offset: int) -> BrokerSegment | None:
+        """The last segment that begins below ``offset``, as it must be now."""
+        bases = [base for base in self._evidence if base < offset]
+        return self._evidence[max(bases)] if bases else None
+
+    def _staged_as(self, staged: StagedGroup) -> BrokerSegment:
+        """The output as the broker will hold it: renames keep inode and modification time."""
+        name = staged_name(self._plan.plan_id, staged.base, "log")
+        status = self._files.stat(name)
+        if status is None:
+            raise StalePlanError("the staged log vanished", where=self._files.where(name))
+        return BrokerSegment(staged.base, status.st_size, status.st_mtime_ns // 1_000_000, status.st_ino)
+
+    def _request(self, staged: StagedGroup) -> dict[str, Any]:
+        plan, facts = self._plan, self._facts
+        group = {
+            "base": staged.base,
+            "end": staged.end,
+            "sources": [self._evidence[base].to_json() for base in staged.sources],
+            "files": {kind: file_name(staged.base, f".{kind}") for kind in staged.kinds()},
+            "sizes": {kind: staged.files[kind].bytes for kind in staged.kinds()},
+            "crc32c": {kind: staged.files[kind].crc32c for kind in staged.kinds()},
+        }
+        request = {
+            "plan": plan.plan_id,
+            "topic": plan.name.topic,
+            "partition": plan.name.partition,
+            "topic_id": facts.topic_id,
+            "dir": facts.dir,
+            "log_start": plan.log_start_offset if plan.rules.versioned else None,
+            "groups": [group],
+            "checkpoint": None,
+        }
+        return request if self._agent_has_evidence else self._with_witnesses(request)
+
+    def _with_witnesses(self, request: dict[str, Any]) -> dict[str, Any]:
+        """U-3: named once a connection; the agent keeps them, and knows what it has put in their place since."""
+        evidence: dict[str, Any] = {"witnesses": [self._evidence[base].to_json() for base in sorted(self._evidence)]}
+        if self._facts.compares_aborted:
+            aborted = AbortedTransactions(self._aborted)
+            evidence["aborted"] = {"below": self._plan.bound_offset, "sha256": aborted.digest(0, MAX_OFFSET)}
+        return {**request, **evidence}
+
+    def _ask(self, request: dict[str, Any], staged: StagedGroup, output: BrokerSegment) -> SwapDone | None:
+        """Send it until there is an answer that counts; None when the log itself had to tell."""
+        doubtful = False
+        problem: CleanerdError | None = None
+        for wait in (0.0, *self._broker.patience.waits()):
+            time.sleep(wait)
+            try:
+                if isinstance(problem, AgentUnavailableError):
+                    self._broker.find_again()
+                if doubtful and self._is_swapped(staged, output):
+                    return None
+                if isinstance(problem, StalePlanError):
+                    break
+                return self._checked(self._sent(request, staged.files["log"].bytes), staged, output)
+            except AgentUnavailableError as error:
+                doubtful = doubtful or isinstance(error, AgentLostError)
+                problem = error
+            except AgentRefusalError as error:
+                if staged.base in error.done:
+                    return None
+                # A try before may have taken what was staged.
+                lost = problem is not None and error.code == "no_staged_file"
+                doubtful = doubtful or lost or error.code in UNCERTAIN
+                problem = error
+                if error.code not in LATER | UNCERTAIN:
+                    if not doubtful:
+                        raise
+                    # Whatever became of the first request, what was staged for it may be gone; or it is swapped.
+                    problem = StalePlanError(f"the swap was not made: {error}", where=self._plan.path)
+        raise problem or StalePlanError("the broker was asked for no swap: no attempt was left", where=self._plan.path)
+
+    def _sent(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
+        """As ``SwappingBroker.swap``; with the witnesses when the agent does not have them (any more)."""
+        try:
+            return self._broker.swap(request, staged_bytes)
+        except AgentRefusalError as error:
+            if error.code != _NO_EVIDENCE:
+                raise
+        request.update(self._with_witnesses(request))
+        return self._broker.swap(request, staged_bytes)
+
+    def _checked(self, done: SwapDone, staged: StagedGroup, output: BrokerSegment) -> SwapDone:
+        """Raises StalePlanError when something else is in the log now."""
+        told = [each for each in done.outputs if each.get("base") == staged.base]
+        doubtful = staged.base not in done.done or (told and told[0] != output.to_json())
+        if doubtful and not self._is_swapped(staged, output):
+            raise StalePlanError(
+                f"the broker says that group {staged.base} is swapped, and holds another segment", where=self._plan.path
+            )
+        return done
+
+    def _is_swapped(self, staged: StagedGroup, output: BrokerSegment) -> bool:
+        """A-25: the output is in the log, and the other sources are not."""
+        segments = {segment.base: segment for segment in self._broker.log(self._plan.name).segments}
+        return segments.get(staged.base) == output and not set(staged.sources[1:]) & segments.keys()
+
+
+def _sources_for(held_seconds: float, sources: int, before: int) -> int:
+    """How many sources the next swap may have, after one of ``sources`` held the lock for ``held_seconds``.
+
+    Below the 200 of a group (U-36), so that a rename that is slow once does not hold it for long. Half-way to what
+    would have taken just as long as is comfortable: one slow fsync is no reason to crawl.
+    """
+    wanted = sources * _COMFORTABLE_SECONDS / max(held_seconds, 1e-6)
+    if wanted > before and sources < before:  # a small group says nothing of large ones
+        return before
+    return round(min(max((before + wanted) / 2, _FEWEST_SOURCES), _MOST_SOURCES))
+
+
+def _with_output(
+    aborted: NDArray[np.void], staged: StagedGroup, members: Sequence[SegmentDecision]
+) -> NDArray[np.void]:
+    """The entries of all transaction indexes, once the output stands for its sources."""
+    markers = aborted["last_offset"]
+    others = aborted[(markers < staged.base) | (markers >= staged.end)]
+    return np.concatenate([others, *(member.txn_entries for member in members)], dtype=TXN_ENTRY)

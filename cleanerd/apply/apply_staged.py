@@ -1,0 +1,268 @@
+"""Swapping in what was staged: the hook between a broker's stop and its start (S-26 .. S-39).
+
+::
+
+    recover, keeping the plan -> validate the whole of it -> per group, ascending: swap -> clean point -> checkpoint
+
+A plan that no longer fits is dropped and the broker starts with the old log: a :class:`StalePlanError` in the result.
+A swap that was cut short goes on where it was, if the rest still fits.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleanerd.apply.enter import enter_partition
+from cleanerd.apply.files import HERE, PartitionFiles
+from cleanerd.apply.journal import Journal
+from cleanerd.apply.keep import Keeper, require_keepable
+from cleanerd.apply.kept_segments import FileMark, KeptSegments
+from cleanerd.apply.purged_keys import refuse_late_records
+from cleanerd.apply.ready_file import Ready
+from cleanerd.apply.recover import abandon, taken_back
+from cleanerd.apply.remember import not_cleaned, remember_clean
+from cleanerd.apply.signals import signals_wait
+from cleanerd.apply.swap import SOURCE_SUFFIXES, finish_plan, swap_group
+from cleanerd.apply.validate import CurrentFacts, validate_plan
+from cleanerd.cleaner.manifest import READY, STAGING, staging_path
+from cleanerd.cleaner.result import CleaningResult
+from cleanerd.cleaner.rules_change import rules_change
+from cleanerd.cleaner.survey import CleaningOptions, Survey, survey
+from cleanerd.cleaner.verdict import of_delegation
+from cleanerd.errors import CleanerdError, CorruptionError, RefusedError, StalePlanError
+from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name
+from cleanerd.log.fingerprint import fingerprint, fingerprint_in_words, parts_of
+from cleanerd.log.partition import read_partition
+from cleanerd.log.read import SegmentReader
+from cleanerd.log.torn import decided_aborted
+
+if TYPE_CHECKING:
+    from cleanerd.apply.session import LockedDir
+    from cleanerd.cleaner.manifest import Manifest, ManifestGroup
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.partition import PartitionLog
+    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.policy.transaction import AbortedTransactions
+
+_NAMES = frozenset({*SOURCE_SUFFIXES, SNAPSHOT_SUFFIX})
+
+
+class KeptPlanError(StalePlanError):
+    """Something is in the way that may go away: the plan stays, and another ``apply`` tries again."""
+
+
+def has_staged_work(log_dir: LogDir, name: TopicPartition) -> bool:
+    """Whether anything of ours lies in the partition: a plan, or what an interrupted swap left."""
+    return (log_dir.path / str(name) / STAGING).is_dir()
+
+
+def apply_partition(
+    locked: LockedDir, name: TopicPartition, config: TopicConfig | None, options: CleaningOptions
+) -> CleaningResult:
+    """Apply the partition's plan and say what came of it; only a signal or a bug gets out as an exception.
+
+    ``config`` is None when the topic's configuration is not known or is wrong.
+    """
+    where = str(locked.log_dir.path)
+    try:
+        with PartitionFiles(locked.log_dir.path / str(name)) as files:
+            left = enter_partition(locked, files, keep_ready=True)
+            if not left.ready:
+                finished = (
+                    f"; an interrupted swap of {len(left.completed)} groups was finished" if left.completed else ""
+                )
+                return CleaningResult(name, where, "unchanged", f"no staged plan{finished}")
+            *older, manifest = sorted(left.ready, key=lambda ready: ready.created_ms)
+            for old in older:
+                finish_plan(files, old.plan)
+            return _apply(locked, files, manifest, frozenset(left.completed), name, config, options)
+    except (CleanerdError, OSError) as caught:
+        return not_cleaned(locked.store, locked.log_dir, name, caught)
+
+
+def _apply(
+    locked: LockedDir,
+    files: PartitionFiles,
+    manifest: Manifest,
+    completed: frozenset[int],
+    name: TopicPartition,
+    config: TopicConfig | None,
+    options: CleaningOptions,
+) -> CleaningResult:
+    if not (locked.log_dir.clean_shutdown or options.unclean):
+        # S-27. The plan stays: the broker may find that nothing has to be cut off.
+        raise KeptPlanError(
+            "not applied: the broker was not stopped cleanly", where=str(files.path), hint="the plan is kept; --unclean"
+        )
+    journal = Journal(files, manifest.plan)
+    done = journal.entries().done | completed
+    try:
+        ready, keep = _validated(locked, files, manifest, done, name, config, options)
+        result = _result(locked, name, ready)
+    except KeptPlanError:
+        raise
+    except StalePlanError:
+        finish_plan(files, manifest.plan)
+        raise
+    with taken_back(partial(abandon, files)):
+        for group in manifest.groups:  # S-30: ascending
+            if group.base not in done:
+                if keep is not None:
+                    keep.keep(group)
+                with signals_wait():
+                    swap_group(
+                        files, manifest.plan, group, journal, locked.lock, source_files=_source_files(files, group)
+                    )
+    finish_plan(files, manifest.plan)
+    if ready.clean_to is not None:
+        after = read_partition(locked.log_dir, name)
+        remember_clean(locked, after, ready.clean_to, manifest.strategy_fingerprint, result)
+    return result
+
+
+def _validated(
+    locked: LockedDir,
+    files: PartitionFiles,
+    manifest: Manifest,
+    done: set[int],
+    name: TopicPartition,
+    config: TopicConfig | None,
+    options: CleaningOptions,
+) -> tuple[Ready, Keeper | None]:
+    """S-29, the whole plan before the first rename; and who keeps what it replaces, if that is to be kept.
+
+    Raises:
+        StalePlanError: something changed since it was staged.
+    """
+    where = str(files.path)
+    data = files.read(f"{staging_path(manifest.plan)}/{READY}")
+    try:
+        ready = Ready.from_json(data or b"", where)
+    except CorruptionError as error:
+        raise StalePlanError(error.message, where=where, hint="stage again") from error
+    if (manifest.topic, manifest.partition) != (name.topic, name.partition):
+        raise StalePlanError(f"the plan is one of {manifest.topic}-{manifest.partition}", where=where)
+    if config is None or not config.is_compacted:
+        raise StalePlanError("the topic is no longer known to be compacted", where=where)
+    undelegated = of_delegation(config)
+    if undelegated is not None:
+        raise StalePlanError(undelegated.reason, where=where)
+    _refuse_forgotten_settings(config, manifest, where)
+    found = survey(locked.log_dir, name, config, locked.store, options)
+    if found.change is not None and not (found.change.said or ready.change_strategy):
+        raise KeptPlanError(found.change.reason, where=where, hint="the plan is kept")
+    facts = CurrentFacts(
+        topic_id=found.log.topic_id,
+        directory_id=locked.log_dir.meta.directory_id,
+        log_start_offset=found.log.log_start_offset,
+        bound=found.bounds.bound.offset,
+        strategy_fingerprint=fingerprint(config),
+        now_ms=time.time_ns() // 1_000_000,
+        aborted=_aborted(locked, found.log, manifest),
+    )
+    keep = _keeper(locked, files, manifest, ready, found)
+    validate_plan(files, manifest, facts, done=done, linked=() if keep is None else keep.linked())
+    torn_from = None if locked.log_dir.clean_shutdown else found.log.recovery_point
+    refuse_late_records(files, manifest, ready.purged, found.log, locked.resources, torn_from=torn_from)
+    return ready, keep
+
+
+def _refuse_forgotten_settings(config: TopicConfig, manifest: Manifest, where: str) -> None:
+    """A plan of rules that today's settings do not have, and do not name others instead of.
+
+    Raises:
+        KeptPlanError: it is so.
+    """
+    planned = manifest.strategy_fingerprint
+    change = rules_change(config, planned)
+    if change is None or change.said or not change.differs or "strategy" not in parts_of(planned):
+        return
+    raise KeptPlanError(
+        f"refused: the plan was staged by {fingerprint_in_words(planned)}; these settings say "
+        f"{fingerprint_in_words(change.now)} (was --config forgotten?)",
+        where=where,
+        hint="the plan is kept: apply it with the settings that it was staged with, or stage again",
+    )
+
+
+def _aborted(locked: LockedDir, log: PartitionLog, manifest: Manifest) -> AbortedTransactions:
+    """What the plan rests on, as it is now."""
+    with SegmentReader.open(str(log.path), chunk_bytes=locked.resources.chunk_bytes) as reader:
+        return decided_aborted(log, reader, manifest.bound, may_be_torn=not locked.log_dir.clean_shutdown)
+
+
+def _keeper(locked: LockedDir, files: PartitionFiles, manifest: Manifest, ready: Ready, found: Survey) -> Keeper | None:
+    """Raises KeptPlanError when the directory can no longer be used."""
+    named = locked.keep_replaced
+    if ready.keep_replaced is None and named is None:
+        return None
+    kept = named or Path(ready.keep_replaced or "")
+    try:
+        require = partial(_require_theirs, files) if named is None else None
+        if require is not None:
+            with PartitionFiles(kept) as place:
+                require(place)
+        require_keepable(kept, [locked.log_dir.path])
+        KeptSegments(locked.store.root).require_writable(kept.stat())
+        return Keeper(
+            locked,
+            kept,
+            files,
+            found.log,
+            manifest.plan,
+            end_offset=max(found.proven_offset, ready.clean_to or 0, int(ready.result.get("end_offset", 0))),
+            sources={
+                witness.base: FileMark(witness.size, witness.inode, witness.mtime_ns) for witness in manifest.witnesses
+            },
+            require=require,
+        )
+    except (CleanerdError, OSError) as error:
+        raise KeptPlanError(
+            f"not applied: the segments that it replaces cannot be kept: {error}",
+            where=str(files.path),
+            hint="the plan is kept",
+        ) from error
+
+
+def _require_theirs(files: PartitionFiles, place: PartitionFiles) -> None:
+    """U-33: the plan names the directory, and the partition's owner may have written that.
+
+    Raises:
+        RefusedError: he could not put anything there himself.
+    """
+    theirs, found = files.stat(HERE), place.stat(HERE)
+    if theirs is None or found is None or (theirs.st_uid != os.geteuid() and theirs.st_uid != found.st_uid):
+        raise RefusedError(
+            "the plan names this directory, and it does not belong to the partition's owner",
+            where=str(place.path),
+            hint="name it yourself (apply --keep-replaced DIR), or give it to the broker's user",
+        )
+
+
+def _source_files(files: PartitionFiles, group: ManifestGroup) -> dict[int, list[str]]:
+    """The plan was validated under the lock, so what is there now is what was planned with."""
+    found: dict[int, list[str]] = {source: [] for source in group.sources}
+    for name in sorted(files.names()):
+        place = parse_file_name(name)
+        if place is not None and place[0] in found and place[1] in _NAMES:
+            found[place[0]].append(name)
+    return found
+
+
+def _result(locked: LockedDir, name: TopicPartition, ready: Ready) -> CleaningResult:
+    """What staging counted, true once it is applied.
+
+    Raises:
+        StalePlanError: the plan does not say it.
+    """
+    where = str(locked.log_dir.path)
+    told = {**ready.result, "log_dir": where, "outcome": "cleaned", "reason": "", "cause": None, "notes": ()}
+    try:
+        return CleaningResult.from_json(name, told)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StalePlanError("the plan lacks its own figures", where=where, hint="stage again") from error

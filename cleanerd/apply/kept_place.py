@@ -1,0 +1,127 @@
+"""Where ``--keep-replaced`` keeps what: ``DIR/PLAN/TOPIC-N/``, and who said so (S-40, U-33).
+
+``trash.json`` names that directory to ``undo`` later on. It lies where the broker's user may write, and may be damaged:
+a path in it alone must lead nobody anywhere. So the place itself says whose segments belong there: an empty file in
+``DIR/PLAN``, named after the log directory, which only whoever may write there can have made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.apply.files import HERE, PartitionFiles
+from cleanerd.broker.lock_file import Owner
+from cleanerd.cleaner.manifest import KINDS, PLAN_ID
+from cleanerd.errors import RefusedError
+from cleanerd.format.names import parse_file_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd.apply.kept_segments import KeptEntry
+
+_NOTE: Final = ".cleanerd-keeps-"
+_SUFFIXES: Final = frozenset(f".{kind}" for kind in KINDS)
+
+
+def note_name(log_dir: Path) -> str:
+    """The file that says: what is replaced in ``log_dir`` may be kept here."""
+    return _NOTE + hashlib.sha256(os.fsencode(log_dir.resolve())).hexdigest()[:16]
+
+
+def agree(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
+    """Make the directory of a plan in ``place``, and say in it that it is for ``log_dir``; on the disk afterwards.
+
+    Raises:
+        CleanerdError: it cannot be made.
+    """
+    if not place.is_directory(plan_id):
+        place.mkdir(plan_id)
+        place.fsync_directory()
+    name = f"{plan_id}/{note_name(log_dir)}"
+    if _is_plain(place, name):
+        return
+    status = place.stat(HERE)
+    place.write(name, b"", Owner(-1, -1, 0o644) if status is None else Owner(status.st_uid, status.st_gid, 0o644))
+    place.fsync(name)
+    place.fsync_directory(plan_id)
+
+
+def _require_agreed(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
+    """Refuse a directory that ``trash.json`` names and that does not say itself that it is for ``log_dir``.
+
+    Raises:
+        RefusedError: it does not.
+        CleanerdError: it cannot be read.
+    """
+    name = f"{plan_id}/{note_name(log_dir)}"
+    if not place.is_directory(plan_id) or not _is_plain(place, name):
+        raise RefusedError(
+            f"trash.json names this directory, but nothing in it says that segments of {log_dir} are kept there",
+            where=str(place.path / plan_id),
+            hint="if they are, name the directory yourself: --keep-replaced DIR",
+        )
+
+
+def _is_plain(place: PartitionFiles, name: str) -> bool:
+    status = place.stat(name)
+    return status is not None and stat.S_ISREG(status.st_mode)
+
+
+@contextmanager
+def open_kept(entry: KeptEntry, log_dir: Path, named: Path | None) -> Iterator[PartitionFiles | None]:
+    """The directory in which the plan's directory lies; None when that is gone.
+
+    ``named``: the operator says where it is, whatever the entry says.
+
+    Raises:
+        RefusedError: the entry leads somewhere else than to what was kept of ``log_dir``.
+        CleanerdError: it cannot be opened.
+    """
+    kept = Path(entry.kept) if named is None else named.resolve() / entry.plan / str(entry.name)
+    if PLAN_ID.fullmatch(entry.plan) is None or kept.parts[-2:] != (entry.plan, str(entry.name)):
+        raise RefusedError(
+            f"trash.json does not lead to what was kept of {str(entry.name)[:300]}, but to {entry.kept[:300]!r}",
+            where=str(log_dir),
+            hint="it is damaged; name the directory yourself: --keep-replaced DIR",
+        )
+    if not os.path.lexists(kept.parent):
+        yield None
+        return
+    with PartitionFiles(kept.parent.parent) as place:
+        if place.is_directory(entry.plan) and not place.names(entry.plan):
+            place.rmdir(entry.plan)  # all was put back, and then we were killed
+            yield None
+            return
+        if named is None:
+            _require_agreed(place, entry.plan, log_dir)
+        yield place
+
+
+def forget_kept(place: PartitionFiles, entry: KeptEntry, log_dir: Path) -> None:
+    """Remove what was kept of a partition: segments' files, and directories when nothing else is in them.
+
+    Raises:
+        CleanerdError: the system refused a step.
+    """
+    partition = f"{entry.plan}/{entry.name}"
+    for name in sorted(place.names(partition)):
+        parsed = parse_file_name(name)
+        if parsed is not None and parsed[1] in _SUFFIXES:
+            place.unlink(f"{partition}/{name}")
+    if place.is_directory(partition) and not place.names(partition):
+        place.rmdir(partition)
+    _remove_if_empty(place, entry.plan, log_dir)
+
+
+def _remove_if_empty(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
+    names = place.names(plan_id)
+    if names <= {note_name(log_dir)} and place.is_directory(plan_id):
+        for name in names:
+            place.unlink(f"{plan_id}/{name}")
+        place.rmdir(plan_id)

@@ -1,0 +1,110 @@
+"""What differs between the ways in which a cleaning gets into a log; all else of a round is ``apply/round.py``.
+
+``put_by_rename.py``: the broker is down. ``put_by_agent.py``: it runs, and its agent swaps. ``put_staged.py``: nothing
+is put yet, the plan waits for ``cleanerd apply``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.apply.recover import taken_back
+from cleanerd.apply.swap import finish_plan
+from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.refusals import refuse_split
+from cleanerd.cleaner.resources import disk_reserve_bytes
+from cleanerd.errors import CleanerdError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cleanerd.apply.files import PartitionFiles
+    from cleanerd.broker.reading import PartitionReading
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.stage import Staging
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.clean_point import StateStore
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.read import SegmentReader
+
+TRIES: Final = 4
+"""So often a partition is planned in a round when its log changes while it is read."""
+
+
+class Put(ABC):
+    """One partition's turn. Methods are called in the order in which they stand here, from :meth:`enter` on every try.
+
+    Each may raise CleanerdError: then the partition is not cleaned, and ``errors.CONSEQUENCES`` says what follows.
+    """
+
+    def __init__(
+        self, log_dir: LogDir, store: StateStore, resources: Resources, name: TopicPartition, options: CleaningOptions
+    ) -> None:
+        self.log_dir = log_dir
+        self.store = store
+        self.resources = resources
+        self.name = name
+        self.options = options
+
+    def waits(self) -> Iterator[float]:
+        """Seconds before each further try."""
+        return iter([0.0] * (TRIES - 1))
+
+    @abstractmethod
+    def enter(self, files: PartitionFiles) -> None:
+        """Claim the partition; nothing in it may be half done."""
+
+    @abstractmethod
+    def read(self) -> PartitionReading:
+        """The partition as it is now."""
+
+    def plan(self, reading: PartitionReading, found: Survey, reader: SegmentReader) -> CleaningPlan:
+        """What is to be done."""
+        return make_plan(reading.log_dir, found, self.resources, self.options, reader)
+
+    def split(
+        self, files: PartitionFiles, found: Survey, cleaning: Cleaning, overflowed: Sequence[SegmentDecision]
+    ) -> tuple[str, ...]:
+        """Split segments whose offsets no index can hold (C-67); the partition is planned anew. Returns notes."""
+        del files, found, overflowed
+        refuse_split(cleaning)
+        return ()
+
+    def check(self, files: PartitionFiles, cleaning: Cleaning) -> None:  # noqa: B027 - mostly there is nothing
+        """Refuse what cannot be put."""
+
+    @abstractmethod
+    def put(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """Stage the groups, of which there is at least one, and put them into the log, ascending."""
+
+    @abstractmethod
+    def remember(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
+        """Remember how far the log is clean now; the result, completed."""
+
+    def explained(self, error: CleanerdError) -> CleanerdError:
+        """Why the try failed, when that is something else than what was met."""
+        return error
+
+    def again(self, error: CleanerdError) -> None:  # noqa: B027 - mostly there is nothing
+        """After ``error`` another try begins now."""
+
+    @contextmanager
+    def _staging(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Iterator[Staging]:
+        """Where the groups are staged; :meth:`_take_back` when the block fails."""
+        reserve_bytes = disk_reserve_bytes(self.resources, found.config, cleaning.plan.path)
+        back = partial(self._take_back, files, cleaning.plan)
+        with cleaning.staging(reserve_bytes) as staging, taken_back(back):
+            yield staging
+
+    def _take_back(self, files: PartitionFiles, plan: CleaningPlan) -> None:
+        """Tidy up; groups that were put stay."""
+        with suppress(CleanerdError):
+            finish_plan(files, plan.plan_id)

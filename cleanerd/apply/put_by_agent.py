@@ -1,0 +1,207 @@
+"""A cleaning is put by the agent in a running broker, which swaps the segments itself.
+
+::
+
+    ask the broker -> list -> survey -> ... -> per group: ask for the swap -> clean point -> the broker's own checkpoint
+
+Nothing of the log is touched here: this side writes below ``.kstage`` and asks, the agent in the broker checks and
+swaps. A refusal is an ordinary outcome: the log moved on, and the partition is planned again, a few times in a round.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cleanerd.apply.agent_swap import Swapper
+from cleanerd.apply.put import Put
+from cleanerd.apply.remember import save_clean_point
+from cleanerd.apply.swap import drop_plans, finish_plan
+from cleanerd.broker.live_log import held_as, read_live
+from cleanerd.cleaner.refusals import refuse_live
+from cleanerd.errors import (
+    LATER,
+    AgentRefusalError,
+    AgentUnavailableError,
+    Cause,
+    CleanerdError,
+    RefusedError,
+    StalePlanError,
+)
+from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
+from cleanerd.policy.producer import LastRecords
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from cleanerd.apply.files import PartitionFiles
+    from cleanerd.apply.swapping_broker import SwappingBroker
+    from cleanerd.broker.agent_facts import LogFacts
+    from cleanerd.broker.reading import PartitionReading
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.clean_point import StateStore
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.read import SegmentReader
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDir:
+    """A log directory of a running broker, and what a cleaning in it may use.
+
+    ``read`` gives a partition by the broker's word, or refuses it (U-23): ``scope/partitions.py: ByBroker``.
+    """
+
+    log_dir: LogDir
+    store: StateStore
+    resources: Resources
+    broker: SwappingBroker
+    read: Callable[[TopicPartition], PartitionReading]
+
+
+class ByAgent(Put):
+    """One partition beside its broker."""
+
+    def __init__(self, live: LiveDir, name: TopicPartition, options: CleaningOptions) -> None:
+        super().__init__(live.log_dir, live.store, live.resources, name, options)
+        self._live = live
+        self._broker = live.broker
+        self._swapped = 0
+        self._is_read = False
+        self._facts: LogFacts | None = None
+        self._swapper: Swapper | None = None
+
+    def waits(self) -> Iterator[float]:
+        """As long as a round has patience with a broker."""
+        return self._broker.patience.waits()
+
+    def enter(self, files: PartitionFiles) -> None:
+        """The broker looks after the rest."""
+        self._is_read, self._facts = False, None
+        files.claim()
+        drop_plans(files, keep_ready=True)  # of a cleanerd that was killed
+
+    def read(self) -> PartitionReading:
+        """By the broker's own offsets and settings."""
+        self._is_read = True
+        reading = self._live.read(self.name)
+        self._facts = reading.broker
+        return reading
+
+    def plan(self, reading: PartitionReading, found: Survey, reader: SegmentReader) -> CleaningPlan:
+        """What the broker knows of producers counts too (R192-1)."""
+        plan = super().plan(reading, found, reader)
+        return replace(plan, last_records=_with_brokers(plan.last_records, self._told()))
+
+    def check(self, files: PartitionFiles, cleaning: Cleaning) -> None:
+        """What only the offline way can do is refused."""
+        refuse_live(cleaning)
+        self._swapper = Swapper(self._broker, files, self._told(), cleaning, self.resources)
+
+    def put(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """Group by group: staged, verified, asked for, then the next one (U-16)."""
+        swapper = self._swaps()
+        swapper.wait_for_deletions(found.config.file_delete_delay_ms)
+        drop_plans(files)  # what `cleanerd stage` made: outdated now
+        with self._staging(files, found, cleaning) as staging:
+            for staged, members in cleaning.staged_groups(staging):
+                swapper.swap(staging, staged, members)
+                self._swapped += 1
+        finish_plan(files, cleaning.plan.plan_id)
+
+    def remember(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
+        """The clean point, then the broker's checkpoint (U-10, A-20). Work that it spares is all that can be lost."""
+        swapper = self._swaps()
+        seconds = {**result.seconds, "held": swapper.held_seconds}
+        result = replace(result, seconds=seconds, notes=(*result.notes, *swapper.notes))
+        return replace(result, notes=(*result.notes, *self._remember(found, cleaning.plan, swapper, result)))
+
+    def explained(self, error: CleanerdError) -> CleanerdError:
+        """With what was swapped before it, as those groups stay."""
+        told = self._by_the_broker(error)
+        if self._swapped:
+            told.message += f"; {self._swapped} groups were swapped before that"
+        return told
+
+    def again(self, error: CleanerdError) -> None:
+        """A broker that went away is looked for."""
+        if isinstance(error, AgentUnavailableError):
+            self._broker.find_again()
+
+    def _by_the_broker(self, error: CleanerdError) -> CleanerdError:
+        """A file that could not be read, or made no sense, may just have been replaced by the broker (D-06).
+
+        Then planning again is the answer.
+        """
+        if not self._is_read or error.cause is not Cause.LOG or isinstance(error, AgentRefusalError):
+            return error
+        before = self._facts
+        try:
+            now = self._live.read(self.name).broker
+            if before is not None and now is not None and now.segments[:-1] == before.segments[:-1]:
+                return error
+        except StalePlanError:
+            pass
+        except RefusedError as unknown:
+            return unknown
+        except CleanerdError:
+            return error
+        return StalePlanError(f"the broker changed the log meanwhile ({error})", where=error.where)
+
+    def _told(self) -> LogFacts:
+        if self._facts is None:
+            raise AssertionError("the broker was not asked")
+        return self._facts
+
+    def _swaps(self) -> Swapper:
+        if self._swapper is None:
+            raise AssertionError("nothing was decided")
+        return self._swapper
+
+    def _remember(self, found: Survey, plan: CleaningPlan, swapper: Swapper, result: CleaningResult) -> tuple[str, ...]:
+        if not found.moves_clean_point:
+            return ()
+        offset = max(plan.end_offset, found.proven_offset)
+        try:
+            facts = self._broker.log(self.name)
+            log_dir, after = read_live(self.log_dir, self.name, facts)
+            last = next(segment for segment in reversed(after.segments) if segment.base < offset)
+            if held_as(last) != swapper.segment_below(offset):
+                return (f"the broker changed segment {last.base} after the swap: the clean point was not moved",)
+            save_clean_point(self.store, log_dir, after, offset, plan.fingerprint, result)
+            if plan.fingerprint == KAFKAS_FINGERPRINT and (
+                after.cleaner_offset is None or after.cleaner_offset < offset
+            ):
+                self._tell_checkpoint(facts, offset)
+        except CleanerdError as error:
+            return (f"the clean point, or the broker's checkpoint, was not moved: {error}",)
+        return ()
+
+    def _tell_checkpoint(self, facts: LogFacts, offset: int) -> None:
+        """A-20; the broker's cleaner glances at every compacted log now and then, and is asked again.
+
+        Raises:
+            AgentUnavailableError, AgentRefusalError: the broker's checkpoint stays.
+        """
+        for wait in (*self._broker.patience.waits(), None):
+            try:
+                self._broker.checkpoint(self.name, facts, offset)
+            except AgentRefusalError as error:
+                if wait is None or error.code not in LATER:
+                    raise
+                time.sleep(wait)
+            else:
+                return
+
+
+def _with_brokers(ours: LastRecords, facts: LogFacts) -> LastRecords:
+    """Both views of the active producers together: what either holds on to stays (R192-1)."""
+    data = {offset for offset, _ in facts.producers.values() if offset is not None}
+    markers = {(producer, epoch) for producer, (offset, epoch) in facts.producers.items() if offset is None}
+    known = set(zip(ours.marker_producers.tolist(), ours.marker_epochs.tolist(), strict=True))
+    return LastRecords.of(data_offsets=data | set(ours.data_offsets.tolist()), marker_epochs=known | markers)

@@ -1,0 +1,121 @@
+"""A cleaning is put by renames: the broker is down, and its log directory's lock is ours.
+
+Kafka's ``cleaner-offset-checkpoint`` comes last: an entry that is too low costs work, one that is too high hides
+duplicates (S-50).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.apply.enter import enter_partition
+from cleanerd.apply.journal import Journal
+from cleanerd.apply.keep import Keeper
+from cleanerd.apply.kept_segments import FileMark
+from cleanerd.apply.put import Put
+from cleanerd.apply.recover import abandon
+from cleanerd.apply.remember import remember
+from cleanerd.apply.signals import signals_wait
+from cleanerd.apply.split import split_segments
+from cleanerd.apply.swap import finish_plan, swap_group
+from cleanerd.apply.validate import CurrentFacts, validate_plan
+from cleanerd.broker.reading import PartitionReading
+from cleanerd.cleaner.manifest import Manifest, write_manifest
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.log.partition import read_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.apply.files import PartitionFiles
+    from cleanerd.apply.session import LockedDir
+    from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.topic_config import TopicConfig
+
+
+class ByRename(Put):
+    """One partition of a log directory that is locked."""
+
+    def __init__(self, locked: LockedDir, name: TopicPartition, config: TopicConfig, options: CleaningOptions) -> None:
+        super().__init__(locked.log_dir, locked.store, locked.resources, name, options)
+        self._locked = locked
+        self._config = config
+
+    def enter(self, files: PartitionFiles) -> None:
+        """What a crash left is finished or undone (S-28)."""
+        enter_partition(self._locked, files)
+
+    def read(self) -> PartitionReading:
+        """The log as it lies there, with the offsets of the checkpoint files."""
+        return PartitionReading(self.log_dir, read_partition(self.log_dir, self.name), self._config)
+
+    def split(
+        self, files: PartitionFiles, found: Survey, cleaning: Cleaning, overflowed: Sequence[SegmentDecision]
+    ) -> tuple[str, ...]:
+        """Nobody else has the segments."""
+        return split_segments(self._locked, files, cleaning, overflowed, found.config)
+
+    def put(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """Group by group: validated and swapped, then the next one is staged (U-16)."""
+        plan = cleaning.plan
+        keep = _keeper(self._locked, files, found, plan)
+        journal = Journal(files, plan.plan_id)
+        first = True
+        with self._staging(files, found, cleaning) as staging:
+            for staged, members in cleaning.staged_groups(staging):
+                # The lock keeps everybody else out, so what the whole plan rests on is checked before the first swap
+                # only; and a group that the journal calls done needs no manifest any more. All groups in each would be
+                # quadratic.
+                witnesses = tuple(segment.witness for segment in (cleaning.decision.segments if first else members))
+                first = False
+                manifest = Manifest.of(plan, (staged,), witnesses, self.resources.plan_max_age_ms)
+                write_manifest(staging.directory, manifest, where=staging.path)
+                validate_plan(files, manifest, CurrentFacts.as_planned(plan), checksums=False)
+                if keep is not None:
+                    keep.keep(staged)
+                with signals_wait():
+                    swap_group(
+                        files, plan.plan_id, staged, journal, self._locked.lock, source_files=_source_files(members)
+                    )
+        finish_plan(files, plan.plan_id)
+
+    def _take_back(self, files: PartitionFiles, plan: CleaningPlan) -> None:  # noqa: ARG002
+        """Before the commit point of the first group nothing of the log has changed; after it recovery tidies up."""
+        abandon(files)
+
+    def remember(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
+        """The clean point, then Kafka's checkpoint (U-10)."""
+        remember(self._locked, found, cleaning.plan, read_partition(self.log_dir, self.name), result)
+        return result
+
+
+def _keeper(locked: LockedDir, files: PartitionFiles, found: Survey, plan: CleaningPlan) -> Keeper | None:
+    if locked.keep_replaced is None:
+        return None
+    return Keeper(
+        locked,
+        locked.keep_replaced,
+        files,
+        found.log,
+        plan.plan_id,
+        end_offset=max(plan.end_offset, found.proven_offset),
+        sources={
+            source.base: FileMark(source.segment.size_bytes, source.segment.inode, source.segment.mtime_ns)
+            for source in plan.sources
+        },
+    )
+
+
+def _source_files(members: Sequence[SegmentDecision]) -> dict[int, list[str]]:
+    return {
+        member.source.base: [
+            file_name(member.source.base, suffix)
+            for suffix in (SEGMENT_SUFFIX, *sorted(member.source.segment.suffixes))
+        ]
+        for member in members
+    }

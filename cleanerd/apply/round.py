@@ -1,0 +1,138 @@
+"""One round of a partition: whether the broker is down, runs beside, or gets what is staged at its next start.
+
+::
+
+    claim -> survey -> plan -> decide -> per group: stage, verify, put -> remember
+
+A log that changes while it is read is planned again, and left for the next round when that keeps on (D-06). Whatever
+goes wrong is told here, once: the result's outcome follows from the error's cause (``errors.CONSEQUENCES``). The three
+ways to put are ``put_by_rename.py``, ``put_by_agent.py`` and ``put_staged.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from cleanerd.apply.files import PartitionFiles
+from cleanerd.apply.put_by_agent import ByAgent
+from cleanerd.apply.put_by_rename import ByRename
+from cleanerd.apply.put_staged import Staged
+from cleanerd.apply.remember import not_cleaned
+from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.cleaner.result import untouched, worked_out
+from cleanerd.errors import CleanerdError, as_cleanerd_error
+from cleanerd.log.kernel_errors import kernel_errors_told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cleanerd.apply.put import Put
+    from cleanerd.apply.put_by_agent import LiveDir
+    from cleanerd.apply.session import LockedDir
+    from cleanerd.cleaner.cleaner import Progress
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.clean_point import StateStore
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.pool import ReaderPool
+    from cleanerd.log.topic_config import TopicConfig
+
+CleaningOf: TypeAlias = "Callable[[CleaningPlan, ReaderPool, Progress], Cleaning]"
+"""Who carries out a plan up to staged files: this process, or Spark."""
+
+
+def clean_partition(
+    locked: LockedDir, name: TopicPartition, config: TopicConfig, options: CleaningOptions, progress: Progress
+) -> CleaningResult:
+    """Clean one partition of a stopped broker; only a signal or a bug gets out as an exception."""
+    return _round(ByRename(locked, name, config, options), progress)
+
+
+def clean_live(live: LiveDir, name: TopicPartition, options: CleaningOptions, progress: Progress) -> CleaningResult:
+    """Clean one partition beside a running broker; only a signal or a bug gets out as an exception."""
+    return _round(ByAgent(live, name, options), progress)
+
+
+def stage_partition(
+    log_dir: LogDir,
+    store: StateStore,
+    resources: Resources,
+    name: TopicPartition,
+    config: TopicConfig,
+    options: CleaningOptions,
+    progress: Progress,
+    *,
+    keep_replaced: Path | None = None,
+    cleaning_of: CleaningOf = Cleaning,
+) -> CleaningResult:
+    """Stage one partition for ``cleanerd apply``; only a signal or a bug gets out as an exception.
+
+    ``keep_replaced``: where ``apply`` is to keep what it replaces.
+    """
+    return _round(Staged(log_dir, store, resources, name, config, options, keep_replaced), progress, cleaning_of)
+
+
+def _round(put: Put, progress: Progress, cleaning_of: CleaningOf = Cleaning) -> CleaningResult:
+    try:
+        with PartitionFiles(put.log_dir.path / str(put.name)) as files:
+            return _tries(put, files, progress, cleaning_of)
+    except (CleanerdError, OSError) as caught:
+        return not_cleaned(put.store, put.log_dir, put.name, caught)
+
+
+def _tries(put: Put, files: PartitionFiles, progress: Progress, cleaning_of: CleaningOf) -> CleaningResult:
+    waits = put.waits()
+    while True:
+        try:
+            with kernel_errors_told(str(files.path)):
+                return _try(put, files, progress, cleaning_of)
+        except (CleanerdError, OSError) as caught:
+            error = put.explained(as_cleanerd_error(caught, str(files.path)))
+            wait = next(waits, None) if error.plan_again else None
+            if wait is None:
+                raise error from caught
+        time.sleep(wait)
+        put.again(error)
+
+
+def _try(put: Put, files: PartitionFiles, progress: Progress, cleaning_of: CleaningOf) -> CleaningResult:
+    put.enter(files)
+    reading = put.read()
+    found = first = reading.survey(put.store, put.options)
+    notes: tuple[str, ...] = ()
+    if not found.to_clean:
+        return untouched(found, str(put.log_dir.path))
+    with put.resources.readers(str(found.log.path)) as pool:
+        cleaning = cleaning_of(put.plan(reading, found, pool.reader), pool, progress)
+        # As Kafka does: split, then begin again with the log as it is now (C-67).
+        while overflowed := cleaning.overflowed():
+            notes += put.split(files, found, cleaning, overflowed)
+            reading = put.read()
+            found = reading.survey(put.store, put.options)
+            if not found.to_clean:
+                left = untouched(found, str(put.log_dir.path))
+                return replace(left, notes=(*notes, *left.notes))
+            cleaning = cleaning_of(put.plan(reading, found, pool.reader), pool, progress)
+        result = _carried_out(put, files, found, cleaning)
+        result = replace(result, segments_before=len(first.log.segments) - 1, notes=(*notes, *result.notes))
+        return put.remember(found, cleaning, result)
+
+
+def _carried_out(put: Put, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> CleaningResult:
+    put.check(files, cleaning)
+    started = time.monotonic()
+    if cleaning.groups():
+        put.put(files, found, cleaning)
+    apply_seconds = time.monotonic() - started - cleaning.totals.rewrite_seconds
+    result = worked_out(found, str(put.log_dir.path), cleaning)
+    return replace(
+        result,
+        outcome="cleaned" if cleaning.totals.groups else "unchanged",
+        seconds={**result.seconds, "apply": apply_seconds},
+    )

@@ -1,0 +1,47 @@
+"""What only a cleaning asks of a running broker: to swap segments, and to remember how far its log is clean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.broker.agent_facts import SwapDone, read_swap
+from cleanerd.broker.live_broker import LiveBroker
+
+if TYPE_CHECKING:
+    from cleanerd.broker.agent_facts import LogFacts
+    from cleanerd.format.names import TopicPartition
+
+_BYTES_PER_SECOND: Final = 20_000_000
+"""Slow disks: the agent reads and checks what is staged before it swaps."""
+
+
+class SwappingBroker(LiveBroker):
+    """A running broker that is not only asked: its agent changes files on our behalf."""
+
+    def swap(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
+        """Send one swap request, once.
+
+        Raises:
+            AgentRefusalError: refused; ``done`` says what was swapped all the same.
+            AgentLostError: it may have happened or not.
+            AgentUnavailableError: it was not sent.
+        """
+        client = self.connected()
+        limit = self.patience.swap_seconds + staged_bytes / _BYTES_PER_SECOND
+        return read_swap(client, client.call("swap", timeout_seconds=limit, **request))
+
+    def checkpoint(self, name: TopicPartition, facts: LogFacts, offset: int) -> None:
+        """Tell the broker's cleaner that the log is clean up to ``offset`` (A-20, S-50).
+
+        Raises:
+            AgentUnavailableError, AgentRefusalError: it was not told, or it is not known.
+        """
+        self.connected().call(
+            "checkpoint",
+            timeout_seconds=self.patience.answer_seconds,
+            topic=name.topic,
+            partition=name.partition,
+            topic_id=facts.topic_id,
+            dir=facts.dir,
+            offset=offset,
+        )

@@ -1,0 +1,216 @@
+"""Loading the agent into a running broker: HotSpot's attach protocol, without a JDK's tools.
+
+A JVM that finds ``.attach_pid<pid>`` when it gets SIGQUIT opens a socket in ``/tmp``; there five strings load an agent.
+To anything else SIGQUIT means to quit, so it is sent to a process only that has a JVM loaded and catches it (A-05).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.log.log_dir import META_PROPERTIES
+from cleanerd.log.safe_open import create, open_named, open_trusted_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OPEN_SECONDS: Final = 5.0
+"""A healthy JVM opens its socket within a few hundredths."""
+LOAD_SECONDS: Final = 30.0
+
+_PROC: Final = Path("/proc")
+_POLL_SECONDS: Final = 0.02
+_MAX_REPLY_BYTES: Final = 65_536
+_LOADED: Final = ["0", "return code: 0"]
+_LOCK: Final = "/.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Jvm:
+    """A process with a JVM in it. ``inner_pid`` is its id in its own container; ``root`` leads to its files."""
+
+    pid: int
+    uid: int
+    gid: int
+    inner_pid: int
+    catches_quit: bool
+
+    @property
+    def root(self) -> Path:
+        """The root of its mount namespace, as this process sees it."""
+        return _PROC / str(self.pid) / "root"
+
+    @property
+    def attach_socket(self) -> Path:
+        """Where it listens once somebody wanted to attach: in ``/tmp`` whatever ``TMPDIR`` says."""
+        return self.root / "tmp" / f".java_pid{self.inner_pid}"
+
+
+def look_at(pid: int) -> Jvm:
+    """The process ``pid``, if the agent can be loaded into it.
+
+    Raises:
+        RefusedError: no such process, no JVM, or one of another user.
+    """
+    where = f"process {pid}"
+    try:
+        status = (_PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+        maps = (_PROC / str(pid) / "maps").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        raise RefusedError("does not exist", where=where) from None
+    except OSError as error:
+        hint = "run as the broker's user, or as root"
+        raise RefusedError(f"cannot be looked at: {error.strerror}", where=where, hint=hint) from error
+    fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    if "libjvm.so" not in maps:
+        raise RefusedError("is not a HotSpot JVM", where=where, hint="name the broker's process, not that of its shell")
+    try:
+        jvm = Jvm(
+            pid,
+            uid=int(fields["Uid"].split()[1]),
+            gid=int(fields["Gid"].split()[1]),
+            inner_pid=int(fields.get("NSpid", str(pid)).split()[-1]),
+            catches_quit=bool(int(fields["SigCgt"], 16) >> (signal.SIGQUIT - 1) & 1),
+        )
+    except (KeyError, ValueError, IndexError):
+        raise RefusedError("its status cannot be understood", where=where) from None
+    if os.geteuid() not in {0, jvm.uid}:
+        raise RefusedError(
+            f"belongs to uid {jvm.uid}, cleanerd runs as {os.geteuid()}", where=where, hint="run as that user"
+        )
+    return jvm
+
+
+def attach(jvm: Jvm, jar: str, options: str) -> None:
+    """Load the agent ``jar`` (a path as the broker sees it) with ``options``, which follow ``=``.
+
+    That it was loaded now does not follow from this (A-02): ask the agent.
+
+    Raises:
+        RefusedError: the JVM does not let itself be attached to.
+        CleanerdError: the JVM could not load it; says what it said.
+    """
+    where = f"process {jvm.pid}"
+    if not (jvm.root / jar.lstrip("/")).is_file():
+        raise RefusedError(
+            f"does not see {jar}", where=where, hint="copy the jar to where the broker sees it, and name it by --jar"
+        )
+    if not jvm.attach_socket.is_socket():
+        _have_it_listen(jvm)
+    reply = _load(jvm, f"{jar}={options}")
+    if reply != _LOADED:
+        said = "; ".join(reply)[:300] or "nothing"
+        raise CleanerdError(
+            f"did not load the agent, it said: {said}",
+            where=where,
+            hint="start the broker with KAFKA_OPTS=-javaagent:... instead (cleanerd agent path)",
+        )
+
+
+def log_dirs_of(jvm: Jvm) -> list[Path]:
+    """The log directories that the broker holds the lock of, by a path that leads there from this process."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(_PROC / str(jvm.pid) / "fd"):
+            with contextlib.suppress(OSError):
+                target = os.readlink(_PROC / str(jvm.pid) / "fd" / name)
+                path = jvm.root / target.removesuffix(_LOCK).lstrip("/")
+                if target.endswith(_LOCK) and (path / META_PROPERTIES).is_file():
+                    found.add(path)
+    return sorted(found)
+
+
+def _have_it_listen(jvm: Jvm) -> None:
+    where = f"process {jvm.pid}"
+    if not jvm.catches_quit:
+        raise RefusedError(
+            "does not catch SIGQUIT, which would end it (-Xrs?)",
+            where=where,
+            hint="start the broker with KAFKA_OPTS=-javaagent:... instead (cleanerd agent path)",
+        )
+    with _attach_file(jvm):
+        try:
+            os.kill(jvm.pid, signal.SIGQUIT)
+        except OSError as error:
+            raise RefusedError(f"cannot be signalled: {error.strerror}", where=where) from error
+        deadline = time.monotonic() + OPEN_SECONDS
+        while not jvm.attach_socket.is_socket():
+            if time.monotonic() > deadline:
+                raise RefusedError(
+                    "does not open its socket: it was started with -XX:+DisableAttachMechanism, or it hangs",
+                    where=where,
+                    hint="start the broker with KAFKA_OPTS=-javaagent:... instead (cleanerd agent path)",
+                )
+            time.sleep(_POLL_SECONDS)
+
+
+@contextlib.contextmanager
+def _attach_file(jvm: Jvm) -> Iterator[None]:
+    """``.attach_pid``, which tells a JVM that SIGQUIT does not ask for a thread dump; always removed again."""
+    name = f".attach_pid{jvm.inner_pid}"
+    problem: OSError | None = None
+    for directory in (_PROC / str(jvm.pid) / "cwd", jvm.root / "tmp"):
+        try:
+            place = open_named(directory) if directory.name == "tmp" else open_trusted_directory(directory)
+        except OSError as error:
+            problem = error
+            continue
+        try:
+            try:
+                _make_attach_file(jvm, name, place)
+            except OSError as error:
+                problem = error
+                continue
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=place)
+        finally:
+            os.close(place)
+        return
+    raise RefusedError(
+        f"no file can be created in its working directory or in its /tmp: {problem}", where=f"process {jvm.pid}"
+    )
+
+
+def _make_attach_file(jvm: Jvm, name: str, place: int) -> None:
+    """A new file: one that stood there, of whatever kind, is never opened or given away (U-33). Raises OSError."""
+    descriptor = create(name, dir_fd=place)
+    try:
+        if os.geteuid() != jvm.uid:
+            os.fchown(descriptor, jvm.uid, jvm.gid)
+    finally:
+        os.close(descriptor)
+
+
+def _load(jvm: Jvm, argument: str) -> list[str]:
+    where = str(jvm.attach_socket)
+    try:
+        # Itself, and not what a link leads to: that could be another service of root's.
+        found = jvm.attach_socket.lstat()
+        if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in {0, jvm.uid}:
+            raise RefusedError("is not a socket of this process", where=where)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as connection:
+            connection.settimeout(LOAD_SECONDS)
+            connection.connect(str(jvm.attach_socket))
+            words = ("1", "load", "instrument", "false", argument)
+            connection.sendall(b"".join(word.encode() + b"\0" for word in words))
+            reply = b""
+            while len(reply) < _MAX_REPLY_BYTES and (some := connection.recv(4096)):
+                reply += some
+    except OSError as error:
+        raise CleanerdError(f"the JVM does not answer: {error.strerror or error}", where=where) from error
+    text = "".join(
+        letter if letter.isprintable() or letter == "\n" else "?" for letter in reply.decode(errors="replace")
+    )
+    return [line.strip() for line in text.splitlines() if line.strip()]

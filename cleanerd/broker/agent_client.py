@@ -1,0 +1,250 @@
+"""The socket of the agent in a broker's JVM: JSON lines, one answer a request, in order (agent/README.md).
+
+The agent sits in somebody else's process: whatever comes back is checked, whatever does not come back ends at a time
+limit, and nothing is ever taken for done because a connection broke.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import socket
+import struct
+import time
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from cleanerd.errors import AgentRefusalError, AgentUnavailableError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+PROTOCOL: Final = 1
+SOCKET: Final = ".cleanerd-agent.sock"
+"""U-31: in the broker's first live log directory."""
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0
+"""For everything but a swap: the agent only looks."""
+MAX_REQUEST_BYTES: Final = 4 << 20
+MAX_ANSWER_BYTES: Final = 64 << 20
+"""A partition with a hundred thousand segments, several times over."""
+
+_MAX_PATH_BYTES: Final = 100
+_RECEIVE_BYTES: Final = 1 << 16
+_PEER: Final = struct.Struct("3i")
+"""struct ucred: pid, uid, gid."""
+
+
+class AgentLostError(AgentUnavailableError):
+    """The connection ended, timed out or brought nonsense: whether a request was carried out is not known."""
+
+
+class AgentClient:
+    """One connection. Not for two threads at once.
+
+    A connection that failed once is closed: its answers can no longer be told apart. Make another one.
+    """
+
+    def __init__(self, connection: socket.socket, where: str, answer_seconds: float) -> None:
+        """Use :meth:`connect`, which opens the connection."""
+        self._answer_seconds = answer_seconds
+        self.used_at = time.monotonic()
+        self._socket: socket.socket | None = connection
+        self._received = bytearray()
+        self._ids = itertools.count(1)
+        self.where = where
+
+    @classmethod
+    def connect(
+        cls, path: Path, *, timeout_seconds: float = CONNECT_SECONDS, answer_seconds: float = ANSWER_SECONDS
+    ) -> Self:
+        """Connect to the socket at ``path``, however long that is. ``answer_seconds``: the time limit of a call.
+
+        Raises:
+            AgentUnavailableError: nobody listens there, or somebody who is not the broker.
+        """
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        try:
+            connection.settimeout(timeout_seconds)
+            with _short(path) as address:
+                connection.connect(address)
+            _require_broker(connection, path)
+        except OSError as error:
+            connection.close()
+            raise AgentUnavailableError(
+                f"no agent answers here: {error.strerror or error}",
+                where=str(path),
+                hint="start the broker with the agent, or run cleanerd agent attach",
+            ) from error
+        except BaseException:
+            connection.close()
+            raise
+        return cls(connection, str(path), answer_seconds)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is of no use any more."""
+        return self._socket is None
+
+    def close(self) -> None:
+        """Hang up; the agent finishes what it does and resumes what this connection paused."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def call(self, operation: str, *, timeout_seconds: float | None = None, **fields: Any) -> dict[str, Any]:
+        """Send one request; returns the answer's ``result``.
+
+        Raises:
+            AgentRefusalError: the agent said no.
+            RefusedError: more than an agent takes.
+            AgentLostError: no answer that makes sense; the connection is closed.
+        """
+        self.used_at = time.monotonic()
+        number = next(self._ids)
+        line = _encode({"v": PROTOCOL, "id": number, "op": operation, **fields})
+        deadline = time.monotonic() + (self._answer_seconds if timeout_seconds is None else timeout_seconds)
+        try:
+            self._send(line, deadline)
+            return self._judged(self._line(deadline), number, operation)
+        except AgentRefusalError:
+            raise
+        except BaseException:
+            self.close()
+            raise
+
+    def _judged(self, answer: dict[str, Any], number: int, operation: str) -> dict[str, Any]:
+        if answer.get("id") not in (number, None) or isinstance(answer.get("id"), bool):
+            raise self._lost("the answer belongs to another request")
+        if answer.get("ok") is True and answer.get("id") == number and isinstance(answer.get("result"), dict):
+            result: dict[str, Any] = answer["result"]
+            return result
+        code, told, done = answer.get("code"), answer.get("error"), answer.get("done", [])
+        if answer.get("ok") is not False or not isinstance(code, str) or not _is_numbers(done):
+            raise self._lost(f"the answer to {operation} cannot be understood")
+        if answer.get("id") is None:  # no answer to this request, and the agent hangs up after it
+            raise self._lost(f"refused the connection: {_printable(code)}")
+        text = _printable(told) if isinstance(told, str) else ""
+        raise AgentRefusalError(
+            f"the broker's agent refuses {operation}: {_printable(code)}" + (f": {text}" if text else ""),
+            operation=operation,
+            code=code,
+            done=tuple(done),
+            where=self.where,
+        )
+
+    def _send(self, line: bytes, deadline: float) -> None:
+        if self._socket is None:
+            raise self._lost("the connection is closed")
+        try:
+            self._socket.settimeout(_left(deadline))
+            self._socket.sendall(line)
+        except OSError as error:
+            raise self._lost(f"the request could not be sent: {error.strerror or error}") from error
+
+    def _line(self, deadline: float) -> dict[str, Any]:
+        """The next answer line."""
+        begin = 0
+        while (end := self._received.find(b"\n", begin)) < 0:
+            begin = len(self._received)
+            if begin > MAX_ANSWER_BYTES:
+                raise self._lost("the answer does not end")
+            self._received += self._some(deadline)
+        data = bytes(self._received[:end])
+        del self._received[: end + 1]
+        try:
+            answer = json.loads(data)
+        except (ValueError, RecursionError):
+            raise self._lost("the answer is not JSON") from None
+        if not isinstance(answer, dict):
+            raise self._lost("the answer is not a JSON object")
+        return answer
+
+    def _some(self, deadline: float) -> bytes:
+        if self._socket is None:
+            raise self._lost("the connection is closed")
+        try:
+            self._socket.settimeout(_left(deadline))
+            data = self._socket.recv(_RECEIVE_BYTES)
+        except TimeoutError as error:
+            raise self._lost("no answer in time") from error
+        except OSError as error:
+            raise self._lost(f"the answer could not be read: {error.strerror or error}") from error
+        if not data:
+            raise self._lost("closed the connection before it answered")
+        return data
+
+    def _lost(self, message: str) -> AgentLostError:
+        return AgentLostError(f"the broker's agent: {message}", where=self.where)
+
+
+def _encode(request: dict[str, Any]) -> bytes:
+    """The request's line.
+
+    Raises:
+        RefusedError: longer than an agent takes.
+    """
+    line = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    if len(line) > MAX_REQUEST_BYTES:
+        raise RefusedError(
+            f"a request of {len(line)} bytes is larger than an agent accepts",
+            where=str(request.get("topic", "")),
+            hint="it has too many segments: clean it once with stage and apply, or with the broker stopped",
+        )
+    return line
+
+
+def _left(deadline: float) -> float:
+    """Seconds until the deadline; a socket's time-out of 0 would mean not to wait at all."""
+    return max(deadline - time.monotonic(), 0.001)
+
+
+def _is_numbers(values: object) -> bool:
+    return isinstance(values, list) and all(isinstance(value, int) for value in values)
+
+
+def _printable(text: str) -> str:
+    """Somebody else's text, fit for one line."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:500])
+
+
+def _require_broker(connection: socket.socket, path: Path) -> None:
+    """A-29, the other way round: what it answers is believed, so it must be root, this user or the directory's owner.
+
+    Raises:
+        AgentUnavailableError: somebody else made that socket.
+        OSError: the directory cannot be looked at.
+    """
+    _, server, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    owner = path.parent.stat().st_uid
+    if server not in {0, os.geteuid(), owner}:
+        raise AgentUnavailableError(
+            f"the socket is served by uid {server}, but its directory belongs to uid {owner}: this is not the broker",
+            where=str(path),
+            hint="find out who created it, remove it, and run cleanerd agent attach",
+        )
+
+
+@contextlib.contextmanager
+def _short(path: Path) -> Iterator[str]:
+    """An address for ``path`` that fits into a socket's 108 bytes."""
+    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
+        yield str(path)
+        return
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{directory}/{path.name}"
+    finally:
+        os.close(directory)

@@ -1,0 +1,243 @@
+"""What the agent says, checked: its answers as frozen values (agent/README.md)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
+
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+
+from cleanerd.broker.agent_client import AgentLostError
+from cleanerd.format.names import MAX_OFFSET, TopicPartition, uuid_from_base64
+
+if TYPE_CHECKING:
+    from cleanerd.broker.agent_client import AgentClient
+
+T = TypeVar("T")
+
+# Fields that a later agent adds are its own business.
+_STRICT: Final = ConfigDict(strict=True, extra="ignore")
+
+_Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
+_Long = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+
+
+class BrokerSegment(NamedTuple):
+    """A segment as the broker holds it: base offset, bytes, modification time in whole milliseconds, inode."""
+
+    base: _Offset
+    size: _Offset
+    mtime_ms: _Long
+    inode: _Long
+
+    def to_json(self) -> dict[str, int]:
+        """As a witness or source of a swap request."""
+        return {"base": self.base, "size": self.size, "ino": self.inode, "mtime_ms": self.mtime_ms}
+
+
+def _segment(row: object) -> BrokerSegment:
+    """``[base, size, mtime_ms, inode]``; raises ValueError."""
+    if not isinstance(row, list) or len(row) != 4 or any(type(value) is not int for value in row):
+        raise ValueError("a segment is four whole numbers")
+    segment = BrokerSegment(*row)
+    if not (0 <= segment.base <= MAX_OFFSET and 0 <= segment.size < 2**63):
+        raise ValueError("a segment's numbers are out of range")
+    return segment
+
+
+def _topic_id(text: str | None) -> str | None:
+    """Kafka's base64 form, as it came; raises ValueError."""
+    if text is not None:
+        uuid_from_base64(text)
+    return text
+
+
+def _producers(rows: object) -> dict[int, tuple[int | None, int]]:
+    """``{"id": [last data offset or null, epoch]}``; raises ValueError."""
+    if not isinstance(rows, dict):
+        raise ValueError("producers are an object")  # noqa: TRY004 - pydantic turns it into its own error
+    found = {}
+    for name, row in rows.items():
+        if (
+            not isinstance(row, list)
+            or len(row) != 2
+            or type(row[1]) is not int
+            or type(row[0]) not in {int, type(None)}
+        ):
+            raise ValueError("a producer is [last data offset or null, epoch]")
+        found[int(name)] = (row[0], row[1])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInfo:
+    """``info``: who the agent is and whether it can work. ``ready``: the broker has come far enough in its start.
+
+    ``pauses`` and ``failed_resumes``: partitions (``topic-0``) whose cleaner the agent holds, and could not let go.
+    """
+
+    protocol: int
+    build: str
+    ready: bool
+    capable: bool
+    version: str
+    pid: int
+    log_dirs: list[str]
+    cleaner: bool
+    missing: list[str] = field(default_factory=list)
+    version_known: bool = True
+    java: str = ""
+    loaded: str = ""
+    found_via: str | None = None
+    node_id: int | None = None
+    socket: str = ""
+    pauses: list[str] = field(default_factory=list)
+    failed_resumes: list[str] = field(default_factory=list)
+    swaps: int = 0
+    accepting_swaps: bool = True
+    errors: list[str] = field(default_factory=list)
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class ListedLog:
+    """An entry of ``logs``. ``dir`` is the partition's directory by the broker's own name."""
+
+    topic: str
+    partition: _Offset
+    dir: str
+    policy: str
+
+    __pydantic_config__ = _STRICT
+
+    @property
+    def name(self) -> TopicPartition:
+        """Topic and partition as one value."""
+        return TopicPartition(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class _Logs:
+    logs: list[ListedLog]
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """``log``: one partition, all numbers taken at one moment. ``segments`` ascend, the last is the active one.
+
+    ``settings`` are the broker's effective ones for the topic, ``segment_size`` its effective segment size.
+    ``producers``: id to (last data offset or None, epoch) of the producers that the broker counts as active.
+    ``cleaning`` is the state of the broker's own cleaner. ``compares_aborted``: a swap request may tell the aborted
+    transactions that it rests on (U-32).
+    """
+
+    dir: str
+    topic_id: Annotated[str | None, AfterValidator(_topic_id)]
+    hw: _Offset
+    lso: _Offset
+    leo: _Offset
+    log_start: _Offset
+    recovery_point: _Offset
+    segments: Annotated[list[Annotated[BrokerSegment, PlainValidator(_segment)]], Field(min_length=1)]
+    settings: dict[str, str]
+    segment_size: _Offset
+    producers: Annotated[dict[int, tuple[_Long | None, int]], PlainValidator(_producers)]
+    cleaning: str
+    future: bool = False
+    remote: bool = False
+    deleted: bool = False
+    compares_aborted: bool = False
+
+    __pydantic_config__ = _STRICT
+
+    @property
+    def active(self) -> BrokerSegment:
+        """The segment that the broker appends to."""
+        return self.segments[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class SwapDone:
+    """``swap``: what was put in. ``held_us``: how long appends had to wait, for each group.
+
+    ``witnesses_kept``: the next request of the plan on this connection need not name them.
+    """
+
+    done: list[_Offset]
+    outputs: list[dict[str, _Long]] = field(default_factory=list)
+    held_us: list[int] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    repeated: bool = False
+    witnesses_kept: bool = False
+
+    __pydantic_config__ = _STRICT
+
+
+_INFO: Final = TypeAdapter(AgentInfo)
+_LOGS: Final = TypeAdapter(_Logs)
+_LOG: Final = TypeAdapter(LogFacts)
+_SWAP: Final = TypeAdapter(SwapDone)
+
+
+def ask_info(client: AgentClient) -> AgentInfo:
+    """Who are you?
+
+    Raises:
+        AgentLostError: no answer that makes sense.
+    """
+    return _read(client, _INFO, "info", client.call("info"))
+
+
+def ask_logs(client: AgentClient, prefix: str = "") -> list[ListedLog]:
+    """The partitions that the broker has, of topics that begin with ``prefix``.
+
+    Raises:
+        AgentRefusalError, AgentLostError: it does not say.
+    """
+    answer = client.call("logs", prefix=prefix) if prefix else client.call("logs")
+    return _read(client, _LOGS, "logs", answer).logs
+
+
+def ask_log(client: AgentClient, name: TopicPartition) -> LogFacts:
+    """One partition.
+
+    Raises:
+        AgentRefusalError, AgentLostError: it does not say.
+    """
+    facts = _read(client, _LOG, "log", client.call("log", topic=name.topic, partition=name.partition))
+    bases = [segment.base for segment in facts.segments]
+    if sorted(set(bases)) != bases or not facts.log_start <= facts.leo or facts.hw > facts.leo or facts.lso > facts.hw:
+        raise _nonsense(client, "log", "its numbers contradict each other")
+    return facts
+
+
+def read_swap(client: AgentClient, result: dict[str, Any]) -> SwapDone:
+    """The answer to a swap request.
+
+    Raises:
+        AgentLostError: it makes no sense.
+    """
+    return _read(client, _SWAP, "swap", result)
+
+
+def _read(client: AgentClient, adapter: TypeAdapter[T], operation: str, result: dict[str, Any]) -> T:
+    try:
+        return adapter.validate_json(json.dumps(result))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        why = f"{place}: {first['msg']}"
+    except (ValueError, RecursionError) as error:
+        why = str(error)
+    client.close()
+    raise _nonsense(client, operation, why)
+
+
+def _nonsense(client: AgentClient, operation: str, why: str) -> AgentLostError:
+    return AgentLostError(
+        f"the broker's agent: the answer to {operation} cannot be understood: {why}", where=client.where
+    )

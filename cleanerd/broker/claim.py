@@ -1,0 +1,153 @@
+"""One cleanerd a partition at a time: a lock on ``.kstage/lock``, a file that only its owner can open (S-23, U-33).
+
+``.lock`` of the log directory keeps a broker out, and ``cleanerd stage`` works beside one: so it does not hold that. A
+lock on the directory itself could be taken by whoever may list it, and would stop all cleaning.
+
+Whoever gives the claim back removes the file, and ``.kstage`` when nothing else is in it. So a claim that was won
+counts only when the names still lead to what is locked: the other one may have removed them in between.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.cleaner.manifest import STAGING
+from cleanerd.cleaner.stage import open_staging
+from cleanerd.errors import CleanerdError, LogDirBusyError, RefusedError, system_error
+from cleanerd.log.safe_open import PlantedError, open_to_write
+from cleanerd.log.small_file import if_it_may_be_given
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CLAIM: Final = "lock"
+"""Below :data:`STAGING`; belongs to no plan."""
+
+_TRIES: Final = 50
+
+
+class Claim:
+    """A partition that is ours until :meth:`give_back`."""
+
+    def __init__(self, partition: int, staging: int, lock: int) -> None:
+        """Called by :meth:`take` only. Descriptors: the partition's belongs to the caller, the others go with this."""
+        self._partition = partition
+        self._staging = staging
+        self._lock = lock
+
+    @classmethod
+    def take(cls, partition: int, path: Path) -> Claim:
+        """Claim the partition open as ``partition``, at ``path``.
+
+        Raises:
+            LogDirBusyError: another cleanerd works on it.
+            NoSpaceError, CleanerdError: ``.kstage`` or the lock cannot be made, or something else stands there.
+        """
+        where = f"{path}/{STAGING}"
+        for _ in range(_TRIES):
+            try:
+                claim = cls._try(partition)
+            except FileNotFoundError:
+                continue  # given back by another one at this moment
+            except PlantedError as error:
+                hint = "cleanerd keeps its own files there: remove it"
+                raise CleanerdError(f"cannot be used: {error.strerror}", where=where, hint=hint) from error
+            except BlockingIOError as error:
+                raise refused_claim(path) from error
+            except OSError as error:
+                raise system_error("cannot be made", where, error) from error
+            if claim is not None:
+                return claim
+        raise refused_claim(path)
+
+    @classmethod
+    def _try(cls, partition: int) -> Claim | None:
+        staging = open_staging(partition)
+        try:
+            lock = _open_lock(partition, staging)
+            try:
+                _flock(lock)
+                if _is_at(lock, CLAIM, staging) and _is_at(staging, STAGING, partition):
+                    return cls(partition, staging, lock)
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+        except BaseException:
+            os.close(staging)
+            raise
+        os.close(staging)
+        return None
+
+    def give_back(self) -> None:
+        """Leave nothing of the claim behind. Never fails."""
+        with suppress(OSError):
+            if _is_at(self._lock, CLAIM, self._staging):
+                os.unlink(CLAIM, dir_fd=self._staging)
+                if not os.listdir(self._staging) and _is_at(self._staging, STAGING, self._partition):
+                    os.rmdir(STAGING, dir_fd=self._partition)
+        os.close(self._lock)
+        os.close(self._staging)
+
+
+def is_claimed(partition: int) -> bool:
+    """Whether somebody's claim on the partition open as ``partition`` keeps others out; false where nobody can tell."""
+    try:
+        lock = open_to_write(f"{STAGING}/{CLAIM}", dir_fd=partition)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
+    return False
+
+
+def _open_lock(partition: int, staging: int) -> int:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        lock = os.open(CLAIM, flags, 0o600, dir_fd=staging)
+    except FileExistsError:
+        return open_to_write(CLAIM, dir_fd=staging)
+    # A run as root must not leave what the broker's user cannot lock.
+    owner = os.fstat(partition)
+    with if_it_may_be_given():
+        os.fchown(lock, owner.st_uid, owner.st_gid)
+    return lock
+
+
+def _flock(lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.EWOULDBLOCK, errno.EACCES}:
+            raise BlockingIOError(*error.args) from error
+        # no such locks on this file system
+
+
+def _is_at(descriptor: int, name: str, directory: int) -> bool:
+    """Whether ``name`` still leads to what is open as ``descriptor``."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(found, os.fstat(descriptor))
+
+
+def refused_claim(path: Path) -> LogDirBusyError:
+    """The refusal of a partition that is somebody else's at the moment."""
+    return LogDirBusyError("another cleanerd works on this partition", where=str(path), hint="wait until it is done")
+
+
+def strange_staging(where: str) -> RefusedError:
+    """The refusal of a partition in which something else has the name of cleanerd's own directory."""
+    message = f"{STAGING} is not a directory: cleanerd cannot stage here"
+    return RefusedError(message, where=where, hint="remove it, or move it away")

@@ -1,0 +1,87 @@
+"""The lease probe: whether any process has a segment open for writing (S-14).
+
+A broker has every ``.log`` open for reading and writing. The kernel refuses a read lease on such an inode, whatever
+namespace the opener lives in and whatever became of ``.lock``: a second, independent sign of life.
+"""
+
+from __future__ import annotations
+
+import enum
+import errno
+import fcntl
+import os
+import signal
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import LogDirBusyError
+from cleanerd.log.small_file import unreadable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Not in Python's fcntl; the value is the same on every Linux architecture.
+_F_SETSIG: Final = 10
+
+
+class LeaseResult(enum.Enum):
+    """What the probe found."""
+
+    FREE = "free"
+    """Nobody has the file open for writing."""
+    OPENED = "opened"
+    """Somebody has: abort."""
+    UNAVAILABLE = "unavailable"
+    """The question cannot be asked: not our file and no CAP_LEASE, or a file system without leases."""
+
+
+def probe_lease(log_file: Path | str, *, dir_fd: int | None = None) -> LeaseResult:
+    """Ask for a read lease on ``log_file`` and give it back at once.
+
+    Raises:
+        CleanerdError: the file cannot be opened.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(log_file, flags, dir_fd=dir_fd)
+    except BlockingIOError:  # another process's lease is being broken: somebody opens the file right now
+        return LeaseResult.OPENED
+    except OSError as error:
+        raise unreadable("cannot be opened", log_file, error) from error
+    try:
+        return _ask(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def require_unopened(log_file: Path | str, *, required: bool) -> None:
+    """Nobody has the segment open for writing; ``required``: nor may it be unknown.
+
+    Raises:
+        LogDirBusyError: somebody has, or it cannot be known and the settings ask for knowing it.
+        CleanerdError: the file cannot be opened.
+    """
+    answer = probe_lease(log_file)
+    if answer is LeaseResult.OPENED:
+        raise LogDirBusyError(
+            "another process has this segment open for writing",
+            where=str(log_file),
+            hint="a broker runs on this directory although its lock is free: stop it first",
+        )
+    if answer is LeaseResult.UNAVAILABLE and required:
+        raise LogDirBusyError(
+            "this file system cannot tell whether another process has this segment open",
+            where=str(log_file),
+            hint="run as the files' owner, or set cleanerd.lease.probe=auto",
+        )
+
+
+def _ask(descriptor: int) -> LeaseResult:
+    try:
+        # A broker that opens the file in these microseconds makes the kernel signal us, by default with SIGIO, which
+        # ends a process that does not handle it; SIGURG is ignored. The broker waits until the lease is given back.
+        fcntl.fcntl(descriptor, _F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return LeaseResult.OPENED if error.errno in {errno.EAGAIN, errno.EBUSY} else LeaseResult.UNAVAILABLE
+    fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return LeaseResult.FREE

@@ -1,0 +1,81 @@
+"""A partition of a running broker: the broker says what counts, the directory says what is there (D-06, U-23)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cleanerd.broker.agent_facts import BrokerSegment
+from cleanerd.errors import StalePlanError
+from cleanerd.format.names import uuid_from_base64
+from cleanerd.log.log_dir import cleaner_offset
+from cleanerd.log.partition import read_partition
+
+if TYPE_CHECKING:
+    import uuid
+
+    from cleanerd.broker.agent_facts import LogFacts
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.partition import PartitionLog
+    from cleanerd.log.segment import Segment
+
+
+def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[LogDir, PartitionLog]:
+    """The log as the broker holds it, and ``log_dir`` with the broker's offsets of this partition.
+
+    ``facts`` must be younger than whatever made the caller look. Checkpoint files lag behind a running broker and may
+    be ahead of it after a truncation (S-03), so none of them counts but the cleaner's: the broker itself goes by that
+    file. Segments that were begun after the broker spoke are left out: the active one is the broker's.
+
+    Raises:
+        StalePlanError: the directory holds other segments than the broker: it, or its cleaner, was at work in between.
+        CorruptionError, CleanerdError: it cannot be read.
+    """
+    lasting_start_offset = log_dir.log_start_offsets.get(name, 0)
+    clean = cleaner_offset(log_dir.path, name)
+    log_dir = replace(
+        log_dir,
+        cleaner_offsets={} if clean is None else {name: clean},
+        recovery_points={name: facts.recovery_point},
+        log_start_offsets={name: facts.log_start},
+        high_watermarks={name: facts.hw},
+        has_high_watermarks=True,
+        clean_shutdown=False,
+    )
+    found = read_partition(log_dir, name)
+    if found.unfinished:
+        raise _moved(found, f"{found.unfinished[0]} is there, so a replacement is under way")
+    if found.topic_id != _topic_id(facts):
+        raise _moved(found, "its topic was created again")
+    segments = tuple(segment for segment in found.segments if segment.base <= facts.active.base)
+    listed = [held_as(segment) for segment in segments[:-1]]
+    if listed != facts.segments[:-1] or segments[-1].base != facts.active.base:
+        differing = sorted({s.base for s in set(listed) ^ set(facts.segments[:-1])} or {facts.active.base})
+        raise _moved(found, f"segment {differing[0]} is not the one that the broker has")
+    if segments[-1].inode != facts.active.inode:
+        raise _moved(found, "the active segment is not the broker's: is it the broker of this directory?")
+    # As much as the broker has appended: beyond may be half a batch, or room that it set aside.
+    active = replace(segments[-1], size_bytes=facts.active.size)
+    return log_dir, replace(
+        found,
+        segments=(*segments[:-1], active),
+        snapshots=tuple(base for base in found.snapshots if base <= facts.leo),
+        # The first segment may begin above the checkpointed value, never above the broker's own.
+        log_start_offset=facts.log_start,
+        last_stable_offset=facts.lso,
+        lasting_start_offset=min(max(lasting_start_offset, segments[0].base), facts.log_start),
+    )
+
+
+def held_as(segment: Segment) -> BrokerSegment:
+    """What the broker says of ``segment`` if it is the same."""
+    return BrokerSegment(segment.base, segment.size_bytes, segment.mtime_ns // 1_000_000, segment.inode)
+
+
+def _topic_id(facts: LogFacts) -> uuid.UUID | None:
+    return None if facts.topic_id is None else uuid_from_base64(facts.topic_id)
+
+
+def _moved(log: PartitionLog, reason: str) -> StalePlanError:
+    return StalePlanError(f"the broker changed the log while it was looked at: {reason}", where=str(log.path))

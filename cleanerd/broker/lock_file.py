@@ -1,0 +1,73 @@
+"""The log directory's ``.lock`` as others see it: who holds it, whose files lie beside it (S-10 .. S-16)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.broker.held_file import VERB_FILE, Holder, holder_of
+from cleanerd.broker.record_lock import asked_holder
+from cleanerd.log.plain_file import open_plain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOCK_FILE: Final = ".lock"
+
+# Files of a log directory that show who the broker is, the most telling first.
+_MODELS: Final = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "meta.properties")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who owns a new file, and its mode."""
+
+    uid: int
+    gid: int
+    mode: int
+
+
+def is_held(log_dir: Path) -> bool:
+    """Whether somebody holds ``.lock`` now, without taking it: a broker that starts at this moment does not notice.
+
+    False when there is no such file; True when it cannot be asked, because then nobody should rely on a free lock.
+    """
+    try:
+        descriptor = open_plain(log_dir / LOCK_FILE)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        return asked_holder(descriptor) is not None
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def worker_of(log_dir: Path) -> Holder | None:
+    """The verb of cleanerd that holds ``.lock`` now; None when nobody does, or somebody else: a broker."""
+    return holder_of(log_dir, VERB_FILE) if is_held(log_dir) else None
+
+
+def broker_runs(log_dir: Path) -> bool:
+    """Whether ``.lock`` is held, and not by one of us."""
+    return is_held(log_dir) and holder_of(log_dir, VERB_FILE) is None
+
+
+def neighbour_owner(log_dir: Path) -> Owner:
+    """Owner and mode that a plain file of the broker has in ``log_dir``: that of its checkpoints, else the directory's.
+
+    Raises:
+        OSError: the directory cannot be looked at.
+    """
+    for name in _MODELS:
+        try:
+            status = os.stat(log_dir / name, follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        return Owner(status.st_uid, status.st_gid, status.st_mode & 0o777)
+    status = os.stat(log_dir)
+    return Owner(status.st_uid, status.st_gid, 0o644)

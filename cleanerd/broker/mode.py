@@ -1,0 +1,65 @@
+"""How a log directory can be cleaned now: live, on start, or offline (U-31).
+
+* *live*: a broker runs on it, and its agent swaps segments for us;
+* *on-start*: a broker runs on it without such an agent: ``cleanerd stage``, and ``cleanerd apply`` at its next start;
+* *offline*: nobody runs on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from cleanerd.broker.live_broker import LiveBroker, Patience, find_socket, why_not
+from cleanerd.broker.lock_file import is_held, worker_of
+from cleanerd.errors import CleanerdError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from cleanerd.broker.agent_facts import AgentInfo
+    from cleanerd.log.log_dir import LogDir
+
+Mode = Literal["live", "on-start", "offline"]
+
+LOOK: Patience = Patience(tries=1, connect_seconds=2.0, answer_seconds=5.0)
+"""To see who is there: a broker in trouble must not hold up a look at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModeChoice:
+    """The mode and why it is that. ``socket`` is where an agent was looked for, ``info`` what it said, if it did.
+
+    ``worked_on``: a verb of cleanerd holds the directory, and nothing is to be begun there.
+    """
+
+    mode: Mode
+    reason: str
+    socket: Path | None = None
+    info: AgentInfo | None = None
+    worked_on: bool = False
+
+
+def choose_mode(log_dir: LogDir, others: Sequence[Path], configured: Path | None) -> ModeChoice:
+    """The best mode for ``log_dir``. ``others`` are log directories of the same broker, where its socket may be.
+
+    ``configured`` is ``cleanerd.agent.socket``. Waits for a few seconds at most.
+    """
+    if not is_held(log_dir.path):
+        return ModeChoice("offline", "no broker runs on it")
+    worker = worker_of(log_dir.path)
+    if worker is not None:
+        return ModeChoice("offline", f"no broker runs on it; {worker} is at work there", worked_on=True)
+    socket = find_socket(configured, [log_dir.path, *others])
+    if socket is None:
+        return ModeChoice("on-start", "a broker runs on it without cleanerd's agent")
+    try:
+        with LiveBroker(socket, LOOK) as broker:
+            info = broker.info()
+    except CleanerdError as error:
+        return ModeChoice("on-start", str(error), socket)
+    against = why_not(info, log_dir)
+    if against:
+        return ModeChoice("on-start", against, socket, info)
+    return ModeChoice("live", f"the agent in Kafka {info.version} (process {info.pid}) swaps segments", socket, info)

@@ -1,0 +1,44 @@
+"""What a change of a topic's rules costs, in numbers: keys that have another winner than by the rules before (U-6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.switch import compare, rules_of_fingerprint
+from cleanerd.log.fingerprint import fingerprint_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.pool import ReaderPool
+
+
+def count_change(
+    log_dir: LogDir,
+    found: Survey,
+    resources: Resources,
+    options: CleaningOptions,
+    pool: ReaderPool,
+    advance: Callable[[int], None],
+) -> str:
+    """The change of ``found`` in words and numbers, exact; empty when no key is concerned. Reads only.
+
+    Raises:
+        CleanerdError: the log cannot be read or indexed.
+    """
+    change = found.change
+    if change is None or change.before is None or not change.differs:
+        return ""
+    plan = make_plan(log_dir, found, resources, options, pool.reader)
+    counted = compare(plan, rules_of_fingerprint(change.before), pool, advance)
+    if not counted.differing:
+        return ""
+    now, before = fingerprint_in_words(change.now), fingerprint_in_words(change.before)
+    return (
+        f"{counted.differing:,} of {counted.keys:,} keys get another winner by {now} than by {before}, by which it "
+        "was last cleaned"
+    )

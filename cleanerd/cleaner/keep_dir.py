@@ -1,0 +1,47 @@
+"""Whether a directory will do for ``--keep-replaced``, as far as can be told without writing there (S-40)."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import RefusedError
+from cleanerd.log.log_dir import META_PROPERTIES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def require_keep_dir(kept: Path, log_dirs: Sequence[Path]) -> None:
+    """Refuse a directory that replaced segments cannot be kept in. Reads only.
+
+    Raises:
+        RefusedError: it is missing, lies in a log directory, or on another file system.
+    """
+    if not kept.is_dir():
+        raise RefusedError(
+            "is not a directory", where=str(kept), hint="create it: --keep-replaced keeps segments there"
+        )
+    place = kept.resolve()
+    inside = [path.resolve() for path in log_dirs if place.is_relative_to(path.resolve())]
+    inside += [path for path in (place, *place.parents) if (path / META_PROPERTIES).exists()]
+    if inside:
+        raise RefusedError(
+            f"lies in the log directory {inside[0]}",
+            where=str(kept),
+            hint="a broker takes any directory there for a partition; name one outside of every log directory",
+        )
+    for path in log_dirs:
+        if path.is_dir() and path.stat().st_dev != place.stat().st_dev:
+            raise not_linkable(path, kept, os.strerror(errno.EXDEV))
+
+
+def not_linkable(log_dir: Path, kept: Path, reason: str) -> RefusedError:
+    """The refusal of ``kept``, where nothing of ``log_dir`` can get a second name."""
+    return RefusedError(
+        f"files of {log_dir} cannot be linked here: {reason}",
+        where=str(kept),
+        hint="name a directory on the same file system and mount, and run as the files' owner",
+    )

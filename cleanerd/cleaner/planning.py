@@ -1,0 +1,95 @@
+"""The plan of a cleaning from what a survey found: everything that the decision depends on is pinned here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.cleaner.plan import (
+    CleaningPlan,
+    Source,
+    legacy_horizon_ms,
+    new_hash_key,
+    new_plan_id,
+    rules_of,
+    uncleanable_sources,
+)
+from cleanerd.log.fingerprint import fingerprint
+from cleanerd.log.producers import read_last_records
+from cleanerd.log.torn import decided_aborted
+from cleanerd.policy.grouping import Limits
+
+if TYPE_CHECKING:
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.read import SegmentReader
+
+SPAN_SHARE_OF_RETENTION: Final = 10
+"""Under ``compact,delete`` a group spans at most this share of ``retention.ms``: it is deleted as a whole."""
+
+
+def make_plan(
+    log_dir: LogDir, found: Survey, resources: Resources, options: CleaningOptions, reader: SegmentReader
+) -> CleaningPlan:
+    """Pin everything that the decision depends on.
+
+    Raises:
+        CorruptionError: the producer state cannot be rebuilt from the log.
+    """
+    log, config = found.log, found.config
+    may_be_torn = not log_dir.clean_shutdown
+    torn_from = log.recovery_point if may_be_torn else None
+    last_records, damaged_snapshots = read_last_records(
+        log,
+        reader,
+        now_ms=options.now_ms,
+        expiration_ms=resources.producer_id_expiration_ms,
+        torn_from=torn_from,
+    )
+    sources = tuple(
+        Source(segment, log.end_of(row))
+        for row, segment in enumerate(log.segments[:-1])
+        if segment.base < found.end_offset
+    )
+    rules = rules_of(config)
+    deletes = "delete" in config.cleanup_policy and config.retention_ms >= 0
+    return CleaningPlan(
+        plan_id=new_plan_id(),
+        name=log.name,
+        path=str(log.path),
+        topic_id=log.topic_id,
+        directory_id=log_dir.meta.directory_id,
+        sources=sources,
+        uncleanable=uncleanable_sources(log, len(sources)) if rules.versioned else (),
+        torn_from=torn_from if log.last_stable_offset is None else None,
+        log_start_offset=log.log_start_offset,
+        lasting_start_offset=log.log_start_offset if log.lasting_start_offset is None else log.lasting_start_offset,
+        proven_offset=found.proven_offset,
+        first_dirty_offset=found.bounds.first_dirty_offset,
+        end_offset=found.end_offset,
+        bound_offset=found.bounds.bound.offset,
+        rules=rules,
+        fingerprint=fingerprint(config),
+        now_ms=options.now_ms,
+        delete_retention_ms=config.delete_retention_ms + options.clock_doubt_ms,
+        last_records=last_records,
+        aborted=decided_aborted(log, reader, found.bounds.bound.offset, may_be_torn=may_be_torn),
+        legacy_horizon_ms=legacy_horizon_ms(sources, found.bounds.first_dirty_offset, config.delete_retention_ms),
+        # A v0 or v1 tombstone has no flag: turned into v2 it would be none any more (R87-2).
+        convert_legacy=resources.convert_legacy and rules.tombstone_mode != "flag",
+        max_message_bytes=config.max_message_bytes,
+        limits=Limits(
+            segment_bytes=config.segment_bytes,
+            index_bytes=config.segment_index_bytes,
+            index_interval_bytes=config.index_interval_bytes,
+            max_span_ms=config.retention_ms // SPAN_SHARE_OF_RETENTION if deletes else None,
+        ),
+        hash_key=new_hash_key(),
+        map_bytes=resources.map_bytes,
+        map_load=resources.map_load,
+        chunk_bytes=resources.chunk_bytes,
+        max_unpacked_bytes=resources.max_unpacked_bytes,
+        facts_bytes=resources.facts_bytes,
+        origins=tuple(sorted({**config.origins, "cleanerd.broker.version": resources.profile_origin}.items())),
+        notes=tuple(f"producer snapshot ignored: {damage}" for damage in damaged_snapshots),
+    )

@@ -1,0 +1,51 @@
+"""What a cleaning may use: memory, threads, room on the disk."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleanerd.log.pool import ReaderPool
+
+if TYPE_CHECKING:
+    from cleanerd.log.topic_config import TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a cleaning may use, the same for every partition; from the settings.
+
+    ``convert_legacy``: v0 and v1 batches become v2 (U-18), as ``profile_origin`` says. ``workers`` is how many
+    threads read and rewrite inside one partition. ``facts_bytes``: what may be known of a log's batches and records.
+    """
+
+    map_bytes: int
+    map_load: float
+    chunk_bytes: int
+    max_unpacked_bytes: int
+    disk_reserve_bytes: int | None
+    producer_id_expiration_ms: int
+    lease_required: bool
+    convert_legacy: bool = True
+    profile_origin: str = "default"
+    plan_max_age_ms: int = 7 * 86_400_000
+    workers: int = 1
+    facts_bytes: int = 1 << 60
+
+    def readers(self, path: str) -> ReaderPool:
+        """Opens the partition's directory ``path`` to read it."""
+        return ReaderPool(
+            path,
+            workers=self.workers,
+            chunk_bytes=self.chunk_bytes,
+            largest_batch_bytes=self.max_unpacked_bytes,
+        )
+
+
+def disk_reserve_bytes(resources: Resources, config: TopicConfig, path: str) -> int:
+    """What stays free: the setting, else the larger of a tenth of the disk and two segments (U-16)."""
+    if resources.disk_reserve_bytes is not None:
+        return resources.disk_reserve_bytes
+    status = os.statvfs(path)
+    return max(status.f_blocks * status.f_frsize // 10, 2 * config.segment_bytes)

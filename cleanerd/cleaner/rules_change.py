@@ -1,0 +1,94 @@
+"""Whether today's settings would clean a topic by other rules than before, and whether somebody said that they should.
+
+A verb that is started without its settings file goes by Kafka's rules: it keeps the highest offset of every key. For a
+topic that is cleaned by versions that is the loss of its winners, and nothing brings them back. So a change of rules
+(U-6) needs a word: the topic's settings name what changed, or ``--change-strategy`` says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint, fingerprint_differences, fingerprint_in_words
+from cleanerd.log.strategy_config import HEADER_ENCODING, STRATEGY, STRATEGY_HEADER, TOMBSTONE_HEADER, TOMBSTONE_MODE
+
+if TYPE_CHECKING:
+    from cleanerd.log.topic_config import TopicConfig
+
+_KEYS: Final = {
+    "strategy": STRATEGY,
+    "header": STRATEGY_HEADER,
+    "encoding": HEADER_ENCODING,
+    "tombstone.mode": TOMBSTONE_MODE,
+    "tombstone.header": TOMBSTONE_HEADER,
+}
+"""The setting of each part of a fingerprint."""
+
+_ALWAYS: Final = frozenset({"strategy", "tombstone.mode"})
+"""Parts that every fingerprint has. The others come and go with these."""
+
+
+@dataclass(frozen=True, slots=True)
+class RulesChange:
+    """The rules that are remembered of a topic and those of today, as fingerprints.
+
+    ``before`` is None when the topic is delegated and was never cleaned. ``said``: the settings name the change.
+    """
+
+    topic: str
+    before: str | None
+    now: str
+    delegated: bool
+    said: bool
+
+    @property
+    def differs(self) -> bool:
+        """Whether a cleaning by other rules is remembered: then it can be counted what the change costs."""
+        return self.before is not None and self.before != self.now
+
+    @property
+    def reason(self) -> str:
+        """Why it is refused, for people."""
+        known = ["is delegated"] if self.delegated else []
+        if self.before is not None and self.before != self.now:
+            known.append(f"was last cleaned by {fingerprint_in_words(self.before)}")
+        return (
+            f"refused: {self.topic} {' and '.join(known)}; these settings say {fingerprint_in_words(self.now)} "
+            "(was --config forgotten? If not, use --change-strategy)"
+        )
+
+    @property
+    def way_out(self) -> str:
+        """What has to be done."""
+        return (
+            f"when the settings name the topic's strategy (topics.{self.topic}.{STRATEGY}), or when clean or stage is "
+            "run with --change-strategy"
+        )
+
+
+def rules_change(config: TopicConfig, before: str | None) -> RulesChange | None:
+    """How today's rules stand to ``before``, the fingerprint of the last cleaning; None when nothing changes.
+
+    Whoever forgets settings ends with Kafka's rules. So a delegated topic by Kafka's rules counts as a change, whatever
+    cleaned it last, and leaving Kafka's rules does not need a word of its own: the settings have said it.
+    """
+    now = fingerprint(config)
+    forgotten = config.delegated_here and config.is_kafkas
+    if before in (None, now) and not forgotten:
+        return None
+    said = _is_said(config, before, now, forgotten=forgotten)
+    return RulesChange(config.topic, before, now, config.delegated_here, said)
+
+
+def _is_said(config: TopicConfig, before: str | None, now: str, *, forgotten: bool) -> bool:
+    if forgotten and STRATEGY not in config.named:
+        return False
+    if before is None or before == KAFKAS_FINGERPRINT:
+        return True
+    changed = fingerprint_differences(before, now).items()
+    return all(
+        _KEYS[name] in config.named
+        for name, (old, new) in changed
+        if name in _ALWAYS or (name in _KEYS and old and new)
+    )

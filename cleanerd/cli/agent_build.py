@@ -1,0 +1,21 @@
+"""Whether the agent in a broker is the one that this cleanerd brings along."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.broker.agent_jar import build_of_jar
+
+if TYPE_CHECKING:
+    from cleanerd.broker.agent_facts import AgentInfo
+    from cleanerd.cli.output import Output
+
+
+def warn_of_another_build(output: Output, info: AgentInfo) -> None:
+    """A-03: an older copy on the broker's class path wins silently."""
+    ours = build_of_jar()
+    if ours is not None and ours != info.build:
+        output.warning(
+            f"the agent in process {info.pid} is build {info.build}, this cleanerd brings {ours}: run cleanerd agent "
+            "attach, or restart the broker with the jar of cleanerd agent path; an old copy on its class path wins"
+        )

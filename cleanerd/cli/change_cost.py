@@ -1,0 +1,86 @@
+"""What a change of a topic's rules costs, counted and told before it happens: keys that would have another winner."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.broker.lock_file import broker_runs
+from cleanerd.cleaner.change_cost import count_change
+from cleanerd.cleaner.rules_change import rules_change
+from cleanerd.cleaner.survey import survey
+from cleanerd.errors import CleanerdError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
+from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.scope.partitions import ByDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.cli.output import Output
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.settings import Settings
+
+NO_COST: Final = "its rules change; no key gets another winner"
+
+
+def tell_costs(
+    output: Output,
+    settings: Settings,
+    paths: Sequence[Path],
+    wanted: Sequence[TopicPartition],
+    options: CleaningOptions,
+) -> None:
+    """Of every partition that was last cleaned by other rules, whether the change is refused or not.
+
+    Costs a listing of each partition, and two readings of those that it is about. What cannot be looked at here is told
+    by whoever cleans it.
+    """
+    store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
+    for path in paths:
+        try:
+            log_dir = read_log_dir(path)
+            facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
+            targets = ByDisk(log_dir, facts).admitted(wanted)
+        except CleanerdError:
+            continue
+        asked = replace(options, unclean=options.unclean or broker_runs(path))
+        for target in targets:
+            try:
+                if target.config is not None and _differs(store, log_dir, target.name, target.config):
+                    found = survey(log_dir, target.name, target.config, store, asked)
+                    cost = cost_of(output, facts, log_dir, found, asked)
+                    if cost:
+                        output.warning(f"{target.name}: {cost}")
+                    elif found.verdict is None or not found.verdict.is_refusal:
+                        output.note(f"{target.name}: {NO_COST}")
+            except CleanerdError:
+                continue
+
+
+def cost_of(output: Output, facts: BrokerFacts, log_dir: LogDir, found: Survey, options: CleaningOptions) -> str:
+    """The change of ``found`` in words and numbers, exact; empty when no key is concerned.
+
+    Raises:
+        CleanerdError: the log cannot be read or indexed.
+    """
+    resources = replace(facts.resources(), workers=facts.settings.daemon.log_cleaner_threads)
+    size = 2 * sum(segment.size_bytes for segment in found.log.segments[:-1])
+    with (
+        resources.readers(str(found.log.path)) as pool,
+        output.progress(f"{found.log.name}: index by both rules", size) as advance,
+    ):
+        return count_change(log_dir, found, resources, options, pool, advance)
+
+
+def _differs(store: StateStore, log_dir: LogDir, name: TopicPartition, config: TopicConfig) -> bool:
+    log = read_partition(log_dir, name)
+    change = rules_change(config, store.rules_of(log_dir, log, store.load(log_dir, log)))
+    return change is not None and change.differs

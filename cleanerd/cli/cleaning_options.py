@@ -1,0 +1,78 @@
+"""The options that say what to clean and how far: what ``plan``, ``clean`` and ``stage`` share."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cleanerd.cleaner.survey import CleaningOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+
+def options_from(given: Mapping[str, Any]) -> CleaningOptions:
+    """The cleaning options of a command line.
+
+    Raises:
+        click.UsageError: two of them contradict.
+    """
+    if given["from_start"] and given["first_dirty"] is not None:
+        raise click.UsageError("--first-dirty and --from-start exclude each other")
+    now_ms = given["now_ms"]
+    return CleaningOptions(
+        now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
+        force=given["force"],
+        first_dirty_offset=given["first_dirty"],
+        from_start=given["from_start"],
+        up_to_offset=given["up_to"],
+        unclean=given["unclean"],
+        change_strategy=given.get("change_strategy", False),
+    )
+
+
+def cleaning_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Those that say what to clean, how far, and by which time."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+_OPTIONS = (
+    click.option(
+        "--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable."
+    ),
+    click.option("--force", is_flag=True, help="Clean whatever min.cleanable.dirty.ratio says."),
+    click.option(
+        "--first-dirty",
+        type=click.IntRange(min=0),
+        metavar="OFFSET",
+        help="Clean from this offset, not from the checkpoint's.",
+    ),
+    click.option("--from-start", is_flag=True, help="The whole log counts as dirty."),
+    click.option(
+        "--now-ms", type=click.IntRange(min=0), metavar="MS", help="The time for every horizon. Default: the clock."
+    ),
+    click.option(
+        "--up-to", type=click.IntRange(min=0), metavar="OFFSET", help="Clean up to this offset; never above the bound."
+    ),
+    click.option(
+        "--unclean", is_flag=True, help="The broker was not stopped cleanly: clean what lies below the recovery point."
+    ),
+    click.option(
+        "--change-strategy",
+        is_flag=True,
+        help="Clean by other rules than a topic's last cleaning. plan shows what that changes.",
+    ),
+    click.option(
+        "--keep-replaced",
+        "kept",
+        metavar="DIR",
+        type=click.Path(path_type=Path),
+        help="Keep what is replaced in DIR (same file system, outside of every log directory) for cleanerd undo.",
+    ),
+)

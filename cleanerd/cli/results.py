@@ -1,0 +1,75 @@
+"""What came of a cleaning, partition by partition, as ``clean``, ``stage`` and ``apply`` print it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.cli.output import Column
+from cleanerd.words import counted, human_bytes, human_count, human_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.cleaner.result import CleaningResult, Dropped
+    from cleanerd.cli.output import Output
+
+_COLUMNS: Final = (
+    Column("partition"),
+    Column("outcome"),
+    Column("before", right=True),
+    Column("after", right=True),
+    Column("kept", right=True),
+    Column("superseded", right=True),
+    Column("tombstones", right=True),
+    Column("keyless", right=True),
+    Column("time", right=True),
+)
+
+
+def tell_notes(output: Output, result: CleaningResult) -> None:
+    """What is worth knowing of one partition, as soon as it is done; what went wrong is a warning."""
+    for note in result.notes:
+        output.note(f"{result.name}: {note}")
+    if result.error is not None:
+        output.warning(f"{result.name}: {result.reason}")
+
+
+def tell(output: Output, results: Sequence[CleaningResult]) -> None:
+    """Results as JSON or as a table."""
+    if output.as_json:
+        output.json({"partitions": [result.to_json() for result in results]})
+        return
+    if not results:
+        output.line("No compacted partition found.")
+        return
+    output.table(_COLUMNS, [_row(result) for result in results])
+    cleaned = [result for result in results if result.outcome == "cleaned"]
+    before, after = sum(r.bytes_before for r in cleaned), sum(r.bytes_after for r in cleaned)
+    if cleaned:
+        dropped = sum((result.dropped.total for result in cleaned), 0)
+        output.line()
+        output.line(
+            f"{len(cleaned)} of {len(results)} partitions cleaned: {human_bytes(before)} -> {human_bytes(after)}, "
+            f"{counted(dropped, 'record')} dropped."
+        )
+    for result in results:
+        # An error has been told already, as a warning.
+        if result.outcome == "skipped" and result.error is None:
+            output.note(f"{result.name}: {result.reason}")
+
+
+def _row(result: CleaningResult) -> list[str]:
+    if not result.is_done:
+        return [str(result.name), result.outcome, *[""] * (len(_COLUMNS) - 2)]
+    dropped: Dropped = result.dropped
+    return [
+        str(result.name),
+        result.outcome,
+        human_bytes(result.bytes_before),
+        human_bytes(result.bytes_after),
+        human_count(result.records_kept),
+        human_count(dropped.superseded),
+        human_count(dropped.tombstone),
+        human_count(dropped.keyless),
+        human_ms(1000 * sum(result.seconds.values())),
+    ]

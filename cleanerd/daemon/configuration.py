@@ -1,0 +1,80 @@
+"""The settings that count now, and what reading them again changes: what is safe at once, the rest at the next start.
+
+Nothing that was counted, and nothing that is known of a partition, is lost by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.scope.log_dirs import log_dirs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from cleanerd.settings import Settings
+
+NEEDS_RESTART: Final = (
+    "cleanerd.state.dir",
+    "cleanerd.control.socket",
+    "cleanerd.http.listen",
+    "cleanerd.http.hosts",
+    "cleanerd.metrics.kafka.names",
+    "cleanerd.metrics.partitions.max",
+)
+"""Keys that count at the next start only: what is open already cannot move."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The keys whose values a reload changed, and those of them that ``need a restart``."""
+
+    keys: tuple[str, ...]
+    need_restart: tuple[str, ...]
+
+
+class Configuration:
+    """``settings``, and the ``log_dirs`` that they name. ``reread`` reads the settings again.
+
+    ``generation`` counts up with every reload.
+    """
+
+    def __init__(self, settings: Settings, reread: Callable[[], Settings]) -> None:
+        self.settings = settings
+        self.reread = reread
+        self.log_dirs: tuple[Path, ...] = log_dirs_of(settings)
+        self.generation = 1
+        self._looked_generation = 0
+
+    def reload(self) -> Change:
+        """Read them again.
+
+        Raises:
+            CleanerdError: they are wrong; the old ones stay.
+        """
+        before = self.settings
+        settings = self.reread()
+        log_dirs = log_dirs_of(settings, known=self.log_dirs)
+        keys = tuple(key for key in settings.origins if settings.value(key) != before.value(key))
+        later = tuple(key for key in keys if key in NEEDS_RESTART)
+        kept = {key.replace(".", "_"): before.value(key) for key in later}
+        self.settings = replace(settings, daemon=settings.daemon.model_copy(update=kept))
+        self.log_dirs = log_dirs
+        self.generation += 1
+        return Change(keys, later)
+
+    def looked(self, generation: int) -> None:
+        """Everything was looked at, by the settings of that generation."""
+        self._looked_generation = generation
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether not everything was looked at yet by the settings that count."""
+        return self._looked_generation != self.generation
+
+    def window_is_open(self) -> bool:
+        """Whether any cleaning may begin now, by local time."""
+        return self.settings.daemon.cleanerd_windows.is_open(datetime.now().astimezone())

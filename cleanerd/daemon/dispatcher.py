@@ -1,0 +1,212 @@
+"""Hands jobs to the workers: who is next, how many at once, and what follows when one is done."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from cleanerd.daemon.fleet.schedule import Limits, choose, ordered
+from cleanerd.daemon.fleet.tracked import retry_of
+from cleanerd.daemon.showing.log_messages import log_done
+from cleanerd.daemon.work.job import Job
+from cleanerd.daemon.work.progress import JobProgress
+from cleanerd.daemon.work.run_job import run
+from cleanerd.daemon.workers import WorkerDiedError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from cleanerd.daemon.clock import Clock
+    from cleanerd.daemon.configuration import Configuration
+    from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.fleet.tracked import Tracked
+    from cleanerd.daemon.partition_look import Key
+    from cleanerd.daemon.showing.counters import Counters
+    from cleanerd.daemon.view import Trigger
+    from cleanerd.daemon.work.hand_over import HandOver
+    from cleanerd.daemon.work.job import Kind
+    from cleanerd.daemon.work.throttle import Throttle
+    from cleanerd.daemon.workers import WorkerPool
+    from cleanerd.log.at_work import Marks
+    from cleanerd.log.clean_point import StateStore
+
+STOP_SECONDS: Final = 45.0
+"""How long the end waits for workers; the log is whole whenever one is cut short."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class JobTools:
+    """What every job gets."""
+
+    store: StateStore
+    marks: Marks
+    clock: Clock
+    throttle: Throttle
+    hand_over: HandOver
+
+
+class Dispatcher:
+    """``running``: the jobs that workers have.
+
+    ``look_again`` looks at a partition whose job has ended, ``changed`` is called when there is something new to show,
+    ``broke`` gets a bug of the daemon's own: it must not go on with half of its books written.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        fleet: Fleet,
+        counters: Counters,
+        workers: WorkerPool,
+        tools: JobTools,
+        *,
+        look_again: Callable[[Tracked], Awaitable[None]],
+        changed: Callable[[], None],
+        broke: Callable[[BaseException], None],
+    ) -> None:
+        self._configuration = configuration
+        self._fleet = fleet
+        self._counters = counters
+        self.workers = workers
+        self._tools = tools
+        self._look_again = look_again
+        self._changed = changed
+        self._broke = broke
+        self.running: dict[Key, Job] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ending = asyncio.Event()
+
+    def schedule(self) -> None:
+        """Give free workers something to do."""
+        # What is known goes by settings that may not count any more: the mode, who is excluded.
+        if self._ending.is_set() or self._configuration.is_behind:
+            return
+        fleet, now_ms = self._fleet, self._tools.clock.now_ms()
+        candidates = fleet.candidates(now_ms)
+        if any(job.alone for job in self.running.values()):
+            return
+        per_log_dir = self._configuration.settings.daemon.cleanerd_threads_per_log_dir
+        limits = Limits(self.workers.size, per_log_dir, self._configuration.window_is_open())
+        for candidate in choose(candidates, self.running.keys(), limits):
+            self._begin(fleet.partitions[candidate.log_dir, candidate.name], candidate.trigger)
+        for candidate in ordered(candidates):
+            tracked = fleet.partitions[candidate.log_dir, candidate.name]
+            if tracked.trigger is None and not tracked.queued:
+                tracked.queued = True
+                tracked.touch()
+        if not candidates and limits.window_open and len(self.running) < limits.threads:
+            self._begin_spare_work(now_ms)
+
+    def _begin_spare_work(self, now_ms: int) -> None:
+        spare = [
+            (each, kind)
+            for each, kind in self._fleet.spare_work(now_ms)
+            if each.key not in self.running and (each.suspect is None or not self.running)
+        ]
+        if found := min(spare, key=lambda work: work[0].suspect is not None, default=None):
+            self._begin(found[0], "purge", found[1])
+
+    def _begin(self, tracked: Tracked, trigger: Trigger, kind: Kind | None = None) -> None:
+        found, look, work = self._fleet.dirs[tracked.path], tracked.look, self._fleet.work_of(tracked)
+        if look is None or found.facts is None or work is None:
+            return
+        tools = self._tools
+        job = Job(
+            name=tracked.name,
+            path=found.path,
+            kind=kind or work,
+            trigger=trigger,
+            look=look,
+            facts=found.facts,
+            socket=None if found.choice is None else found.choice.socket,
+            store=tools.store,
+            progress=JobProgress(tools.throttle, look.dirty_bytes),
+            started_ms=tools.clock.now_ms(),
+            threads=self._configuration.settings.daemon.log_cleaner_threads,
+            before=retry_of(tracked.quarantine),
+            backoff=self._fleet.settings.backoff,
+            clock=tools.clock,
+            hand_over=tools.hand_over,
+            marks=tools.marks,
+            alone=tracked.suspect is not None,
+        )
+        self._fleet.begun(tracked.key, trigger)
+        self.running[tracked.key] = job
+        task = asyncio.create_task(self._work(tracked, job))
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._ending.is_set():
+            self.begin_nothing()
+            self._broke(error)
+
+    async def _work(self, tracked: Tracked, job: Job) -> None:
+        key = tracked.key
+        try:
+            done = await self.workers.submit(lambda: run(job))
+        except WorkerDiedError as error:
+            _log.exception("a worker died", partition=str(job.name))
+            del self.running[key]
+            self._fleet.died(key, f"unexpected error: {error}", self._tools.clock.now_ms())
+        else:
+            del self.running[key]
+            self._counters.add(done, self._fleet.finished(done))
+            log_done(done)
+        self._changed()
+        if self._ending.is_set():
+            return
+        if key in self._fleet.partitions and not await self._has_looked_again(tracked):
+            return
+        self.schedule()
+        self._changed()
+
+    async def _has_looked_again(self, tracked: Tracked) -> bool:
+        """A disk that hangs does not hold up the end: False when that came first."""
+        looking = asyncio.ensure_future(self._look_again(tracked))
+        ending: asyncio.Future[Any] = asyncio.ensure_future(self._ending.wait())
+        await asyncio.wait([looking, ending], return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
+        if not looking.done():
+            looking.cancel()
+            return False
+        looking.result()
+        return True
+
+    def interrupt(self, wanted: Callable[[Job], bool]) -> int:
+        """Stop running cleanings between two chunks; returns how many."""
+        jobs = [job for job in self.running.values() if wanted(job)]
+        for job in jobs:
+            job.progress.stop()
+        return len(jobs)
+
+    def forgive(self, tracked: Tracked) -> None:
+        """End its quarantine. It comes last and alone: were it what kills the process, the others are done before."""
+        if tracked.look is not None:
+            tracked.suspect = self._tools.marks.forgive(tracked.look.log_dir, tracked.name)
+        self._fleet.forgive(tracked)
+
+    def begin_nothing(self) -> None:
+        """From now on: the end has begun."""
+        self._ending.set()
+
+    async def end(self, hurry: asyncio.Event) -> None:
+        """Begin nothing any more, stop what runs and wait for it, unless there is a ``hurry``."""
+        self.begin_nothing()
+        self._tools.marks.let_go()
+        self.interrupt(lambda _job: True)
+        if not self._tasks:
+            return
+        ended: asyncio.Future[Any] = asyncio.gather(*self._tasks, return_exceptions=True)
+        hurried: asyncio.Future[Any] = asyncio.ensure_future(hurry.wait())
+        await asyncio.wait([ended, hurried], timeout=STOP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        if not ended.done():
+            _log.warning("not all cleanings ended in time; no log is damaged", left=len(self._tasks))

@@ -1,0 +1,70 @@
+"""Why a partition is to be cleaned now, and whether anything would come of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.daemon.fleet.tracked import RESTAGE_AFTER_MS, is_overdue, is_past, was_staged_lately
+
+if TYPE_CHECKING:
+    from cleanerd.daemon.fleet.tracked import Tracked
+    from cleanerd.daemon.looking.modes import Work
+    from cleanerd.daemon.partition_look import PartitionLook
+    from cleanerd.daemon.view import Trigger
+
+GREW: Final = 10
+"""In observe mode a partition is worked out again when one part in so many more is dirty."""
+
+
+def trigger_of(tracked: Tracked, work: Work, now_ms: int, *, is_full: bool, plan_max_age_ms: int) -> Trigger | None:
+    """Why a worker should do its ``work`` on the partition now; None: nothing is to be done.
+
+    ``is_full``: only the reserve is free on its disk. ``plan_max_age_ms``: how old a staged plan may become.
+    """
+    look = tracked.look
+    if look is None:
+        return None
+    if tracked.asked:
+        return "asked"
+    trigger: Trigger
+    if is_full and work != "observe":
+        return None
+    if look.forceable and is_overdue(look, now_ms):
+        trigger = "overdue"
+    elif look.eligible:
+        trigger = "ratio"
+    elif look.forceable and look.has_clean_part and is_past(tracked.next_purge_ms, now_ms):
+        trigger = "purge"
+    elif look.leftover and work == "live":
+        trigger = "purge"  # a cleaning that was killed: another one tidies up and moves the clean point
+    else:
+        return None
+    if work == "stage":
+        return None if _is_staged(tracked, look, trigger, now_ms, plan_max_age_ms) else trigger
+    return None if work == "observe" and _is_worked_out(tracked, look) else trigger
+
+
+def has_nothing_to_stage(tracked: Tracked, work: Work | None) -> bool:
+    """Whether a worker found that nothing of the log as it is would go."""
+    look = tracked.look
+    return look is not None and look.staged is None and work == "stage" and tracked.done_to == look.bound_offset
+
+
+def _is_staged(tracked: Tracked, look: PartitionLook, trigger: Trigger, now_ms: int, plan_max_age_ms: int) -> bool:
+    """Whether nothing has changed since it was staged, or was found to have nothing to stage."""
+    plan = look.staged
+    if plan is not None and 0 <= now_ms - plan.created_ms < plan_max_age_ms // 2:
+        return now_ms - plan.created_ms < RESTAGE_AFTER_MS or plan.bound_offset >= look.bound_offset
+    # Nobody can read it, or its age goes by a wall clock that is not believed: another one would be no better.
+    if (plan is None or plan.created_ms > now_ms) and was_staged_lately(tracked, now_ms):
+        return True
+    return trigger != "purge" and has_nothing_to_stage(tracked, "stage")
+
+
+def _is_worked_out(tracked: Tracked, look: PartitionLook) -> bool:
+    """Whether it is known what a cleaning would save, of the log as it is or nearly so."""
+    saving = tracked.saving
+    if saving is None:
+        return False
+    grown = GREW * (look.dirty_bytes - saving.dirty_bytes) >= saving.dirty_bytes
+    return look.bound_offset == saving.bound_offset or not grown

@@ -1,0 +1,314 @@
+"""Every partition that the daemon looks after: what it knows of each, and which may be cleaned now.
+
+Pure in the sense that matters: no file, no clock, no thread. Looks and results go in, candidates come out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.fleet.due import trigger_of
+from cleanerd.daemon.fleet.job_outcome import note_done
+from cleanerd.daemon.fleet.pauses import NO_PAUSES
+from cleanerd.daemon.fleet.schedule import Candidate
+from cleanerd.daemon.fleet.stale_looks import StaleLooks
+from cleanerd.daemon.fleet.tracked import (
+    HOLD_BACKOFF,
+    Quarantine,
+    Tracked,
+    is_news,
+    is_past,
+    note_next_purge,
+    note_suspect,
+    reclaimable_bytes,
+)
+from cleanerd.daemon.partition_look import FailedLook
+from cleanerd.errors import Cause
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd.daemon.fleet.pauses import Pauses
+    from cleanerd.daemon.looking.log_dir_look import LogDirLook
+    from cleanerd.daemon.looking.modes import Work
+    from cleanerd.daemon.partition_look import Key, PartitionLook
+    from cleanerd.daemon.view import CleanView, Trigger
+    from cleanerd.daemon.work.job import JobDone, Kind
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """What settings say about all partitions.
+
+    ``backoff``: the waits after failures. ``plan_max_age_ms``: how old a staged plan may become. ``reserve_bytes``:
+    what stays free on a disk, None: by the disk's size. ``spark_threshold_keys``: from how many keys on Spark cleans.
+    """
+
+    backoff: Backoff
+    plan_max_age_ms: int
+    reserve_bytes: int | None = None
+    spark_threshold_keys: int | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> FleetSettings:
+        """Those that were read."""
+        daemon = settings.daemon
+        return cls(
+            Backoff(daemon.cleanerd_retry_backoff_ms, daemon.cleanerd_retry_backoff_max_ms),
+            daemon.cleanerd_plan_max_age_ms,
+            daemon.cleanerd_disk_reserve,
+            daemon.cleanerd_spark_threshold_keys,
+        )
+
+
+class Fleet:
+    """All of them, and the log directories as they were last looked at. ``settings`` may be replaced at any time."""
+
+    def __init__(self, settings: FleetSettings, pauses: Pauses = NO_PAUSES) -> None:
+        self.settings = settings
+        self.pauses = pauses
+        self.dirs: dict[str, LogDirLook] = {}
+        self.partitions: dict[Key, Tracked] = {}
+        self.stale_looks = StaleLooks()
+
+    # -- what comes in ------------------------------------------------------------------------------------------------
+
+    def merge(self, found: LogDirLook, now_ms: int) -> None:
+        """A look at a log directory."""
+        path = str(found.path)
+        before = self.dirs.get(path)
+        if before is not None and found.facts is None:
+            found = replace(found, facts=before.facts)
+        self.dirs[path] = found
+        changed = before is None or before.mode != found.mode or before.error != found.error
+        if changed or before is None or self.is_full(before) != self.is_full(found):
+            for tracked in self.in_dir(path):
+                tracked.touch()
+        if found.present is not None:
+            for key in [key for key in self.partitions if key[0] == path and key[1] not in found.present]:
+                self._forget(key)
+            # Thousands of names, each of which costs a hash: nobody is looked up where there is nobody.
+            excluded, suspects = found.excluded, found.suspects
+            for name in found.present:
+                tracked = self._present(path, name, excluded.get(name, "") if excluded else "")
+                note_suspect(tracked, suspects.get(name) if suspects else None, self.settings.backoff)
+        for look in found.looks:
+            if (path, look.name) in self.partitions:
+                self._looked(self.partitions[path, look.name], look, now_ms)
+        self.stale_looks.looked(found)
+
+    def _present(self, path: str, name: TopicPartition, excluded: str) -> Tracked:
+        tracked = self.partitions.get((path, name))
+        if tracked is None:
+            tracked = self.partitions[path, name] = Tracked(name, path, paused=str(name) in self.pauses.names)
+        if tracked.excluded != excluded:
+            tracked.excluded = excluded
+            tracked.look = tracked.look if not excluded else None
+            tracked.touch()
+        return tracked
+
+    def _looked(self, tracked: Tracked, look: PartitionLook | FailedLook, now_ms: int) -> None:
+        tracked.touch()
+        if isinstance(look, FailedLook):
+            tracked.failed = look
+            tracked.failed_in_a_row += 1
+            # Beside a broker a look can meet files that are being replaced: twice in a row is no accident.
+            if look.cause is Cause.LOG and tracked.failed_in_a_row > 1:
+                self._quarantine(tracked, look.reason, now_ms, by_look=True)
+            return
+        if tracked.look is not None and tracked.look.topic_id != look.topic_id and tracked.trigger is None:
+            # Created again under the same name: what was known is another topic's.
+            tracked = self.partitions[tracked.key] = tracked.anew()
+        first = tracked.look is None
+        if is_news(tracked, look):
+            tracked.release()
+        tracked.look, tracked.failed, tracked.failed_in_a_row = look, None, 0
+        if not look.eligible and tracked.hold.reason:
+            tracked.hold = replace(tracked.hold, reason="")
+        if tracked.quarantine is not None and tracked.quarantine.by_look:
+            tracked.quarantine = None
+        if first and look.quarantine is not None and look.retry is not None and tracked.quarantine is None:
+            retry = look.retry
+            tracked.quarantine = Quarantine(look.quarantine, retry.since_ms, retry.failures, retry.at_ms)
+        note_next_purge(tracked, look, now_ms)
+
+    def _quarantine(self, tracked: Tracked, reason: str, now_ms: int, *, by_look: bool) -> None:
+        before = tracked.quarantine
+        if before is not None and by_look and (not before.by_look or now_ms < before.retry_at_ms):
+            return  # nor is what a worker found forgiven by the next look that goes well
+        failures = 1 if before is None else before.failures + 1
+        since_ms = now_ms if before is None else before.since_ms
+        retry_at_ms = now_ms + self.settings.backoff.wait_ms(failures)
+        tracked.quarantine = Quarantine(reason, since_ms, failures, retry_at_ms, by_look)
+
+    def begun(self, key: Key, trigger: Trigger) -> None:
+        """A worker has it now."""
+        tracked = self.partitions[key]
+        tracked.trigger = trigger
+        tracked.queued = False
+        if trigger == "asked":
+            tracked.asked = False  # who asks again meanwhile is heard when this one is done
+        tracked.touch()
+
+    def finished(self, done: JobDone) -> CleanView | None:
+        """What a worker says. Returns what goes into the history, if anything does."""
+        job = done.job
+        tracked = self.partitions.get((str(job.path), job.name))
+        if tracked is None:
+            return None
+        self.stale_looks.ended(tracked.key)
+        if tracked.trigger is None:
+            return None  # the one that it worked on is gone, whatever has its name now
+        tracked.trigger = None
+        tracked.suspect = None  # it ended somehow
+        tracked.touch()
+        if done.stopped:
+            tracked.asked = tracked.asked or job.trigger == "asked"
+            return None
+        if tracked.look is not None and tracked.look.topic_id != job.look.topic_id:
+            # Created again meanwhile: the next look begins with it anew.
+            self.partitions[tracked.key] = tracked.anew()
+            return None
+        return note_done(tracked, done, self.settings.backoff)
+
+    def died(self, key: Key, reason: str, now_ms: int) -> None:
+        """The worker that had it is gone."""
+        tracked = self.partitions.get(key)
+        if tracked is None:
+            return
+        self.stale_looks.ended(key)
+        if tracked.trigger is not None:
+            tracked.trigger = None
+            tracked.suspect = None
+            tracked.touch()
+            self._quarantine(tracked, reason, now_ms, by_look=False)
+
+    def forget_dir(self, path: str) -> None:
+        """It is no longer looked after."""
+        self.dirs.pop(path, None)
+        for key in [key for key in self.partitions if key[0] == path]:
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        del self.partitions[key]
+        self.stale_looks.forget(key)
+
+    # -- what people ask for ------------------------------------------------------------------------------------------
+
+    def named(self, name: str) -> list[Tracked]:
+        """The partitions of that name (``orders-0``): one, unless it is being moved between log directories."""
+        return [tracked for tracked in self.partitions.values() if str(tracked.name) == name]
+
+    def in_dir(self, path: str) -> Iterator[Tracked]:
+        """Those of one log directory."""
+        return (tracked for key, tracked in self.partitions.items() if key[0] == path)
+
+    def pause(self, name: str | None, *, paused: bool) -> None:
+        """One partition, or with None all of them."""
+        self.pauses = self.pauses.changed(name, paused=paused)
+        for tracked in self.partitions.values():
+            tracked.paused = str(tracked.name) in self.pauses.names
+            tracked.touch()
+
+    def forgive(self, tracked: Tracked) -> None:
+        """End its quarantine: it is tried again at once."""
+        tracked.quarantine = None
+        tracked.release()
+        tracked.done_to = None
+        tracked.touch()
+
+    # -- what comes out -----------------------------------------------------------------------------------------------
+
+    def candidates(self, now_ms: int) -> list[Candidate]:
+        """Who may be cleaned now, in no order."""
+        found = []
+        full = {path for path, each in self.dirs.items() if self.is_full(each)}
+        for key, tracked in self.partitions.items():
+            trigger = self._trigger(tracked, now_ms, is_full=key[0] in full)
+            look = tracked.look
+            if trigger is None or look is None:
+                tracked.waiting_since_ms = None
+                if tracked.queued:
+                    tracked.queued = False
+                    tracked.touch()
+                continue
+            if tracked.waiting_since_ms is None or tracked.waiting_since_ms > now_ms:
+                tracked.waiting_since_ms = now_ms
+            reclaimable = reclaimable_bytes(tracked)
+            kept = look.clean_bytes + look.dirty_bytes - reclaimable
+            overdue_at = look.overdue_at_ms
+            found.append(
+                Candidate(
+                    tracked.name,
+                    tracked.path,
+                    trigger,
+                    reclaimable,
+                    look.clean_bytes + look.dirty_bytes + kept,
+                    0 if trigger != "overdue" or overdue_at is None else max(1, now_ms - overdue_at),
+                    now_ms - tracked.waiting_since_ms,
+                    is_suspect=tracked.suspect is not None,
+                )
+            )
+        return found
+
+    def unknown_horizons(self, now_ms: int) -> Iterator[Tracked]:
+        """Partitions of which nobody knows when their tombstones may go."""
+        for tracked in self.partitions.values():
+            look = tracked.look
+            if (
+                look is not None
+                and look.has_clean_part
+                and not tracked.purge_known
+                and not self._is_left_alone(tracked, now_ms)
+            ):
+                yield tracked
+
+    def spare_work(self, now_ms: int) -> Iterator[tuple[Tracked, Kind]]:
+        """What may be done while nobody is to be cleaned."""
+        yield from ((tracked, "drop") for tracked in self.outdated_plans(now_ms))
+        yield from ((tracked, "horizons") for tracked in self.unknown_horizons(now_ms))
+
+    def outdated_plans(self, now_ms: int) -> Iterator[Tracked]:
+        """Partitions with a staged plan that ``apply`` would refuse for its age (U-15), and that was not made anew."""
+        for tracked in self.partitions.values():
+            plan = None if tracked.look is None else tracked.look.staged
+            outdated = plan is not None and is_past(plan.expires_ms, now_ms)
+            if outdated and self.work_of(tracked) in {"live", "stage"} and not self._is_left_alone(tracked, now_ms):
+                yield tracked
+
+    def reserve_of(self, found: LogDirLook) -> int:
+        """What is kept free on its disk: the setting, or a tenth (two segments, where that is more: U-16)."""
+        kept = self.settings.reserve_bytes
+        return found.total_bytes // 10 if kept is None else kept
+
+    def is_full(self, found: LogDirLook) -> bool:
+        """Whether only what is kept free is left there."""
+        return found.free_bytes <= self.reserve_of(found)
+
+    def work_of(self, tracked: Tracked) -> Work | None:
+        """What a worker would do in its log directory."""
+        found = self.dirs.get(tracked.path)
+        return None if found is None or found.error or found.facts is None else found.mode.work
+
+    def _trigger(self, tracked: Tracked, now_ms: int, *, is_full: bool) -> Trigger | None:
+        work = self.work_of(tracked)
+        if tracked.look is None or work is None or self._is_left_alone(tracked, now_ms):
+            return None
+        return trigger_of(tracked, work, now_ms, is_full=is_full, plan_max_age_ms=self.settings.plan_max_age_ms)
+
+    def _is_left_alone(self, tracked: Tracked, now_ms: int) -> bool:
+        if tracked.excluded or tracked.failed is not None or tracked.trigger is not None:
+            return True
+        if tracked.key in self.stale_looks:
+            return True
+        if self.pauses.everything or tracked.paused or (tracked.quarantine is not None and tracked.quarantine.by_look):
+            return True
+        held = 0 if tracked.asked else tracked.hold.until_ms
+        if tracked.quarantine is not None and not tracked.asked:
+            held = max(held, tracked.quarantine.retry_at_ms)
+        # A clock that jumped back must not leave it alone for longer than the longest wait.
+        return now_ms < held <= now_ms + max(self.settings.backoff.longest_ms, HOLD_BACKOFF.longest_ms)

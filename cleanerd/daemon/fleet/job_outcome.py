@@ -1,0 +1,68 @@
+"""What a job that ended means for its partition: what is known of it now, and whether it is left alone for a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF, IN_VAIN, clean_view, is_in_vain, quarantine_after
+
+if TYPE_CHECKING:
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.daemon.backoff import Backoff
+    from cleanerd.daemon.fleet.tracked import Tracked
+    from cleanerd.daemon.view import CleanView
+    from cleanerd.daemon.work.job import JobDone
+
+
+def note_done(tracked: Tracked, done: JobDone, backoff: Backoff) -> CleanView | None:
+    """Note it. ``backoff``: after failures. Returns what goes into the history, if anything does."""
+    job, result = done.job, done.result
+    tracked.waiting_since_ms = None
+    if done.horizons:
+        tracked.purge_known, tracked.next_purge_ms = True, done.next_purge_ms
+        tracked.purge_to = max(tracked.purge_to, job.look.clean_offset)
+    if done.saving is not None:
+        tracked.saving = done.saving
+    if done.failed:
+        tracked.quarantine = quarantine_after(done, backoff)
+    elif done.passing:
+        tracked.hold = tracked.hold.again(done.passing, done.ended_ms, HOLD_BACKOFF)
+    elif result is None or result.is_done:
+        tracked.quarantine = None
+        if is_in_vain(tracked, job):
+            tracked.hold = tracked.hold.again(IN_VAIN, done.ended_ms, HOLD_BACKOFF)
+        else:
+            tracked.release()
+    return None if result is None else _note_result(tracked, done, result, backoff)
+
+
+def _note_result(tracked: Tracked, done: JobDone, result: CleaningResult, backoff: Backoff) -> CleanView | None:
+    if not (result.is_done or done.failed):
+        # Without an error the look was just outdated.
+        reason = "" if result.error is None else result.reason
+        waits = HOLD_BACKOFF if result.error is None or result.error.consequence.passes else backoff
+        tracked.hold = tracked.hold.again(reason, done.ended_ms, waits)
+        if result.moved_on:
+            return clean_view(done, result)
+        if result.outcome != "failed":
+            return None
+    elif not done.failed:
+        _note_cleaned(tracked, done, result)
+    tracked.last_clean = clean_view(done, result)
+    return tracked.last_clean
+
+
+def _note_cleaned(tracked: Tracked, done: JobDone, result: CleaningResult) -> None:
+    look = done.job.look
+    saved = max(0, result.bytes_before - result.bytes_after)
+    tracked.share = min(1.0, saved / look.dirty_bytes) if look.dirty_bytes else tracked.share
+    # What is staged goes at the next start of the broker, and not before.
+    if result.outcome != "staged":
+        tracked.purge_known, tracked.next_purge_ms = True, result.next_purge_ms
+        tracked.done_to = look.bound_offset
+        if done.job.kind == "live":
+            tracked.purge_to = max(tracked.purge_to, look.bound_offset)
+    guards = look.config.tombstone_guard == "horizon"
+    if result.tombstones_waiting and result.dropped.total and guards and look.strategy != "offset":
+        # What they waited for went in this very round (R534-6): another one finds out.
+        tracked.next_purge_ms = done.ended_ms

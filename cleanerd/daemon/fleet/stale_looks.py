@@ -1,0 +1,48 @@
+"""Partitions whose last job nobody has looked at since.
+
+Looks and jobs run at the same time. A look that was asked for before a job ended may show the log as it was before,
+or the job half done, and it may be merged after the job's result: to begin anew by it would clean twice, and hold the
+partition as cleaned in vain. So looks carry how many jobs had ended when they were asked for, and a partition waits for
+one that surveyed it after its last job. That a look at everything passes over a partition as unchanged tells nothing:
+unchanged since which look?
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cleanerd.daemon.looking.log_dir_look import LogDirLook
+    from cleanerd.daemon.partition_look import Key
+
+
+class StaleLooks:
+    """``jobs_ended``: how many, of all partitions."""
+
+    def __init__(self) -> None:
+        self.jobs_ended = 0
+        self._numbers: dict[Key, int] = {}
+
+    def __contains__(self, key: Key) -> bool:
+        # Mostly there are none, and a key's hash is what asking costs.
+        return bool(self._numbers) and key in self._numbers
+
+    def keys(self) -> frozenset[Key]:
+        """All of them: whoever looks at everything has to survey these."""
+        return frozenset(self._numbers)
+
+    def ended(self, key: Key) -> None:
+        """A job on it has; whatever came of it."""
+        self.jobs_ended += 1
+        self._numbers[key] = self.jobs_ended
+
+    def looked(self, found: LogDirLook) -> None:
+        """What was surveyed after its last job is seen, whether that told anything or failed."""
+        for look in found.looks:
+            key = (str(found.path), look.name)
+            if key in self._numbers and self._numbers[key] <= found.jobs_ended:
+                del self._numbers[key]
+
+    def forget(self, key: Key) -> None:
+        """The partition is gone."""
+        self._numbers.pop(key, None)

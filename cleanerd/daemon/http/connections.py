@@ -1,0 +1,76 @@
+"""The connections of the HTTP server: clients that hang, or come by the hundred, cost few descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+MOST: Final = 128
+IDLE_SECONDS: Final = 120.0
+_SWEEP_SECONDS: Final = 15.0
+
+
+class Connections:
+    """Makes the protocol of each connection, and ends those that are of no use any more.
+
+    A connection whose last request began ``idle_seconds`` ago is cut: it waits for nothing, or its client does not
+    read. Above ``most`` the one that was silent longest makes room for the new one.
+    """
+
+    def __init__(self, server: web.Server, *, most: int = MOST, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._server = server
+        self._most = most
+        self._idle_seconds = idle_seconds
+        self._active: dict[web.RequestHandler, float] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Look after them from now on."""
+        self._sweeper = asyncio.create_task(self._sweep_for_ever(), name="http-connections")
+
+    async def stop(self) -> None:
+        """Cut all of them."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        for protocol in list(self._active):
+            self._cut(protocol)
+
+    def __call__(self) -> asyncio.Protocol:
+        """Make the protocol of a new connection."""
+        if len(self._active) >= self._most:
+            self._forget_closed()
+        if len(self._active) >= self._most:
+            self._cut(min(self._active, key=lambda each: self._active[each]))
+        protocol = self._server()
+        self._active[protocol] = asyncio.get_running_loop().time()
+        return protocol
+
+    def used(self, protocol: web.RequestHandler) -> None:
+        """Note that a request began on the connection."""
+        if protocol in self._active:
+            self._active[protocol] = asyncio.get_running_loop().time()
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(min(_SWEEP_SECONDS, self._idle_seconds / 2))
+            self._forget_closed()
+            limit = asyncio.get_running_loop().time() - self._idle_seconds
+            for protocol in [each for each, at in self._active.items() if at < limit]:
+                self._cut(protocol)
+
+    def _forget_closed(self) -> None:
+        # One that was just made has no transport yet either.
+        limit = asyncio.get_running_loop().time() - 1
+        for protocol in [each for each, at in self._active.items() if each.transport is None and at < limit]:
+            del self._active[protocol]
+
+    def _cut(self, protocol: web.RequestHandler) -> None:
+        """Not closed politely: that would wait until the client has read what was sent."""
+        del self._active[protocol]
+        transport: asyncio.WriteTransport | None = protocol.transport
+        if transport is not None:
+            transport.abort()

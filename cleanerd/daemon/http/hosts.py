@@ -1,0 +1,96 @@
+"""To which names the HTTP server answers: a web page whose name was made to point here must not read it.
+
+A browser sends the name that it looked up as ``Host``, and only a name can be made to point elsewhere. So an address is
+answered to wherever it leads here, and a name only when somebody said that it is ours.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+_HOSTS_FILE: Final = Path("/etc/hosts")
+_PORT: Final = re.compile(r"[0-9]{0,5}", re.ASCII)
+_MOST_NAMES: Final = 20
+
+
+class Hosts:
+    """``names`` are those of ``cleanerd.http.hosts``; without any of them the host's own count where others may ask.
+
+    ``loopback_only``: nobody but this host can reach the listener, so that no other address leads to it.
+    """
+
+    def __init__(self, names: Collection[str], *, loopback_only: bool) -> None:
+        self._loopback_only = loopback_only
+        self._names = frozenset(names) if names or loopback_only else own_names()
+
+    def refusal(self, headers: Sequence[str]) -> tuple[int, str] | None:
+        """Status and text for these ``Host`` headers, None when they are answered; X-Forwarded-Host counts for nothing.
+
+        A client without one (HTTP/1.0) is no browser.
+        """
+        if len(headers) > 1:
+            return 400, "This request has several Host headers. Send one.\n"
+        if not headers or self._is_ours(headers[0]):
+            return None
+        return 421, self._told()
+
+    def _is_ours(self, header: str) -> bool:
+        name = name_of(header)
+        if name is None:
+            return False
+        address = _address(name)
+        if address is not None:
+            return address.is_loopback or not self._loopback_only
+        return name == "localhost" or name.endswith(".localhost") or name in self._names
+
+    def _told(self) -> str:
+        known = sorted(self._names)[:_MOST_NAMES]
+        where = "localhost, 127.0.0.1 and [::1]" if self._loopback_only else "its addresses, localhost"
+        return (
+            f"This server does not answer to that name in the Host header. It answers to {', '.join([where, *known])}. "
+            "Other names of it are set with cleanerd.http.hosts; a proxy must send one that is known here.\n"
+        )
+
+
+def name_of(header: str) -> str | None:
+    """The host of a Host header in lower case, without port, brackets, zone and final dot; None when it is none."""
+    text = header.strip().lower()
+    if text.startswith("["):
+        name, closed, port = text[1:].partition("]")
+        name = name.partition("%")[0]
+        if not closed or ":" not in name or _address(name) is None or (port and not port.startswith(":")):
+            return None
+        port = port[1:]
+    else:
+        name, _, port = text.partition(":")
+        name = name.removesuffix(".")
+    return name if name and _PORT.fullmatch(port) else None
+
+
+def own_names() -> frozenset[str]:
+    """What this host calls itself, and what /etc/hosts calls it besides; no name server is asked."""
+    own = socket.gethostname().lower()
+    found = {own, own.partition(".")[0]}
+    try:
+        text = _HOSTS_FILE.read_text(errors="replace")
+    except OSError:
+        text = ""
+    for line in text.splitlines():
+        names = {word.lower() for word in line.partition("#")[0].split()[1:]}
+        if own in names:
+            found |= names
+    return frozenset(found - {""})
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None

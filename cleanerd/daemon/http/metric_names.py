@@ -1,0 +1,198 @@
+"""Every metric that the daemon exports: name, kind, labels, what it says. ``metrics.py`` fills them from a view.
+
+Names without the ``_total`` and ``_info`` that counters and infos get. cleanerd's own are in base units; Kafka's are
+what the usual rules of the JMX exporter make of its MBeans: existing alerts go on working.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind = Literal["gauge", "counter", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric family: its name, kind, labels and help text."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def exported_name(self) -> str:
+        """The name of its samples."""
+        return self.name + {"gauge": "", "counter": "_total", "info": "_info"}[self.kind]
+
+
+def _gauge(name: str, says: str, *labels: str) -> Metric:
+    return Metric(name, "gauge", says, labels)
+
+
+def _counter(name: str, says: str, *labels: str) -> Metric:
+    return Metric(name, "counter", says, labels)
+
+
+def _info(name: str, says: str, *labels: str) -> Metric:
+    return Metric(name, "info", says, labels)
+
+
+KAFKA: Final = (
+    _gauge(
+        "kafka_log_logcleanermanager_time_since_last_run_ms",
+        "Milliseconds since the cleaner last looked at all log directories.",
+    ),
+    _gauge(
+        "kafka_log_logcleanermanager_max_dirty_percent",
+        "Dirty ratio, in percent, of the dirtiest partition that may be cleaned.",
+    ),
+    _gauge(
+        "kafka_log_logcleanermanager_uncleanable_partitions_count",
+        "Partitions in quarantine after an error.",
+        "logDirectory",
+    ),
+    _gauge(
+        "kafka_log_logcleanermanager_uncleanable_bytes",
+        "Dirty bytes of the partitions in quarantine.",
+        "logDirectory",
+    ),
+    _gauge("kafka_log_logcleaner_deadthreadcount", "Worker threads that are dead now."),
+    _gauge(
+        "kafka_log_logcleaner_cleaner_recopy_percent",
+        "Bytes written in percent of bytes read, in the last clean of each worker thread.",
+    ),
+    _gauge(
+        "kafka_log_logcleaner_max_clean_time_secs",
+        "Longest of the last cleans of all worker threads, in seconds.",
+    ),
+    _gauge(
+        "kafka_log_logcleaner_max_compaction_delay_secs",
+        "How long the most overdue partition is past its max.compaction.lag.ms, in seconds.",
+    ),
+    _gauge(
+        "kafka_log_logcleaner_max_buffer_utilization_percent",
+        "The fullest that an offset map was in its last round, in percent.",
+    ),
+)
+
+DAEMON: Final = (
+    _info("cleanerd_build", "The version of cleanerd; always 1.", "version"),
+    _info("cleanerd_mode", "cleanerd.mode: auto, live, on-start or observe.", "mode"),
+    _gauge("cleanerd_start_timestamp_seconds", "Time at which the daemon started."),
+    _gauge("cleanerd_ready", "1 when every log directory was looked at since the start or the last reload."),
+    _gauge("cleanerd_healthy", "1 while the daemon does its work, 0 when it cannot."),
+    _gauge("cleanerd_paused", "1 while all cleaning is paused by an operator."),
+    _gauge("cleanerd_window_open", "1 while cleanerd.windows allows cleanings to begin."),
+    _gauge("cleanerd_settings_generation", "Reloads of the settings that took effect."),
+    _gauge("cleanerd_warnings", "Number of warnings on the status page."),
+    _gauge("cleanerd_view_timestamp_seconds", "Time at which these metrics were collected."),
+    _gauge("cleanerd_last_round_timestamp_seconds", "Time at which the scheduler last looked at every partition."),
+    _gauge("cleanerd_workers", "Worker threads that should run (log.cleaner.threads)."),
+    _gauge("cleanerd_dead_workers", "Worker threads that died and were not restarted yet."),
+    _gauge("cleanerd_running_cleans", "Cleans that run now.", "log_dir"),
+    _gauge("cleanerd_map_utilization_ratio", "The fullest that an offset map was in its last round."),
+    _gauge("cleanerd_overdue_partitions", "Partitions past their max.compaction.lag.ms."),
+    _gauge("cleanerd_overdue_seconds", "How long the most overdue partition is past its max.compaction.lag.ms."),
+    _gauge(
+        "cleanerd_next_purge_timestamp_seconds",
+        "Time at which tombstones or markers of an idle partition are removed next.",
+    ),
+    _gauge(
+        "cleanerd_fingerprint_changed_partitions", "Partitions whose last cleaning used another strategy than today's."
+    ),
+    _gauge(
+        "cleanerd_partitions_left_out",
+        "Partitions without time series of their own (above cleanerd.metrics.partitions.max).",
+    ),
+)
+
+TOTALS: Final = (
+    _counter("cleanerd_cleans", "Cleans that ended, by outcome; in observe mode there are none.", "outcome"),
+    _counter("cleanerd_observed", "Partitions whose saving was computed without cleaning them (observe mode)."),
+    _counter("cleanerd_clean_seconds", "Time spent in cleans, by phase.", "phase"),
+    _counter("cleanerd_read_records", "Records that cleans looked at."),
+    _counter("cleanerd_kept_records", "Records that cleans kept."),
+    _counter("cleanerd_dropped_records", "Records that cleans dropped, by reason.", "reason"),
+    _counter("cleanerd_before_bytes", "Bytes of the cleaned logs before their cleans."),
+    _counter("cleanerd_after_bytes", "Bytes of the cleaned logs after their cleans."),
+    _counter("cleanerd_read_bytes", "Bytes read by cleans."),
+    _counter("cleanerd_written_bytes", "Bytes written by cleans."),
+    _counter("cleanerd_swaps", "Groups of segments that were swapped in."),
+    _counter("cleanerd_refused_swaps", "Swaps that the broker's agent refused."),
+    _counter(
+        "cleanerd_malformed_versions",
+        "Records with a malformed version header; they count as records without a version.",
+    ),
+    _counter("cleanerd_throttled_seconds", "Time that cleans waited for their read and write limits."),
+    _counter("cleanerd_state_errors", "State files that were damaged, or could not be read or written."),
+    _counter("cleanerd_clock_jumps", "Forward jumps of the wall clock; cleanerd does not follow them for an hour."),
+    _counter("cleanerd_worker_deaths", "Worker threads that died."),
+    _counter("cleanerd_worker_restarts", "Worker threads started to replace dead ones."),
+)
+
+LOG_DIRS: Final = (
+    _gauge("cleanerd_log_dir_online", "1 while the log directory can be read, 0 when it cannot.", "log_dir"),
+    _info(
+        "cleanerd_log_dir_mode",
+        "How cleaned segments are swapped in: live, on-start, offline, observe.",
+        "log_dir",
+        "mode",
+    ),
+    _gauge("cleanerd_log_dir_agent", "1 when the broker's agent answers.", "log_dir"),
+    _gauge("cleanerd_log_dir_size_bytes", "Size of the log directory's file system.", "log_dir"),
+    _gauge("cleanerd_log_dir_free_bytes", "Free bytes of the log directory's file system.", "log_dir"),
+    _gauge("cleanerd_log_dir_reserve_bytes", "Bytes that cleaning leaves free (cleanerd.disk.reserve).", "log_dir"),
+    _gauge("cleanerd_partitions", "Compacted partitions, by state.", "log_dir", "state"),
+    _gauge("cleanerd_quarantined_partitions", "Partitions in quarantine, paused ones included.", "log_dir"),
+    _gauge("cleanerd_dirty_bytes", "Bytes that were not cleaned yet and may be cleaned.", "log_dir"),
+    _gauge("cleanerd_reclaimable_bytes", "What cleaning all of it would save, exact or estimated.", "log_dir"),
+    _gauge("cleanerd_max_dirty_ratio", "Dirty ratio of the dirtiest partition that may be cleaned.", "log_dir"),
+)
+
+TOPICS: Final = (
+    _info(
+        "cleanerd_topic_strategy",
+        "The fingerprint of the topic's strategy settings; all daemons of a cluster must agree.",
+        *("topic", "strategy", "fingerprint"),
+    ),
+    _gauge(
+        "cleanerd_topic_delegated",
+        "1 when Kafka's own cleaner is kept away from the topic, 0 when it is not; for topics that need it.",
+        "topic",
+    ),
+)
+
+_PARTITION: Final = ("topic", "partition", "log_dir")
+
+PARTITIONS: Final = (
+    _gauge("cleanerd_partition_dirty_ratio", "Dirty bytes divided by clean and dirty bytes together.", *_PARTITION),
+    _gauge("cleanerd_partition_size_bytes", "Size of the whole log.", *_PARTITION),
+    _gauge("cleanerd_partition_dirty_bytes", "Bytes that were not cleaned yet and may be cleaned.", *_PARTITION),
+    _gauge("cleanerd_partition_reclaimable_bytes", "What a clean would save, exact or estimated.", *_PARTITION),
+    _gauge("cleanerd_partition_clean_offset", "The log is clean below this offset.", *_PARTITION),
+    _gauge("cleanerd_partition_bound_offset", "The log may be cleaned up to this offset.", *_PARTITION),
+    _gauge(
+        "cleanerd_partition_due_timestamp_seconds", "Time at which max.compaction.lag.ms makes it due.", *_PARTITION
+    ),
+    _gauge(
+        "cleanerd_partition_next_purge_timestamp_seconds",
+        "Time at which its tombstones or markers may be removed.",
+        *_PARTITION,
+    ),
+    _gauge("cleanerd_partition_last_clean_timestamp_seconds", "Time at which its last clean ended.", *_PARTITION),
+    _gauge(
+        "cleanerd_partition_quarantine_timestamp_seconds",
+        "Time since which it is in quarantine, if it is.",
+        *_PARTITION,
+    ),
+)
+
+OWN: Final = (*DAEMON, *TOTALS, *LOG_DIRS, *TOPICS, *PARTITIONS)
+ALL: Final = (*OWN, *KAFKA)
+BY_NAME: Final[Mapping[str, Metric]] = MappingProxyType({metric.name: metric for metric in ALL})

@@ -1,0 +1,280 @@
+"""The daemon's metrics, made of a :class:`DaemonView` and the clock: a scrape never touches a disk, a lock or a clean.
+
+Whatever belongs to a single partition is behind a limit, because a broker has thousands of them: the most interesting
+come first, and one metric says how many were left out. Sums, counts and the topics' strategies are always complete,
+so no alert depends on the limit.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from cleanerd.cleaner.result import Dropped, Outcome
+from cleanerd.daemon.http import metric_names, partition_series
+from cleanerd.daemon.http.partition_series import is_overdue
+from cleanerd.daemon.view import PartitionPhase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from prometheus_client.metrics_core import Metric as Family
+
+    from cleanerd.daemon.view import CleanView, DaemonView, PartitionView
+
+DEFAULT_PARTITIONS_MAX: Final = 1000
+
+OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
+REASONS: Final = tuple(Dropped.__dataclass_fields__)
+_END: Final = b"# EOF\n"  # OpenMetrics has it
+
+STATES: Final[tuple[str, ...]] = get_args(PartitionPhase)
+
+
+class Exposition:
+    """What a scrape gets: the view of the moment, in one piece.
+
+    ``kafka_names``: Kafka's names too. ``partitions_max``: how many partitions have series of
+    their own. ``clock`` gives seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        view: Callable[[], DaemonView],
+        *,
+        kafka_names: bool = True,
+        partitions_max: int = DEFAULT_PARTITIONS_MAX,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._view = view
+        self._kafka_names = kafka_names
+        self._partitions_max = partitions_max
+        self._clock = clock
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """Body and content type by an Accept header: Prometheus' text, or OpenMetrics."""
+        view, now_ms = self._view(), int(self._clock() * 1000)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # of a version that is no number
+            encode, content_type = choose_encoder("")
+        # A registry of its own, so that nothing else of the process slips in.
+        registry = CollectorRegistry(auto_describe=False)
+        shown = partition_series.most_interesting(view.partitions, self._partitions_max, now_ms)
+        registry.register(_ViewCollector(view, now_ms, shown=len(shown), kafka_names=self._kafka_names))
+        body = encode(registry)
+        rest = body.removesuffix(_END)
+        return rest + partition_series.lines(shown).encode() + body[len(rest) :], content_type
+
+
+class _ViewCollector(Collector):
+    """Exports one view, except the series of single partitions."""
+
+    def __init__(self, view: DaemonView, now_ms: int, *, shown: int, kafka_names: bool) -> None:
+        self._view = view
+        self._now_ms = now_ms
+        self._shown = shown
+        self._kafka_names = kafka_names
+
+    def collect(self) -> Iterator[Family]:
+        """All metric families of the view."""
+        view, families = self._view, _Families()
+        _daemon(families, view, self._now_ms)
+        _totals(families, view)
+        _log_dirs(families, view)
+        _topics(families, view)
+        families.add("cleanerd_partitions_left_out", (), len(view.partitions) - self._shown)
+        if self._kafka_names:
+            _kafka(families, view, self._now_ms)
+        yield from families.made()
+
+
+class _Families:
+    """Families of ``metric_names``, made when the first sample comes. The first sample of some labels counts."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Any] = {}
+        self._seen: set[tuple[str, tuple[str, ...]]] = set()
+
+    def add(self, name: str, labels: tuple[str, ...], value: float | None) -> None:
+        """A sample; None is none."""
+        if value is None or (name, labels) in self._seen:
+            return
+        self._seen.add((name, labels))
+        metric = metric_names.BY_NAME[name]
+        family: Any = self._families.get(name)
+        if family is None:
+            made = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            if metric.kind == "info":
+                family = InfoMetricFamily(name, metric.help)
+            else:
+                family = made(name, metric.help, labels=metric.labels)
+            self._families[name] = family
+        if metric.kind == "info":
+            family.add_metric((), dict(zip(metric.labels, labels, strict=True)))
+        else:
+            family.add_metric(labels, value)
+
+    def info(self, name: str, *labels: str) -> None:
+        """A sample of an info metric."""
+        self.add(name, labels, 1)
+
+    def made(self) -> Iterator[Family]:
+        """In the order of the catalogue."""
+        return (self._families[metric.name] for metric in metric_names.ALL if metric.name in self._families)
+
+
+def _seconds(time_ms: int | None) -> float | None:
+    return None if time_ms is None else time_ms / 1000
+
+
+def dead_workers(view: DaemonView) -> int:
+    """Those that nobody took the place of yet."""
+    return max(0, view.totals.dead_workers - view.totals.worker_restarts)
+
+
+def _most_overdue_ms(view: DaemonView, now_ms: int) -> int:
+    return max((now_ms - (p.overdue_at_ms or now_ms) for p in view.partitions if is_overdue(p, now_ms)), default=0)
+
+
+def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
+    families.info("cleanerd_build", view.version)
+    families.info("cleanerd_mode", view.mode)
+    purges = [p.next_purge_ms for p in view.partitions if p.next_purge_ms is not None and p.phase != "excluded"]
+    values: dict[str, float | None] = {
+        "cleanerd_start_timestamp_seconds": _seconds(view.started_ms),
+        "cleanerd_ready": view.ready,
+        "cleanerd_healthy": view.healthy,
+        "cleanerd_paused": view.paused,
+        "cleanerd_window_open": view.window_open,
+        "cleanerd_settings_generation": view.settings_generation,
+        "cleanerd_warnings": len(view.warnings),
+        "cleanerd_view_timestamp_seconds": _seconds(view.made_ms),
+        "cleanerd_last_round_timestamp_seconds": _seconds(view.last_round_ms),
+        "cleanerd_workers": view.threads,
+        "cleanerd_dead_workers": dead_workers(view),
+        "cleanerd_map_utilization_ratio": view.map_utilization,
+        "cleanerd_overdue_partitions": sum(is_overdue(p, now_ms) for p in view.partitions),
+        "cleanerd_overdue_seconds": _most_overdue_ms(view, now_ms) / 1000,
+        "cleanerd_next_purge_timestamp_seconds": _seconds(min(purges, default=None)),
+        "cleanerd_fingerprint_changed_partitions": sum(p.fingerprint_changed for p in view.partitions),
+    }
+    for name, value in values.items():
+        families.add(name, (), value)
+    running = Counter(each.log_dir for each in view.running)
+    for log_dir in view.log_dirs:
+        families.add("cleanerd_running_cleans", (log_dir.path,), running[log_dir.path])
+
+
+def _totals(families: _Families, view: DaemonView) -> None:
+    totals = view.totals
+    by_label: dict[str, tuple[Mapping[str, float], tuple[str, ...]]] = {
+        "cleanerd_cleans": (totals.cleans, OUTCOMES),
+        "cleanerd_dropped_records": (totals.dropped_records, REASONS),
+        "cleanerd_clean_seconds": (totals.seconds, ()),
+    }
+    for name, (counted, known) in by_label.items():
+        # Zeros from the start: increase() does not see a counter's first step when the series begins with it.
+        for label in dict.fromkeys((*known, *counted)):
+            families.add(name, (label,), counted.get(label, 0))
+    values = {
+        "cleanerd_read_records": totals.read_records,
+        "cleanerd_kept_records": totals.kept_records,
+        "cleanerd_before_bytes": totals.bytes_before,
+        "cleanerd_after_bytes": totals.bytes_after,
+        "cleanerd_read_bytes": totals.bytes_read,
+        "cleanerd_written_bytes": totals.bytes_written,
+        "cleanerd_swaps": totals.swaps,
+        "cleanerd_refused_swaps": totals.refused_swaps,
+        "cleanerd_malformed_versions": totals.malformed_versions,
+        "cleanerd_throttled_seconds": totals.throttled_seconds,
+        "cleanerd_observed": totals.observed,
+        "cleanerd_state_errors": totals.state_errors,
+        "cleanerd_clock_jumps": totals.clock_jumps,
+        "cleanerd_worker_deaths": totals.dead_workers,
+        "cleanerd_worker_restarts": totals.worker_restarts,
+    }
+    for name, value in values.items():
+        families.add(name, (), value)
+
+
+def _by_log_dir(view: DaemonView) -> dict[str, list[PartitionView]]:
+    """Directories without partitions too, and any that only partitions know of."""
+    found: dict[str, list[PartitionView]] = defaultdict(list, {each.path: [] for each in view.log_dirs})
+    for partition in view.partitions:
+        found[partition.log_dir].append(partition)
+    return found
+
+
+def _log_dirs(families: _Families, view: DaemonView) -> None:
+    for log_dir in view.log_dirs:
+        labels = (log_dir.path,)
+        families.add("cleanerd_log_dir_online", labels, log_dir.online)
+        families.info("cleanerd_log_dir_mode", log_dir.path, log_dir.mode)
+        families.add("cleanerd_log_dir_agent", labels, log_dir.agent is not None)
+        families.add("cleanerd_log_dir_size_bytes", labels, log_dir.total_bytes)
+        families.add("cleanerd_log_dir_free_bytes", labels, log_dir.free_bytes)
+        families.add("cleanerd_log_dir_reserve_bytes", labels, log_dir.reserve_bytes)
+    for path, partitions in _by_log_dir(view).items():
+        states = Counter(partition.phase for partition in partitions)
+        for state in STATES:
+            families.add("cleanerd_partitions", (path, state), states[state])  # type: ignore[index]
+        families.add("cleanerd_quarantined_partitions", (path,), len(_left_alone(partitions)))
+        families.add("cleanerd_dirty_bytes", (path,), sum(p.dirty_bytes for p in partitions))
+        families.add("cleanerd_reclaimable_bytes", (path,), sum(p.reclaimable_bytes or 0 for p in partitions))
+        families.add("cleanerd_max_dirty_ratio", (path,), _max_dirty_ratio(partitions))
+
+
+def _left_alone(partitions: Iterable[PartitionView]) -> list[PartitionView]:
+    """Those in quarantine; while all cleaning is paused their state is paused all the same."""
+    return [each for each in partitions if each.quarantine is not None and each.phase != "excluded"]
+
+
+def _max_dirty_ratio(partitions: Iterable[PartitionView]) -> float:
+    may_be_cleaned = (each for each in partitions if each.phase != "excluded" and each.quarantine is None)
+    return max((each.dirty_ratio for each in may_be_cleaned), default=0.0)
+
+
+def _topics(families: _Families, view: DaemonView) -> None:
+    delegated: dict[str, bool] = {}
+    for partition in view.partitions:
+        if partition.fingerprint:  # else nobody has looked at it yet, or it is left to Kafka
+            families.info("cleanerd_topic_strategy", partition.topic, partition.strategy, partition.fingerprint)
+        if partition.delegated is not None:
+            delegated[partition.topic] = delegated.get(partition.topic, True) and partition.delegated
+    for topic, is_delegated in delegated.items():
+        families.add("cleanerd_topic_delegated", (topic,), is_delegated)
+
+
+def _last_cleans(view: DaemonView) -> list[CleanView]:
+    """The newest that rewrote something, as many as there are workers: Kafka shows the last one of each thread."""
+    done = (each for each in view.history if each.result.get("outcome") in ("cleaned", "staged", "unchanged"))
+    return heapq.nlargest(max(1, view.threads), done, key=lambda each: each.ended_ms)
+
+
+def _kafka(families: _Families, view: DaemonView, now_ms: int) -> None:
+    last = _last_cleans(view)
+    read = sum(int(each.result.get("bytes_read", 0)) for each in last)
+    written = sum(int(each.result.get("bytes_written", 0)) for each in last)
+    since = view.started_ms if view.last_round_ms is None else view.last_round_ms
+    values = {
+        "kafka_log_logcleanermanager_time_since_last_run_ms": max(0, now_ms - since),
+        "kafka_log_logcleanermanager_max_dirty_percent": 100 * _max_dirty_ratio(view.partitions),
+        "kafka_log_logcleaner_deadthreadcount": dead_workers(view),
+        "kafka_log_logcleaner_cleaner_recopy_percent": 100 * written / read if read else 0,
+        "kafka_log_logcleaner_max_clean_time_secs": max((e.ended_ms - e.started_ms for e in last), default=0) / 1000,
+        "kafka_log_logcleaner_max_compaction_delay_secs": _most_overdue_ms(view, now_ms) / 1000,
+        "kafka_log_logcleaner_max_buffer_utilization_percent": 100 * view.map_utilization,
+    }
+    for name, value in values.items():
+        families.add(name, (), value)
+    for path, partitions in _by_log_dir(view).items():
+        left = _left_alone(partitions)
+        families.add("kafka_log_logcleanermanager_uncleanable_partitions_count", (path,), len(left))
+        families.add("kafka_log_logcleanermanager_uncleanable_bytes", (path,), sum(p.dirty_bytes for p in left))

@@ -1,0 +1,355 @@
+"""The daemon's HTTP server: metrics, health, status and the status page. It only reads, and only from memory.
+
+Everything but ``/explain`` comes from the :class:`DaemonView` of the moment. Nothing here can change anything: other
+methods than GET and HEAD are refused. Bodies are made in a thread of the server's own, so that neither cleaning nor a
+client that hangs waits for them, nor they for it.
+
+Who may ask: everybody who reaches the address, which is the loopback one by default. There a browser is the way in
+for others - a web page that lets its own name point to 127.0.0.1 - so on loopback only its own names are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import gzip
+import ipaddress
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import structlog
+from aiohttp import web
+
+from cleanerd.daemon.http.connections import Connections
+from cleanerd.daemon.http.hosts import Hosts
+from cleanerd.daemon.http.metrics import DEFAULT_PARTITIONS_MAX, Exposition
+from cleanerd.daemon.http.page_files import PageFile, PageFiles
+from cleanerd.daemon.http.status_body import StatusBody, encode
+from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable, Collection
+
+    from cleanerd.daemon.view import DaemonView, PartitionView
+
+_T = TypeVar("_T")
+
+_log = structlog.get_logger()
+
+_protocol_log = logging.getLogger("cleanerd.daemon.http.protocol")
+"""What is no HTTP gets its 400; a traceback of each would let anybody fill the journal."""
+_protocol_log.setLevel(logging.CRITICAL + 1)
+
+EXPLAIN_SECONDS: Final = 30.0
+"""How long ``/explain`` may take: it reads the partition's files."""
+
+_EXPLAINS_AT_ONCE: Final = 2
+_GZIP_FROM_BYTES: Final = 1024
+_KEEPALIVE_SECONDS: Final = 75.0
+_STOP_SECONDS: Final = 2.0
+
+_PAGES: Final = frozenset({"/", "/running", "/history", "/quarantine", "/log-dirs"})
+
+_HEADERS: Final = {
+    "Server": "cleanerd",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'; "
+    "object-src 'none'",
+}
+
+_NOT_YET: Final = "not ready: the log directories have not all been looked at yet\n"
+
+
+class HttpServer:
+    """Serves the view of the moment on ``listen`` (HOST:PORT; port 0 takes a free one, see ``port``).
+
+    ``view`` must answer at once. ``explain`` gets ``TOPIC-N`` and returns what ``cleanerd explain --json`` would print;
+    it is called for partitions of the view only, for two at a time, and never twice at once for the same one.
+    ``hosts``: the names that it answers to (:class:`Hosts`).
+
+    Raises:
+        ConfigError: ``listen`` is not an address, or (by ``start``) nothing can be bound to it.
+    """
+
+    def __init__(
+        self,
+        listen: str,
+        view: Callable[[], DaemonView],
+        explain: Callable[[str], Awaitable[dict[str, Any]]],
+        *,
+        kafka_names: bool = True,
+        partitions_max: int = DEFAULT_PARTITIONS_MAX,
+        hosts: Collection[str] = (),
+    ) -> None:
+        self._host, self._port = parse_listen(listen)
+        self._listen = listen
+        self._view = view
+        self._explain = explain
+        self._exposition = Exposition(view, kafka_names=kafka_names, partitions_max=partitions_max)
+        self._status = StatusBody()
+        self._page = PageFiles()
+        self._explaining: dict[str, asyncio.Task[dict[str, Any]]] = {}
+        self._explains_at_once = asyncio.Semaphore(_EXPLAINS_AT_ONCE)
+        self._thread: ThreadPoolExecutor | None = None
+        self._handler: web.Server | None = None
+        self._connections: Connections | None = None
+        self._server: asyncio.Server | None = None
+        self._names = hosts
+        self._hosts = Hosts(hosts, loopback_only=True)
+        self._routes: dict[str, Callable[[web.BaseRequest], Awaitable[web.Response]]] = {
+            "/metrics": self._metrics,
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/status": self._whole_status,
+            **dict.fromkeys(_PAGES, self._index),
+        }
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, once started."""
+        return self._port
+
+    async def start(self) -> None:
+        """Listen. A server that was stopped can be started again."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="cleanerd-http")
+        self._handler = web.Server(
+            self._answer, access_log=None, keepalive_timeout=_KEEPALIVE_SECONDS, logger=_protocol_log
+        )
+        self._connections = Connections(self._handler)
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._connections, self._host, self._port)
+        except OSError as error:
+            self._thread.shutdown(wait=False)
+            raise ConfigError(
+                f"cannot listen there: {error.strerror or error}",
+                where=f"cleanerd.http.listen = {self._listen}",
+                hint="another process has the port, or the address is not this host's",
+            ) from error
+        addresses = [_address_of(each) for each in self._server.sockets]
+        self._port = addresses[0][1]
+        loopback_only = all(ipaddress.ip_address(host).is_loopback for host, _ in addresses)
+        self._hosts = Hosts(self._names, loopback_only=loopback_only)
+        self._connections.start()
+
+    async def stop(self) -> None:
+        """Stop listening and cut what is connected: nobody who reads slowly holds up the end of the daemon."""
+        if self._server is None or self._handler is None or self._connections is None or self._thread is None:
+            return
+        self._server.close()
+        for task in list(self._explaining.values()):
+            task.cancel()
+        self._handler.pre_shutdown()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._handler.shutdown(_STOP_SECONDS), _STOP_SECONDS)
+        await self._connections.stop()
+        await self._server.wait_closed()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._server = None
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if self._connections is not None:
+            self._connections.used(request.protocol)
+        try:
+            response: web.StreamResponse = await self._route(request)
+        except Exception:  # noqa: BLE001 - a bug in what shows; what cleans goes on
+            _log.exception("an answer failed", path=request.path)
+            response = web.Response(status=500, text="Internal error: see the log of cleanerd.\n")
+        for name, value in _HEADERS.items():
+            response.headers[name] = value
+        response.headers.setdefault("Cache-Control", "no-store")
+        return response
+
+    async def _route(self, request: web.BaseRequest) -> web.Response:
+        if request.method not in ("GET", "HEAD"):
+            return web.Response(
+                status=405, text="This server is read-only: use GET or HEAD.\n", headers={"Allow": "GET, HEAD"}
+            )
+        refusal = self._hosts.refusal(request.headers.getall("Host", ()))
+        if refusal is not None:
+            return web.Response(status=refusal[0], text=refusal[1])
+        answer = self._routes.get(request.path)
+        if answer is not None:
+            return await answer(request)
+        room, _, name = request.path[1:].partition("/")
+        return await self._one(request, room, name)
+
+    async def _one(self, request: web.BaseRequest, room: str, name: str) -> web.Response:
+        """``/ROOM/NAME``: a partition, or a file of the page."""
+        if room == "page":
+            found = self._page.get(name)
+            return _nothing() if found is None else _file(request, found)
+        if room == "partition" and name and "/" not in name:
+            return _file(request, self._page.index(depth=1))
+        if room not in ("status", "explain"):
+            return _nothing()
+        view = self._view()
+        partition = next((each for each in view.partitions if each.name == name), None)
+        if partition is None:
+            return _error(404, "no compacted partition of this name", hint="/status lists those that there are")
+        if room == "explain":
+            return await self._explained(request, name)
+        return _json(request, _status_of(view, partition))
+
+    async def _index(self, request: web.BaseRequest) -> web.Response:
+        return _file(request, self._page.index(depth=0))
+
+    async def _metrics(self, request: web.BaseRequest) -> web.Response:
+        accept = request.headers.get("Accept", "")
+
+        def render() -> web.Response:
+            body, content_type = self._exposition.render(accept)
+            return _packed(request, body, {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"})
+
+        return await self._in_thread(render)
+
+    async def _healthz(self, _request: web.BaseRequest) -> web.Response:
+        view = self._view()
+        if view.healthy:
+            return web.Response(text="ok\n")
+        return web.Response(status=503, text=f"unhealthy: {view.unhealthy_reason or 'no reason known'}\n")
+
+    async def _readyz(self, _request: web.BaseRequest) -> web.Response:
+        view = self._view()
+        if not view.ready:
+            return web.Response(status=503, text=_NOT_YET)
+        if not view.healthy:
+            return web.Response(status=503, text=f"not ready: {view.unhealthy_reason or 'no reason known'}\n")
+        how = (f"{each.path}: {each.mode}: {each.error or each.mode_reason}\n" for each in view.log_dirs)
+        return web.Response(text="ready\n" + "".join(how))
+
+    async def _whole_status(self, request: web.BaseRequest) -> web.Response:
+        body = await self._in_thread(functools.partial(self._status.of, self._view()))
+        headers = {"Content-Type": "application/json", "ETag": f'W/"{body.etag}"', "Vary": "Accept-Encoding"}
+        if _has(request, body.etag):
+            return web.Response(status=304, headers=headers)
+        return _packed(request, body.plain, headers, zipped=body.zipped)
+
+    async def _explained(self, request: web.BaseRequest, name: str) -> web.Response:
+        task = self._explaining.get(name)
+        if task is None:
+            task = asyncio.create_task(self._ask(name), name=f"explain {name}")
+            self._explaining[name] = task
+            task.add_done_callback(functools.partial(self._forget, name))
+        try:
+            # Shielded: whoever asked first may go away, others wait for the same answer.
+            document = await asyncio.wait_for(asyncio.shield(task), EXPLAIN_SECONDS)
+        except TimeoutError:
+            return _error(504, f"no answer within {EXPLAIN_SECONDS:g} s", hint="is the disk of its log directory slow?")
+        except CleanerdError as error:
+            status = 409 if isinstance(error, RefusedError) else 500
+            return _error(status, error.message, where=error.where, hint=error.hint)
+        return _json(request, {"schema": 1, **document})
+
+    async def _ask(self, name: str) -> dict[str, Any]:
+        async with self._explains_at_once:
+            return await self._explain(name)
+
+    def _forget(self, name: str, task: asyncio.Task[dict[str, Any]]) -> None:
+        del self._explaining[name]
+        if not task.cancelled():
+            task.exception()  # seen, even when nobody waits for it any more
+
+    async def _in_thread(self, work: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+def parse_listen(listen: str) -> tuple[str | None, int]:
+    """HOST:PORT or :PORT for all addresses (host None); an IPv6 address with or without brackets.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    host, colon, port = listen.strip().rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if ":" in host and not _is_address(host):
+        colon = ""
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ConfigError(
+            f"{listen!r} is not HOST:PORT",
+            where="cleanerd.http.listen",
+            hint="for example 127.0.0.1:10280 or [::1]:10280",
+        )
+    return host or None, int(port)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _address_of(listening: socket.socket) -> tuple[str, int]:
+    host, port = listening.getsockname()[:2]
+    return str(host).partition("%")[0], int(port)
+
+
+def _status_of(view: DaemonView, partition: PartitionView) -> dict[str, Any]:
+    """A partition with all that the view has of it."""
+    name = (partition.topic, partition.partition)
+    return {
+        "schema": 1,
+        "made_ms": view.made_ms,
+        **partition.to_json(),
+        "last_clean": None if partition.last_clean is None else partition.last_clean.to_json(),
+        "history": [each.to_json() for each in view.history if (each.topic, each.partition) == name],
+    }
+
+
+def _has(request: web.BaseRequest, etag: str) -> bool:
+    """Whether the client has it already; weakly compared, because the packed body has the same tag (RFC 9110)."""
+    return any(each.value in (etag, "*") for each in request.if_none_match or ())
+
+
+def _packed(
+    request: web.BaseRequest, body: bytes, headers: dict[str, str], *, zipped: bytes | None = None
+) -> web.Response:
+    """With gzip where the client takes it and it is worth it."""
+    if len(body) < _GZIP_FROM_BYTES or not _takes_gzip(request.headers.get("Accept-Encoding", "")):
+        return web.Response(body=body, headers=headers)
+    packed = gzip.compress(body, 1, mtime=0) if zipped is None else zipped
+    return web.Response(body=packed, headers={**headers, "Content-Encoding": "gzip"})
+
+
+def _takes_gzip(accept: str) -> bool:
+    for each in accept.lower().split(","):
+        coding, _, quality = each.partition(";")
+        if coding.strip() == "gzip":
+            return quality.replace(" ", "") not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def _file(request: web.BaseRequest, file: PageFile) -> web.Response:
+    headers = {
+        "Content-Type": file.content_type,
+        "Cache-Control": "no-cache",
+        "ETag": f'W/"{file.etag}"',
+        "Vary": "Accept-Encoding",
+    }
+    if _has(request, file.etag):
+        return web.Response(status=304, headers=headers)
+    return _packed(request, file.body, headers, zipped=file.zipped)
+
+
+def _json(request: web.BaseRequest, document: dict[str, Any]) -> web.Response:
+    headers = {"Content-Type": "application/json", "Vary": "Accept-Encoding"}
+    return _packed(request, encode(document).encode(), headers)
+
+
+def _error(status: int, message: str, *, where: str | None = None, hint: str | None = None) -> web.Response:
+    document = {"schema": 1, "error": {"message": message, "where": where, "hint": hint}}
+    return web.Response(status=status, text=encode(document), content_type="application/json")
+
+
+def _nothing() -> web.Response:
+    return web.Response(
+        status=404, text="Not found. There are / (the status page), /status, /metrics, /healthz and /readyz.\n"
+    )

@@ -1,0 +1,171 @@
+"""Looks at everything every so often, and at what changed as soon as it did; then somebody is cleaned."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.daemon.looking.daemon_lock import refuse_taken
+from cleanerd.daemon.looking.log_dir_look import LookContext
+from cleanerd.daemon.looking.look_threads import LookThreads
+from cleanerd.daemon.looking.watch import Watcher
+from cleanerd.daemon.showing.log_messages import log_look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from cleanerd.daemon.clock import Clock
+    from cleanerd.daemon.configuration import Configuration
+    from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.fleet.tracked import Tracked
+    from cleanerd.daemon.looking.log_dir_look import LogDirLook
+    from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+    from cleanerd.daemon.partition_look import Key
+    from cleanerd.daemon.showing.publisher import Publisher
+    from cleanerd.daemon.showing.standing_warnings import StandingWarnings
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.at_work import Marks
+    from cleanerd.log.clean_point import StateStore
+
+DEBOUNCE_SECONDS: Final = 1.0
+"""A roll makes half a dozen files: one look is enough."""
+
+LEAST_BACKOFF_SECONDS: Final = 0.1
+
+
+class LookLoop:
+    """``after_look`` is called when something was looked at: it may be somebody's turn."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        fleet: Fleet,
+        publisher: Publisher,
+        warnings: StandingWarnings,
+        store: StateStore,
+        marks: Marks,
+        clock: Clock,
+        *,
+        after_look: Callable[[], None],
+    ) -> None:
+        self._configuration = configuration
+        self._fleet = fleet
+        self._publisher = publisher
+        self._warnings = warnings
+        self._store = store
+        self._marks = marks
+        self._clock = clock
+        self._after_look = after_look
+        self.threads = LookThreads(self._merge, publisher.warn, self.wake)
+        self.threads.attend(configuration.log_dirs)
+        self._watcher = Watcher(self._noticed)
+        self._noticed_names: dict[Path, set[TopicPartition] | None] = {}
+        self._wake = asyncio.Event()
+        self._followed: set[Key] = set()
+
+    async def run(self, ready: Callable[[], None]) -> None:
+        """For ever. ``ready`` is called when everything was looked at for the first time.
+
+        Raises:
+            RefusedError: another daemon looks after one of the log directories.
+        """
+        next_full = 0.0
+        first = True
+        while True:
+            self._wake.clear()
+            configuration = self._configuration
+            backoff = max(configuration.settings.daemon.log_cleaner_backoff_ms / 1000, LEAST_BACKOFF_SECONDS)
+            generation = configuration.generation
+            if time.monotonic() >= next_full or first or configuration.is_behind:
+                self._noticed_names.clear()
+                await self._look(dict.fromkeys(configuration.log_dirs))
+                self._follow()
+                next_full = time.monotonic() + backoff
+                configuration.looked(generation)
+                self._publisher.round_ended()
+                if first:
+                    refuse_taken(self._fleet.dirs.values())
+                    ready()
+                    first = False
+            elif self._noticed_names:
+                noticed, self._noticed_names = self._noticed_names, {}
+                await self._look(noticed)
+                self._follow()
+            self._after_look()
+            self._publisher.soon()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), max(0.0, next_full - time.monotonic()))
+                await asyncio.sleep(min(DEBOUNCE_SECONDS, backoff))
+
+    async def watch(self) -> None:
+        """For ever: have the file system tell what changes."""
+        await self._watcher.run()
+        await asyncio.Event().wait()
+
+    def wake(self) -> None:
+        """Look at everything now."""
+        self._noticed_names.update(dict.fromkeys(self._configuration.log_dirs))
+        self._wake.set()
+
+    async def look_again(self, tracked: Tracked) -> None:
+        """At one partition, now."""
+        if (path := self._path_of(tracked)) is not None:
+            await self._look({path: {tracked.name}})
+
+    async def ask(self, path: Path, question: Callable[[LogDirLooker, LookContext], Any]) -> Any:
+        """Something else of the thread of a log directory.
+
+        Raises:
+            WorkerDiedError: the directory is nobody's any more, or does not answer; or what ``question`` raised.
+        """
+        context = self._context()
+        return await self.threads.ask(path, lambda looker: question(looker, context))
+
+    def _context(self) -> LookContext:
+        stale = self._fleet.stale_looks
+        return LookContext(
+            self._configuration.settings,
+            self._configuration.log_dirs,
+            self._store,
+            self._clock.now_ms,
+            stale.jobs_ended,
+            stale.keys(),
+            self._marks,
+        )
+
+    async def _look(self, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
+        await self.threads.look(self._context(), wanted)
+
+    def _merge(self, found: LogDirLook) -> None:
+        log_look(self._fleet.dirs.get(str(found.path)), found, self._fleet.is_full)
+        warned = replace(found, warnings=(*found.warnings, *self._warnings.current()))
+        self._fleet.merge(warned, self._clock.now_ms())
+
+    def _follow(self) -> None:
+        """Have the file system tell of the partitions that there are now; to ask a disk that hangs would hang too."""
+        late = {str(path) for path in self.threads.late}
+        partitions = self._fleet.partitions
+        wanted = {key for key in partitions if key[0] not in late}
+        if self._watcher.lost or wanted != self._followed:
+            self._followed = wanted
+            places = ((self._path_of(partitions[key]), key[1]) for key in wanted)
+            log_dirs = [path for path in self._configuration.log_dirs if str(path) not in late]
+            self._watcher.follow(log_dirs, [(path, name) for path, name in places if path is not None])
+        if self._watcher.warning:
+            self._publisher.warn(self._watcher.warning)
+
+    def _path_of(self, tracked: Tracked) -> Path | None:
+        return None if (found := self._fleet.dirs.get(tracked.path)) is None else found.path
+
+    def _noticed(self, path: Path, name: TopicPartition | None) -> None:
+        names = self._noticed_names.get(path, set())
+        if name is None or names is None:
+            self._noticed_names[path] = None
+        else:
+            names.add(name)
+            self._noticed_names[path] = names
+        self._wake.set()

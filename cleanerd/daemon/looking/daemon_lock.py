@@ -1,0 +1,71 @@
+"""One daemon looks after a log directory: what it holds there as long as it may change anything in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cleanerd.broker.held_file import DAEMON_FILE, HeldFile
+from cleanerd.errors import LogDirBusyError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from cleanerd.daemon.looking.log_dir_look import LogDirLook
+    from cleanerd.daemon.looking.modes import DirMode
+
+
+class DaemonLock:
+    """The hold of one directory. Who only observes needs none, and writes nothing.
+
+    ``taken`` says who else has it, ``warnings`` what keeps us from asking: a file system that is read-only, or has no
+    locks, or a user who may not write there. Then work goes on; each partition has a claim of its own.
+    """
+
+    def __init__(self, log_dir: Path) -> None:
+        self._log_dir = log_dir
+        self._held: HeldFile | None = None
+        self.taken = ""
+        self.warnings: tuple[str, ...] = ()
+
+    def checked(self, mode: DirMode) -> DirMode:
+        """``mode``, or one that waits while another daemon has the directory."""
+        self.taken, self.warnings = "", ()
+        if mode.mode == "observe":
+            self.release()
+            return mode
+        if self._held is not None and not self._held.is_in_place():
+            self.release()
+        if self._held is None:
+            try:
+                self._held = HeldFile.take(self._log_dir, DAEMON_FILE)
+            except LogDirBusyError as error:
+                self.taken = error.message
+                return replace(mode, reason=f"waits: {error.message}", work=None)
+            except OSError as error:
+                what = f"{self._log_dir / DAEMON_FILE}: cannot be locked ({error.strerror})"
+                self.warnings = (f"{what}: nothing keeps a second daemon away from this directory",)
+        return mode
+
+    def release(self) -> None:
+        """Give the lock back; a second call does nothing."""
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+
+def refuse_taken(found: Iterable[LogDirLook]) -> None:
+    """At the start, before anything is begun; a directory that a reload brings waits until it is free.
+
+    Raises:
+        RefusedError: another daemon looks after one of the log directories.
+    """
+    for look in found:
+        if look.taken:
+            raise RefusedError(
+                look.taken,
+                where=str(look.path),
+                hint="one daemon looks after a log directory: stop the other one, or take the directory out of "
+                "cleanerd.log.dirs",
+            )

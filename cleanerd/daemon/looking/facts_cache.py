@@ -1,0 +1,80 @@
+"""What looks rest on besides the partitions themselves: what is known of the broker's configuration."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CleanerdError
+from cleanerd.log.log_dir import METADATA_TOPIC
+from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.settings import Settings
+
+_SHARE: Final = 100
+"""Reading the metadata log may take one part in so many of the time."""
+
+
+class FactsCache:
+    """What is known of a directory's broker, read again when a file that says it has changed.
+
+    A running broker writes to its metadata log twice a second, so how often it is read depends on what that costs.
+    """
+
+    def __init__(self) -> None:
+        self._facts: BrokerFacts | None = None
+        self._signature: tuple[object, ...] = ()
+        self._settings: Settings | None = None
+        self._again_at = 0.0
+        self.warnings: tuple[str, ...] = ()
+
+    def get(self, settings: Settings, log_dir: LogDir, others: Sequence[Path], *, running: bool) -> BrokerFacts:
+        """As it is now, or was a moment ago.
+
+        Raises:
+            CleanerdError: it cannot be read, and never was.
+        """
+        paths = [log_dir.path, *others]
+        if self._facts is not None and self._facts.metadata_dir is not None:
+            paths.append(self._facts.metadata_dir)  # it need not be a log directory
+        signature = (running, *_signature(settings, paths))
+        same = settings is self._settings and signature[0] == (self._signature or (None,))[0]
+        fresh = signature == self._signature or time.monotonic() < self._again_at
+        if self._facts is not None and same and fresh:
+            return self._facts
+        started = time.monotonic()
+        try:
+            self._facts = broker_facts(settings, log_dir, others, running=running)
+            self.warnings = ()
+        except CleanerdError as error:
+            if self._facts is None or settings is not self._settings:
+                raise
+            self.warnings = (
+                f"{log_dir.path}: the broker's configuration cannot be read, the last known one stays in use: {error}",
+            )
+        self._settings, self._signature = settings, signature
+        self._again_at = time.monotonic() + _SHARE * (time.monotonic() - started)
+        return self._facts
+
+
+def _signature(settings: Settings, paths: Sequence[Path]) -> Iterator[object]:
+    daemon = settings.daemon
+    configured = daemon.cleanerd_metadata_log_dir
+    for path in [configured] if configured is not None else dict.fromkeys(paths):
+        try:
+            with os.scandir(path / f"{METADATA_TOPIC}-0") as entries:
+                yield tuple(sorted((each.name, each.stat().st_size, each.stat().st_mtime_ns) for each in entries))
+        except OSError:
+            yield None
+    for file in (daemon.cleanerd_broker_properties, daemon.cleanerd_state_dir / "delegations.json"):
+        try:
+            status = None if file is None else os.stat(file)
+        except OSError:
+            status = None
+        yield None if status is None else (status.st_ino, status.st_size, status.st_mtime_ns)

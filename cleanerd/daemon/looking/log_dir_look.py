@@ -1,0 +1,73 @@
+"""A log directory as it was found at one moment, and what a look at it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cleanerd.daemon.clock import wall_ms
+from cleanerd.daemon.looking.modes import DirMode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
+
+    from cleanerd.broker.mode import ModeChoice
+    from cleanerd.daemon.partition_look import FailedLook, Key, PartitionLook
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.at_work import Marks, Suspect
+    from cleanerd.log.clean_point import StateStore
+    from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class LookContext:
+    """What a look rests on, the same for all directories. ``now_ms``: the time that its jobs will go by too.
+
+    ``jobs_ended``: how many had ended when it was asked for. ``stale``: partitions that are due for what the last one
+    did there, whatever their directories' times say (`StaleLooks`).
+    """
+
+    settings: Settings
+    log_dirs: Sequence[Path]
+    store: StateStore
+    now_ms: Callable[[], int] = wall_ms
+    jobs_ended: int = 0
+    stale: Collection[Key] = ()
+    marks: Marks | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirLook:
+    """A log directory at one moment. ``looks`` are those of partitions that were looked at this time.
+
+    ``present`` are the compacted partitions, ``excluded`` those of them that settings leave to Kafka, and why (U-11).
+    ``error``: the directory cannot be looked at; what was known of it stays.
+    ``facts`` is None while nothing is known of its broker. ``jobs_ended``: see `LookContext`. ``taken``: which other
+    daemon looks after the directory. ``suspects``: those of the compacted partitions that a process was killed at.
+    """
+
+    path: Path
+    online: bool
+    error: str
+    mode: DirMode
+    choice: ModeChoice | None
+    facts: BrokerFacts | None
+    total_bytes: int
+    free_bytes: int
+    looks: tuple[PartitionLook | FailedLook, ...] = ()
+    present: frozenset[TopicPartition] | None = None
+    excluded: Mapping[TopicPartition, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    jobs_ended: int = 0
+    taken: str = ""
+    suspects: Mapping[TopicPartition, Suspect] = field(default_factory=dict)
+
+
+def no_look(path: Path, error: str, choice: ModeChoice | None = None) -> LogDirLook:
+    """A log directory that cannot be looked at, or does not answer: nothing is begun there."""
+    waits = DirMode("on-start", "the directory cannot be looked at", None)
+    return LogDirLook(
+        path, online=False, error=error, mode=waits, choice=choice, facts=None, total_bytes=0, free_bytes=0
+    )

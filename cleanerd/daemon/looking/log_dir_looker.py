@@ -1,0 +1,315 @@
+"""Looks at a log directory again and again, and at as little of it as the answer needs.
+
+A partition is surveyed anew when its directory changed (a segment was rolled, deleted, replaced), when its topic's
+configuration or the directory's mode did, when time alone changes the answer, when something other than the active
+segment held it back, and now and then in any case. Everything else costs one ``stat``.
+
+One thread looks; nothing here is shared with others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cleanerd.broker.live_broker import LiveBroker
+from cleanerd.broker.mode import LOOK, ModeChoice, choose_mode
+from cleanerd.cleaner.manifest import STAGING
+from cleanerd.cleaner.staged_plan import staged_plan
+from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.daemon.looking.daemon_lock import DaemonLock
+from cleanerd.daemon.looking.facts_cache import FactsCache
+from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
+from cleanerd.daemon.looking.modes import DirMode, dir_mode, why_excluded
+from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_of
+from cleanerd.errors import AgentRefusalError, Cause, CleanerdError, as_cleanerd_error
+from cleanerd.log.log_dir import LogDir, read_log_dir
+from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions
+from cleanerd.scope.settled import CheckpointReadings
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
+
+    from cleanerd.broker.reading import PartitionReading
+    from cleanerd.daemon.looking.log_dir_look import LookContext
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.at_work import Suspect
+    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.scope.targets import Target
+    from cleanerd.settings import Settings
+
+LOOK_ANYWAY_MS: Final = 600_000
+"""Every partition is looked at so often whatever its directory's time says."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What a partition was when it was last looked at."""
+
+    mtime_ns: int
+    config: TopicConfig | None
+    mode: str
+    settled: bool
+    again_ms: int
+    active: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the last look at the whole directory rested on."""
+
+    log_dir: LogDir
+    choice: ModeChoice
+    facts: BrokerFacts
+    mode: DirMode
+    targets: Mapping[TopicPartition, Target]
+    excluded: Mapping[TopicPartition, str]
+
+
+class LogDirLooker:
+    """Looks at one log directory, again and again, and remembers what need not be read anew."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._path_text = str(path)
+        self._facts = FactsCache()
+        self._seen: dict[TopicPartition, _Seen] = {}
+        self._away_since_ms: int | None = None
+        self._settings: Settings | None = None
+        self._readings = CheckpointReadings()
+        self._last: _Known | None = None
+        self._lock = DaemonLock(path)
+
+    def release(self) -> None:
+        """Let others look after the directory."""
+        self._lock.release()
+
+    def look(self, context: LookContext, only: Collection[TopicPartition] | None = None) -> LogDirLook:
+        """Look now. Never raises what is ordinary.
+
+        ``only``: at these partitions, whether anything is due or not, and by what is known of the directory already.
+        """
+        now_ms = context.now_ms()
+        for path, name in context.stale:
+            if path == self._path_text and name in self._seen:
+                self._seen[name].settled = False
+        if only is not None and self._last is not None and context.settings is self._settings:
+            return self._look_at_some(context, self._last, only, now_ms)
+        # A directory that cannot be looked at is not taken for well by a look at some of its partitions.
+        self._last = None
+        choice = None
+        try:
+            total, free = _space(self.path)
+            log_dir = read_log_dir(self.path)
+            others = [other for other in context.log_dirs if other != self.path]
+            choice = choose_mode(log_dir, others, context.settings.daemon.cleanerd_agent_socket)
+            mode = dir_mode(context.settings.daemon.cleanerd_mode, choice, self._away_ms(choice, now_ms))
+            mode = self._lock.checked(mode)
+            facts = self._facts.get(context.settings, log_dir, others, running=choice.mode != "offline")
+        except (CleanerdError, OSError) as error:
+            return no_look(self.path, _in_words(error), choice)
+        if context.settings is not self._settings:
+            self._settings = context.settings
+            self._seen.clear()
+        self._readings.add(log_dir)
+        with self._partitions(log_dir, choice, facts) as partitions:
+            try:
+                targets = {target.name: target for target in partitions.targets()}
+            except CleanerdError as error:
+                return LogDirLook(self.path, online=True, error=_in_words(error), mode=mode, choice=choice, facts=facts,
+                               total_bytes=total, free_bytes=free)  # fmt: skip
+            excluded = _excluded(context.settings, targets)
+            looks = tuple(self._looks(context, partitions, targets, mode, now_ms, only, excluded))
+        self._last = _Known(log_dir, choice, facts, mode, targets, excluded)
+        suspects = {} if context.marks is None else context.marks.suspects(log_dir)
+        present = frozenset(targets)
+        for name in set(self._seen) - present:
+            del self._seen[name]
+        return LogDirLook(
+            self.path,
+            online=True,
+            error="",
+            mode=mode,
+            choice=choice,
+            facts=facts,
+            total_bytes=total,
+            free_bytes=free,
+            looks=looks,
+            present=present,
+            excluded=excluded,
+            warnings=(
+                *facts.warnings,
+                *self._facts.warnings,
+                *self._lock.warnings,
+                *_links(log_dir),
+                *_killed(suspects),
+            ),
+            taken=self._lock.taken,
+            suspects=suspects,
+        )
+
+    def _look_at_some(
+        self, context: LookContext, known: _Known, only: Collection[TopicPartition], now_ms: int
+    ) -> LogDirLook:
+        total = free = 0
+        with contextlib.suppress(OSError):
+            total, free = _space(self.path)
+        targets = {name: known.targets[name] for name in only if name in known.targets}
+        with self._partitions(known.log_dir, known.choice, known.facts) as partitions:
+            looks = tuple(self._looks(context, partitions, targets, known.mode, now_ms, only, known.excluded))
+        return LogDirLook(
+            self.path,
+            online=True,
+            error="",
+            mode=known.mode,
+            choice=known.choice,
+            facts=known.facts,
+            total_bytes=total,
+            free_bytes=free,
+            looks=looks,
+            warnings=(*known.facts.warnings, *self._facts.warnings, *self._lock.warnings, *_links(known.log_dir)),
+        )
+
+    def read(self, context: LookContext, name: TopicPartition) -> PartitionReading:
+        """One partition now, for ``explain``.
+
+        Raises:
+            CleanerdError: it cannot be looked at.
+        """
+        log_dir = read_log_dir(self.path)
+        others = [other for other in context.log_dirs if other != self.path]
+        choice = choose_mode(log_dir, others, context.settings.daemon.cleanerd_agent_socket)
+        facts = self._facts.get(context.settings, log_dir, others, running=choice.mode != "offline")
+        with self._partitions(log_dir, choice, facts) as partitions:
+            return partitions.read(name)
+
+    def _looks(
+        self,
+        context: LookContext,
+        partitions: Partitions,
+        targets: Mapping[TopicPartition, Target],
+        mode: DirMode,
+        now_ms: int,
+        only: Collection[TopicPartition] | None,
+        excluded: Mapping[TopicPartition, str],
+    ) -> Iterator[PartitionLook | FailedLook]:
+        kind = f"{mode.mode}/{partitions.kind}"
+        for name, target in targets.items():
+            if only is not None and name not in only:
+                continue
+            if excluded and name in excluded:
+                self._seen.pop(name, None)
+                continue
+            mtime_ns = _mtime_ns(f"{self._path_text}/{name}")
+            if only is None and not self._is_due(target, mtime_ns, kind, now_ms):
+                continue
+            yield self._look_at(context, partitions, target, kind, mtime_ns, now_ms)
+
+    def _is_due(self, target: Target, mtime_ns: int, kind: str, now_ms: int) -> bool:
+        seen = self._seen.get(target.name)
+        if seen is None or not seen.settled or seen.mtime_ns != mtime_ns or seen.mode != kind:
+            return True
+        # No time is further away than that, unless the clock jumped back.
+        if not 0 < seen.again_ms - now_ms <= 2 * LOOK_ANYWAY_MS or target.error is not None:
+            return True
+        return target.config is not None and seen.config is not None and target.config != seen.config
+
+    def _look_at(
+        self,
+        context: LookContext,
+        partitions: Partitions,
+        target: Target,
+        kind: str,
+        mtime_ns: int,
+        now_ms: int,
+    ) -> PartitionLook | FailedLook:
+        name, known = target.name, target.config
+        # Looked at again next time, unless this look says otherwise.
+        self._seen[name] = _Seen(mtime_ns, known, kind, settled=False, again_ms=0, active=None)
+        try:
+            reading = partitions.read(name)
+            found = reading.survey(context.store, CleaningOptions(now_ms, unclean=True))
+            state = context.store.load(reading.log_dir, found.log)
+            partition = self.path / str(name)
+            leftover = (partition / STAGING).is_dir()
+            look = look_of(found, reading.log_dir, state, staged_plan(partition), now_ms, leftover=leftover)
+        except (CleanerdError, OSError) as error:
+            return FailedLook(name, _in_words(error), _cause_of(error, self.path))
+        except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
+            _log.exception("a look failed", partition=str(name))
+            return FailedLook(name, f"unexpected error: {type(error).__name__}: {error}", Cause.LOG)
+        again_ms = now_ms + LOOK_ANYWAY_MS + hash(name) % (LOOK_ANYWAY_MS // 4)
+        if look.again_ms is not None:
+            again_ms = min(again_ms, look.again_ms)
+        settled, active = look.settled and reading.settled, reading.log.active
+        self._seen[name] = _Seen(mtime_ns, known, kind, settled, again_ms, (active.base, active.size_bytes))
+        return look
+
+    def _away_ms(self, choice: ModeChoice, now_ms: int) -> int:
+        if choice.mode != "offline":
+            self._away_since_ms = None
+            return 0
+        if self._away_since_ms is None or self._away_since_ms > now_ms:
+            self._away_since_ms = now_ms
+        return now_ms - self._away_since_ms
+
+    @contextlib.contextmanager
+    def _partitions(self, log_dir: LogDir, choice: ModeChoice, facts: BrokerFacts) -> Iterator[Partitions]:
+        if choice.mode == "live" and choice.socket is not None:
+            with LiveBroker(choice.socket, LOOK) as broker:
+                yield ByBroker(log_dir, facts, broker)
+        elif choice.mode == "on-start":
+            ends = {name: seen.active for name, seen in self._seen.items() if seen.active is not None}
+            yield BesideBroker(log_dir, facts, self._readings.earlier(ends))
+        else:
+            yield ByDisk(log_dir, facts)
+
+
+def _excluded(settings: Settings, targets: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+    daemon = settings.daemon
+    reasons = {
+        topic: why_excluded(topic, daemon.cleanerd_topics_include, daemon.cleanerd_topics_exclude)
+        for topic in {name.topic for name in targets}
+    }
+    return {name: reasons[name.topic] for name in targets if reasons[name.topic]}
+
+
+def _space(path: Path) -> tuple[int, int]:
+    status = os.statvfs(path)
+    return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+
+
+def _mtime_ns(path: str) -> int:
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return -1
+
+
+def _killed(suspects: Mapping[TopicPartition, Suspect]) -> list[str]:
+    return [f"{name}: {suspect.reason}" for name, suspect in suspects.items()]
+
+
+def _links(log_dir: LogDir) -> tuple[str, ...]:
+    return tuple(f"{log_dir.path / str(name)}: is a symbolic link and not followed" for name in log_dir.linked)
+
+
+def _cause_of(error: CleanerdError | OSError, path: Path) -> Cause:
+    """An agent that fails at a look has read no segment: nothing is known to be wrong with the log."""
+    if isinstance(error, AgentRefusalError):
+        return Cause.MOMENT
+    return as_cleanerd_error(error, str(path)).cause
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

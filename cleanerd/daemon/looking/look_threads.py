@@ -1,0 +1,144 @@
+"""Who looks: a thread for each log directory, so that a disk that hangs holds up nobody but itself.
+
+What a look finds is given to ``merge`` on the event loop. One that does not come back in time is given up for the
+moment: its directory counts as one that cannot be read, nothing is begun there, and it is asked nothing more until it
+answers; then it is as before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
+from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+from cleanerd.daemon.looking.sweep import Sweeper
+from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from pathlib import Path
+
+    from cleanerd.daemon.looking.log_dir_look import LookContext
+    from cleanerd.format.names import TopicPartition
+
+ANSWER_SECONDS: Final = 60.0
+"""A first look at 10,000 partitions takes a few seconds; a disk that needs longer than this does nobody any good."""
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Attended:
+    """What belongs to a log directory's thread, and the thread."""
+
+    looker: LogDirLooker
+    sweeper: Sweeper
+    thread: WorkerPool
+
+    def look(self, context: LookContext, names: Collection[TopicPartition] | None) -> LogDirLook:
+        context.store.recheck()
+        (found,) = self.sweeper.after([self.looker.look(context, names)], context.store)
+        return replace(found, jobs_ended=context.jobs_ended)
+
+
+class LookThreads:
+    """``merge`` gets what was found, ``warn`` what went wrong, ``wake`` is called when somebody answers again."""
+
+    def __init__(
+        self, merge: Callable[[LogDirLook], None], warn: Callable[[str], None], wake: Callable[[], None]
+    ) -> None:
+        self._merge = merge
+        self._warn = warn
+        self._wake = wake
+        self._lookers: dict[Path, _Attended] = {}
+        self._context: LookContext | None = None
+        self.late: set[Path] = set()
+        """Those that do not answer."""
+
+    def attend(self, log_dirs: Collection[Path]) -> list[Path]:
+        """These and no others from now on; returns those that are given up."""
+        gone = [path for path in self._lookers if path not in log_dirs]
+        for path in gone:
+            self._end(path, self._lookers.pop(path))
+            self.late.discard(path)
+        for path in log_dirs:
+            if path not in self._lookers:
+                self._lookers[path] = _Attended(
+                    LogDirLooker(path), Sweeper(), WorkerPool(1, f"cleanerd-look-{path.name}")
+                )
+        return gone
+
+    async def look(self, context: LookContext, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
+        """At these directories, or these partitions of them; returns when all have answered that do."""
+        self._context = context
+        asked = [path for path in wanted if path in self._lookers and path not in self.late]
+        await asyncio.gather(*(self._look(path, context, wanted[path]) for path in asked))
+
+    async def ask(self, path: Path, question: Callable[[LogDirLooker], Any]) -> Any:
+        """Something else that is for the thread of a directory.
+
+        Raises:
+            WorkerDiedError: the directory is nobody's any more, or does not answer; or what ``question`` raised.
+        """
+        if path not in self._lookers or path in self.late:
+            raise WorkerDiedError(f"{path} does not answer")
+        attended = self._lookers[path]
+        answer = attended.thread.submit(lambda: question(attended.looker))
+        await asyncio.wait([answer], timeout=ANSWER_SECONDS)
+        if not answer.done():
+            raise WorkerDiedError(f"{path} does not answer")
+        return answer.result()
+
+    def close(self) -> None:
+        """No more looks; who hangs is not waited for."""
+        for path, attended in self._lookers.items():
+            self._end(path, attended)
+
+    def _end(self, path: Path, attended: _Attended) -> None:
+        attended.thread.close()
+        if path not in self.late:  # the end of the process gives back what lies on a disk that hangs
+            attended.looker.release()
+
+    async def _look(self, path: Path, context: LookContext, names: Collection[TopicPartition] | None) -> None:
+        attended = self._lookers.get(path)
+        if attended is None:
+            return  # a reload has given it up since it was asked for
+        found = attended.thread.submit(lambda: attended.look(context, names))
+        await asyncio.wait([found], timeout=ANSWER_SECONDS)
+        if found.done():
+            self._take(attended, context, found)
+        elif self._lookers.get(path) is attended:
+            if path not in self.late:
+                self.late.add(path)
+                self._merge(_hanging(path))
+            # Of several that wait each is taken: the looker does not say twice what it has found.
+            found.add_done_callback(partial(self._came_back, attended, context))
+
+    def _came_back(self, attended: _Attended, context: LookContext, found: asyncio.Future[LogDirLook]) -> None:
+        if self._lookers.get(attended.looker.path) is attended:
+            self.late.discard(attended.looker.path)
+            self._take(attended, context, found)
+            self._wake()
+
+    def _take(self, attended: _Attended, context: LookContext, found: asyncio.Future[LogDirLook]) -> None:
+        path = attended.looker.path
+        try:
+            look = found.result()
+        except WorkerDiedError as error:
+            _log.exception("a look failed", log_dir=str(path))
+            self._warn(f"a look at {path} failed: {error}")
+            return
+        # By other settings it is looked at anew, whatever has changed.
+        is_outdated = self._context is not None and self._context.settings is not context.settings
+        if self._lookers.get(path) is attended and not is_outdated:
+            self._merge(look)
+
+
+def _hanging(path: Path) -> LogDirLook:
+    error = f"{path}: did not answer within {ANSWER_SECONDS:.0f} s: does its disk hang? (see the kernel's log)"
+    return no_look(path, error)

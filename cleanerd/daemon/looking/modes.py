@@ -1,0 +1,65 @@
+"""What the daemon does in a log directory: what is set, and what the broker lets it do.
+
+It never takes a log directory's lock. A broker that starts while somebody holds it dies ("Failed to acquire lock"), and
+when a broker starts is not the daemon's to know. So in a directory without a broker it stages, as beside one without
+the agent, and ``cleanerd apply`` - which runs just before the broker, when the lock is free by construction - swaps.
+Whoever wants a stopped broker's directory cleaned at once runs ``cleanerd clean``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from cleanerd.log.topic_config import INTERNAL_TOPICS
+from cleanerd.settings.names import matches
+
+if TYPE_CHECKING:
+    from cleanerd.broker.mode import ModeChoice
+    from cleanerd.daemon.view import PartitionMode
+
+Work = Literal["live", "stage", "observe"]
+Configured = Literal["auto", "live", "on-start", "observe"]
+
+OFFLINE_GRACE_MS: Final = 60_000
+"""A broker that is being restarted has better use for the disk: nothing is staged before it has been away so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirMode:
+    """The mode of a log directory, why it is that, and what a worker does there; None: it waits."""
+
+    mode: PartitionMode
+    reason: str
+    work: Work | None
+
+
+def dir_mode(configured: Configured, choice: ModeChoice, away_ms: int) -> DirMode:
+    """What to do. ``away_ms``: for how long no broker has run on the directory."""
+    if choice.worked_on:
+        return DirMode("observe" if configured == "observe" else "offline", choice.reason, None)
+    if configured == "observe":
+        return DirMode("observe", f"cleanerd.mode is observe; {choice.reason}", "observe")
+    if choice.mode == "live" and configured != "on-start":
+        return DirMode("live", choice.reason, "live")
+    if configured == "live":
+        return DirMode("live", f"waits, because cleanerd.mode is live: {choice.reason}", None)
+    if choice.mode == "offline" and away_ms < OFFLINE_GRACE_MS:
+        return DirMode("offline", f"{choice.reason}; it may be about to start", None)
+    why = choice.reason if choice.mode != "live" else "cleanerd.mode is on-start"
+    mode: PartitionMode = "offline" if choice.mode == "offline" else "on-start"
+    return DirMode(mode, f"{why}: staged for its next start (cleanerd apply)", "stage")
+
+
+def why_excluded(topic: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> str:
+    """Why settings leave the topic to Kafka; empty when they do not (U-11).
+
+    Globs never mean an internal topic: only its own name does.
+    """
+    if topic in INTERNAL_TOPICS and topic not in include:
+        return f"an internal topic of Kafka, and cleanerd.topics.include does not name {topic}"
+    if not any(matches(pattern, topic) for pattern in include):
+        return "cleanerd.topics.include leaves it out"
+    if any(matches(pattern, topic) for pattern in exclude):
+        return "cleanerd.topics.exclude names it"
+    return ""

@@ -1,0 +1,103 @@
+"""The file system's word that something happened: inotify on log directories and partition directories.
+
+Only a hint that makes the next look come sooner. Nothing depends on it: the service looks at everything every
+``log.cleaner.backoff.ms`` anyway, and where watches cannot be had that is all there is.
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+from asyncinotify import Inotify, Mask
+
+from cleanerd.broker.agent_client import SOCKET
+from cleanerd.broker.lock_file import LOCK_FILE
+from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, parse_topic_partition_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from asyncinotify import Event, Watch
+
+_log = structlog.get_logger()
+
+_MASK: Final = Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.ONLYDIR | Mask.DONT_FOLLOW
+_FULL: Final = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENOMEM})
+
+
+class Watcher:
+    """Watches directories and says which partition changed; None: the log directory itself, or nobody knows what."""
+
+    def __init__(self, changed: Callable[[Path, TopicPartition | None], None]) -> None:
+        self._changed = changed
+        self._inotify: Inotify | None = None
+        self._watches: dict[Path, Watch] = {}
+        self._partitions: dict[Path, tuple[Path, TopicPartition]] = {}
+        self.warning = ""
+        self.lost = False
+        """Whether something that is to be watched is not: it went away, and may be there again."""
+
+    async def run(self) -> None:
+        """Until cancelled. Returns at once where there is no inotify."""
+        try:
+            self._inotify = Inotify()
+        except OSError as error:
+            self._give_up(error)
+            return
+        with self._inotify as events:
+            async for event in events:
+                self._take(event)
+
+    def follow(self, log_dirs: Collection[Path], partitions: Iterable[tuple[Path, TopicPartition]]) -> None:
+        """Watch these log directories, and these partitions in them, and no others."""
+        if self._inotify is None or self.warning:
+            return
+        self._partitions = {log_dir / str(name): (log_dir, name) for log_dir, name in partitions}
+        wanted = {*log_dirs, *self._partitions}
+        self.lost = False
+        for path in self._watches.keys() - wanted:
+            self._forget(path)
+        for path in wanted - self._watches.keys():
+            try:
+                self._watches[path] = self._inotify.add_watch(path, _MASK)
+            except OSError as error:
+                if error.errno in _FULL:
+                    self._give_up(error)
+                    return
+                self.lost = True  # it went away: the next look tells
+
+    def _take(self, event: Event) -> None:
+        if Mask.Q_OVERFLOW in event.mask or event.watch is None:
+            for path in {log_dir for log_dir, _ in self._partitions.values()}:
+                self._changed(path, None)
+            return
+        path, name = Path(event.watch.path), "" if event.name is None else str(event.name)
+        if Mask.IGNORED in event.mask:
+            if self._watches.get(path) is event.watch:
+                del self._watches[path]
+                self.lost = True
+            return
+        if path in self._partitions:
+            # Indexes and snapshots come with a segment; what is staged is ours.
+            if SEGMENT_SUFFIX in name:
+                self._changed(*self._partitions[path])
+        elif name in {LOCK_FILE, SOCKET} or parse_topic_partition_dir(name) is not None:
+            self._changed(path, None)
+
+    def _forget(self, path: Path) -> None:
+        watch = self._watches.pop(path)
+        if self._inotify is not None:
+            try:
+                self._inotify.rm_watch(watch)
+            except OSError:
+                return  # the directory is gone, and the watch with it
+
+    def _give_up(self, error: OSError) -> None:
+        self.warning = (
+            f"inotify: {error.strerror}: changes are noticed every log.cleaner.backoff.ms only (raise "
+            "fs.inotify.max_user_watches or max_user_instances)"
+        )
+        _log.warning("not watching", reason=self.warning)

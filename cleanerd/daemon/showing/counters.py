@@ -1,0 +1,94 @@
+"""What the daemon has done since it began: counters that only grow, and the cleanings that ended last."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.daemon.view import Totals
+from cleanerd.errors import AgentRefusalError
+
+if TYPE_CHECKING:
+    from cleanerd.daemon.clock import Clock
+    from cleanerd.daemon.view import CleanView
+    from cleanerd.daemon.work.job import JobDone
+    from cleanerd.daemon.work.throttle import Throttle
+    from cleanerd.daemon.workers import WorkerPool
+    from cleanerd.log.clean_point import StateStore
+
+HISTORY: Final = 200
+"""Cleanings that are remembered."""
+
+
+class Counters:
+    """Counts; nothing of it is lost by a reload. What it is given counts for itself."""
+
+    def __init__(self, store: StateStore, clock: Clock, throttle: Throttle, workers: WorkerPool) -> None:
+        self._store = store
+        self._clock = clock
+        self._throttle = throttle
+        self._workers = workers
+        self._cleans: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self._seconds: Counter[str] = Counter()
+        self._sums: Counter[str] = Counter()
+        self._history: deque[CleanView] = deque(maxlen=HISTORY)
+
+    @property
+    def history(self) -> tuple[CleanView, ...]:
+        """The last cleanings, the newest first."""
+        return tuple(reversed(self._history))
+
+    def add(self, done: JobDone, clean: CleanView | None) -> None:
+        """A worker is done."""
+        result = done.result
+        if clean is not None:
+            self._history.append(clean)
+        self._sums["observed"] += done.saving is not None
+        if result is None:
+            return
+        self._cleans[result.outcome] += 1
+        self._sums["refused_swaps"] += _is_refused_swap(done)
+        if clean is None or done.failed or not result.is_done:
+            return
+        dropped = result.to_json()["dropped"]
+        self._dropped.update({word: int(count) for word, count in dropped.items()})
+        self._seconds.update(result.seconds)
+        self._sums.update(
+            read_records=result.records_read,
+            kept_records=result.records_kept,
+            bytes_before=result.bytes_before,
+            bytes_after=result.bytes_after,
+            swaps=result.groups if done.job.kind == "live" else 0,
+            malformed_versions=result.malformed_versions,
+        )
+
+    def totals(self) -> Totals:
+        """All of it at this moment."""
+        sums = self._sums
+        return Totals(
+            cleans=dict(self._cleans),
+            dropped_records=dict(self._dropped),
+            read_records=sums["read_records"],
+            kept_records=sums["kept_records"],
+            bytes_before=sums["bytes_before"],
+            bytes_after=sums["bytes_after"],
+            bytes_read=self._throttle.read_bytes,
+            bytes_written=self._throttle.written_bytes,
+            swaps=sums["swaps"],
+            refused_swaps=sums["refused_swaps"],
+            malformed_versions=sums["malformed_versions"],
+            dead_workers=self._workers.died,
+            worker_restarts=self._workers.restarted,
+            throttled_seconds=self._throttle.waited_seconds,
+            observed=sums["observed"],
+            state_errors=self._store.failures,
+            clock_jumps=self._clock.jumps,
+            seconds=dict(self._seconds),
+        )
+
+
+def _is_refused_swap(done: JobDone) -> bool:
+    """Whether the agent said no in the end."""
+    error = None if done.result is None else done.result.error
+    return isinstance(error, AgentRefusalError) and error.operation == "swap"

@@ -1,0 +1,88 @@
+"""A worker's job on one partition, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.survey import CleaningOptions
+    from cleanerd.daemon.backoff import Backoff
+    from cleanerd.daemon.clock import Clock
+    from cleanerd.daemon.partition_look import PartitionLook
+    from cleanerd.daemon.view import Trigger
+    from cleanerd.daemon.work.progress import JobProgress
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.at_work import Marks
+    from cleanerd.log.clean_point import Retry, StateStore
+    from cleanerd.scope.broker_facts import BrokerFacts
+
+Kind = Literal["live", "stage", "observe", "horizons", "drop"]
+
+
+class Stager(Protocol):
+    """Somebody else who may stage a partition: Spark (`HandOver`)."""
+
+    def stage(self, job: Job, resources: Resources, options: CleaningOptions) -> CleaningResult | None:
+        """Have it staged; None when it is the worker's own to stage."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One partition's turn. ``before`` is its quarantine so far, None without one; ``socket`` the agent's, if live.
+
+    ``clock`` tells the time that its deletes go by. ``marks``: where it says that it is at work. ``alone``: nothing
+    else is, as a process was killed while it worked on this partition. ``hand_over``: who may stage it instead.
+    """
+
+    name: TopicPartition
+    path: Path
+    kind: Kind
+    trigger: Trigger
+    look: PartitionLook
+    facts: BrokerFacts
+    socket: Path | None
+    store: StateStore
+    progress: JobProgress
+    started_ms: int
+    threads: int
+    before: Retry | None
+    backoff: Backoff
+    clock: Clock
+    hand_over: Stager | None = None
+    marks: Marks | None = None
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What a cleaning would leave, exactly: bytes below the active segment, and up to where it would clean."""
+
+    bytes_before: int
+    bytes_after: int
+    bound_offset: int
+    dirty_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobDone:
+    """What came of it. ``result`` is None when nothing was to be cleaned (a look), or it was stopped.
+
+    ``failed``: why the partition is left alone now, and ``retry`` until when. ``horizons``: it is known now when the
+    next tombstones go.
+    """
+
+    job: Job
+    ended_ms: int
+    result: CleaningResult | None = None
+    saving: Saving | None = None
+    stopped: bool = False
+    failed: str = ""
+    retry: Retry | None = None
+    passing: str = ""
+    horizons: bool = False
+    next_purge_ms: int | None = None

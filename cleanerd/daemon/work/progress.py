@@ -1,0 +1,67 @@
+"""How far a running cleaning is, and the way to end it: between two chunks."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from cleanerd.cleaner.cleaner import Stopped
+
+if TYPE_CHECKING:
+    from cleanerd.daemon.view import RunPhase
+    from cleanerd.daemon.work.throttle import Throttle
+
+
+class JobProgress:
+    """Written by the worker, read by whoever shows it; every field is replaced whole."""
+
+    def __init__(self, throttle: Throttle, dirty_bytes: int) -> None:
+        self._throttle = throttle
+        self._dirty_bytes = dirty_bytes
+        self._stop = threading.Event()
+        self._deciding = False
+        self.current: RunPhase = "survey"
+        self.done_bytes = 0
+        self.total_bytes = 0
+
+    def stop(self) -> None:
+        """End it at the next chunk; the log is whole, as after any failure."""
+        self._stop.set()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to end."""
+        return self._stop.is_set()
+
+    def check(self) -> None:
+        """A good place to end.
+
+        Raises:
+            Stopped: it was told to.
+        """
+        if self._stop.is_set():
+            raise Stopped
+
+    def phase(self, name: str, total_bytes: int) -> None:
+        """The next phase begins."""
+        self.check()
+        self._deciding = name != "rewrite"
+        self.current = "index" if self._deciding else "rewrite"
+        self.done_bytes = 0
+        self.total_bytes = total_bytes
+
+    def advance(self, done_bytes: int) -> None:
+        """So many bytes more were read."""
+        self.check()
+        self.done_bytes += done_bytes
+        if self._deciding:
+            # The dirty part comes first, then the clean part is looked up.
+            self.current = "index" if self.done_bytes < self._dirty_bytes else "decide"
+        elif self.done_bytes >= self.total_bytes:
+            self.current = "swap"
+        self._throttle.read(done_bytes, self.check)
+
+    def wrote(self, done_bytes: int) -> None:
+        """So many bytes more were staged."""
+        self.check()
+        self._throttle.wrote(done_bytes, self.check)

@@ -1,0 +1,193 @@
+"""What a worker does with one partition: a clean beside the broker, a staged plan, a look at what one would save.
+
+Everything that is to be expected ends in a :class:`JobDone`; only bugs get out.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from cleanerd.apply.files import PartitionFiles
+from cleanerd.apply.put_by_agent import LiveDir
+from cleanerd.apply.put_staged import has_changed
+from cleanerd.apply.round import clean_live, stage_partition
+from cleanerd.apply.swap import drop_plans
+from cleanerd.apply.swapping_broker import SwappingBroker
+from cleanerd.apply.unfinished import refuse_unfinished
+from cleanerd.cleaner.change_cost import count_change
+from cleanerd.cleaner.cleaner import Cleaning, Stopped
+from cleanerd.cleaner.horizons import next_purge_ms
+from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.survey import CleaningOptions, quarantined, survey_log
+from cleanerd.daemon.work.job import JobDone, Saving
+from cleanerd.errors import CleanerdError, CorruptionError, as_cleanerd_error
+from cleanerd.log.clean_point import PartitionState, Retry
+from cleanerd.log.kernel_errors import kernel_errors_told
+from cleanerd.log.page_cache import cold_segments, drop
+from cleanerd.log.partition import read_partition
+from cleanerd.log.read import SegmentReader
+from cleanerd.scope.partitions import ByBroker
+
+if TYPE_CHECKING:
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cleaner.survey import Survey
+    from cleanerd.daemon.work.job import Job
+    from cleanerd.log.partition import PartitionLog
+
+_log = structlog.get_logger()
+
+
+def run(job: Job) -> JobDone:
+    """Do it, in a worker's thread."""
+    path = job.path / str(job.name)
+    listed = None
+    with suppress(CleanerdError):  # the work itself says what is wrong
+        listed = read_partition(job.look.log_dir, job.name)
+    cold = [] if listed is None else cold_segments(path, listed.segments[:-1])
+    mark = nullcontext() if job.marks is None else job.marks.working(job.look.log_dir, job.name)
+    try:
+        with mark:
+            return _run(job, listed)
+    except Stopped:
+        return JobDone(job, job.clock.now_ms(), stopped=True)
+    finally:
+        drop(path, cold)
+
+
+def _run(job: Job, listed: PartitionLog | None) -> JobDone:
+    if job.kind in {"live", "stage"}:
+        _tell_change(job)
+        result = _clean_live(job) if job.kind == "live" else _stage(job)
+        if result.outcome == "quarantined":
+            return replace(_failed(job, _with_way_out(job, result.reason, result.error)), result=result)
+        return JobDone(job, job.clock.now_ms(), result=result)
+    try:
+        with kernel_errors_told(str(job.path / str(job.name))):
+            if job.kind == "drop":
+                return _drop(job)
+            return _observe(job) if job.kind == "observe" else _horizons(job)
+    except (CleanerdError, OSError) as caught:
+        error = as_cleanerd_error(caught, str(job.path))
+        if not error.consequence.remembered or has_changed(job.look.log_dir, job.name, listed):
+            return JobDone(job, job.clock.now_ms(), passing=str(error))
+        return _failed(job, _with_way_out(job, str(error), error))
+
+
+def _tell_change(job: Job) -> None:
+    """U-6: what other rules than before cost is said before it happens; the settings have named them."""
+    if not job.look.fingerprint_changed:
+        return
+    resources = _resources(job)
+    with suppress(CleanerdError):  # the work itself says what is wrong
+        found = _survey(job)
+        if not found.to_clean:
+            return
+        with resources.readers(str(found.log.path)) as pool:
+            told = count_change(job.look.log_dir, found, resources, _options(job), pool, job.progress.advance)
+        if told:
+            _log.warning("its rules change", partition=str(job.name), cost=told)
+
+
+def _with_way_out(job: Job, reason: str, error: Exception | None) -> str:
+    """What to do about it, where the error itself does not say."""
+    if not isinstance(error, CorruptionError) or error.hint is not None:
+        return reason
+    return f"{reason} (all that is damaged: cleanerd verify {job.path}; once repaired: cleanerd retry {job.name})"
+
+
+def _clean_live(job: Job) -> CleaningResult:
+    if job.socket is None:
+        raise AssertionError("a live job without an agent")
+    log_dir = job.look.log_dir
+    with SwappingBroker(job.socket) as broker:
+        live = LiveDir(log_dir, job.store, _resources(job), broker, ByBroker(log_dir, job.facts, broker).read)
+        return clean_live(live, job.name, _options(job), job.progress)
+
+
+def _stage(job: Job) -> CleaningResult:
+    resources, options = _resources(job), _options(job)
+    if job.hand_over is not None:
+        handed = job.hand_over.stage(job, resources, options)
+        if handed is not None:
+            return handed
+    return stage_partition(job.look.log_dir, job.store, resources, job.name, job.look.config, options, job.progress)
+
+
+def _observe(job: Job) -> JobDone:
+    """Index and decide, write nothing."""
+    found = _survey(job)
+    if not found.to_clean:
+        return JobDone(job, job.clock.now_ms(), passing=found.refusal)
+    resources = _resources(job)
+    with resources.readers(str(found.log.path)) as pool:
+        cleaning = Cleaning(
+            make_plan(job.look.log_dir, found, resources, _options(job), pool.reader), pool, job.progress
+        )
+        saved = cleaning.saved_bytes()
+    before = sum(segment.size_bytes for segment in found.log.segments[:-1])
+    saving = Saving(before, before - saved, found.bounds.bound.offset, found.bounds.dirtiness.cleanable_bytes)
+    return JobDone(job, job.clock.now_ms(), saving=saving)
+
+
+def _horizons(job: Job) -> JobDone:
+    """Find out when tombstones of a log may go that somebody else cleaned."""
+    found = _survey(job)
+    log, end = found.log, found.bounds.first_dirty_offset
+    clean = [segment for segment in log.segments[:-1] if segment.base < end]
+    job.progress.phase("index", sum(segment.size_bytes for segment in clean))
+    with SegmentReader.open(str(log.path), chunk_bytes=_resources(job).chunk_bytes) as reader:
+        # A horizon that has passed is told as it stands: said in a clock's time that is ahead, it would be put off.
+        found_ms = next_purge_ms(reader, clean, 0, job.progress.advance)
+    state = job.store.load(job.look.log_dir, log) or PartitionState(None, None, None)
+    job.store.save(job.look.log_dir, log, replace(state, next_purge_ms=found_ms, purge_as_of=end))
+    return JobDone(job, job.clock.now_ms(), horizons=True, next_purge_ms=found_ms)
+
+
+def _drop(job: Job) -> JobDone:
+    """Give the room back that staged plans take which are too old to be applied (U-15)."""
+    with PartitionFiles(job.path / str(job.name)) as files:
+        files.claim()
+        refuse_unfinished(files, files.names())
+        drop_plans(files)
+    return JobDone(job, job.clock.now_ms())
+
+
+def _survey(job: Job) -> Survey:
+    """As it was looked at, with the files as they are now."""
+    log = read_partition(job.look.log_dir, job.name)
+    return survey_log(job.look.log_dir, log, job.look.config, job.store, _options(job))
+
+
+def _failed(job: Job, reason: str) -> JobDone:
+    """Remember it, with a time to try again, also across a restart of the daemon."""
+    now_ms = job.clock.now_ms()
+    failures = 1 + (0 if job.before is None else job.before.failures)
+    since_ms = now_ms if job.before is None else job.before.since_ms
+    retry = Retry(since_ms, failures, now_ms + job.backoff.wait_ms(failures))
+    with suppress(CleanerdError):
+        log = read_partition(job.look.log_dir, job.name)
+        state = quarantined(reason, job.store.load(job.look.log_dir, log))
+        job.store.save(job.look.log_dir, log, replace(state, retry=retry))
+    return JobDone(job, now_ms, failed=reason, retry=retry)
+
+
+def _options(job: Job) -> CleaningOptions:
+    now_ms, doubt_ms = job.clock.read_ms()
+    return CleaningOptions(
+        now_ms=now_ms,
+        clock_doubt_ms=doubt_ms,
+        force=job.trigger == "asked",
+        unclean=True,
+        purge=job.trigger in {"purge", "asked"},
+    )
+
+
+def _resources(job: Job) -> Resources:
+    """One reader a partition, and its share of the map's memory."""
+    resources = job.facts.resources(inside=False)
+    return replace(resources, workers=1, map_bytes=max(resources.map_bytes // job.threads, 1 << 20))

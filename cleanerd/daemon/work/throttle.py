@@ -1,0 +1,95 @@
+"""How fast cleanings may read and write (C-83): three rates that all workers share and that can change at any time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cleanerd.settings import Settings
+
+_BURST_SECONDS: Final = 0.1
+"""What was not used for so long may be used at once: chunks are larger than a tick."""
+
+_SLICE_SECONDS: Final = 0.1
+"""Who waits looks so often whether the rates changed or the cleaning is to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Bytes a second, None without a limit. ``total`` is for reads and writes together, as Kafka's."""
+
+    read: int | None = None
+    write: int | None = None
+    total: int | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Rates:
+        """Those that were read."""
+        daemon = settings.daemon
+        return cls(
+            daemon.cleanerd_io_read_max_bytes_per_second,
+            daemon.cleanerd_io_write_max_bytes_per_second,
+            daemon.log_cleaner_io_max_bytes_per_second,
+        )
+
+
+class Throttle:
+    """Counts bytes and makes whoever goes too fast wait. For any number of threads."""
+
+    def __init__(self, rates: Rates, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lock = threading.Lock()
+        self._clock = clock
+        self._rates = rates
+        self._generation = 0
+        self._free_at = {"read": 0.0, "write": 0.0, "total": 0.0}
+        self.read_bytes = 0
+        self.written_bytes = 0
+        self.waited_seconds = 0.0
+
+    @property
+    def rates(self) -> Rates:
+        """The rates that count now."""
+        return self._rates
+
+    def set_rates(self, rates: Rates) -> None:
+        """From now on; who waits for the old ones goes on at once."""
+        with self._lock:
+            if rates == self._rates:
+                return
+            self._rates = rates
+            self._generation += 1
+            self._free_at = dict.fromkeys(self._free_at, 0.0)
+
+    def read(self, count: int, check: Callable[[], None]) -> None:
+        """So many bytes were read; waits until that was not too fast. ``check`` may raise to end the wait."""
+        with self._lock:
+            self.read_bytes += count
+        self._take(count, {"read": self._rates.read, "total": self._rates.total}, check)
+
+    def wrote(self, count: int, check: Callable[[], None]) -> None:
+        """So many bytes were written."""
+        with self._lock:
+            self.written_bytes += count
+        self._take(count, {"write": self._rates.write, "total": self._rates.total}, check)
+
+    def _take(self, count: int, rates: dict[str, int | None], check: Callable[[], None]) -> None:
+        with self._lock:
+            now = self._clock()
+            until = now
+            for name, rate in rates.items():
+                if rate is not None:
+                    begin = max(self._free_at[name], now - _BURST_SECONDS)
+                    self._free_at[name] = begin + count / rate
+                    until = max(until, self._free_at[name])
+            generation = self._generation
+        while (left := until - self._clock()) > 0 and generation == self._generation:
+            check()
+            wait = min(left, _SLICE_SECONDS)
+            time.sleep(wait)
+            with self._lock:
+                self.waited_seconds += wait

@@ -1,0 +1,53 @@
+"""What ``cleanerd doctor`` checks of the way to a running broker: the mode, and the agent that makes it live."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.broker.agent_jar import build_of_jar
+from cleanerd.broker.mode import choose_mode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from cleanerd.broker.agent_facts import AgentInfo
+    from cleanerd.doctor.findings import Findings
+    from cleanerd.log.log_dir import LogDir
+
+_FIX = (
+    "start the broker with KAFKA_OPTS=-javaagent:$(cleanerd agent path), or run cleanerd agent attach --pid N; without "
+    "an agent use cleanerd stage, and cleanerd apply before the broker's next start"
+)
+
+
+def check_mode(findings: Findings, log_dir: LogDir, others: Sequence[Path], configured: Path | None) -> None:
+    """Live, on-start or offline, and what an agent that is there has to tell."""
+    choice = choose_mode(log_dir, others, configured)
+    told = f"{choice.mode}: {choice.reason}"
+    if choice.mode == "on-start":
+        findings.note("mode", told, choice.socket or log_dir.path, _FIX)
+    else:
+        findings.ok("mode", told, choice.socket or log_dir.path)
+    if choice.info is not None:
+        _check_agent(findings, choice.info, str(choice.socket))
+
+
+def _check_agent(findings: Findings, info: AgentInfo, where: str) -> None:
+    ours = build_of_jar()
+    if info.failed_resumes:
+        findings.problem(
+            "agent",
+            "could not resume the broker's cleaner for: " + ", ".join(info.failed_resumes[:5]),
+            where,
+            "restart the broker: until then it neither cleans these partitions nor deletes their old segments",
+            exit_code=4,
+        )
+    if info.errors:
+        fix = "see the broker's log around that time"
+        findings.warning("agent", f"reported: {info.errors[-1][:200]}", where, fix)
+    if ours is not None and ours != info.build:
+        fix = "run cleanerd agent attach, or restart the broker with the jar of cleanerd agent path"
+        findings.warning("agent", f"is build {info.build}, this cleanerd brings {ours}", where, fix)
+    elif not info.failed_resumes and not info.errors:
+        findings.ok("agent", f"build {info.build} in Kafka {info.version}, {info.swaps} swaps so far", where)

@@ -1,0 +1,67 @@
+"""All checks of ``cleanerd doctor``, in the order in which they are told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.doctor.agent import check_mode
+from cleanerd.doctor.findings import Finding, Findings
+from cleanerd.doctor.host import Process, check_file_system, check_limits, check_settings, check_state_directory
+from cleanerd.doctor.log_dir import check_broker, check_directory, check_metadata, check_owner
+from cleanerd.doctor.partitions import check_leftovers, check_quarantine, check_space, read_partitions
+from cleanerd.errors import ConfigError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.scope.log_dirs import log_dirs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from cleanerd.settings import Settings
+
+
+def check_host(log_dirs: Sequence[Path], config_paths: Sequence[Path], assignments: Sequence[str]) -> list[Finding]:
+    """Everything, for ``log_dirs``; when that is empty for those that the settings name. Changes nothing.
+
+    ``config_paths`` and ``assignments`` are the values of ``--config`` and ``--set``. What cannot be read is a finding,
+    no error.
+    """
+    findings = Findings()
+    settings = check_settings(findings, config_paths, assignments)
+    if settings is None:
+        findings.note("log directory", "not checked: correct the settings first", ", ".join(map(str, log_dirs)))
+    else:
+        check_state_directory(findings, settings.daemon.cleanerd_state_dir)
+        check_limits(findings, settings.daemon.log_cleaner_threads)
+        store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
+        paths = log_dirs or _of_settings(findings, settings)
+        for path in paths:
+            _check_log_dir(findings, settings, path, paths, store)
+    return findings.all
+
+
+def _of_settings(findings: Findings, settings: Settings) -> tuple[Path, ...]:
+    try:
+        return log_dirs_of(settings)
+    except ConfigError as error:
+        findings.failed("log directory", error, error.hint or "name the broker's log directories")
+        return ()
+
+
+def _check_log_dir(
+    findings: Findings, settings: Settings, path: Path, paths: Sequence[Path], store: StateStore
+) -> None:
+    log_dir = check_directory(findings, path)
+    if log_dir is None:
+        return
+    check_file_system(findings, path)
+    logs = read_partitions(findings, log_dir)
+    running = check_broker(findings, log_dir, logs, settings)
+    check_owner(findings, path, logs, Process.current())
+    others = [other for other in paths if other != path]
+    check_mode(findings, log_dir, others, settings.daemon.cleanerd_agent_socket)
+    facts = check_metadata(findings, settings, log_dir, others)
+    if facts is not None:
+        check_space(findings, facts, log_dir, logs)
+    check_leftovers(findings, logs, running=running)
+    check_quarantine(findings, log_dir, logs, store)

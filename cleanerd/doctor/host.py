@@ -1,0 +1,134 @@
+"""What ``cleanerd doctor`` checks of the host itself: settings, state directory, limits, file systems."""
+
+from __future__ import annotations
+
+import os
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.settings.check import missing_paths
+from cleanerd.settings.load import read_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.doctor.findings import Findings
+    from cleanerd.settings import Settings
+
+_CAPABILITIES: Final = {"chown": 0, "lease": 28}  # linux/capability.h
+# Interpreter, libraries, state, lock and listings; and per thread: directory, source, output, staging, indexes.
+_FILES_OF_THE_PROCESS: Final = 64
+_FILES_PER_THREAD: Final = 16
+
+# Where fsync, locks or leases may mean less than they say. Kernel names, as in /proc/self/mountinfo.
+_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "lustre", "gfs2", "ocfs2", "virtiofs"})
+_VOLATILE: Final = frozenset({"tmpfs", "ramfs"})
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Who cleanerd runs as, and what it may do beyond that."""
+
+    uid: int
+    may_chown: bool
+    may_lease: bool
+
+    @classmethod
+    def current(cls) -> Process:
+        """Effective user and capabilities of this process."""
+        bits = _effective_capabilities()
+        return cls(
+            uid=os.geteuid(),
+            may_chown=bool(bits >> _CAPABILITIES["chown"] & 1),
+            may_lease=bool(bits >> _CAPABILITIES["lease"] & 1),
+        )
+
+
+def check_settings(findings: Findings, paths: Sequence[Path], assignments: Sequence[str]) -> Settings | None:
+    """As ``config check``; None when the settings cannot be used."""
+    settings, problems = read_settings(paths, assignments)
+    found = problems if settings is None else list(missing_paths(settings))
+    for problem in found:
+        findings.failed("settings", problem, "see cleanerd config check")
+    if settings is not None and not found:
+        explicit = sum(origin != "default" for origin in settings.origins.values())
+        explicit += sum(len(table.values) for table in settings.tables)
+        findings.ok("settings", f"{explicit} set, the rest are defaults", "files, environment and --set")
+    return settings
+
+
+def check_state_directory(findings: Findings, root: Path) -> None:
+    """Whether clean points can be kept: writable, or could be made."""
+    nearest = root
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    fix = "set cleanerd.state.dir to a directory that cleanerd's user may write; without one Kafka's checkpoint counts"
+    if not nearest.is_dir():
+        findings.warning("state directory", "is not a directory", nearest, fix)
+    elif not os.access(nearest, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+        findings.warning("state directory", "is not writable for this user", nearest, fix)
+    elif nearest == root:
+        findings.ok("state directory", "readable and writable", root)
+    else:
+        findings.note("state directory", f"does not exist yet; it can be made in {nearest}", root)
+
+
+def check_limits(findings: Findings, threads: int) -> None:
+    """Open files: cleanerd reads segments one by one, so the number of partitions does not matter, threads do."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _FILES_OF_THE_PROCESS + _FILES_PER_THREAD * threads
+    said = "no limit" if soft == resource.RLIM_INFINITY else f"the limit is {soft}"
+    what = f"about {needed} open files are needed with log.cleaner.threads={threads}, {said}"
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        raised = "ulimit -n" if hard == resource.RLIM_INFINITY or hard >= needed else "LimitNOFILE= or limits.conf"
+        fix = f"raise it with {raised}, or lower log.cleaner.threads"
+        findings.problem("open files", what, "this process", fix, exit_code=1)
+    else:
+        findings.ok("open files", what, "this process")
+
+
+def check_file_system(findings: Findings, path: Path) -> None:
+    """Whether the file system under ``path`` keeps what cleanerd relies on: locks, leases, fsync."""
+    kind = file_system_of(path)
+    if kind is None:
+        findings.note("file system", "unknown: /proc/self/mountinfo does not list it", path)
+    elif kind in _REMOTE or kind.startswith("fuse"):
+        findings.warning(
+            "file system",
+            f"{kind}: locks, leases and direct reads depend on a server or driver",
+            path,
+            "clean only while no broker on any host uses it; set cleanerd.lease.probe=required to be refused otherwise",
+        )
+    elif kind in _VOLATILE:
+        findings.note("file system", f"{kind}: gone after a reboot, and fsync means nothing there", path)
+    else:
+        findings.ok("file system", kind, path)
+
+
+def file_system_of(path: Path, mounts: str | None = None) -> str | None:
+    """The kernel's name of the file system that ``path`` lies on: by device, of several mounts any one."""
+    try:
+        device = os.stat(path).st_dev
+        text = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace") if mounts is None else mounts
+    except OSError:
+        return None
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in text.splitlines():
+        # id parent major:minor root mount-point options [optional fields] - type source options
+        left, _, right = line.partition(" - ")
+        fields = left.split()
+        if len(fields) > 2 and fields[2] == wanted and right:
+            return right.split()[0]
+    return None
+
+
+def _effective_capabilities() -> int:
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+            if line.startswith("CapEff:"):
+                return int(line.split()[1], 16)
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0

@@ -1,0 +1,196 @@
+"""What ``cleanerd doctor`` checks of a log directory: that it is one, who owns it, whether a broker runs on it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.broker.lease import LeaseResult, probe_lease
+from cleanerd.broker.lock_file import LOCK_FILE, is_held, neighbour_owner, worker_of
+from cleanerd.errors import CleanerdError
+from cleanerd.log.log_dir import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARK_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    LogDir,
+    read_log_dir,
+)
+from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
+from cleanerd.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from cleanerd.doctor.findings import Findings
+    from cleanerd.doctor.host import Process
+    from cleanerd.log.partition import PartitionLog
+    from cleanerd.settings import Settings
+
+_ALL: Final = os.R_OK | os.W_OK | os.X_OK
+
+
+def check_directory(findings: Findings, path: Path) -> LogDir | None:
+    """``meta.properties`` and checkpoints; None when nothing further can be looked at."""
+    try:
+        log_dir = read_log_dir(path)
+    except CleanerdError as error:
+        fix = "name a directory from the broker's log.dirs, and run as a user that may read it"
+        findings.failed("log directory", error, fix)
+        return None
+    node = "" if log_dir.meta.node_id is None else f" of node {log_dir.meta.node_id}"
+    findings.ok("log directory", f"a broker's{node}, {counted(len(log_dir.partitions), 'partition')}", path)
+    if not log_dir.has_high_watermarks:
+        fix = "start the broker and stop it cleanly: it writes its checkpoints"
+        what = "is missing: nothing is cleanable without it"
+        findings.problem("checkpoints", what, path / HIGH_WATERMARK_CHECKPOINT, fix, exit_code=4)
+    elif not log_dir.recovery_points and log_dir.partitions:
+        fix = "start the broker and stop it cleanly: it writes its checkpoints"
+        what = "is missing or empty: nothing below it is cleanable"
+        findings.warning("checkpoints", what, path / RECOVERY_POINT_CHECKPOINT, fix)
+    else:
+        findings.ok("checkpoints", "they parse", path)
+    if log_dir.meta.directory_id is None:
+        findings.note("log directory", "has no directory.id; its path stands for it", path / META_PROPERTIES)
+    return log_dir
+
+
+def check_broker(findings: Findings, log_dir: LogDir, logs: Sequence[PartitionLog], settings: Settings) -> bool:
+    """Lock, lease probe, clean shutdown. Whether a broker runs, as far as one can tell."""
+    path = log_dir.path
+    worker = worker_of(path)
+    if worker is not None:
+        findings.note("lock", f"is held by {worker}; no broker runs on this directory", path / LOCK_FILE)
+        return True
+    if is_held(path):
+        findings.note(
+            "lock",
+            "is held (or cannot be tested): a broker runs on this directory",
+            path / LOCK_FILE,
+            "stop the broker before cleanerd clean without --live; cleanerd plan and explain work beside it",
+        )
+        return True
+    findings.ok("lock", "is free", path / LOCK_FILE)
+    _check_lease(findings, logs, required=settings.daemon.cleanerd_lease_probe == "required")
+    if log_dir.clean_shutdown:
+        findings.ok("clean shutdown", "the broker was stopped cleanly", path / CLEAN_SHUTDOWN)
+    else:
+        findings.warning(
+            "clean shutdown",
+            "no marker: the broker was killed, or never ran here",
+            path / CLEAN_SHUTDOWN,
+            "start the broker and stop it cleanly, or give --unclean to clean what lies below the recovery point",
+        )
+    return False
+
+
+def _check_lease(findings: Findings, logs: Sequence[PartitionLog], *, required: bool) -> None:
+    """S-14 on the active segment of one partition; the lease is given back at once."""
+    if not logs:
+        return
+    segment = logs[0].path / f"{logs[0].active.base:020d}.log"
+    try:
+        answer = probe_lease(segment)
+    except CleanerdError as error:
+        findings.failed("lease probe", error, "a cleaning could not read it either: see the kernel's log")
+        return
+    if answer is LeaseResult.FREE:
+        findings.ok("lease probe", "nobody has a segment open", segment)
+    elif answer is LeaseResult.OPENED:
+        fix = "a broker runs although its lock is free: find it and stop it"
+        findings.problem("lease probe", "a process has this segment open for writing", segment, fix, exit_code=4)
+    elif required:
+        fix = "run as the files' owner or with CAP_LEASE, or set cleanerd.lease.probe=auto"
+        findings.problem("lease probe", "not available here, and required", segment, fix, exit_code=4)
+    else:
+        fix = "run as the files' owner or with CAP_LEASE; some file systems have no leases"
+        findings.warning("lease probe", "not available: only the lock shows whether a broker runs", segment, fix)
+
+
+def check_owner(findings: Findings, path: Path, logs: Sequence[PartitionLog], process: Process) -> None:
+    """Whether cleanerd may write here, and whether what it writes will belong to the broker's user (S-60)."""
+    try:
+        owner = neighbour_owner(path)
+    except OSError as error:
+        findings.problem(
+            "owner", f"cannot be looked at: {error.strerror}", path, "run as the broker's user", exit_code=1
+        )
+        return
+    who, broker = _user(process.uid), _user(owner.uid)
+    fix = f"run cleanerd as {broker}"
+    if not os.access(path, _ALL, effective_ids=True):
+        findings.problem("owner", f"{who} may not write here; it belongs to {broker}", path, fix, exit_code=1)
+    elif process.uid == owner.uid:
+        findings.ok("owner", f"cleanerd runs as the broker's user {broker}", path)
+    elif process.may_chown:
+        findings.ok("owner", f"cleanerd runs as {who} and gives its files to {broker}", path)
+    else:
+        what = f"cleanerd runs as {who} and may not give its files to the broker's user {broker}"
+        findings.problem("owner", what, path, fix, exit_code=1)
+    _check_partition_owners(findings, path, logs, owner.uid, broker)
+
+
+def _check_partition_owners(
+    findings: Findings, path: Path, logs: Sequence[PartitionLog], uid: int, broker: str
+) -> None:
+    strange = [log for log in logs if any(segment.uid != uid for segment in log.segments)]
+    if strange:
+        some = _some(str(log.name) for log in strange)
+        what = f"segments of {counted(len(strange), 'partition')} do not belong to {broker}: {some}"
+        findings.warning("owner", what, path, f"chown them to {broker}, or the broker cannot start on them")
+    locked = [log for log in logs if not os.access(log.path, _ALL, effective_ids=True)]
+    if locked:
+        some = _some(str(log.name) for log in locked)
+        what = f"this user may not write into {counted(len(locked), 'partition')}: {some}"
+        findings.problem("owner", what, path, f"run cleanerd as {broker}", exit_code=1)
+
+
+def check_metadata(
+    findings: Findings, settings: Settings, log_dir: LogDir, others: Sequence[Path]
+) -> BrokerFacts | None:
+    """KRaft metadata and ``server.properties``; None when one of them is there and cannot be read."""
+    try:
+        facts = broker_facts(settings, log_dir, others)
+    except CleanerdError as error:
+        findings.failed("configuration", error, "see cleanerd.metadata.log.dir and cleanerd.broker.properties")
+        return None
+    if facts.metadata is None:
+        findings.warning(
+            "KRaft metadata",
+            "not found: topics are compacted only if the settings say so",
+            log_dir.path,
+            "set cleanerd.metadata.log.dir to the directory that holds __cluster_metadata-0",
+        )
+    else:
+        findings.ok("KRaft metadata", f"{counted(len(facts.metadata.topics), 'topic', 'is')} known", log_dir.path)
+    if facts.server_properties is None:
+        findings.note(
+            "server.properties",
+            "not given: broker-level settings outside of KRaft metadata are taken for Kafka's defaults",
+            log_dir.path,
+            "set cleanerd.broker.properties to its path",
+        )
+        return facts
+    properties = settings.daemon.cleanerd_broker_properties
+    listed = facts.server_properties.get("log.dirs") or facts.server_properties.get("log.dir") or ""
+    directories = {Path(entry.strip()).resolve() for entry in listed.split(",") if entry.strip()}
+    if directories and log_dir.path.resolve() not in directories:
+        fix = "name the server.properties of the broker whose log directory this is"
+        findings.warning("server.properties", f"its log.dirs do not name {log_dir.path}", properties, fix)
+    else:
+        findings.ok("server.properties", "it is read for log and cleaner keys", properties)
+    return facts
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _some(names: Iterable[str]) -> str:
+    known = list(names)
+    return ", ".join(known[:3]) + (", ..." if len(known) > 3 else "")

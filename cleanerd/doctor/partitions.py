@@ -1,0 +1,162 @@
+"""What ``cleanerd doctor`` checks of the partitions: damage, leftovers, quarantine, and whether there is room."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.cleaner.manifest import STAGING
+from cleanerd.cleaner.resources import disk_reserve_bytes
+from cleanerd.errors import CleanerdError
+from cleanerd.format.names import DELETED_SUFFIX, parse_topic_partition_dir
+from cleanerd.log.partition import PartitionLog, read_partition
+from cleanerd.scope.partitions import ByDisk
+from cleanerd.words import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.doctor.findings import Findings
+    from cleanerd.log.clean_point import StateStore
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.scope.targets import Target
+
+_IN_PASSING: Final = ("-future", "-delete", "-stray")
+# Directories of the broker that are no partitions.
+_KNOWN: Final = frozenset({"remote-log-index-cache", "lost+found"})
+
+
+def read_partitions(findings: Findings, log_dir: LogDir) -> list[PartitionLog]:
+    """Every partition that can be read; the others are problems."""
+    logs = []
+    for name in log_dir.partitions:
+        try:
+            logs.append(read_partition(log_dir, name))
+        except CleanerdError as error:
+            findings.failed("partition", error, "see cleanerd inspect; the other partitions are cleaned all the same")
+    if len(logs) == len(log_dir.partitions):
+        findings.ok("partition", f"all {len(logs)} can be read", log_dir.path)
+    try:
+        strange = sorted(entry.name for entry in os.scandir(log_dir.path) if entry.is_dir() and _is_strange(entry.name))
+    except OSError:
+        strange = []  # the directory was read a moment ago: whatever happened since is not for here
+    for directory in strange:
+        passing = directory.endswith(_IN_PASSING)
+        what = "being moved or deleted" if passing else "not a partition's name"
+        findings.note("partition", f"{what}: left alone", log_dir.path / directory)
+    return logs
+
+
+def _is_strange(name: str) -> bool:
+    return parse_topic_partition_dir(name) is None and not name.startswith(".") and name not in _KNOWN
+
+
+def check_leftovers(findings: Findings, logs: Sequence[PartitionLog], *, running: bool) -> None:
+    """Files of unfinished replacements, and staged plans (S-21, S-28)."""
+    found = 0
+    for log in logs:
+        try:
+            names = os.listdir(log.path)
+        except OSError:
+            continue  # said already: it could not be read, or is gone
+        staged = STAGING in names
+        deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
+        found += bool(staged or log.unfinished or deleted)
+        some = ", ".join(log.unfinished[:3])
+        if log.unfinished and running:
+            findings.note("leftovers", f"{some}: the broker's cleaner is at work, or its start will tidy up", log.path)
+        elif log.unfinished and staged:
+            fix = "cleanerd clean finishes or undoes it, and so does the broker's next start"
+            findings.warning("leftovers", f"a replacement of cleanerd's was cut short: {some}", log.path, fix)
+        elif log.unfinished:
+            fix = "start the broker once: it resolves them while it loads the log; until then the partition is refused"
+            findings.warning("leftovers", f"a replacement was cut short that is not cleanerd's: {some}", log.path, fix)
+        elif staged:
+            findings.note("leftovers", "staged work", log.path / STAGING, "cleanerd apply swaps it in or tidies it up")
+        elif deleted and not running:
+            what = f"{len(deleted)} files that end in {DELETED_SUFFIX}"
+            findings.note("leftovers", what, log.path, "the broker removes them when it starts")
+    if not found:
+        findings.ok("leftovers", "none", logs[0].path.parent if logs else "")
+
+
+def check_quarantine(findings: Findings, log_dir: LogDir, logs: Sequence[PartitionLog], store: StateStore) -> None:
+    """Partitions whose last cleaning failed, as the state directory remembers."""
+    known = len(store.warnings)
+    count = 0
+    for log in logs:
+        state = store.load(log_dir, log)
+        if state is not None and state.quarantine is not None:
+            count += 1
+            fix = "remove the cause and clean again; cleanerd tries it at every run"
+            findings.warning("quarantine", state.quarantine, log.path, fix)
+    for warning in store.warnings[known:]:
+        where, _, what = warning.partition(": ")
+        findings.warning(
+            "state directory", what, where, "make it readable, or delete it: that costs cleaning work, no data"
+        )
+    if not count:
+        findings.ok("quarantine", "none", log_dir.path)
+
+
+def check_space(findings: Findings, facts: BrokerFacts, log_dir: LogDir, logs: Sequence[PartitionLog]) -> None:
+    """Free space against the reserve and the most that one group per thread may need at once (U-16)."""
+    by_name = {log.name: log for log in logs}
+    targets = ByDisk(log_dir, facts).admitted()
+    for target in targets:
+        if target.error is not None and facts.moved_to(target.name) is None:
+            findings.failed("topic configuration", target.error, "correct it; until then the partition is skipped")
+    _check_delegation(findings, targets)
+    compacted = [(by_name[t.name], t.config) for t in targets if t.config is not None and t.name in by_name]
+    if not compacted:
+        fix = "see cleanerd.metadata.log.dir, or --set topics.NAME.cleanup.policy=compact"
+        findings.note("compacted partitions", "none found", log_dir.path, fix)
+        return
+    findings.ok("compacted partitions", f"{len(compacted)} of {len(log_dir.partitions)}", log_dir.path)
+    try:
+        resources = facts.resources()
+        status = os.statvfs(log_dir.path)
+        reserve = max(disk_reserve_bytes(resources, config, str(log.path)) for log, config in compacted)
+    except CleanerdError as error:
+        findings.failed("free space", error, "correct the setting")
+        return
+    except OSError as error:
+        findings.problem("free space", f"cannot be asked: {error.strerror}", log_dir.path, "try again", exit_code=1)
+        return
+    needs = sorted((_peak_bytes(log, config) for log, config in compacted), reverse=True)
+    peak = sum(needs[: facts.settings.daemon.log_cleaner_threads])
+    free = status.f_bavail * status.f_frsize
+    what = (
+        f"{human_bytes(free)} free, {human_bytes(reserve)} are kept free, one cleaning needs at most "
+        f"{human_bytes(peak)} at once"
+    )
+    fix = "free some space, or lower cleanerd.disk.reserve"
+    if free < reserve:
+        findings.problem("free space", what, log_dir.path, fix, exit_code=1)
+    elif free < reserve + peak:
+        findings.warning("free space", f"{what}: some partitions may be refused", log_dir.path, fix)
+    else:
+        findings.ok("free space", what, log_dir.path)
+
+
+def _check_delegation(findings: Findings, targets: Sequence[Target]) -> None:
+    """Topics that the broker's own cleaner would clean by other rules (U-8), and settings that may surprise."""
+    configs = {target.config.topic: target.config for target in targets if target.config is not None}
+    for topic, config in configs.items():
+        if not config.delegation.permits:
+            findings.problem("delegation", config.delegation.reason, topic, config.delegation.fix, exit_code=4)
+        elif config.delegation.state == "delegated":
+            findings.ok("delegation", "the broker's own cleaner is kept away", topic)
+        elif config.delegation.state == "assumed":
+            what = "the broker's own cleaner may be at work: cleanerd.delegation=assumed vouches that it is not"
+            findings.warning("delegation", what, topic, "give the metadata log: cleanerd.metadata.log.dir")
+        for warning in config.warnings:
+            findings.warning("strategy", warning, topic, "change one of the settings")
+
+
+def _peak_bytes(log: PartitionLog, config: TopicConfig) -> int:
+    """The most that one group's output can take: a segment's worth, or the largest source, or all there is."""
+    sizes = [segment.size_bytes for segment in log.segments[:-1]]
+    return min(sum(sizes), max(config.segment_bytes, *sizes)) if sizes else 0

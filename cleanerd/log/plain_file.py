@@ -1,0 +1,99 @@
+"""Reading what lies below a log directory: nothing that its owner could not have read himself (U-33).
+
+Whoever owns a log directory may plant a link, a pipe or a hard link to somebody else's file in it, and cleanerd may run
+as root. A link or a pipe is refused by ``safe_open``. A second name alone is no reason to refuse a file: backups give
+segments one, and ``--keep-replaced`` does. So what counts is who may read it: the directory's owner, because it is his
+(or he is root), because everybody may, or by the group that file and directory share. Where others may write to the
+directory too, a file of its owner proves nothing unless that is its only name, nor does any in a directory that root
+shares with a group. What this lets through may be shown, in messages too.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from cleanerd.log.safe_open import MAX_SMALL_FILE_BYTES, PlantedError, open_to_read, size_within, too_large
+
+LOG_DIR_FILES: Final = frozenset({
+    ".kafka_cleanshutdown", ".lock", "cleaner-offset-checkpoint", "log-start-offset-checkpoint", "meta.properties",
+    "recovery-point-offset-checkpoint", "replication-offset-checkpoint",
+})  # fmt: skip
+"""Files of a log directory itself. Its path is the operator's own, links included; all others lie in a directory below
+it, whose name its owner gives."""
+
+
+def open_place(path: Path | str) -> int:
+    """A descriptor of a partition's directory, itself and not what a link leads to."""
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+def open_plain_at(name: str, dir_fd: int) -> int:
+    """A descriptor to read the file ``name`` in the directory ``dir_fd`` with; raises OSError, see ``safe_open``."""
+    descriptor = open_to_read(name, dir_fd=dir_fd)
+    try:
+        _require_readable(os.fstat(descriptor), os.fstat(dir_fd), name)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def open_plain(path: Path | str) -> int:
+    """The same by path: of a file of a log directory, or in a directory below one. The last directory counts."""
+    path = Path(path)
+    follow = 0 if path.name in LOG_DIR_FILES else os.O_NOFOLLOW
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow)
+    try:
+        return open_plain_at(path.name, directory)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        os.close(directory)
+
+
+def read_plain_at(name: str, dir_fd: int, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
+    """All of the file ``name``, at most ``max_bytes``; raises OSError, also for one that is larger."""
+    return _whole(open_plain_at(name, dir_fd), name, max_bytes)
+
+
+def read_plain(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
+    """The same by path, see :func:`open_plain`."""
+    return _whole(open_plain(path), str(path), max_bytes)
+
+
+def _whole(descriptor: int, name: str, max_bytes: int) -> bytes:
+    with open(descriptor, "rb") as file:
+        size_within(descriptor, name, max_bytes)
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise too_large(name, max_bytes)
+    return data
+
+
+def _require_readable(file: os.stat_result, directory: os.stat_result, name: str) -> None:
+    """Raise :class:`PlantedError` unless the directory's owner may read the file."""
+    if file.st_mode & stat.S_IROTH or (file.st_mode & stat.S_IRGRP and file.st_gid == directory.st_gid):
+        return
+    others_write = bool(directory.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
+    if not others_write and directory.st_uid in {0, file.st_uid}:
+        return
+    # Kubernetes gives a volume to root and a group, and a broker may keep its files from that group (umask 077).
+    shared = directory.st_uid == 0 or file.st_uid == os.geteuid() != 0
+    if file.st_nlink == 1 and (file.st_uid == directory.st_uid or shared):
+        return
+    if file.st_nlink > 1 and (file.st_uid == directory.st_uid or shared):
+        raise PlantedError(
+            errno.EMLINK,
+            f"it has {file.st_nlink} names (hard links), and users other than {file.st_uid} may write to its directory",
+            name,
+        )
+    raise PlantedError(
+        errno.EACCES,
+        f"it belongs to user {file.st_uid}, and the owner of the directory (user {directory.st_uid}) may not read it",
+        name,
+    )

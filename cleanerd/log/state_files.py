@@ -1,0 +1,147 @@
+"""Files below the state directory: read, replaced, locked, whoever owns the directory (U-33).
+
+The state directory itself is the operator's word, and may be a link. What lies below it belongs to the broker's user,
+and a run as root must not be led elsewhere by it. Every function raises OSError.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.log import safe_open
+from cleanerd.log.small_file import if_it_may_be_given
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILE_MODE: Final = 0o640
+DIRECTORY_MODE: Final = 0o750
+LOCK_WAIT_SECONDS: Final = 30.0
+"""Whoever changes a file of ours has it for moments only."""
+
+_LOCK_MODE: Final = 0o600
+_LOCK_RETRY_SECONDS: Final = 0.02
+
+
+def read_state_file(path: Path, root: Path | None = None, *, max_bytes: int = safe_open.MAX_SMALL_FILE_BYTES) -> bytes:
+    """All of ``path``, at most ``max_bytes``, which lies below the state directory ``root`` (None: directly in it)."""
+    with opened(path.parent, root) as directory:
+        return safe_open.read_whole(path.name, dir_fd=directory, max_bytes=max_bytes)
+
+
+def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path | None = None) -> None:
+    """Replace ``path``: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""
+    temporary = path.with_suffix(".tmp").name
+    with opened(path.parent, root) as directory:
+        with open(safe_open.create(temporary, dir_fd=directory), "wb") as file:
+            _give(file.fileno(), owner)
+            os.fchmod(file.fileno(), FILE_MODE)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            safe_open.require_at(file.fileno(), temporary, dir_fd=directory)
+        os.rename(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
+        os.fsync(directory)
+
+
+def set_aside(path: Path, root: Path | None = None) -> Path:
+    """Give a damaged file the name ``<name>.damaged``, and return that."""
+    aside = path.with_suffix(".damaged")
+    with opened(path.parent, root) as directory:
+        os.rename(path.name, aside.name, src_dir_fd=directory, dst_dir_fd=directory)
+    return aside
+
+
+def make_directory(path: Path, owner: os.stat_result, root: Path | None = None) -> None:
+    """Make ``path``, and whatever is missing above it, unless it is there; what is new belongs to ``owner``'s owner.
+
+    ``root``: the state directory that it lies below; None where it is that itself.
+    """
+    if root is None or path == root:
+        if path.is_dir():
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        above, name = safe_open.open_trusted_directory(path.parent), path.name
+    else:
+        above, name = safe_open.open_trusted_directory(root), str(path.relative_to(root))
+    try:
+        try:
+            made = safe_open.new_directory(name, dir_fd=above, mode=DIRECTORY_MODE)
+        except FileExistsError:
+            made = safe_open.open_directory(name, dir_fd=above)
+        try:
+            # Empty and ours: made now, or by one who comes at the same moment and has not given it away yet.
+            found = os.fstat(made)
+            strange = (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid)
+            if strange and found.st_uid == os.geteuid() and not os.listdir(made):
+                _give(made, owner)
+        finally:
+            os.close(made)
+    finally:
+        os.close(above)
+
+
+@contextmanager
+def locked(path: Path, owner: os.stat_result, root: Path | None = None) -> Iterator[None]:
+    """Hold the lock file ``path`` in the block, waiting for it a while: its owner could hold it for ever.
+
+    Where a file system has no such locks the block runs all the same, as with every lock of ours.
+    """
+    with opened(path.parent, root) as directory:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(path.name, flags, _LOCK_MODE, dir_fd=directory)
+        except FileExistsError:
+            descriptor = safe_open.open_to_write(path.name, dir_fd=directory)
+        else:
+            _give(descriptor, owner)
+    try:
+        _wait_for(descriptor, path.name)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def opened(directory: Path, root: Path | None = None) -> Iterator[int]:
+    """The ``directory``, open in the block; it is the state directory ``root`` or lies below it."""
+    top = safe_open.open_trusted_directory(directory if root is None else root)
+    try:
+        if root is None or directory == root:
+            yield top
+            return
+        below = safe_open.open_directory(str(directory.relative_to(root)), dir_fd=top)
+        try:
+            yield below
+        finally:
+            os.close(below)
+    finally:
+        os.close(top)
+
+
+def _wait_for(descriptor: int, name: str) -> None:
+    deadline = time.monotonic() + LOCK_WAIT_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+                raise
+            if time.monotonic() >= deadline:
+                told = f"another process has held {name} for {LOCK_WAIT_SECONDS:.0f} seconds"
+                raise OSError(errno.EBUSY, told, name) from error
+            time.sleep(_LOCK_RETRY_SECONDS)
+        else:
+            return
+
+
+def _give(descriptor: int, owner: os.stat_result) -> None:
+    """Make ``owner``'s owner that of an open file; only root can, so failing is no error."""
+    with if_it_may_be_given():
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)

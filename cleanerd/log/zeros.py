@@ -1,0 +1,48 @@
+"""Room that a broker set aside (``preallocate=true``): zeros behind the last batch of its active segment (F-1).
+
+They are the end of that segment, and of no other: a broker gives the room back when it rolls the segment or stops, and
+its recovery takes zeros in a closed segment for damage, as for whatever follows them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Final
+
+import numpy as np
+
+_FIRST_BYTES: Final = 1 << 16
+_MOST_BYTES: Final = 1 << 20
+
+
+def only_zeros(descriptor: int, start: int, end: int) -> bool:
+    """Whether a file holds nothing but zeros from ``start`` to ``end``, or to its own end. Holes are not read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    piece_bytes = _FIRST_BYTES
+    while start < end:
+        data_at = _next_data(descriptor, start)
+        if data_at is None or data_at >= end:
+            return True
+        piece = os.pread(descriptor, min(piece_bytes, end - data_at), data_at)
+        if np.frombuffer(piece, np.uint8).any():
+            return False
+        if not piece:
+            return True
+        start, piece_bytes = data_at + len(piece), min(4 * piece_bytes, _MOST_BYTES)
+    return True
+
+
+def _next_data(descriptor: int, start: int) -> int | None:
+    """Where the file system keeps something, from ``start`` on; None: nowhere."""
+    try:
+        return os.lseek(descriptor, start, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+            return start  # it does not know
+        raise

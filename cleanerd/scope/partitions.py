@@ -1,0 +1,238 @@
+"""The partitions of a log directory as they are to be judged: whoever looks at one, or cleans it, reads it here.
+
+* :class:`ByDisk`: nobody runs on the directory, and what its files say counts;
+* :class:`BesideBroker`: a broker runs and is not asked: the lower of two readings of its checkpoints counts (S-03);
+* :class:`ByBroker`: the running broker says what counts (U-23).
+
+What keeps a partition from being cleaned although it is compacted is refused here, in the same words for all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from cleanerd.broker.live_broker import LiveBroker
+from cleanerd.broker.live_log import read_live
+from cleanerd.broker.mode import LOOK, ModeChoice
+from cleanerd.broker.reading import PartitionReading
+from cleanerd.errors import AgentUnavailableError, CleanerdError, RefusedError
+from cleanerd.log.partition import read_partition
+from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, TopicConfig
+from cleanerd.scope.broker_facts import BrokerFacts, being_moved, broker_facts
+from cleanerd.scope.settled import EarlierReading, read_twice
+from cleanerd.scope.targets import Target, require_compacted, topic_id_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Sequence
+    from pathlib import Path
+    from typing import Literal
+
+    from cleanerd.broker.agent_facts import LogFacts
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.settings import Settings
+
+
+class Partitions(ABC):
+    """The partitions of one log directory. ``facts``: what is known of its broker's configuration."""
+
+    kind: Literal["disk", "beside", "live"]
+
+    def __init__(self, log_dir: LogDir, facts: BrokerFacts) -> None:
+        self.log_dir = log_dir
+        self.facts = facts
+
+    @abstractmethod
+    def targets(self, wanted: Collection[TopicPartition] = ()) -> list[Target]:
+        """Those that are ``wanted``, or all that are compacted; cheap: no partition is opened.
+
+        Raises:
+            AgentUnavailableError, AgentRefusalError: the broker does not say which there are.
+        """
+
+    @abstractmethod
+    def read(self, name: TopicPartition) -> PartitionReading:
+        """One of them as it is now.
+
+        Raises:
+            NotCompactedError: its topic is not compacted.
+            ConfigError: its topic's configuration is wrong or unknown.
+            RefusedError: it is being moved or deleted, is tiered, or belongs to an older topic of that name.
+            StalePlanError: the broker changed it meanwhile.
+            AgentUnavailableError, AgentRefusalError: the broker does not say.
+            CorruptionError, CleanerdError: it cannot be read.
+        """
+
+
+class ByDisk(Partitions):
+    """A broker that is down left everything on the disk."""
+
+    kind: Literal["disk", "beside", "live"] = "disk"
+
+    def __init__(self, log_dir: LogDir, facts: BrokerFacts) -> None:
+        super().__init__(log_dir, facts)
+        self._configs: dict[str, TopicConfig | CleanerdError] = {}
+
+    def targets(self, wanted: Collection[TopicPartition] = ()) -> list[Target]:
+        """By the metadata log and settings."""
+        found = []
+        for name in self.log_dir.partitions:
+            if name.topic in NEVER_CLEANED or (wanted and name not in wanted):
+                continue
+            config = self._config(name.topic)
+            if isinstance(config, CleanerdError):
+                found.append(Target(name, None, config))
+            elif wanted or config.is_compacted:
+                found.append(Target(name, config, None))
+        return found
+
+    def read(self, name: TopicPartition) -> PartitionReading:
+        """By its files and the checkpoint files."""
+        reading = self._read(name, self._require_cleanable(name))
+        self.facts.require_same_topic(name, reading.log.topic_id)
+        return reading
+
+    def admitted(self, wanted: Collection[TopicPartition] = ()) -> list[Target]:
+        """The targets, with an error those that are refused whatever their logs hold."""
+        return [self._admitted(target.name) for target in self.targets(wanted)]
+
+    def _admitted(self, name: TopicPartition) -> Target:
+        try:
+            config = self._require_cleanable(name)
+            self.facts.require_same_topic(name, topic_id_of(self.log_dir, name))
+        except CleanerdError as error:
+            return Target(name, None, error)
+        return Target(name, config, None)
+
+    def _require_cleanable(self, name: TopicPartition) -> TopicConfig:
+        config = self._config(name.topic)
+        if isinstance(config, CleanerdError):
+            raise config
+        require_compacted(config)
+        self.facts.require_in_place(name)
+        return config
+
+    def _read(self, name: TopicPartition, config: TopicConfig) -> PartitionReading:
+        return PartitionReading(self.log_dir, read_partition(self.log_dir, name), config)
+
+    def _config(self, topic: str) -> TopicConfig | CleanerdError:
+        if topic not in self._configs:
+            try:
+                self._configs[topic] = self.facts.topic_config(topic)
+            except CleanerdError as error:
+                self._configs[topic] = error
+        return self._configs[topic]
+
+
+class BesideBroker(ByDisk):
+    """A broker runs, and nobody asks it: the lower of two readings of its checkpoints counts (S-03)."""
+
+    kind = "beside"
+
+    def __init__(self, log_dir: LogDir, facts: BrokerFacts, earlier: EarlierReading) -> None:
+        super().__init__(log_dir, facts)
+        self._earlier = earlier
+
+    def _read(self, name: TopicPartition, config: TopicConfig) -> PartitionReading:
+        # Where the log ends has to be known first: whether it became shorter decides which offsets count.
+        active = read_partition(self.log_dir, name).active
+        log_dir = self._earlier.lower_of(self.log_dir, name, (active.base, active.size_bytes))
+        log = read_partition(log_dir, name)
+        return PartitionReading(log_dir, log, config, running=True, settled=self._earlier.knows(name))
+
+
+class ByBroker(Partitions):
+    """As the running broker says (U-23); ``passed_over``: topics that only count when they are asked for (U-11)."""
+
+    kind = "live"
+
+    def __init__(
+        self,
+        log_dir: LogDir,
+        facts: BrokerFacts,
+        broker: LiveBroker,
+        passed_over: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(log_dir, facts)
+        self._broker = broker
+        self._passed_over = passed_over | NEVER_CLEANED
+        self._silent: AgentUnavailableError | None = None
+
+    def targets(self, wanted: Collection[TopicPartition] = ()) -> list[Target]:
+        """By the policy that the broker goes by. Their configurations, from the files, show changes only."""
+        if wanted:
+            names = [name for name in self.log_dir.partitions if name in wanted]
+        else:
+            compacted = {log.name for log in self._broker.logs() if "compact" in log.policy}
+            names = [name for name in self.log_dir.partitions if name in compacted]
+            names = [name for name in names if name.topic not in self._passed_over]
+        known = {topic: self._hint(topic) for topic in {name.topic for name in names}}
+        return [Target(name, known[name.topic], None) for name in names]
+
+    def read(self, name: TopicPartition) -> PartitionReading:
+        """By the broker's own offsets."""
+        said = self._ask(name)
+        _refuse_unfit(name, said)
+        config = self.facts.topic_config(name.topic, effective=said.settings, segment_bytes=said.segment_size)
+        require_compacted(config)
+        log_dir, log = read_live(self.log_dir, name, said)
+        return PartitionReading(log_dir, log, config, running=True, broker=said)
+
+    def _ask(self, name: TopicPartition) -> LogFacts:
+        """Who tries once only waits once: after an answer that was waited for in vain nothing else is asked for."""
+        if self._silent is not None:
+            raise self._silent
+        started = time.monotonic()
+        try:
+            return self._broker.log(name)
+        except AgentUnavailableError as error:
+            patience = self._broker.patience
+            if patience.tries == 1 and time.monotonic() - started >= patience.answer_seconds:
+                self._silent = error
+            raise
+
+    def _hint(self, topic: str) -> TopicConfig | None:
+        try:
+            return self.facts.topic_config(topic)
+        except CleanerdError:
+            return None
+
+
+def _refuse_unfit(name: TopicPartition, said: LogFacts) -> None:
+    """A-13, as far as it can be said before anything is read.
+
+    Raises:
+        RefusedError: the partition is on its way to another place.
+    """
+    if said.future:
+        raise being_moved(name)
+    if said.remote:
+        raise RefusedError("it keeps segments in remote storage", where=str(name))
+    if said.deleted:
+        raise RefusedError("it is being deleted", where=str(name))
+
+
+@contextlib.contextmanager
+def partitions_of(
+    settings: Settings, log_dir: LogDir, others: Sequence[Path], choice: ModeChoice, say: Callable[[str], None]
+) -> Iterator[Partitions]:
+    """The partitions of ``log_dir``, by what ``choice`` says of its broker.
+
+    ``others``: log directories of the same broker. ``say`` gets a line when two readings have to be waited for (S-03).
+
+    Raises:
+        CleanerdError: the broker's configuration cannot be read, or its directory not a second time.
+    """
+    if choice.mode == "on-start":
+        earlier, log_dir = read_twice(log_dir.path, say)
+        yield BesideBroker(log_dir, broker_facts(settings, log_dir, others, running=True), earlier)
+        return
+    facts = broker_facts(settings, log_dir, others, running=choice.mode == "live")
+    if choice.mode == "live" and choice.socket is not None:
+        with LiveBroker(choice.socket, LOOK) as broker:
+            yield ByBroker(log_dir, facts, broker, INTERNAL_TOPICS)
+    else:
+        yield ByDisk(log_dir, facts)

@@ -1,0 +1,53 @@
+"""What is wrong with settings of which every single value is right: paths that lead nowhere, keys that contradict."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import ConfigError, RefusedError
+from cleanerd.log.topic_config import resolve_topic_config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd.settings import Settings
+
+_PATHS: Final = ("cleanerd.broker.properties", "cleanerd.metadata.log.dir", "cleanerd.log.dirs")
+
+
+def missing_paths(settings: Settings) -> Iterator[ConfigError]:
+    """Files and directories that settings name and that are not there."""
+    for key in _PATHS:
+        value = settings.value(key)
+        for path in value if isinstance(value, tuple) else [value]:
+            if path is not None and not os.path.exists(path):
+                yield ConfigError(f"{key}: {path} does not exist", where=settings.origins[key])
+
+
+def contradictions(settings: Settings, warnings: list[str]) -> Iterator[ConfigError]:
+    """Settings of one topic that do not go together; ``warnings`` gets those that may surprise (R280-7, R280-13, U-25).
+
+    A glob stands for the topics that match it: its name is taken for one of them.
+    """
+    for topic in dict.fromkeys(table.name for table in settings.tables):
+        try:
+            found = resolve_topic_config(
+                topic,
+                overrides=settings.topic_overrides(topic),
+                topic_configs=None,
+                settings_defaults=settings.broker_defaults(),
+                strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
+            )
+        except ConfigError as error:
+            yield error
+        except RefusedError as error:
+            warnings.append(f"{error}: its settings have no effect")
+        else:
+            warnings += found.warnings
+    daemon = settings.daemon
+    if daemon.log_cleaner_compaction_strategy == "header" and not daemon.log_cleaner_compaction_strategy_header:
+        warnings.append(
+            "log.cleaner.compaction.strategy is header, but log.cleaner.compaction.strategy.header is blank: topics "
+            "that do not name a header themselves are cleaned by offset"
+        )

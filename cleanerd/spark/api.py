@@ -1,0 +1,230 @@
+"""What somebody who writes PySpark has of cleanerd: :class:`Logs`, with a method for each thing that a verb does.
+
+The verbs are callers of it. ``read`` and ``latest().dataframe()`` need nothing of a session but ``spark.read``; the
+others run jobs of their own and need a session of this process, not one of Spark Connect.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from cleanerd.errors import ConfigError
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+from cleanerd.log.log_dir import CLEANER_CHECKPOINT
+from cleanerd.spark.audit import Asked, Judged, audit_sides, new_digest_key
+from cleanerd.spark.erasure import Erasure, search_keys
+from cleanerd.spark.logs import Log, size_of_all
+from cleanerd.spark.profile import Profile, profile_logs
+from cleanerd.spark.sides import sides_of
+from cleanerd.spark.snapshot import Taken, write_snapshot
+from cleanerd.spark.source.options import Options
+from cleanerd.spark.source.plan import expanded, find_asked
+from cleanerd.spark.spread import nobody
+from cleanerd.spark.strategies import Said, Strategies, keys_of
+from cleanerd.verify.finding import Findings
+from cleanerd.verify.log_dir import read_surroundings
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cleanerd.spark.sides import Sides
+
+Place: TypeAlias = str | Path
+Advance: TypeAlias = Callable[[int], None]
+RulesOf: TypeAlias = Callable[[str], KeyRules]
+"""What decides between the records of a key, by topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What :meth:`Logs.audit` found. ``notes``: what was not compared. ``digest_key``: that of the digests."""
+
+    partitions: tuple[Judged, ...]
+    notes: tuple[str, ...]
+    digest_key: bytes
+
+    @property
+    def found(self) -> int:
+        """How many findings there are; 0: all is right."""
+        return sum(each.found for each in self.partitions)
+
+
+class Logs:
+    """The logs in log directories of brokers, or copies of them.
+
+    ``paths``: directories or patterns, as ``load()`` of the data source has them. ``strategies``: by topic ``offset``,
+    ``timestamp``, ``header:NAME`` or a topic's keys (``{"compaction.strategy": ...}``), Kafka's rules for the others;
+    or a function from a topic to its rules. ``topics``, ``partitions`` (``orders-0``): only these.
+
+    Nothing is kept: each call looks at the directories as they are then.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        paths: Place | Iterable[Place],
+        strategies: Mapping[str, Said] | RulesOf | None = None,
+        *,
+        topics: Iterable[str] | None = None,
+        partitions: Iterable[str | TopicPartition] | None = None,
+    ) -> None:
+        self._spark = spark
+        places = [paths] if isinstance(paths, str | Path) else paths
+        self._paths = tuple(str(path) for path in places)
+        self._rules: RulesOf = strategies if callable(strategies) else Strategies.of(strategies or {}).rules
+        self._topics = None if topics is None else frozenset(topics)
+        self._partitions = None if partitions is None else frozenset(map(_name, partitions))
+
+    def found(self) -> list[Log]:
+        """The logs, as they are listed now.
+
+        Raises:
+            ConfigError: a directory, topic or partition is not there, or a partition is there twice.
+            CleanerdError: a directory cannot be listed.
+        """
+        options = Options(self._paths, (), topics=self._topics, partitions=self._partitions)
+        return find_asked(options, self._rules)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in their segments; raises as :meth:`found`."""
+        return size_of_all(self.found())
+
+    def read(self, **options: object) -> DataFrame:
+        """As ``spark.read.format("kafka-segments")`` with ``options`` (``view="raw"``); raises as :meth:`found`."""
+        found = self.found()
+        keys = {topic: keys_of(self._rules(topic)) for topic in {log.name.topic for log in found}}
+        names = ",".join(str(log.name) for log in found)
+        reader = self._spark.read.format("kafka-segments").options(strategies=json.dumps(keys), partitions=names)
+        told = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
+        return reader.options(**told).load([str(path) for path in expanded(self._paths)])
+
+    def latest(self, *, tombstones: bool = False, whole_log: bool = False) -> Latest:
+        """Of each key the record that wins it: what a table of ``key -> value`` would hold."""
+        return Latest(self._spark, self, tombstones=tombstones, whole_log=whole_log)
+
+    def profile(self, *, advance: Advance = nobody) -> list[Profile]:
+        """Keys, versions, tombstones of each log, and what a cleaning would save.
+
+        Raises:
+            CleanerdError: as :meth:`found`, or a file cannot be read.
+        """
+        return profile_logs(self._spark, self.found(), advance)
+
+    def what_if(self, strategies: Iterable[str]) -> dict[str, list[Profile]]:
+        """The profile of each log under each of ``strategies``, whatever holds for it now.
+
+        Raises:
+            ConfigError: no such strategy.
+            CleanerdError: as :meth:`profile`.
+        """
+        rules = {said: Strategies.of({}, said).rules for said in strategies}
+        found = self.found()
+        topics = frozenset(log.name for log in found)
+        return {said: Logs(self._spark, self._paths, of, partitions=topics).profile() for said, of in rules.items()}
+
+    def compared(self, before: Place) -> tuple[list[Sides], list[str]]:
+        """What :meth:`audit` compares with ``before``, and what it cannot; the same is raised."""
+        after = expanded(self._paths)
+        if len(after) != 1:
+            raise ConfigError("an audit is of one log directory", where=", ".join(self._paths))
+        sides, notes = sides_of(Path(before).absolute(), after[0], sorted(self._partitions or ()))
+        wanted = self._topics
+        return [each for each in sides if wanted is None or each.name.topic in wanted], notes
+
+    def audit(
+        self,
+        before: Place,
+        *,
+        up_to: int | Callable[[TopicPartition, KeyRules], int | None] | None = None,
+        first_dirty: int = 0,
+        log_start: int = 0,
+        many_rounds: bool = False,
+        now_ms: int | None = None,
+        examples: int = 10,
+        digest_key: bytes | None = None,
+        advance: Advance = nobody,
+    ) -> Audit:
+        """Is this log directory what a right cleaning of ``before`` would have left, whoever cleaned it?
+
+        ``before``: a copy, or a directory of ``--keep-replaced``. ``up_to``: it is clean below; None: what Kafka's
+        checkpoint says, of topics that go by Kafka's rules. ``many_rounds``: several cleanings lie between.
+
+        Raises:
+            ConfigError: nothing to compare, or more than one directory.
+            CleanerdError: a file cannot be read.
+        """
+        compared, notes = self.compared(before)
+        clean_end = self._checkpoints if up_to is None else up_to if callable(up_to) else lambda _name, _rules: up_to
+        asked = []
+        for sides in compared:
+            rules = self._rules(sides.name.topic)
+            asked.append(Asked(rules, clean_end(sides.name, rules), first_dirty, log_start, many_rounds))
+        key = new_digest_key() if digest_key is None else digest_key
+        now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        judged = audit_sides(self._spark, compared, asked, now_ms=now, hash_key=key, examples=examples, advance=advance)
+        return Audit(tuple(judged), tuple(notes), key)
+
+    def find_keys(self, keys: Iterable[bytes], *, limit: int = 10, advance: Advance = nobody) -> Erasure:
+        """Where ``keys`` still lie, in every file below the directories: live, replaced, kept, staged.
+
+        Raises:
+            ConfigError: a directory is not there.
+            OSError: one cannot be listed.
+        """
+        return search_keys(
+            self._spark, expanded(self._paths), list(keys),
+            lambda topic: self._rules(topic) if topic else KAFKAS_RULES, limit=limit, advance=advance,
+        )  # fmt: skip
+
+    def _checkpoints(self, name: TopicPartition, rules: KeyRules) -> int | None:
+        (after,) = expanded(self._paths)
+        return read_surroundings(after, Findings()).of(CLEANER_CHECKPOINT, name) if rules == KAFKAS_RULES else None
+
+
+class Latest:
+    """The latest state of logs. ``tombstones``: deleted keys too. ``whole_log``: to the end, acknowledged or not."""
+
+    def __init__(self, spark: SparkSession, logs: Logs, *, tombstones: bool, whole_log: bool) -> None:
+        self._spark = spark
+        self._logs = logs
+        self._tombstones = tombstones
+        self._whole_log = whole_log
+
+    def dataframe(self) -> DataFrame:
+        """With the columns of the data source; raises as :meth:`Logs.found`."""
+        bound = "end" if self._whole_log else "hw"
+        return self._logs.read(view="latest", tombstones=self._tombstones, bound=bound)
+
+    def write_parquet(self, target: Place, *, advance: Advance = nobody) -> list[Taken]:
+        """Write it to the new path or URL ``target``: a sub-directory a topic, the offsets in ``_cleanerd``, last.
+
+        Raises:
+            ConfigError: ``target`` is there; a high watermark is needed and not known.
+            CorruptionError: a log has bytes that cannot be read: its state is not known.
+            CleanerdError: a file cannot be read.
+        """
+        text = str(target)
+        if "://" not in text:
+            if Path(text).exists():
+                raise ConfigError(
+                    "exists already", where=text, hint="name a new directory: a snapshot replaces nothing"
+                )
+            text = Path(text).absolute().as_uri()
+        return write_snapshot(
+            self._spark, self._logs.found(), text,
+            tombstones=self._tombstones, whole_log=self._whole_log, advance=advance,
+        )  # fmt: skip
+
+
+def _name(partition: str | TopicPartition) -> TopicPartition:
+    name = partition if isinstance(partition, TopicPartition) else parse_topic_partition_dir(partition)
+    if name is None:
+        raise ConfigError(f"{partition!r} is not of the form TOPIC-N", where="partitions")
+    return name

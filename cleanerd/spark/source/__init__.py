@@ -1,0 +1,5 @@
+"""The data source ``kafka-segments``: the files of a broker as a DataFrame, without a broker.
+
+``data_source.py`` is what Spark calls; ``options.py`` what can be said; ``plan.py`` finds the logs and cuts them into
+splits (driver); ``read.py`` and ``latest.py`` read a split (executors), ``rows.py`` makes Arrow of it.
+"""

@@ -1,0 +1,54 @@
+"""The columns: those of Spark's own ``kafka`` source, by its names and types, and what else a log's bytes say."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HEADERS: Final = "headers"
+
+KAFKA: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    HEADERS: "array<struct<key:string,value:binary>>",
+}
+"""What Spark's ``kafka`` source has, in its order. ``headers`` is null for a record without any, as there.
+
+``timestamp`` is null where a record has none (format v0), or one that Spark does not know; ``timestampType`` is -1
+where the format has none, 0 for the producer's time, 1 for the broker's.
+"""
+
+FURTHER: Final = {
+    "leader_epoch": "int",
+    "producer_id": "bigint",
+    "producer_epoch": "int",
+    "sequence": "int",
+    "transactional": "boolean",
+    "control": "boolean",
+    "is_tombstone": "boolean",
+    "version": "bigint",
+    "batch_offset": "bigint",
+    "segment": "string",
+    "position": "bigint",
+    "visible": "boolean",
+    "in_clean_part": "boolean",
+    "damaged": "string",
+}
+"""On demand. Numbers that a record has not are -1, as Kafka writes them; ``version`` is null then.
+
+``is_tombstone`` and ``version``: by the topic's strategy. ``batch_offset``, ``segment`` (a path), ``position`` (bytes):
+where the batch lies. ``visible``: a consumer of committed records gets it. ``in_clean_part``: below the offset up to
+which Kafka's cleaner came, null where no checkpoint says. ``damaged``: null, but for a row that stands for bytes that
+cannot be read, which there is with ``onCorruption=skip`` alone.
+"""
+
+TYPES: Final = {**KAFKA, **FURTHER}
+
+
+def ddl(columns: tuple[str, ...]) -> str:
+    """The schema of ``columns`` in Spark's words."""
+    return ", ".join(f"{name} {TYPES[name]}" for name in columns)

@@ -1,0 +1,308 @@
+"""The options of the data source, from Spark's text to values. Says no to what it does not know."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.errors import ConfigError
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+from cleanerd.spark.source.columns import HEADERS, KAFKA, TYPES
+from cleanerd.spark.strategies import Strategies
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+COMMITTED: Final = "committed"
+ALL: Final = "all"
+RAW: Final = "raw"
+LATEST: Final = "latest"
+VIEWS: Final = (COMMITTED, ALL, RAW, LATEST)
+
+HIGH_WATERMARK: Final = "hw"
+LOG_END: Final = "end"
+FAIL: Final = "fail"
+SKIP: Final = "skip"
+
+EARLIEST_OFFSET: Final = -2
+LATEST_OFFSET: Final = -1
+"""As Spark's ``kafka`` source spells them in JSON."""
+
+SPLIT_BYTES: Final = 128 * 1024 * 1024
+MAP_BYTES: Final = 128 * 1024 * 1024
+
+_KNOWN: Final = (
+    "path", "paths", "topics", "topicsPattern", "partitions", "startingOffsets", "endingOffsets", "startingTimestamp",
+    "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy", "columns", "includeHeaders", "view", "bound", "splitBytes", "onCorruption",
+    "strategy", "strategies", "tombstones", "mapBytes", "maxBytesPerTrigger", "maxFilesPerTrigger",
+    "maxOffsetsPerTrigger", "failOnDataLoss",
+)  # fmt: skip
+_SPARKS: Final = frozenset({"serialization.format"})
+"""What Spark may add of its own."""
+
+_SIZE: Final = re.compile(r"([0-9]{1,15})\s*(|k|m|g|t)(?:i?b)?", re.ASCII | re.IGNORECASE)
+_UNIT: Final = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Where to begin, or to end (exclusive). Asked in this order: ``time_ms``, ``times_ms``, ``offsets``, ``word``.
+
+    ``offsets`` may hold -2 for the first and -1 for the end. ``otherwise_latest``: a time that no record has reached is
+    the end, and not an error.
+    """
+
+    word: str
+    offsets: Mapping[TopicPartition, int] | None = None
+    times_ms: Mapping[TopicPartition, int] | None = None
+    time_ms: int | None = None
+    otherwise_latest: bool = False
+
+    def require_all(self, names: Collection[TopicPartition]) -> None:
+        """Refuse offsets or times by partition that are not those of ``names``, one each, as ``kafka`` does.
+
+        Raises:
+            ConfigError: one is missing, or one too many.
+        """
+        said = None if self.time_ms is not None else self.times_ms if self.times_ms is not None else self.offsets
+        for name in sorted(set(said or names) ^ set(names)):
+            what = "is missing" if name in names else "names a partition that is not read"
+            raise ConfigError(
+                f"startingOffsets or endingOffsets: {what}",
+                where=str(name),
+                hint="name all partitions, or none of them",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to read and how. ``topics``, ``pattern`` and ``partitions`` None: not said; none of them: all there is."""
+
+    paths: tuple[str, ...]
+    columns: tuple[str, ...]
+    topics: frozenset[str] | None = None
+    pattern: str | None = None
+    partitions: frozenset[TopicPartition] | None = None
+    view: str = COMMITTED
+    bound: str = HIGH_WATERMARK
+    starting: Edge = field(default_factory=lambda: Edge("earliest"))
+    ending: Edge = field(default_factory=lambda: Edge("latest"))
+    split_bytes: int = SPLIT_BYTES
+    skip_damage: bool = False
+    strategies: Strategies = field(default_factory=Strategies)
+    tombstones: bool = False
+    map_bytes: int = MAP_BYTES
+    max_bytes: int | None = None
+    max_files: int | None = None
+    max_offsets: int | None = None
+    fail_on_data_loss: bool = True
+
+    def wants(self, name: TopicPartition) -> bool:
+        """Whether a partition was asked for."""
+        if self.partitions is not None:
+            return name in self.partitions
+        if self.topics is not None:
+            return name.topic in self.topics
+        return self.pattern is None or re.fullmatch(self.pattern, name.topic) is not None
+
+
+def options_from(given: Mapping[str, str]) -> Options:
+    """The options as Spark gives them, by name in any case.
+
+    Raises:
+        ConfigError: one is not known, has no such value, or does not go with another.
+    """
+    texts = _Texts(given)
+    view = texts.one_of("view", VIEWS)
+    pattern = texts.get("topicsPattern")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise _bad("topicsPattern", pattern, f"is not a regular expression: {error}") from None
+    asked = [name for name in ("topics", "topicsPattern", "partitions") if texts.get(name) is not None]
+    if len(asked) > 1:
+        raise ConfigError(f"options {' and '.join(asked)} exclude each other", where="kafka-segments")
+    topics = texts.words("topics")
+    return Options(
+        paths=_paths(texts),
+        columns=_columns(texts),
+        topics=None if topics is None else frozenset(topics),
+        pattern=pattern,
+        partitions=_partitions(texts.words("partitions")),
+        view=view,
+        bound=texts.one_of("bound", (HIGH_WATERMARK, LOG_END), LOG_END if view == RAW else HIGH_WATERMARK),
+        starting=_edge(texts, "starting", "earliest"),
+        ending=_edge(texts, "ending", "latest"),
+        split_bytes=texts.size("splitBytes") or SPLIT_BYTES,
+        skip_damage=texts.one_of("onCorruption", (FAIL, SKIP)) == SKIP,
+        strategies=Strategies.of(texts.json("strategies") or {}, texts.get("strategy")),
+        tombstones=texts.flag("tombstones", default=False),
+        map_bytes=texts.size("mapBytes") or MAP_BYTES,
+        max_bytes=texts.size("maxBytesPerTrigger"),
+        max_files=texts.size("maxFilesPerTrigger"),
+        max_offsets=texts.size("maxOffsetsPerTrigger"),
+        fail_on_data_loss=texts.flag("failOnDataLoss", default=True),
+    )
+
+
+class _Texts:
+    """The texts by name, in any case."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        known = {name.lower(): name for name in _KNOWN}
+        self._texts: dict[str, str] = {}
+        for name, text in given.items():
+            if name.lower() in _SPARKS:
+                continue
+            if name.lower() not in known:
+                raise ConfigError(
+                    f"no such option: {name}", where="kafka-segments", hint=f"there are {', '.join(_KNOWN)}"
+                )
+            self._texts[known[name.lower()]] = str(text)
+
+    def get(self, name: str) -> str | None:
+        return self._texts.get(name)
+
+    def words(self, name: str) -> list[str] | None:
+        text = self.get(name)
+        if text is None:
+            return None
+        words = [word.strip() for word in text.split(",") if word.strip()]
+        if not words:
+            raise _bad(name, text, "names nothing")
+        return words
+
+    def one_of(self, name: str, values: tuple[str, ...], default: str | None = None) -> str:
+        text = self.get(name)
+        if text is None:
+            return default or values[0]
+        if text.strip().lower() not in values:
+            raise _bad(name, text, f"is none of {', '.join(values)}")
+        return text.strip().lower()
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        return self.one_of(name, ("true", "false"), "true" if default else "false") == "true"
+
+    def size(self, name: str) -> int | None:
+        """A number, also as ``64m``."""
+        text = self.get(name)
+        if text is None:
+            return None
+        parsed = _SIZE.fullmatch(text.strip())
+        if parsed is None or int(parsed[1]) < 1:
+            raise _bad(name, text, "is not a size (134217728, 128m)")
+        return int(parsed[1]) * _UNIT[parsed[2].lower()]
+
+    def json(self, name: str) -> dict[str, Any] | None:
+        text = self.get(name)
+        if text is None:
+            return None
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise _bad(name, text, f"is not JSON: {error}") from None
+        if not isinstance(found, dict):
+            raise _bad(name, text, "is not a JSON object")
+        return found
+
+    def number(self, name: str) -> int | None:
+        text = self.get(name)
+        if text is None:
+            return None
+        try:
+            return int(text)
+        except ValueError:
+            raise _bad(name, text, "is not a number of milliseconds") from None
+
+
+def _paths(texts: _Texts) -> tuple[str, ...]:
+    """What ``load("a")`` or ``load(["a", "b"])`` was given."""
+    text = texts.get("paths")
+    several: list[Any] = []
+    if text is not None:
+        try:
+            several = json.loads(text)
+        except ValueError:
+            several = []
+        if not isinstance(several, list) or not several:
+            raise _bad("paths", text, "is not a JSON array of paths")
+    one = texts.get("path")
+    paths = tuple(str(each) for each in ([one] if one else []) + several)
+    if not paths:
+        raise ConfigError("no path", where="kafka-segments", hint='.load("/var/lib/kafka/data")')
+    return paths
+
+
+def _columns(texts: _Texts) -> tuple[str, ...]:
+    wanted = texts.words("columns")
+    with_headers = texts.flag("includeHeaders", default=True)
+    if wanted is None:
+        return tuple(name for name in KAFKA if with_headers or name != HEADERS)
+    return checked_columns(wanted)
+
+
+def checked_columns(wanted: list[str]) -> tuple[str, ...]:
+    """``wanted`` by the names that they have here.
+
+    Raises:
+        ConfigError: one is not known, or is there twice.
+    """
+    names = {name.lower(): name for name in TYPES}
+    for each in wanted:
+        if each.lower() not in names:
+            raise ConfigError(f"no such column: {each}", where="kafka-segments", hint=f"there are {', '.join(TYPES)}")
+    found = tuple(names[each.lower()] for each in wanted)
+    if len(set(found)) != len(found):
+        raise ConfigError("a column is asked for twice", where="kafka-segments", hint=", ".join(wanted))
+    return found
+
+
+def _partitions(words: list[str] | None) -> frozenset[TopicPartition] | None:
+    if words is None:
+        return None
+    found = {word: parse_topic_partition_dir(word) for word in words}
+    for word, name in found.items():
+        if name is None:
+            raise _bad("partitions", word, "is not of the form TOPIC-N")
+    return frozenset(name for name in found.values() if name is not None)
+
+
+def _edge(texts: _Texts, which: str, default: str) -> Edge:
+    strategy = texts.one_of("startingOffsetsByTimestampStrategy", ("error", "latest"))
+    text = texts.get(f"{which}Offsets")
+    word, offsets = default, None
+    if text is not None and text.strip().lower() in ("earliest", "latest"):
+        word = text.strip().lower()
+    elif text is not None:
+        offsets = _by_partition(texts, f"{which}Offsets", least=EARLIEST_OFFSET)
+    if which == "ending" and (word == "earliest" or EARLIEST_OFFSET in (offsets or {}).values()):
+        raise _bad("endingOffsets", text or "", "ends where the log begins")
+    return Edge(
+        word=word,
+        offsets=offsets,
+        times_ms=_by_partition(texts, f"{which}OffsetsByTimestamp", least=0),
+        time_ms=texts.number(f"{which}Timestamp"),
+        otherwise_latest=which == "ending" or strategy == "latest",
+    )
+
+
+def _by_partition(texts: _Texts, name: str, *, least: int) -> dict[TopicPartition, int] | None:
+    """``{"topic": {"0": 23, "1": -2}}``."""
+    found = texts.json(name)
+    if found is None:
+        return None
+    result = {}
+    for topic, numbers in found.items():
+        for number, value in numbers.items() if isinstance(numbers, dict) else [("", None)]:
+            if not number.isdecimal() or type(value) is not int or not least <= value < 2**63:
+                raise _bad(name, texts.get(name) or "", 'is not of the form {"topic": {"0": 23, "1": -2}}')
+            result[TopicPartition(topic, int(number))] = value
+    return result
+
+
+def _bad(name: str, text: str, why: str) -> ConfigError:
+    return ConfigError(f"{text!r} {why}", where=f"option {name}")

@@ -1,0 +1,233 @@
+"""What is to be read, worked out by the driver: the logs, from where to where, cut into splits for the tasks.
+
+Segments and blocks outside of the offsets that were asked for are found by the indexes and never read.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import ConfigError, system_error
+from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, parse_file_name, parse_topic_partition_dir
+from cleanerd.log.segment import Segment
+from cleanerd.spark.logs import find_logs
+from cleanerd.spark.source.offsets import end_of, start_of
+from cleanerd.spark.source.options import COMMITTED, LATEST, LOG_END, RAW
+from cleanerd.spark.source.places import batch_starts
+from cleanerd.spark.source.stable import stable_end
+from cleanerd.verify.listing import NO_END, names_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.source.options import Options
+    from cleanerd.verify.listing import SegmentFile
+    from cleanerd.verify.rules import KeyRules
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """One log as the tasks know it, and the offsets that are wanted of it: ``begin`` to ``end`` (exclusive).
+
+    ``acknowledged``: up to where markers of transactions count. ``stable``: consumers of committed records see nothing
+    from there on.
+    """
+
+    name: TopicPartition
+    log_start: int
+    begin: int
+    end: int
+    acknowledged: int
+    stable: int
+    clean_end: int | None
+    rules: KeyRules
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a segment that begins at a batch: file positions ``start`` to ``stop``. ``reach``: whose, by number.
+
+    ``witness``: the file as it was when it was listed.
+    """
+
+    reach: int
+    segment: SegmentFile
+    witness: Segment
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The work of one task, in the order of offsets."""
+
+    reaches: tuple[Reach, ...]
+    pieces: tuple[Piece, ...]
+
+
+def find_asked(options: Options, rules_of: Callable[[str], KeyRules] | None = None) -> list[Log]:
+    """The logs that the options name, sorted. ``rules_of`` a topic: None, what the options say.
+
+    Raises:
+        ConfigError: a path or a topic is nowhere, or a partition is there twice.
+        CleanerdError: a directory cannot be listed.
+    """
+    within: dict[Path, set[TopicPartition] | None] = {}
+    for path in expanded(options.paths):
+        name = parse_topic_partition_dir(path.name)
+        if name is not None and any((parse_file_name(each) or (0, ""))[1] == SEGMENT_SUFFIX for each in names_in(path)):
+            partly = within.setdefault(path.parent, set())
+            if partly is not None:
+                partly.add(name)
+        else:
+            within[path] = None
+
+    def chosen(log_dir: Path, name: TopicPartition) -> bool:
+        partly = within[log_dir]
+        return (partly is None or name in partly) and options.wants(name)
+
+    logs = find_logs(list(within), options.partitions or (), rules_of or options.strategies.rules, chosen)
+    missing = sorted((options.topics or frozenset()) - {log.name.topic for log in logs})
+    if missing:
+        raise ConfigError(f"no partition of topic {', '.join(missing)}", where=", ".join(options.paths))
+    return logs
+
+
+def expanded(paths: Sequence[str]) -> list[Path]:
+    """The directories that paths and patterns name, absolute, each once.
+
+    Raises:
+        ConfigError: one names none, or is no path here.
+    """
+    found = []
+    for text in paths:
+        plain = text.removeprefix("file://") if text.startswith("file:///") else text.removeprefix("file:")
+        if "://" in plain:
+            raise ConfigError("is not a path of a file system here", where=text, hint="mount it, or copy it")
+        named = [plain] if os.path.isdir(plain) else sorted(glob.glob(plain))
+        matches = [os.path.abspath(each) for each in named if os.path.isdir(each)]
+        if not matches:
+            raise ConfigError("no such directory", where=text)
+        found += matches
+    return [Path(each) for each in dict.fromkeys(found)]
+
+
+def reach_of(log: Log, options: Options) -> Reach:
+    """From where to where ``log`` is read for the view.
+
+    Raises:
+        ConfigError: the high watermark is needed and not known; an offset that the log has not.
+        CorruptionError: what has to be read of it is damaged.
+        CleanerdError: a file cannot be read.
+    """
+    whole = options.bound == LOG_END
+    if log.high_watermark is None and not whole:
+        raise ConfigError(
+            f"the high watermark of {log.name} is not known",
+            where=str(log.log_dir),
+            hint='option("bound", "end") reads to the end of the log, acknowledged or not',
+        )
+    needs_stable = options.view in (COMMITTED, LATEST) or "visible" in options.columns
+    if needs_stable and log.high_watermark is not None and (not whole or options.view == RAW):
+        stable = stable_end(log, skip_damage=options.skip_damage)
+    else:
+        stable = NO_END
+    acknowledged = NO_END if whole or log.high_watermark is None else log.high_watermark
+    first = log.segments[0].base if options.view == RAW else max(log.log_start, log.segments[0].base)
+    last = min(acknowledged, stable) if options.view in (COMMITTED, LATEST) else acknowledged
+    begin = start_of(log, options.starting, first, last, skip_damage=options.skip_damage)
+    end = end_of(log, options.ending, first, last, skip_damage=options.skip_damage)
+    return Reach(
+        name=log.name,
+        log_start=log.log_start,
+        begin=begin,
+        end=end,
+        acknowledged=acknowledged,
+        stable=stable,
+        clean_end=log.clean_end,
+        rules=log.rules,
+    )
+
+
+def pieces_of(number: int, log: Log, reach: Reach, split_bytes: int) -> list[Piece]:
+    """The stretches of the segments of ``log`` that hold its ``reach``, of about ``split_bytes`` at most.
+
+    Raises:
+        CleanerdError: a file is gone.
+    """
+    found = []
+    for segment in log.segments:
+        if segment.end <= reach.begin or segment.base >= reach.end or not segment.size_bytes:
+            continue
+        witness = witness_of(segment)
+        positions = batch_starts(segment, reach.begin, reach.end, split_bytes)
+        found += [Piece(number, segment, witness, start, stop) for start, stop in pairwise(positions) if start < stop]
+    return found
+
+
+def witness_of(segment: SegmentFile) -> Segment:
+    """The file of ``segment`` as it stands now.
+
+    Raises:
+        CleanerdError: it is gone.
+    """
+    try:
+        found = os.stat(segment.path, follow_symlinks=False)
+    except OSError as error:
+        raise system_error("cannot be looked at", str(segment.path), error) from error
+    return Segment.from_stat(segment.base, found, frozenset(), is_active=not segment.sealed, sealed=segment.sealed)
+
+
+def plan_splits(logs: Sequence[Log], options: Options) -> list[Split]:
+    """The splits that together are what was asked for: each about ``splitBytes``, whole logs where winners are wanted.
+
+    Raises:
+        ConfigError, CorruptionError, CleanerdError: as :func:`reach_of`.
+    """
+    names = {log.name for log in logs}
+    for edge in (options.starting, options.ending):
+        edge.require_all(names)
+    return splits_of(logs, [reach_of(log, options) for log in logs], options)
+
+
+def splits_of(logs: Sequence[Log], reaches: Sequence[Reach], options: Options) -> list[Split]:
+    """The same for ``reaches`` that are known."""
+    if options.view == LATEST:
+        whole = [
+            Split((reach,), tuple(pieces_of(0, log, reach, NO_END))) for log, reach in zip(logs, reaches, strict=True)
+        ]
+        return [split for split in whole if split.pieces]
+    pieces = [
+        piece
+        for number, (log, reach) in enumerate(zip(logs, reaches, strict=True))
+        for piece in pieces_of(number, log, reach, options.split_bytes)
+    ]
+    return [_split(reaches, bundle) for bundle in _bundles(pieces, options.split_bytes)]
+
+
+def _bundles(pieces: Sequence[Piece], split_bytes: int) -> list[list[Piece]]:
+    """Neighbours together, up to about ``split_bytes``."""
+    found: list[list[Piece]] = []
+    filled = split_bytes
+    for piece in pieces:
+        size = piece.stop - piece.start
+        if filled + size > split_bytes:
+            found.append([])
+            filled = 0
+        found[-1].append(piece)
+        filled += size
+    return found
+
+
+def _split(reaches: Sequence[Reach], pieces: Sequence[Piece]) -> Split:
+    """With the reaches of these pieces alone."""
+    numbers = sorted({piece.reach for piece in pieces})
+    row = {number: at for at, number in enumerate(numbers)}
+    renumbered = (Piece(row[each.reach], each.segment, each.witness, each.start, each.stop) for each in pieces)
+    return Split(tuple(reaches[number] for number in numbers), tuple(renumbered))

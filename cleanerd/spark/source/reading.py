@@ -1,0 +1,136 @@
+"""The chunks of a split, decoded, with what the view wants of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd import _kernel
+from cleanerd.errors import CorruptionError
+from cleanerd.log.memory import worker_batch_bytes
+from cleanerd.log.same_file import require_same
+from cleanerd.spark.source.options import ALL, LATEST, RAW
+from cleanerd.spark.source.rows import Decoded, Rows, by_record, damage_row
+from cleanerd.spark.source.visible import Markers, control_batches
+from cleanerd.verify.walk import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from cleanerd.spark.source.plan import Piece, Reach, Split
+    from cleanerd.verify.rules import KeyRules
+    from cleanerd.verify.walk import Damage
+
+_OF_VERSIONS: Final = frozenset({"version", "is_tombstone"})
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What the options say to the tasks."""
+
+    view: str
+    skip_damage: bool
+    tombstones: bool
+    map_bytes: int
+
+
+class Reading:
+    """The chunks of a split, decoded, with what the view wants of each."""
+
+    def __init__(self, split: Split, how: How, schema: pa.Schema) -> None:
+        self._split = split
+        self._how = how
+        self._schema = schema
+        self._damages: list[pa.RecordBatch] = []
+        self.wants_headers = how.view == LATEST or bool(_OF_VERSIONS & set(schema.names))
+        self._wants_hidden = how.view not in (ALL, RAW) or "visible" in schema.names
+
+    def damages(self) -> Iterator[pa.RecordBatch]:
+        """Rows for what could not be read since the last call, if somebody asked for them."""
+        damages, self._damages = self._damages, []
+        yield from damages
+
+    def rows(self, hash_key: bytes | None = None) -> Iterator[Rows]:
+        """Chunk by chunk; its bytes are gone with the next step. ``hash_key``: with hashes of the keys.
+
+        Raises:
+            CorruptionError, SegmentChangedError, CleanerdError: as :func:`read_split`.
+        """
+        markers = [Markers(reach.acknowledged) for reach in self._split.reaches]
+        for piece in self._split.pieces:
+            reach = self._split.reaches[piece.reach]
+            for decoded in self._chunks(piece, reach, hash_key):
+                batches = decoded.chunk.batches
+                hidden = None
+                if self._wants_hidden:
+                    hidden = markers[piece.reach].hidden(batches, piece.segment, decoded.position + decoded.consumed)
+                yield Rows(decoded, self._keep(decoded, hidden, reach), hidden, reach, piece.segment)
+                if len(batches) and int(batches.base_offset[-1]) >= reach.end:
+                    break
+
+    def _keep(self, decoded: Decoded, hidden: NDArray[np.bool_] | None, reach: Reach) -> NDArray[np.bool_]:
+        batches, offset = decoded.chunk.batches, decoded.chunk.records.offset
+        keep = (offset >= reach.begin) & (offset < reach.end)
+        if self._how.view == RAW:
+            return keep
+        gone = control_batches(batches)
+        if hidden is not None and self._how.view != ALL:
+            gone = gone | hidden
+        if gone.any():
+            keep &= ~by_record(batches, gone)
+        return keep
+
+    def _chunks(self, piece: Piece, reach: Reach, hash_key: bytes | None) -> Iterator[Decoded]:
+        segment, rules = piece.segment, reach.rules
+        call = decoder(rules if self.wants_headers else None, hash_key)
+
+        def same(descriptor: int) -> None:
+            require_same(descriptor, piece.witness, str(segment.path))
+
+        for data, decoded in walk(
+            segment.path, piece.stop, call, self._told(piece, reach), start=piece.start, check=same
+        ):
+            yield Decoded(decoded.chunk, data, decoded.position)
+
+    def _told(self, piece: Piece, reach: Reach) -> Callable[[Damage], None]:
+        segment = piece.segment
+
+        def damaged(damage: Damage) -> None:
+            if damage.cut and piece.stop < segment.size_bytes:
+                reason = f"the offset index says that a batch begins at byte {piece.stop}, and none does"
+                raise CorruptionError(
+                    reason,
+                    where=str(segment.path),
+                    position=damage.position,
+                    hint="splitBytes above the segment's size",
+                )
+            if not segment.sealed and (damage.cut or damage.zeros):
+                return
+            if not self._how.skip_damage:
+                raise CorruptionError(damage.reason, where=str(segment.path), position=damage.position)
+            if "damaged" in self._schema.names:
+                self._damages.append(damage_row(self._schema, reach, segment, damage.position, damage.reason))
+
+        return damaged
+
+
+def decoder(rules: KeyRules | None, hash_key: bytes | None) -> Callable[[NDArray[np.uint8], int], Decoded]:
+    """How chunks are decoded, checksums verified; with what ``rules`` need of the headers."""
+
+    def decode(data: NDArray[np.uint8], position: int) -> Decoded:
+        chunk = _kernel.decode_chunk(
+            data,
+            position,
+            hash_key=hash_key,
+            version_header=None if rules is None else rules.header,
+            version_encoding="long" if rules is None else rules.encoding,
+            tombstone_header=None if rules is None else rules.tombstone_header,
+            max_unpacked=worker_batch_bytes(),
+        )
+        return Decoded(chunk, data, position)
+
+    return decode

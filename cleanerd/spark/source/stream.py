@@ -1,0 +1,246 @@
+"""``spark.readStream.format("kafka-segments")``: the closed segments of logs, as far as they are stable, and no more.
+
+A batch is a range of offsets of each partition, as for Spark's ``kafka`` source, and not of files: a cleaning between
+two batches, or between a batch and its second try, changes files and no offset.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pyspark.sql.datasource import DataSourceStreamReader
+
+from cleanerd.errors import ConfigError
+from cleanerd.spark.source.offsets import start_of
+from cleanerd.spark.source.options import Edge
+from cleanerd.spark.source.partition import SplitPartition, batches_of
+from cleanerd.spark.source.plan import find_asked, reach_of, splits_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.source.options import Options
+    from cleanerd.spark.source.plan import Reach
+else:
+    try:
+        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    except ImportError:  # Spark 4.1: it has no limits and asks for the latest offset without a start
+        SupportsTriggerAvailableNow = object
+
+Offsets: TypeAlias = dict[str, dict[str, int]]
+"""``{"orders": {"0": 23}}``: exclusive ends, as Spark writes them into a checkpoint."""
+
+_WHOLE: Final = (Edge("earliest"), Edge("latest"))
+
+
+class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream of what is closed. Spark calls one instance from beginning to end, and copies of it in tasks."""
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._last: Offsets | None = None
+
+    def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
+        """From where a new query reads: ``startingOffsets`` and its kin.
+
+        Raises:
+            ConfigError: an offset that is no more, or not that of a partition.
+            CleanerdError: a directory or file cannot be read, or is damaged.
+        """
+        found = self._reaches(self._options)
+        self._options.starting.require_all([log.name for log, _ in found])
+        skip = self._options.skip_damage
+        return _by_topic({
+            log.name: start_of(log, self._options.starting, reach.begin, reach.end, skip_damage=skip)
+            for log, reach in found
+        })  # fmt: skip
+
+    def latestOffset(self, start: Offsets | None = None, limit: ReadLimit | None = None) -> Offsets:  # noqa: N802
+        """Up to where the next batch reads: what is closed now, no more than ``limit``, and at least one segment.
+
+        Raises:
+            ConfigError: what was read up to is no more.
+            CleanerdError: a directory or file cannot be read, or is damaged.
+        """
+        found = self._reaches(self._options)
+        ends = {log.name: reach.end for log, reach in found}
+        if self._last is not None:
+            ends = {name: min(end, _of(self._last, name, 0)) for name, end in ends.items()}
+        if start is None:
+            return _by_topic(ends)
+        self._require_there(start, {log.name: log for log, _ in found})
+        begins = {log.name: _of(start, log.name, reach.begin) for log, reach in found}
+        ends = {name: max(end, begins[name]) for name, end in ends.items()}
+        if limit is not None:
+            ends = _limited([log for log, _ in found], begins, ends, _Budget.of(limit))
+        return {**{topic: dict(each) for topic, each in start.items()}, **_merged(start, _by_topic(ends))}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember what is closed now: this query ends there.
+
+        Raises:
+            CleanerdError: a directory or file cannot be read, or is damaged.
+        """
+        self._last = _by_topic({log.name: reach.end for log, reach in self._reaches(self._options)})
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """By the options ``max...PerTrigger``, of which one can be said."""
+        from pyspark.sql.streaming.datasource import (  # noqa: PLC0415 - only Spark 4.2 and later ask
+            ReadAllAvailable,
+            ReadMaxBytes,
+            ReadMaxFiles,
+            ReadMaxRows,
+        )
+
+        options = self._options
+        if options.max_bytes is not None:
+            return ReadMaxBytes(options.max_bytes)
+        if options.max_files is not None:
+            return ReadMaxFiles(options.max_files)
+        return ReadAllAvailable() if options.max_offsets is None else ReadMaxRows(options.max_offsets)
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[SplitPartition]:
+        """The splits of a batch.
+
+        Raises:
+            ConfigError: something of it is no more.
+            CleanerdError: a directory or file cannot be read, or is damaged.
+        """
+        found = self._reaches(self._options)
+        self._require_there(start, {log.name: log for log, _ in found})
+        wanted = []
+        for log, reach in found:
+            upto = _of(end, log.name, -1)
+            begin = max(_of(start, log.name, reach.begin), reach.begin)
+            if begin < upto:
+                wanted.append((log, replace(reach, begin=begin, end=upto)))
+        splits = splits_of([log for log, _ in wanted], [reach for _, reach in wanted], self._options)
+        return [SplitPartition(split) for split in splits]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The batches of one split.
+
+        Raises:
+            CleanerdError: see :func:`~cleanerd.spark.source.read.read_split`.
+        """
+        return batches_of(partition, self._options, self._schema)
+
+    def _reaches(self, options: Options) -> list[tuple[Log, Reach]]:
+        """The logs, each from its beginning to the end of what is closed and stable."""
+        whole = replace(options, starting=_WHOLE[0], ending=_WHOLE[1])
+        found = []
+        for log in find_asked(options):
+            reach = reach_of(log, whole)
+            found.append((log, replace(reach, end=max(reach.begin, min(reach.end, log.segments[-1].base)))))
+        return found
+
+    def _require_there(self, start: Offsets, logs: dict[TopicPartition, Log]) -> None:
+        """What this query has read up to is still there, unless ``failOnDataLoss`` is false."""
+        if not self._options.fail_on_data_loss:
+            return
+        known = {str(name): log for name, log in logs.items()}
+        for topic, each in start.items():
+            for number, offset in each.items():
+                log = known.get(f"{topic}-{number}")
+                if log is None:
+                    raise _lost(f"{topic}-{number} is gone")
+                first = max(log.log_start, log.segments[0].base)
+                if offset < first:
+                    raise _lost(f"{log.name} begins at {first}, and was read up to {offset}")
+
+
+class _Budget:
+    """What a batch may take. None: as much as there is."""
+
+    def __init__(self, *, size_bytes: int | None, files: int | None, offsets: int | None, least: int) -> None:
+        self._left = [size_bytes, files, offsets]
+        self.least_offsets = least
+        self._taken = False
+
+    @classmethod
+    def of(cls, limit: ReadLimit) -> _Budget:
+        """Spark's limit, by its fields."""
+        return cls(
+            size_bytes=getattr(limit, "max_bytes", None),
+            files=getattr(limit, "max_files", None),
+            offsets=getattr(limit, "max_rows", None),
+            least=getattr(limit, "min_rows", 0),
+        )
+
+    def take(self, size_bytes: int, offsets: int) -> int:
+        """How many of ``offsets``, which lie in a segment of ``size_bytes``, fit: the first segment always does."""
+        left_bytes, left_files, left_offsets = self._left
+        fits = (left_bytes is None or size_bytes <= left_bytes) and (left_files is None or left_files > 0)
+        taken = min(offsets, left_offsets) if left_offsets is not None else offsets if fits or not self._taken else 0
+        self._taken = True
+        self._left = [
+            left if left is None else max(left - used, 0)
+            for left, used in zip(self._left, (size_bytes, 1, taken), strict=True)
+        ]
+        return taken
+
+
+def _limited(
+    logs: Sequence[Log], begins: dict[TopicPartition, int], ends: dict[TopicPartition, int], budget: _Budget
+) -> dict[TopicPartition, int]:
+    """Ends that the budget allows: a segment of each log in turn, so that none waits for another."""
+    if sum(ends[name] - begins[name] for name in ends) < budget.least_offsets:
+        return begins
+    reached = dict(begins)
+    waiting = {log.name: [each for each in log.segments if each.end > begins[log.name]] for log in logs}
+    while any(waiting.values()):
+        for name, segments in waiting.items():
+            if not segments or reached[name] >= ends[name]:
+                segments.clear()
+                continue
+            segment = segments.pop(0)
+            wanted = min(segment.end, ends[name]) - reached[name]
+            taken = budget.take(segment.size_bytes, wanted)
+            reached[name] += taken
+            if taken < wanted:
+                segments.clear()
+    return reached
+
+
+def _by_topic(offsets: dict[TopicPartition, int]) -> Offsets:
+    found: Offsets = {}
+    for name in sorted(offsets):
+        found.setdefault(name.topic, {})[str(name.partition)] = offsets[name]
+    return found
+
+
+def _merged(first: Offsets, second: Offsets) -> Offsets:
+    """The second over the first; Spark takes other text for other data, so the order is always the same."""
+    return {topic: {**first.get(topic, {}), **each} for topic, each in second.items()}
+
+
+def _of(offsets: Offsets, name: TopicPartition, otherwise: int) -> int:
+    return int(offsets.get(name.topic, {}).get(str(name.partition), otherwise))
+
+
+def _lost(what: str) -> ConfigError:
+    hint = 'option("failOnDataLoss", "false") goes on with what is there'
+    return ConfigError(f"records are gone that were not read: {what}", where="kafka-segments", hint=hint)
+
+
+def require_streamable(options: Options, latest: str) -> None:
+    """Refuse options that a stream cannot keep.
+
+    Raises:
+        ConfigError: an end, the view ``latest``, or two limits.
+    """
+    ending: Any = (options.ending.offsets, options.ending.times_ms, options.ending.time_ms)
+    if options.ending.word != "latest" or any(each is not None for each in ending):
+        raise ConfigError("a stream has no end", where="endingOffsets, endingTimestamp", hint="leave it out")
+    if options.view == latest:
+        raise ConfigError("a stream has no latest state", where="option view", hint="committed, all or raw")
+    if sum(each is not None for each in (options.max_bytes, options.max_files, options.max_offsets)) > 1:
+        raise ConfigError("one limit at most", where="maxBytesPerTrigger, maxFilesPerTrigger, maxOffsetsPerTrigger")

@@ -1,0 +1,115 @@
+"""Which data is committed, as far as one task needs to know: its transactions' markers lie behind it.
+
+A transaction ends with the next marker of its producer. So nothing before a split matters, and of what follows it no
+more is read than up to the markers of the transactions that reach out of it: none in a log without transactions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.format.batch import CONTROL, TRANSACTIONAL
+from cleanerd.format.control import ControlType
+from cleanerd.verify.listing import list_partition
+from cleanerd.verify.walk import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from cleanerd.verify.listing import SegmentFile
+    from cleanerd.verify.walk import Damage
+
+_AHEAD_BYTES: Final = 256 * 1024
+
+
+def control_batches(batches: _kernel.Batches) -> NDArray[np.bool_]:
+    """[b]: markers of transactions, and what cleaning left of them."""
+    control: NDArray[np.bool_] = (batches.magic == 2) & ((batches.attributes & CONTROL) != 0)
+    return control
+
+
+class Markers:
+    """The markers of one log, in the order of offsets; chunks are asked about in that order too.
+
+    ``end``: nothing is looked for from this offset on, as it is not acknowledged: what has no marker below is open.
+    """
+
+    def __init__(self, end: int) -> None:
+        self._end = end
+        self._known_to = -1
+        self._offsets: dict[int, list[int]] = {}
+        self._aborts: dict[int, list[bool]] = {}
+        self._ahead: Iterator[_kernel.Batches] | None = None
+        self._ahead_to = -1
+        self._is_over = False
+
+    def hidden(self, batches: _kernel.Batches, segment: SegmentFile, stop: int) -> NDArray[np.bool_] | None:
+        """[b]: data batches of transactions that were aborted, or have no end; None where there are none at all.
+
+        ``stop`` is the position in ``segment`` behind ``batches``.
+
+        Raises:
+            CleanerdError: a file cannot be read.
+        """
+        if not len(batches):
+            return None
+        transactional = (batches.magic == 2) & ((batches.attributes & TRANSACTIONAL) != 0) & (batches.producer_id >= 0)
+        if not transactional.any():
+            self._known_to = max(self._known_to, int(batches.last_offset[-1]) + 1)
+            return None
+        if self._ahead_to <= int(batches.last_offset[-1]):
+            self._ahead = None
+        self._take(batches)
+        rows = np.flatnonzero(transactional & ~control_batches(batches))
+        hidden = np.zeros(len(batches), np.bool_)
+        producers = batches.producer_id[rows]
+        for producer in np.unique(producers).tolist():
+            mine = rows[producers == producer]
+            hidden[mine] = self._aborted(producer, batches.base_offset[mine], segment, stop)
+        return hidden
+
+    def _aborted(self, producer: int, offsets: NDArray[np.int64], segment: SegmentFile, stop: int) -> NDArray[np.bool_]:
+        """[n], for data of ``producer`` at ascending ``offsets``: its next marker aborts it, or there is none."""
+        last = int(offsets[-1])
+        while not self._is_over and (self._offsets.get(producer) or [-1])[-1] < last:
+            if self._ahead is None:
+                self._ahead = self._read_on(segment, stop)
+            found = next(self._ahead, None)
+            if found is None:
+                self._is_over = True
+            else:
+                self._take(found)
+                self._ahead_to = int(found.last_offset[-1]) + 1
+        at = np.searchsorted(np.array(self._offsets.get(producer, ()), np.int64), offsets, side="right")
+        return np.array([*self._aborts.get(producer, ()), True])[at]
+
+    def _take(self, batches: _kernel.Batches) -> None:
+        markers = control_batches(batches) & (batches.producer_id >= 0) & (batches.base_offset >= self._known_to)
+        for row in np.flatnonzero(markers).tolist():
+            producer = int(batches.producer_id[row])
+            self._offsets.setdefault(producer, []).append(int(batches.base_offset[row]))
+            self._aborts.setdefault(producer, []).append(bool(batches.control_type[row] == ControlType.ABORT))
+        last = int(batches.last_offset[-1])
+        self._known_to = max(self._known_to, last + 1)
+        self._is_over = self._is_over or last >= self._end
+
+    def _read_on(self, segment: SegmentFile, stop: int) -> Iterator[_kernel.Batches]:
+        """The headers behind ``stop``, to the end of the log."""
+        for each in list_partition(segment.path.parent).segments:
+            if each.base < segment.base:
+                continue
+            start = stop if each.base == segment.base else 0
+            size = min(each.size_bytes, segment.size_bytes) if segment.sealed and start else each.size_bytes
+            for _, batches in walk(
+                each.path, size, _kernel.scan_headers, _pass_over, chunk_bytes=_AHEAD_BYTES, start=start
+            ):
+                yield batches
+
+
+def _pass_over(_damage: Damage) -> None:
+    """Damage is told where records are read; a marker that it took leaves its transaction without an end."""

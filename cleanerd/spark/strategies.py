@@ -1,0 +1,85 @@
+"""Which rules decide between the records of a key, as somebody who writes PySpark says it: by topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from cleanerd.errors import ConfigError
+from cleanerd.log.strategy_config import (
+    HEADER_ENCODING,
+    KEYS,
+    STRATEGIES,
+    STRATEGY,
+    STRATEGY_HEADER,
+    TOMBSTONE_GUARD,
+    TOMBSTONE_HEADER,
+    TOMBSTONE_MODE,
+)
+from cleanerd.log.topic_config import NEVER_CLEANED, resolve_topic_config
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+
+Said: TypeAlias = str | Mapping[str, str]
+"""``offset``, ``timestamp``, ``header:NAME``; or a topic's keys: ``{"compaction.strategy": "header", ...}``."""
+
+_ORIGIN: Final = "strategies"
+
+
+@dataclass(frozen=True, slots=True)
+class Strategies:
+    """What was said, by topic; ``default`` holds for all others. Kafka's rules where nothing is said."""
+
+    by_topic: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    default: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, by_topic: Mapping[str, Said], default: Said | None = None) -> Strategies:
+        """From words or keys.
+
+        Raises:
+            ConfigError: no such strategy or key.
+        """
+        return cls(
+            {topic: _keys(said, f"strategy of {topic}") for topic, said in by_topic.items()},
+            {} if default is None else _keys(default, "strategy"),
+        )
+
+    def rules(self, topic: str) -> KeyRules:
+        """Those of ``topic``.
+
+        Raises:
+            ConfigError: what was said of it does not go together.
+        """
+        keys = self.by_topic.get(topic, self.default)
+        if not keys or topic in NEVER_CLEANED:
+            return KAFKAS_RULES
+        overrides = {key: (text, _ORIGIN) for key, text in keys.items()}
+        return KeyRules.of(resolve_topic_config(topic, overrides=overrides, topic_configs=None))
+
+
+def keys_of(rules: KeyRules) -> dict[str, str]:
+    """``rules`` as a topic's keys."""
+    keys = {
+        STRATEGY: rules.strategy,
+        HEADER_ENCODING: rules.encoding,
+        TOMBSTONE_MODE: rules.tombstone_mode,
+        TOMBSTONE_GUARD: rules.tombstone_guard,
+    }
+    if rules.header is not None:
+        keys[STRATEGY_HEADER] = rules.header.decode()
+    if rules.tombstone_header is not None:
+        keys[TOMBSTONE_HEADER] = rules.tombstone_header.decode()
+    return keys
+
+
+def _keys(said: Said, where: str) -> Mapping[str, str]:
+    if not isinstance(said, str):
+        for key in said:
+            if key not in KEYS:
+                raise ConfigError(f"no such key: {key}", where=where, hint=f"there are {', '.join(sorted(KEYS))}")
+        return {key: str(text) for key, text in said.items()}
+    strategy, _, header = said.partition(":")
+    if strategy not in STRATEGIES or (strategy == "header") != bool(header.strip()):
+        raise ConfigError(f"{said!r} is none of offset, timestamp, header:NAME", where=where)
+    return {STRATEGY: strategy, **({STRATEGY_HEADER: header.strip()} if header else {})}

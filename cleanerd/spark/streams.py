@@ -1,0 +1,98 @@
+"""Standard error of a Spark driver: the stream that cleanerd itself was started with, and what Spark says on its own.
+
+``spark-submit`` joins both streams of the driver into standard output, which belongs to the result. So the driver asks
+for our standard error and gets the open file itself: opened anew by name it would have a position of its own, and in a
+file both would write over each other. What Java says comes through a pipe, without the lines that every start prints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import socket
+import struct
+import threading
+from typing import IO, TYPE_CHECKING, Final, Self
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+STDERR: Final = 2
+_GREETING: Final = b"2"
+_PATIENCE_SECONDS: Final = 10.0
+_PEER: Final = struct.Struct("3i")
+
+_PRELUDE: Final = re.compile(
+    rb"WARNING: Using incubator modules: |Using Spark's default log4j profile: |"
+    rb"Setting (?:default|Spark) log level to |To adjust logging level use |"
+    rb"[0-9/]{8} [0-9:]{8} (?:INFO |WARN (?:NativeCodeLoader|Utils): )"
+)
+"""What Spark and Java print at each start, before the log level that was asked for counts."""
+
+
+class StderrGiver:
+    """Gives this process's standard error to the first who asks at ``address`` and has this process's user."""
+
+    def __init__(self) -> None:
+        self.address = f"cleanerd-spark-{secrets.token_hex(16)}"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.bind(f"\0{self.address}")
+        self._socket.listen(1)
+        threading.Thread(target=self._serve, name="spark-stderr", daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes up who waits in accept
+        self._socket.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                asker, _ = self._socket.accept()
+                with asker:
+                    peer = asker.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+                    if _PEER.unpack(peer)[1] == os.geteuid():
+                        socket.send_fds(asker, [_GREETING], [STDERR])
+                        return
+
+
+def take_stderr(address: str) -> bool:
+    """Make the standard error of whoever listens at ``address`` this process's; False when nobody does."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asker:
+            asker.settimeout(_PATIENCE_SECONDS)
+            asker.connect(f"\0{address}")
+            _, descriptors, _, _ = socket.recv_fds(asker, len(_GREETING), 1)
+    except OSError:
+        return False
+    for descriptor in descriptors:
+        os.dup2(descriptor, STDERR)
+        os.close(descriptor)
+    return bool(descriptors)
+
+
+class Forwarder:
+    """Passes the lines of ``source`` on to standard error, all of them or those that say something (``whole``)."""
+
+    def __init__(self, source: IO[bytes], *, whole: bool) -> None:
+        self._source = source
+        self._whole = whole
+        self._thread = threading.Thread(target=self._forward, name="spark-lines", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait for the last lines, but not for a process that was left behind with the pipe."""
+        self._thread.join(_PATIENCE_SECONDS)
+
+    def _forward(self) -> None:
+        for line in self._source:
+            if self._whole or _PRELUDE.match(line) is None:
+                with contextlib.suppress(OSError):
+                    os.write(STDERR, line)

@@ -1,0 +1,277 @@
+"""A real Kafka broker, one node with KRaft, on 127.0.0.1: what ``cleanerd demo`` shows and what tests rely on.
+
+The process is java with the jars of a release and nothing else; everything it writes lies in one work directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from cleanerd.errors import CleanerdError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
+STARTED: Final = "Kafka Server started"
+START_SECONDS: Final = 90
+STOP_SECONDS: Final = 60
+
+# Enough for a demonstration and small enough to stand beside a test suite.
+JVM: Final = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+# One line for each logging backend that the jars of a release may bring: slf4j-simple, reload4j, log4j 2.
+LOGGING: Final = (
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=[yyyy-MM-dd HH:mm:ss,SSS]",
+    "-Dlog4j2.level=info",
+)
+RELOAD4J: Final = """\
+log4j.rootLogger=INFO, console
+log4j.appender.console=org.apache.log4j.ConsoleAppender
+log4j.appender.console.layout=org.apache.log4j.PatternLayout
+log4j.appender.console.layout.ConversionPattern=[%d] %p %m (%c)%n
+"""
+
+
+class BrokerError(CleanerdError):
+    """The broker did not do what it was started for; the message ends with the end of its log."""
+
+
+class Broker:
+    """A broker that can be started, stopped, killed and started again on the same directories.
+
+    ``libs_dir`` holds the jars of release ``version`` (``4.3.1``) and an SLF4J binding; ``work_dir`` gets the log
+    directories, the properties file and the broker's log. ``properties`` override the small-node defaults. ``jvm_args``
+    may name an agent. As a context manager it is started on entry, and stopped on exit (killed when the block raised).
+    """
+
+    def __init__(
+        self,
+        libs_dir: Path,
+        work_dir: Path,
+        *,
+        version: str,
+        log_dirs: int = 1,
+        port: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        jvm_args: Sequence[str] = (),
+    ) -> None:
+        self.libs_dir = libs_dir.resolve()
+        self.work_dir = work_dir.resolve()
+        self.version = version
+        self.port = port or free_port()
+        self.log_dirs = tuple(self.work_dir / f"d{i + 1}" for i in range(log_dirs))
+        self._controller_port = free_port()
+        self._overrides = dict(properties or {})
+        self._jvm_args = tuple(jvm_args)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    @property
+    def bootstrap(self) -> str:
+        """What clients connect to."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running broker.
+
+        Raises:
+            BrokerError: it is not running.
+        """
+        if self._process is None:
+            raise BrokerError("the broker is not running")
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there, serving or not."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def properties_file(self) -> Path:
+        """The broker's server.properties, written at each start."""
+        return self.work_dir / "server.properties"
+
+    @property
+    def log_file(self) -> Path:
+        """What the broker logged, over all its starts."""
+        return self.work_dir / "broker.log"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.stop()
+        else:
+            self.kill()
+
+    def start(self) -> None:
+        """Format the log directories where that is not done yet, start, and wait until the broker serves.
+
+        Raises:
+            BrokerError: it ended, did not serve in time, or its log lacks ``Kafka Server started`` (U-27).
+        """
+        if self.running:
+            raise BrokerError("the broker is running already")
+        self.work_dir.mkdir(parents=True, exist_ok=True)
+        self.properties_file.write_text("".join(f"{name}={value}\n" for name, value in self.properties().items()))
+        (self.work_dir / "log4j.properties").write_text(RELOAD4J)
+        if not all((log_dir / "meta.properties").exists() for log_dir in self.log_dirs):
+            self._format()
+        self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                ["java", *JVM, *self._jvm_args, *self._java_tail("kafka.Kafka", str(self.properties_file))],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.work_dir,
+                process_group=0,  # Ctrl-C is for whoever started it
+            )
+        try:
+            self._wait_until_it_serves()
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """Shut down cleanly (SIGTERM) and wait. A broker that is not running stays so.
+
+        Raises:
+            BrokerError: it did not end in time; it has been killed then.
+        """
+        if self._process is None:
+            return
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise self._failure(f"the broker did not stop within {STOP_SECONDS} s") from None
+        self._process = None
+
+    def kill(self) -> None:
+        """End the process at once (SIGKILL). A broker that is not running stays so."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def log_text(self) -> str:
+        """Return what the broker logged since it was last started."""
+        with self.log_file.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    def properties(self) -> dict[str, str]:
+        """Return the server.properties of a small node, with this broker's overrides."""
+        listeners = f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{self._controller_port}"
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller_port}",
+            "listeners": listeners,
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "log.dirs": ",".join(str(log_dir) for log_dir in self.log_dirs),
+            "num.network.threads": "2",
+            "num.io.threads": "2",
+            "offsets.topic.num.partitions": "1",
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "log.cleaner.dedupe.buffer.size": "2097152",
+            "log.cleaner.io.buffer.size": "65536",
+            "log.cleaner.backoff.ms": "1000",
+            "log.retention.check.interval.ms": "2000",
+        }
+        if not self.version.startswith("3."):
+            properties["log.initial.task.delay.ms"] = "1000"
+        return {**properties, **self._overrides}
+
+    def _java_tail(self, main: str, *arguments: str) -> list[str]:
+        log4j = f"-Dlog4j.configuration=file:{self.work_dir / 'log4j.properties'}"
+        return [*LOGGING, log4j, "-cp", f"{self.libs_dir}/*", main, *arguments]
+
+    def _format(self) -> None:
+        command = [
+            "java",
+            "-Xmx128m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            *self._java_tail("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.properties_file)),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=START_SECONDS)
+        except FileNotFoundError:
+            raise BrokerError("java is missing", hint="install a Java runtime, 17 or newer") from None
+        if done.returncode != 0:
+            raise BrokerError(f"the log directories cannot be formatted:\n{done.stdout}{done.stderr}")
+
+    def _wait_until_it_serves(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if not self.running:
+                raise self._failure("the broker ended while it was starting")
+            if self._answers() and STARTED in self.log_text():
+                return
+            time.sleep(0.2)
+        if self._answers() and not self.log_text().strip():
+            raise BrokerError(
+                "the broker serves but logs nothing", where=str(self.libs_dir), hint="add slf4j-simple to the jars"
+            )
+        raise self._failure(f"the broker did not serve within {START_SECONDS} s")
+
+    def _answers(self) -> bool:
+        """Whether a metadata request succeeds: a listening socket alone says nothing."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            client = AdminClient({"bootstrap.servers": self.bootstrap}, logger=_SILENT)
+            try:
+                return bool(client.list_topics(timeout=5).brokers)
+            except KafkaException:
+                return False
+        return False
+
+    def _failure(self, message: str) -> BrokerError:
+        return BrokerError(f"{message}; the end of its log:\n{self.log_text()[-3000:]}", where=os.fspath(self.log_file))
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+_SILENT: Final = logging.getLogger("cleanerd_lab.demo.broker")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False

@@ -1,0 +1,131 @@
+"""What ``cleanerd demo`` says of its live part."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.words import human_bytes, human_count, human_ms
+from cleanerd_lab.demo.live import BY_VERSION, RECORDS_PER_SECOND, RULES
+from cleanerd_lab.demo.load import PARTITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd_lab.demo.live import LiveDemo, LiveResult, Sample
+    from cleanerd_lab.demo.page import Page
+
+_TITLES: Final = ("seconds", "acknowledged", "written", "log on disk", "waiting", "cleanings", "swaps", "dropped")
+_WIDTH: Final = 13
+_RESULT_TITLES: Final = (
+    "topic",
+    "strategy",
+    "acknowledged",
+    "keys",
+    "out of order",
+    "left",
+    "written",
+    "on disk",
+    "wrong uncleaned",
+    "wrong cleaned",
+)
+
+
+def tell_live(page: Page, run: LiveDemo, *, seconds: float, stay: bool) -> LiveResult:
+    """Both steps of the live part.
+
+    Raises:
+        CleanerdError: the broker, a client or the daemon did not do what it should.
+    """
+    with page.step("A broker with cleanerd's agent, producers out of order, `cleanerd run` beside it"):
+        run.start()
+    _tell_start(page, run)
+    page.row(_TITLES, _WIDTH)
+    for sample in run.watch(seconds):
+        _tell_sample(page, sample)
+    if stay:
+        page.say(f"It goes on: {run.url} - Ctrl-C ends it.")
+        with _interrupted() as interrupt:
+            for sample in run.watch(None):
+                _tell_sample(page, sample)
+                if interrupt.is_set():
+                    break
+    with page.step("The load ends, the daemon cleans what is left, consumers read everything"):
+        result = run.finish()
+    _tell_result(page, result)
+    return result
+
+
+def _tell_start(page: Page, run: LiveDemo) -> None:
+    page.say(
+        f"{len(RULES)} compacted topics of {PARTITIONS} partitions, {human_count(RECORDS_PER_SECOND)} records a second "
+        "to each; a reader begins again and again.\n"
+        f"Of {BY_VERSION} the highest version in a header is to win, whatever "
+        "the order of arrival. Time flies: a second is a\nminute of the records' timestamps, so segments end every few "
+        f"seconds. The broker at {run.bootstrap} swaps them.\n\n"
+        f"Look at it while it works:  {run.url}\n"
+    )
+
+
+def _tell_sample(page: Page, sample: Sample) -> None:
+    cells = (
+        f"{sample.seconds:.0f}",
+        human_count(sample.records),
+        human_bytes(sample.written_bytes),
+        human_bytes(sample.log_bytes),
+        human_bytes(sample.waiting_bytes),
+        human_count(sample.cleans),
+        human_count(sample.swaps),
+        human_count(sample.dropped),
+    )
+    page.row(cells, _WIDTH)
+
+
+def _tell_result(page: Page, result: LiveResult) -> None:
+    page.say("A plain consumer's last value of each key against what was acknowledged. Wrong keys, and what is left:")
+    page.table(
+        _RESULT_TITLES,
+        [
+            [
+                topic.topic,
+                topic.strategy,
+                human_count(topic.acknowledged),
+                human_count(topic.keys),
+                human_count(topic.out_of_order),
+                human_count(topic.left),
+                human_bytes(topic.written_bytes),
+                human_bytes(topic.log_bytes),
+                human_count(topic.uncleaned.keys),
+                human_count(topic.wrong.keys),
+            ]
+            for topic in result.topics
+        ],
+    )
+    errors = f"{len(result.client_errors)} ({result.client_errors[0]})" if result.client_errors else "none"
+    page.say(
+        f"{human_count(result.cleans)} cleanings, {human_count(result.swaps)} swaps by the running broker, "
+        f"{human_count(result.refused_swaps)} refused and tried again later. Meanwhile a consumer read\n"
+        f"{human_count(result.readings)} partitions from the beginning, {human_count(result.read_records)} records. "
+        f"Errors of clients: {errors}. Longest wait for an acknowledgement: {human_ms(result.slowest_ms)}.\n"
+        f"SIGTERM ended the daemon within {human_ms(1000 * result.stop_seconds)}. cleanerd verify, on what the broker "
+        f"left: {human_count(result.findings)} errors."
+    )
+
+
+def live_document(result: LiveResult) -> dict[str, Any]:
+    """The same for ``--json``."""
+    return {**dataclasses.asdict(result), "good": result.good}
+
+
+@contextlib.contextmanager
+def _interrupted() -> Iterator[threading.Event]:
+    """While the block runs Ctrl-C sets the event and does nothing else."""
+    event = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: event.set())
+    try:
+        yield event
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,255 @@
+"""Load that goes on while cleanerd works: producers that race, readers that begin again and again, and a model.
+
+The model is one entry a key - what should win, and what came last - kept from what the broker acknowledged. Timestamps
+run ahead of the clock, out of the past, so that segments end every few seconds however few bytes there are.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import KafkaException
+
+from cleanerd.client.producer import Producer
+from cleanerd.errors import CleanerdError
+from cleanerd_lab.demo.broker import BrokerError
+from cleanerd_lab.demo.race import DELETE_SHARE, LATE_SHARE, UNVERSIONED_SHARE, Update
+from cleanerd_lab.demo.reading import read_with_confluent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd.client.delivery import Delivery
+    from cleanerd.client.rules import TopicRules
+
+PARTITIONS: Final = 3
+KEYS: Final = 1_500
+RACERS: Final = 3
+LATE_BY: Final = 3_000
+"""An update is held up by at most so many others."""
+
+SEGMENT_MS: Final = 240_000
+TIME_FACTOR: Final = 60
+"""A second of the demonstration is a minute of its records: a segment ends every four seconds."""
+START_MS: Final = -5 * 3_600_000
+"""The first record's timestamp, from now."""
+LAST_MS: Final = -3 * SEGMENT_MS
+"""No record but the roll's is younger than this."""
+
+ROLL_KEY: Final = b"roll"
+_ROUND_SECONDS: Final = 0.05
+_PAUSE_SECONDS: Final = 0.5
+_FLUSH_SECONDS: Final = 30.0
+
+
+@dataclass(slots=True)
+class Known:
+    """One key: what should win by the topic's rules, and the last record whatever its version."""
+
+    standing: tuple[bool, int, int]
+    value: bytes | None
+    last_offset: int
+    last_value: bytes | None
+
+
+@dataclass(slots=True)
+class Model:
+    """What the broker acknowledged of a topic. A key lives in one partition, so its offsets can be compared."""
+
+    keys: dict[bytes, Known] = field(default_factory=dict)
+    last_offsets: dict[int, int] = field(default_factory=dict)
+    records: int = 0
+    bytes_written: int = 0
+    out_of_order: int = 0
+    deletes: int = 0
+    slowest_ms: float = 0.0
+    errors: list[str] = field(default_factory=list)
+
+    def take(self, update: Update, offset: int, partition: int = 0) -> None:
+        """One acknowledged record. Reports of different producers come in any order."""
+        self.records += 1
+        self.last_offsets[partition] = max(offset, self.last_offsets.get(partition, offset))
+        self.deletes += update.value is None
+        standing = (update.version is not None, update.version or 0, offset)
+        known = self.keys.get(update.key)
+        if known is None:
+            self.keys[update.key] = Known(standing, update.value, offset, update.value)
+            return
+        if offset > known.last_offset:
+            self.out_of_order += standing < known.standing
+            known.last_offset, known.last_value = offset, update.value
+        if standing > known.standing:
+            known.standing, known.value = standing, update.value
+
+    def expected(self) -> dict[bytes, bytes | None]:
+        """Each key's value by the topic's rules."""
+        return {key: known.value for key, known in self.keys.items()}
+
+    def last_values(self) -> dict[bytes, bytes | None]:
+        """Each key's value at its highest offset."""
+        return {key: known.last_value for key, known in self.keys.items()}
+
+
+def endless(seed: int, *, versioned: bool) -> Iterator[Update]:
+    """Updates without end in the order of their arrival. Versioned ones are late now and then, or have no version."""
+    source = random.Random(seed)  # noqa: S311 - the same traffic in every run, nothing secret
+    held_up: list[tuple[int, int, Update]] = []
+    number = 0
+    while True:
+        number += 1
+        key = b"key-%06d" % source.randrange(KEYS)
+        value = None if source.random() < DELETE_SHARE else b'{"update":%d,"seal":"%s"}' % (number, _seal(source))
+        version = number if versioned and source.random() >= UNVERSIONED_SHARE else None
+        update = Update(key, version, value)
+        if versioned and source.random() < LATE_SHARE:
+            heapq.heappush(held_up, (number + source.randrange(1, LATE_BY), number, update))
+        else:
+            yield update
+        while held_up and held_up[0][0] <= number:
+            yield heapq.heappop(held_up)[2]
+
+
+def _seal(source: random.Random) -> bytes:
+    return source.randbytes(50).hex().encode()
+
+
+class Writer(threading.Thread):
+    """Writes to one topic, ``rate`` records a second, until it is stopped. Look at ``model`` when it has ended."""
+
+    def __init__(self, bootstrap: str, topic: str, rules: TopicRules, *, rate: int, seed: int) -> None:
+        super().__init__(name=f"writer of {topic}", daemon=True)
+        self.topic = topic
+        self.model = Model()
+        self._servers = bootstrap
+        self._rules = rules
+        self._rate = rate
+        self._seed = seed
+        self._begun_ms = time.time_ns() // 1_000_000
+        self._stop_now = threading.Event()
+
+    def abandon(self) -> None:
+        """No more records, whatever becomes of those on their way."""
+        self._stop_now.set()
+
+    def stop(self) -> None:
+        """No more records; wait until all are acknowledged.
+
+        Raises:
+            BrokerError: some were not.
+        """
+        self.abandon()
+        if self.ident is not None:
+            self.join(2 * _FLUSH_SECONDS)
+        if self.is_alive() or self.model.errors:
+            reason = self.model.errors[0] if self.model.errors else "no answer in time"
+            raise BrokerError(f"records of {self.topic} were not acknowledged: {reason}")
+
+    def run(self) -> None:
+        """Produce in short rounds, each producer its share in random order."""
+        try:
+            self._write()
+        except (CleanerdError, KafkaException) as error:
+            self.model.errors.append(str(error))
+
+    def _write(self) -> None:
+        config = {"bootstrap.servers": self._servers, "linger.ms": 10, "log_level": 0}
+        racers = [Producer(config, self._rules) for _ in range(RACERS)]
+        old_program = Producer(config)
+        source = random.Random(self._seed)  # noqa: S311 - as above
+        updates = endless(self._seed, versioned=self._rules.strategy == "header")
+        started, sent = time.monotonic(), 0
+        while not self._stop_now.wait(_ROUND_SECONDS):
+            due = int((time.monotonic() - started) * self._rate)
+            for _ in range(due - sent):
+                update = next(updates)
+                self._send(old_program if update.version is None else source.choice(racers), update)
+            sent = max(sent, due)
+            for each in (*racers, old_program):
+                each.poll()
+        for each in (*racers, old_program):
+            each.flush(_FLUSH_SECONDS)
+        self._roll(old_program)
+        if self.model.records != sent + PARTITIONS and not self.model.errors:
+            self.model.errors.append("no answer in time")
+
+    def _roll(self, producer: Producer) -> None:
+        """A record so late that every partition begins a new segment: what was written before can be cleaned."""
+        now_ms = time.time_ns() // 1_000_000
+        for partition in range(PARTITIONS):
+            update = Update(ROLL_KEY + b"%d" % partition, None, b"")
+            self._send(producer, update, partition=partition, timestamp_ms=now_ms)
+        producer.flush(_FLUSH_SECONDS)
+
+    def _send(
+        self, producer: Producer, update: Update, *, partition: int | None = None, timestamp_ms: int | None = None
+    ) -> None:
+        handed_over = time.monotonic()
+        model = self.model
+
+        def report(delivery: Delivery) -> None:
+            model.slowest_ms = max(model.slowest_ms, 1000 * (time.monotonic() - handed_over))
+            if delivery.error is not None or delivery.offset is None:
+                model.errors.append(str(delivery.error or "the offset is not known"))
+            else:
+                model.take(update, delivery.offset, delivery.partition)
+
+        model.bytes_written += len(update.key) + len(update.value or b"")
+        producer.produce(
+            self.topic,
+            update.key,
+            update.value,
+            version=update.version,
+            partition=partition,
+            timestamp_ms=self._timestamp_ms() if timestamp_ms is None else timestamp_ms,
+            on_delivery=report,
+        )
+
+    def _timestamp_ms(self) -> int:
+        now_ms = time.time_ns() // 1_000_000
+        return min(self._begun_ms + START_MS + TIME_FACTOR * (now_ms - self._begun_ms), now_ms + LAST_MS)
+
+
+class Reader(threading.Thread):
+    """Reads topics from their beginning to their end, again and again, while segments are swapped below it."""
+
+    def __init__(self, bootstrap: str, topics: tuple[str, ...]) -> None:
+        super().__init__(name="reader", daemon=True)
+        self.readings = 0
+        self.records = 0
+        self.errors: list[str] = []
+        self._servers = bootstrap
+        self._topics = topics
+        self._stop_now = threading.Event()
+
+    def abandon(self) -> None:
+        """Begin no further reading."""
+        self._stop_now.set()
+
+    def stop(self) -> None:
+        """Let it end the reading at hand."""
+        self.abandon()
+        if self.ident is not None:
+            self.join(_FLUSH_SECONDS)
+
+    def run(self) -> None:
+        """One partition after the other."""
+        while not self._stop_now.is_set():
+            for topic in self._topics:
+                for partition in range(PARTITIONS):
+                    self._read(topic, partition)
+                    if self._stop_now.wait(_PAUSE_SECONDS):
+                        return
+
+    def _read(self, topic: str, partition: int) -> None:
+        try:
+            read = read_with_confluent(self._servers, topic, partition)
+        except (CleanerdError, KafkaException) as error:
+            self.errors.append(str(error))
+            return
+        self.readings += 1
+        self.records += len(read.records)

@@ -1,0 +1,209 @@
+"""Producers that race: updates with versions reach a topic out of order, and a dict knows which one should win.
+
+The versions are those of the place that the updates come from. On their way to the topic some are held up, some are
+sent a second time with the same version, some come from an old program that writes no version at all.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.client.producer import Producer
+from cleanerd_lab.demo.broker import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.client.delivery import Delivery
+    from cleanerd.client.rules import TopicRules
+
+RACERS: Final = 3
+UPDATES_A_KEY: Final = 12
+DELETE_SHARE: Final = 0.05
+LATE_SHARE: Final = 0.1
+LATE_BY: Final = 0.2
+"""How far a late update is held up at most, as a share of all updates."""
+AGAIN_SHARE: Final = 0.03
+"""Updates that carry the version of the key's update before: equal versions, the higher offset wins."""
+UNVERSIONED_SHARE: Final = 0.02
+LATE_WRITE_SHARE: Final = 0.1
+"""The share of the keys that get an old version after the cleaning."""
+
+LOWEST_VERSION: Final = 1
+SEGMENT_MS: Final = 10 * 60_000
+_FLUSH_SECONDS: Final = 60.0
+_POLL_EVERY: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Timestamps of records, relative to now: the first, how far the others go on, the one of the roll.
+
+    All lie in the past, as brokers want it; the roll more than ``SEGMENT_MS`` behind what it ends. The active segment
+    is never cleaned, so the roll, alone in it, has a key of its own.
+    """
+
+    start_ms: int
+    span_ms: int
+    roll_ms: int
+    roll_key: bytes
+
+
+THE_RACE: Final = When(-12 * SEGMENT_MS, 6 * SEGMENT_MS, -4 * SEGMENT_MS, b"first roll")
+LATER: Final = When(-3 * SEGMENT_MS, 0, 0, b"second roll")
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What is written: ``version`` None is a record without the header, ``value`` None a delete."""
+
+    key: bytes
+    version: int | None
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Raced:
+    """What the broker acknowledged, by offset, and the model: plain dicts, with nothing of the cleaner in them."""
+
+    records: dict[int, Update] = field(default_factory=dict)
+
+    def winners(self) -> dict[bytes, int]:
+        """Each key's offset of the highest version; no version is below all, among equal ones the last stays."""
+        best: dict[bytes, tuple[bool, int, int]] = {}
+        for offset, update in self.records.items():
+            standing = (update.version is not None, update.version or 0, offset)
+            if update.key not in best or standing > best[update.key]:
+                best[update.key] = standing
+        return {key: offset for key, (_, _, offset) in best.items()}
+
+    def expected(self) -> dict[bytes, bytes | None]:
+        """Each key's value at the highest version; None where that is a delete."""
+        return {key: self.records[offset].value for key, offset in self.winners().items()}
+
+    def last_values(self) -> dict[bytes, bytes | None]:
+        """Each key's value at the highest offset: what stock Kafka keeps."""
+        return {update.key: update.value for _, update in sorted(self.records.items())}
+
+
+@dataclass(frozen=True, slots=True)
+class RaceFacts:
+    """How wild the race was. ``out_of_order``: below a version that its key had already; ``equal``: the same one."""
+
+    records: int
+    keys: int
+    out_of_order: int
+    equal: int
+    without_version: int
+    deletes: int
+    deleted_keys: int
+
+
+def facts(raced: Raced) -> RaceFacts:
+    """Count what the log holds, in its own order."""
+    highest: dict[bytes, int] = {}
+    out_of_order = equal = 0
+    for _, update in sorted(raced.records.items()):
+        if update.version is None:
+            continue
+        before = highest.get(update.key)
+        out_of_order += before is not None and update.version < before
+        equal += update.version == before
+        highest[update.key] = update.version if before is None else max(before, update.version)
+    expected = raced.expected()
+    return RaceFacts(
+        records=len(raced.records),
+        keys=len(expected),
+        out_of_order=out_of_order,
+        equal=equal,
+        without_version=sum(update.version is None for update in raced.records.values()),
+        deletes=sum(update.value is None for update in raced.records.values()),
+        deleted_keys=sum(value is None for value in expected.values()),
+    )
+
+
+def updates(count: int, seed: int) -> list[Update]:
+    """``count`` updates in the order in which they reach the producers. The same seed gives the same ones."""
+    source = random.Random(seed)  # noqa: S311 - the same traffic in every run, nothing secret
+    keys = max(count // UPDATES_A_KEY, 1)
+    last_version: dict[bytes, int] = {}
+    placed: list[tuple[int, int, Update]] = []
+    for number in range(count):
+        key = b"account-%06d" % source.randrange(keys)
+        kind = source.random()
+        version: int | None = number + LOWEST_VERSION
+        if kind < UNVERSIONED_SHARE:
+            version = None
+        elif kind < UNVERSIONED_SHARE + AGAIN_SHARE:
+            version = last_version.get(key, version)
+        if version is not None:
+            last_version[key] = version
+        value = None if source.random() < DELETE_SHARE else _value(source, number)
+        held_up = source.randrange(1, max(int(LATE_BY * count), 2)) if source.random() < LATE_SHARE else 0
+        placed.append((number + held_up, number, Update(key, version, value)))
+    return [update for _, _, update in sorted(placed, key=lambda entry: entry[:2])]
+
+
+def late_updates(raced: Raced, seed: int) -> list[Update]:
+    """Old versions for some keys, deleted ones among them: each below the version that won, so each has to lose."""
+    source = random.Random(seed)  # noqa: S311 - as above
+    late = []
+    for number, (key, offset) in enumerate(sorted(raced.winners().items())):
+        version = raced.records[offset].version
+        if version is not None and version > LOWEST_VERSION and source.random() < LATE_WRITE_SHARE:
+            late.append(Update(key, source.randrange(LOWEST_VERSION, version), b'{"late":%d}' % number))
+    return late
+
+
+def write(bootstrap: str, topic: str, rules: TopicRules, batch: Sequence[Update], when: When) -> dict[int, Update]:
+    """Write updates by several producers at once, then one record that makes the broker begin a new segment.
+
+    Returns what was acknowledged, by
+    offset.
+
+    Raises:
+        BrokerError: a record was not acknowledged.
+    """
+    config = {"bootstrap.servers": bootstrap, "linger.ms": 10, "batch.num.messages": 100, "log_level": 0}
+    racers = [Producer(config, rules) for _ in range(RACERS)]
+    # It knows of no versions, so it is asked for none.
+    old_program = Producer(config)
+    everybody = (*racers, old_program)
+    source = random.Random(len(batch))  # noqa: S311 - as above
+    now_ms = time.time_ns() // 1_000_000
+    acknowledged: dict[int, Update] = {}
+    for number, update in enumerate(batch):
+        timestamp_ms = now_ms + when.start_ms + number * when.span_ms // len(batch)
+        producer = old_program if update.version is None else source.choice(racers)
+        _send(producer, topic, update, timestamp_ms, acknowledged)
+        if number % _POLL_EVERY == 0:
+            for each in everybody:
+                each.poll()
+    for each in everybody:
+        each.flush(_FLUSH_SECONDS)
+    _send(racers[0], topic, Update(when.roll_key, LOWEST_VERSION, b""), now_ms + when.roll_ms, acknowledged)
+    racers[0].flush(_FLUSH_SECONDS)
+    if len(acknowledged) != len(batch) + 1:
+        raise BrokerError(f"{len(batch) + 1 - len(acknowledged)} records of {topic} were not acknowledged")
+    return acknowledged
+
+
+def _send(producer: Producer, topic: str, update: Update, timestamp_ms: int, acknowledged: dict[int, Update]) -> None:
+    def report(delivery: Delivery) -> None:
+        if delivery.error is None and delivery.offset is not None:
+            acknowledged[delivery.offset] = update
+
+    producer.produce(
+        topic, update.key, update.value, version=update.version, timestamp_ms=timestamp_ms, on_delivery=report
+    )
+
+
+def _value(source: random.Random, number: int) -> bytes:
+    return b'{"update":%d,"balance":%d,"owner":"%s"}' % (
+        number,
+        source.randrange(100_000),
+        source.randbytes(40).hex().encode(),
+    )

@@ -1,0 +1,118 @@
+"""What ``cleanerd demo`` says of the topic with versions."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.words import human_count
+from cleanerd_lab.demo.strategies import STRATEGY, TOPIC
+
+if TYPE_CHECKING:
+    from cleanerd_lab.demo.page import Page
+    from cleanerd_lab.demo.strategies import Compared, DayLater, Delegated
+
+
+def tell_race(page: Page, delegated: Delegated) -> None:
+    """Step: the topic, its delegation, the race."""
+    keys = "\n".join(f"   {key} = {value}" for key, value in STRATEGY.items())
+    changes = "\n".join(f"   {key} = {value}" for key, value in delegated.changes.items())
+    page.say(
+        f"Topic {TOPIC}; the highest version in a header is to win, whatever the order of arrival (KIP-280):\n{keys}\n"
+        f"`cleanerd delegate {TOPIC}` keeps Kafka's own cleaner away, from before the first record:\n{changes}"
+    )
+    facts = delegated.facts
+    page.table(
+        ("acknowledged", "keys", "out of order", "equal versions", "without version", "deletes", "keys deleted"),
+        [
+            [
+                human_count(facts.records),
+                human_count(facts.keys),
+                human_count(facts.out_of_order),
+                human_count(facts.equal),
+                human_count(facts.without_version),
+                human_count(facts.deletes),
+                human_count(facts.deleted_keys),
+            ]
+        ],
+    )
+
+
+def tell_cleaned(page: Page, entry: dict[str, Any]) -> None:
+    """Part of the cleaning's step."""
+    page.say(
+        f"A second run for {TOPIC}, by {entry['strategy']}: {human_count(entry['records_read'])} records read, "
+        f"{human_count(entry['dropped']['superseded'])} superseded, {human_count(entry['records_kept'])} kept."
+    )
+
+
+def tell_compared(page: Page, compared: Compared) -> None:
+    """Step: who is right."""
+    page.say(
+        "Each key's value against a plain dict with the highest version of each key; among equal versions the last\n"
+        "one counts, no version is below every version. Kafka keeps the last record, whatever its version."
+    )
+    page.table(
+        ("log", "read with", "records", "keys wrong", "outdated value", "deleted, but back", "alive, but gone"),
+        [
+            [
+                view.log,
+                view.reader,
+                human_count(view.records),
+                human_count(view.wrong.keys),
+                human_count(view.wrong.other_value),
+                human_count(view.wrong.deleted_but_back),
+                human_count(view.wrong.live_but_gone),
+            ]
+            for view in compared.views
+        ],
+    )
+    page.say(
+        "cleanerd left exactly the records that LatestState had named before the cleaning, offset for offset."
+        if compared.as_promised
+        else "cleanerd did NOT leave the records that LatestState had named before the cleaning."
+    )
+    if not compared.kafka_by_its_rules:
+        page.say("Kafka's cleaner did NOT leave the last record of each key: this comparison is void.")
+
+
+def tell_day_later(page: Page, later: DayLater) -> None:
+    """Step: late writes, expired tombstones."""
+    page.say(
+        f"When the broker was back, {human_count(later.late_writes)} old versions were written to {TOPIC} too, long "
+        "after the cleaning. Now `--now-ms`\nsays that it is a day later, past delete.retention.ms. A tombstone goes "
+        "when nothing else of its key is in the log;\nwhere there is a late write it stays for one more cleaning, so "
+        "that not even one that is cut short brings the key back."
+    )
+    page.table(
+        ("late writes", "to deleted keys", "tombstones", "gone", "waiting", "keys wrong", ""),
+        [
+            [
+                human_count(later.late_writes),
+                human_count(later.late_to_deleted),
+                human_count(later.tombstones_before),
+                human_count(later.tombstones_gone),
+                human_count(later.tombstones_waiting),
+                human_count(later.wrong.keys),
+                "good" if later.good else "WRONG",
+            ]
+        ],
+    )
+
+
+def strategies_document(
+    delegated: Delegated, entry: dict[str, Any], compared: Compared, later: DayLater
+) -> dict[str, Any]:
+    """The same for ``--json``."""
+    return {
+        "topic": TOPIC,
+        "settings": dict(STRATEGY),
+        "delegated": dict(delegated.changes),
+        "race": dataclasses.asdict(delegated.facts),
+        "cleaned": entry,
+        "views": [{**dataclasses.asdict(view), "wrong_keys": view.wrong.keys} for view in compared.views],
+        "as_latest_state_said": compared.as_promised,
+        "kafka_by_its_rules": compared.kafka_by_its_rules,
+        "a_day_later": {**dataclasses.asdict(later), "wrong_keys": later.wrong.keys},
+        "good": compared.good and later.good,
+    }

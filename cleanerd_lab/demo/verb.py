@@ -1,0 +1,325 @@
+"""``cleanerd demo``: a real broker, real traffic, cleanerd at work; prints what changed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cleanerd.cli.options import Common, common_options
+from cleanerd.errors import ConfigError
+from cleanerd.words import human_bytes, human_count, human_ms
+from cleanerd_lab.demo.jars import find_kafka
+from cleanerd_lab.demo.live import LiveDemo
+from cleanerd_lab.demo.live_report import live_document, tell_live
+from cleanerd_lab.demo.page import Page
+from cleanerd_lab.demo.story import OFF_LIMITS, Cleaned, Demo, KafkaResult, OnceMore, log_bytes
+from cleanerd_lab.demo.strategies_report import (
+    strategies_document,
+    tell_cleaned,
+    tell_compared,
+    tell_day_later,
+    tell_race,
+)
+from cleanerd_lab.demo.traffic import PRODUCERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cleanerd.cli.output import Output
+    from cleanerd_lab.demo.compare import Verdict
+    from cleanerd_lab.demo.traffic import Written
+
+FAILED: Final = 1
+ONCE_MORE_RECORDS: Final = 100
+
+
+@click.command("demo")
+@common_options
+@click.option(
+    "--records",
+    default=300_000,
+    show_default=True,
+    type=click.IntRange(min=5_000, max=3_000_000),
+    metavar="N",
+    help="How many records to write, over all topics.",
+)
+@click.option(
+    "--kafka-libs",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Jars of a Kafka release: an unpacked release, or a directory with libs-X.Y.Z. "
+    "Default: $KAFKA_LIBS, else .cache/kafka.",
+)
+@click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR and leave everything there.")
+@click.option("--seed", default=1, show_default=True, metavar="N", help="Another seed, other traffic.")
+@click.option(
+    "--seconds",
+    default=30,
+    show_default=True,
+    type=click.IntRange(min=5, max=86_400),
+    metavar="N",
+    help="How long the daemon is watched at work.",
+)
+@click.option("--stay", is_flag=True, help="Then let it work on until Ctrl-C, to look at its page.")
+@click.option("--only", type=click.Choice(["live", "offline"]), help="One part of it. Default: both.")
+def demo(
+    common: Common,
+    *,
+    records: int,
+    kafka_libs: Path | None,
+    keep: Path | None,
+    seed: int,
+    seconds: int,
+    stay: bool,
+    only: str | None,
+) -> int:
+    """Show cleanerd at work on the logs of real brokers.
+
+    Live: Kafka on 127.0.0.1 with the agent, producers that race, `cleanerd run` beside it, with its page to look at.
+    Offline: five compacted topics, one for each codec; Kafka is stopped, `cleanerd clean` runs, Kafka starts again, and
+    what consumers read is compared with what was acknowledged. Then Kafka's own cleaner gets a copy of the same data.
+    On a sixth topic producers race out of order, and compaction.strategy=header keeps the highest versions.
+    Exit code 1 when anything differs.
+    """
+    common.load_settings()
+    release = find_kafka(kafka_libs)
+    if shutil.which("java") is None:
+        raise ConfigError("java is missing", hint="install a Java runtime, 17 or newer")
+    started = time.monotonic()
+    page = Page(common.output)
+    good = True
+    document: dict[str, object] = {"kafka_version": release.version}
+    with _work_dir(keep) as work_dir:
+        page.line(f"Kafka {release.version} on 127.0.0.1, all files in {work_dir}")
+        if only != "offline":
+            page.part("While the broker runs")
+            with LiveDemo(release, work_dir / "live", seed=seed) as live:
+                result = tell_live(page, live, seconds=seconds, stay=stay)
+            good, document["live"] = result.good, live_document(result)
+        if only != "live":
+            page.part("While it is down, and compared with Kafka's own cleaner")
+            with Demo(release, work_dir, records=records, seed=seed) as run:
+                offline_good, offline = Teller(page, run).tell()
+            good, document = good and offline_good, {**document, **offline}
+    return tell_end(common.output, page, good=good, seconds=time.monotonic() - started, document=document)
+
+
+def tell_end(output: Output, page: Page, *, good: bool, seconds: float, document: Mapping[str, object]) -> int:
+    """The last line, or all of it as JSON; the result is the exit code."""
+    page.line()
+    page.line(f"{'Everything is as it should be' if good else 'SOMETHING DIFFERS, see above'}. {seconds:.0f} s.")
+    if output.as_json:
+        output.json({"good": good, "seconds": round(seconds, 3), **document})
+    return 0 if good else FAILED
+
+
+@contextlib.contextmanager
+def _work_dir(keep: Path | None) -> Iterator[Path]:
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="cleanerd-demo-", ignore_cleanup_errors=True) as work_dir:
+            yield Path(work_dir)
+        return
+    if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise ConfigError("exists and is not an empty directory", where=str(keep), hint="give --keep another one")
+    keep.mkdir(parents=True, exist_ok=True)
+    yield keep.resolve()
+
+
+class Teller:
+    """Runs the steps one after the other and says after each what came of it."""
+
+    def __init__(self, page: Page, run: Demo) -> None:
+        self._page = page
+        self._run = run
+        self._bytes_before: dict[str, int] = {}
+
+    def tell(self) -> tuple[bool, dict[str, object]]:
+        """The whole story: whether all is well, and the same for ``--json``."""
+        page, run = self._page, self._run
+        with page.step("A broker starts, and producers write"):
+            written = run.start_and_write()
+        self._tell_written(written)
+        with page.step("Producers race, and their versions arrive out of order"):
+            raced = run.strategies.delegate_and_race()
+        tell_race(page, raced)
+        with page.step("The broker is stopped; cleanerd cleans its log directory"):
+            run.stop_and_copy()
+            cleaned = run.clean()
+            by_version = run.strategies.clean()
+        self._tell_cleaned(cleaned)
+        tell_cleaned(page, by_version)
+        with page.step("The broker starts on the cleaned directory; consumers read everything"):
+            verdicts = run.start_and_read(cleaned)
+            run.strategies.read_cleaned()
+            run.strategies.write_late()
+            once_more = run.write_once_more(ONCE_MORE_RECORDS)
+        self._tell_read(verdicts, once_more)
+        with page.step("Kafka's own cleaner does the same work on a copy"):
+            kafka = run.kafka_cleans()
+        self._tell_kafka(cleaned, kafka)
+        with page.step("Who kept the right records of the race? Kafka's cleaner gets that topic of the copy as well"):
+            compared = run.strategies.let_kafka_clean()
+        tell_compared(page, compared)
+        with page.step("Late writes, and a day later"):
+            later = run.strategies.clean_a_day_later()
+        tell_day_later(page, later)
+        good = (
+            all(verdict.good for verdict in verdicts)
+            and once_more.read_back == once_more.written
+            and all(kafka.same_records.values())
+            and compared.good
+            and later.good
+        )
+        document = _document(written, cleaned, verdicts, once_more, kafka)
+        document["strategies"] = strategies_document(raced, by_version, compared, later)
+        return good, document
+
+    def _tell_written(self, written: list[Written]) -> None:
+        self._bytes_before = {each.topic: log_bytes(self._run.log_dir, each.topic) for each in written}
+        off_limits = ", ".join(f"{name}={value}" for name, value in OFF_LIMITS.items())
+        self._page.say(
+            f"One compacted topic for each codec, {PRODUCERS} idempotent producers to each. Every key is updated again "
+            f"and again,\nso most records are out of date. Kafka's own cleaner is kept away ({off_limits})."
+        )
+        self._page.table(
+            ("topic", "acknowledged", "keys", "deletes", "bytes"),
+            [
+                [
+                    each.topic,
+                    human_count(len(each.records)),
+                    human_count(len(each.last_values())),
+                    human_count(each.deletes),
+                    human_bytes(self._bytes_before[each.topic]),
+                ]
+                for each in written
+            ],
+        )
+
+    def _tell_cleaned(self, cleaned: Cleaned) -> None:
+        self._page.say(
+            "Superseded: a newer record has the same key. Tombstones (deletes) stay for delete.retention.ms, a day,\n"
+            "so that every consumer learns of the deletion; then they go as well. The active segment is never touched."
+        )
+        rows = []
+        for topic, after in cleaned.bytes_after.items():
+            entry = cleaned.partitions[topic]
+            dropped = entry["dropped"]
+            rows.append(
+                [
+                    topic,
+                    human_count(entry["records_read"]),
+                    human_count(dropped["superseded"]),
+                    human_count(dropped["tombstone"]),
+                    human_count(entry["records_kept"]),
+                    human_bytes(self._bytes_before[topic]),
+                    human_bytes(after),
+                    f"-{100 * (1 - after / self._bytes_before[topic]):.0f} %",
+                ]
+            )
+        titles = ("topic", "read", "superseded", "old tombstones", "kept", "bytes before", "after", "")
+        self._page.table(titles, rows)
+
+    def _tell_read(self, verdicts: list[Verdict], once_more: OnceMore) -> None:
+        self._page.say("Compared with every offset, key and value that the broker had acknowledged.")
+        titles = (
+            "topic",
+            "read with",
+            "records",
+            "keys",
+            "wrong records",
+            "wrong keys",
+            "repeated keys",
+            "short of the end",
+            "",
+        )
+        self._page.table(
+            titles,
+            [
+                [
+                    verdict.topic,
+                    verdict.client,
+                    human_count(verdict.records),
+                    human_count(verdict.keys),
+                    human_count(verdict.wrong_records),
+                    human_count(verdict.wrong_keys),
+                    human_count(verdict.repeated_keys),
+                    human_count(verdict.short_of_end),
+                    "good" if verdict.good else "WRONG",
+                ]
+                for verdict in verdicts
+            ],
+        )
+        self._page.say(f"Then {once_more.written} records more were written; {once_more.read_back} of them came back.")
+
+    def _tell_kafka(self, cleaned: Cleaned, kafka: KafkaResult) -> None:
+        self._page.say(
+            "cleanerd: the whole process, with its start, fsync, and reading back of all that it wrote.\n"
+            "Kafka: its cleaning thread alone; CPU by the operating system, time as the broker logs it. The thread\n"
+            "had cleaned another topic before, so that it does not work in a cold JVM."
+        )
+        start, cost = cleaned.start, cleaned.cost
+        self._page.table(
+            ("", "CPU", "time", "bytes after"),
+            [
+                [
+                    "cleanerd clean",
+                    human_ms(1000 * cost.cpu_seconds),
+                    human_ms(1000 * cost.wall_seconds),
+                    human_bytes(sum(cleaned.bytes_after.values())),
+                ],
+                [
+                    "  without the start of the process",
+                    human_ms(1000 * max(cost.cpu_seconds - start.cpu_seconds, 0)),
+                    human_ms(1000 * max(cost.wall_seconds - start.wall_seconds, 0)),
+                    "",
+                ],
+                [
+                    "Kafka's cleaner",
+                    human_ms(1000 * kafka.cleaning.cpu_seconds),
+                    human_ms(1000 * kafka.cleaning.reported_seconds),
+                    human_bytes(sum(kafka.bytes_after.values())),
+                ],
+            ],
+        )
+        different = [topic for topic, same in kafka.same_records.items() if not same]
+        self._page.say(
+            f"A consumer does NOT read the same from both: {', '.join(different)}."
+            if different
+            else "A consumer reads the same from both, record for record, offset for offset."
+        )
+
+
+def _document(
+    written: list[Written],
+    cleaned: Cleaned,
+    verdicts: list[Verdict],
+    once_more: OnceMore,
+    kafka: KafkaResult,
+) -> dict[str, object]:
+    return {
+        "topics": [
+            {
+                "topic": each.topic,
+                "codec": each.codec,
+                "acknowledged": len(each.records),
+                "keys": len(each.last_values()),
+                "deletes": each.deletes,
+                "cleaned": cleaned.partitions[each.topic],
+                "same_records_as_kafka": kafka.same_records[each.topic],
+                "bytes_after": cleaned.bytes_after[each.topic],
+                "kafka_bytes_after": kafka.bytes_after[each.topic],
+            }
+            for each in written
+        ],
+        "readings": [{**dataclasses.asdict(verdict), "good": verdict.good} for verdict in verdicts],
+        "once_more": dataclasses.asdict(once_more),
+        "cleanerd": {"cost": dataclasses.asdict(cleaned.cost), "start": dataclasses.asdict(cleaned.start)},
+        "kafka": dataclasses.asdict(kafka.cleaning),
+    }

@@ -1,0 +1,253 @@
+"""Whatever keeps the agent from listening, it listens again, and no broker is restarted for it (U-31, A-03, A-28)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd_lab.demo.broker import Broker
+from tests.agent.asking import Asking, RefusedError
+from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, is_another_build
+from tests.agent.test_races import build
+from tests.brokers.node import wait_until
+from tests.kafka.judge import fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+NAME_OF_60 = "é" * 60
+"""60 characters, 120 bytes: a socket's address holds 107."""
+
+
+@dataclass(slots=True)
+class Threadless:
+    """A broker whose agent gets no thread of a name while there is a file for it."""
+
+    live: Live
+    place: Path
+    jar: Path
+
+    def deny(self, name: str) -> Path:
+        path = self.place / f"{name}.none"
+        path.touch()
+        return path
+
+
+@pytest.fixture(scope="module")
+def threadless() -> Iterator[Threadless]:
+    """Started without a usable temporary directory, and at first without a thread for the agent."""
+    jars = fetch("4.3")
+    work_dir = Path(tempfile.mkdtemp(prefix="comes-back-"))
+    place = work_dir / "threads"
+    place.mkdir()
+    jar = build(work_dir, "threadless")
+    arguments = ["-Djava.io.tmpdir=/nonexistent", f"-Dcleanerd.test.threads={place}", f"-javaagent:{jar}"]
+    broker = Broker(jars.libs, work_dir / "broker", version=jars.version, properties=PROPERTIES, jvm_args=arguments)
+    found = Threadless(Live(broker), place, jar)
+    found.deny("cleanerd-agent")
+    try:
+        broker.start()
+        yield found
+    finally:
+        broker.kill()
+        shutil.rmtree(work_dir)
+
+
+@pytest.fixture(autouse=True)
+def _threads_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test that failed denies is not denied to the tests after it."""
+    yield
+    if "listening" in request.fixturenames:
+        place = request.getfixturevalue("listening").place
+        for path in place.glob("*.none"):
+            path.unlink()
+
+
+def serves(live: Live) -> bool:
+    """Whether a new client is answered; it does not wait for that."""
+    if not live.socket.is_socket():
+        return False
+    try:
+        with Asking(live.socket) as asking:
+            asking.send(b'{"v":1,"id":1,"op":"info"}\n')
+            answer = asking.answer()
+    except (ConnectionError, FileNotFoundError):
+        return False
+    return answer is not None and answer["ok"] is True
+
+
+def test_no_thread_at_the_start(threadless: Threadless) -> None:
+    """A-01: the broker starts, stderr says what is missing, and the same jar can be attached later."""
+    live = threadless.live
+    assert not live.socket.exists()
+    assert "cleanerd agent: not started" in live.broker.log_text()
+    (threadless.place / "cleanerd-agent.none").unlink()
+    attach(live, threadless.jar)
+    wait_until("it listens", lambda: serves(live))
+    assert build_of(live)[2] == "agentmain"
+
+
+@pytest.fixture(scope="module")
+def listening(threadless: Threadless) -> Threadless:
+    """The same broker, once its agent got its thread, whichever test is the first."""
+    (threadless.place / "cleanerd-agent.none").unlink(missing_ok=True)
+    if not serves(threadless.live):
+        attach(threadless.live, threadless.jar)
+        wait_until("it listens", lambda: serves(threadless.live))
+    return threadless
+
+
+def test_no_thread_to_accept_with(listening: Threadless) -> None:
+    """A-02, A-03: an agent that does not listen gives way to the same build; one that does stays."""
+    live = listening.live
+    none = listening.deny("cleanerd-agent-accept")
+    attach(live, JAR)
+    wait_until("the shipped build", lambda: is_another_build(live, build_of_jar(listening.jar)))
+    attach(live, listening.jar)  # it comes, and has nobody to accept
+    wait_until("the socket of the other build", lambda: _waits_in_vain(live))
+    before = made(live)
+    attach(live, listening.jar)
+    wait_until("another socket", lambda: made(live) not in {before, None})
+    none.unlink()
+    wait_until("it listens", lambda: serves(live))
+    before = made(live)
+    attach(live, listening.jar)
+    time.sleep(1)
+    assert (serves(live), made(live)) == (True, before)
+
+
+def made(live: Live) -> int | None:
+    """When its socket was made; an inode's number may be given out again."""
+    return live.socket.stat().st_ctime_ns if live.socket.is_socket() else None
+
+
+def build_of_jar(jar: Path) -> str:
+    with zipfile.ZipFile(jar) as found:
+        manifest = found.read("META-INF/MANIFEST.MF").decode()
+    return next(line.split(": ")[1].strip() for line in manifest.splitlines() if line.startswith("Cleanerd-Agent-B"))
+
+
+def _waits_in_vain(live: Live) -> bool:
+    """There is a socket, and who connects is not answered."""
+    with socket.socket(socket.AF_UNIX) as one:
+        one.settimeout(0.5)
+        try:
+            one.connect(str(live.socket))
+            one.sendall(b'{"v":1,"id":1,"op":"info"}\n')
+            one.recv(1)
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def test_a_moment_without_threads(listening: Threadless) -> None:
+    """C-12: an Error where a client is let in costs that client, and nobody else."""
+    live = listening.live
+    with live.asking() as known:
+        known.ask("info")  # it has its thread
+        none = listening.deny("cleanerd-agent-client")
+        assert not serves(live)
+        assert not serves(live)
+        assert known.ask("info")["ready"] is True
+        none.unlink()
+    wait_until("it listens", lambda: serves(live))
+    with live.asking() as asking:
+        assert any("unable to create native thread" in error for error in asking.ask("info")["errors"])
+
+
+def test_no_thread_to_pause_with(listening: Threadless) -> None:
+    """A-16, A-27: it is busy, and goes on swapping when there is one again."""
+    topic = listening.live.topic("paused-later", transactions=False)
+    request = topic.request(topic.stage(output_bytes=60_000))
+    none = listening.deny("cleanerd-agent-pause")
+    with listening.live.asking() as asking:
+        with pytest.raises(RefusedError) as refused:
+            asking.ask("swap", **request)
+        assert refused.value.code == "busy"
+        none.unlink()
+        assert asking.ask("info")["accepting_swaps"] is True
+        assert asking.ask("swap", **request)["done"] == [0]
+
+
+def test_the_sockets_file_is_deleted(listening: Threadless) -> None:
+    """U-31: it is bound again within seconds; who was connected stays connected."""
+    live = listening.live
+    with live.asking() as known:
+        before = made(live)
+        known.ask("info")
+        live.socket.unlink()
+        wait_until("it listens again", lambda: serves(live))
+        assert live.socket.stat().st_mode & 0o777 == 0o600
+        assert known.ask("info")["socket"] == str(live.socket)
+        live.socket.unlink()
+        live.socket.write_bytes(b"somebody's file")
+        wait_until("it takes its place again", lambda: serves(live))
+        assert made(live) not in {before, None}
+    assert not list(live.socket.parent.glob("*.new"))
+
+
+def test_busy_carries_the_id(listening: Threadless) -> None:
+    """A third long line is refused by its request's id, and the connection goes on."""
+    live = listening.live
+    long = json.dumps({"v": 1, "id": 42, "op": "info", "more": "x" * 200_000}).encode()
+    text = json.dumps({"v": 1, "op": "info", "id": "mine", "more": "x" * 200_000}).encode()
+    with live.asking() as first, live.asking() as second, live.asking() as third:
+        for asking in (first, second):
+            asking.send(b" " * 200_000)
+        time.sleep(2)  # both are being read
+        for line, name in ((long, 42), (text, "mine"), (b" " * 200_000, None)):
+            third.send(line[:150_000])
+            refused = third.answer()
+            assert refused is not None
+            assert (refused["id"], refused["ok"], refused["code"], refused["done"]) == (name, False, "busy", [])
+            third.send(line[150_000:] + b"\n")
+            assert third.ask("info")["ready"] is True
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="place-"))
+    yield path
+    shutil.rmtree(path)
+
+
+def test_a_place_that_others_may_write_in(broker_43: StartBroker, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A-28: socket=PATH is refused where anybody could put his own socket, and taken once that is mended.
+
+    And its length counts in bytes: beyond what an address holds, it is reached another way.
+    """
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    directory = place / NAME_OF_60
+    directory.mkdir(mode=0o700)
+    directory.chmod(0o777)
+    path = directory / "agent.sock"
+    broker = broker_43(jvm_args=(f"-javaagent:{JAR}=socket={path}",))
+    wait_until("it says why", lambda: "others may write in" in broker.log_text())
+    assert not list(directory.iterdir())
+    directory.chmod(0o700)
+    wait_until("it listens", path.is_socket)
+    with Asking(Path("/proc/self/fd") / str(_opened(directory)) / "agent.sock") as asking:
+        assert asking.ask("info")["socket"] == str(path)
+    assert broker.log_text().count("others may write in") == 1, "told once, not at each try"
+    broker.stop()
+    assert not list(directory.iterdir())
+
+
+def _opened(directory: Path) -> int:
+    return os.open(directory, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,0 +1,158 @@
+"""Witnesses that are named once a connection, and what makes them be looked at again (U-3, U-36)."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import struct
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd_lab.demo.broker import Broker
+from tests.agent.asking import RefusedError
+from tests.agent.live import PROPERTIES, Live
+from tests.agent.test_races import changed_build
+from tests.brokers.node import wait_until
+from tests.kafka.judge import fetch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd.cleaner.manifest import Manifest
+    from tests.agent.asking import Asking
+    from tests.agent.live import Topic
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+CUT = """
+        java.nio.file.Path cut = java.nio.file.Path.of(System.getProperty("cleanerd.test.cut"));
+        if (java.nio.file.Files.exists(cut)) { // as a follower's log is, whose leader has another history
+            long offset = Long.parseLong(java.nio.file.Files.readString(cut).strip());
+            java.nio.file.Files.delete(cut);
+            try {
+                Reflect.call(Reflect.method(log.log.getClass(), "truncateTo", long.class), log.log, offset);
+            } catch (NoSuchMethodException e) {
+                throw new IllegalStateException(e);
+            }
+            throw new Refusal("busy", "cut");
+        }
+"""
+FIRST_LINE = "        Preconditions.check(log, request);\n        evidence.renew();\n"
+
+
+@pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
+def cutting(request: pytest.FixtureRequest) -> Iterator[tuple[Live, Path]]:
+    """A broker whose agent truncates a log to the offset in a file, when a swap of it is asked for."""
+    jars = fetch(request.param)
+    work_dir = Path(tempfile.mkdtemp(prefix=f"evidence-{request.param}-"))
+    cut = work_dir / "cut"
+    jar = changed_build(work_dir, "cutting", "Swap.java", (FIRST_LINE, CUT + FIRST_LINE))
+    arguments = [f"-Dcleanerd.test.cut={cut}", f"-javaagent:{jar}"]
+    broker = Broker(jars.libs, work_dir / "broker", version=jars.version, properties=PROPERTIES, jvm_args=arguments)
+    try:
+        broker.start()
+        yield Live(broker), cut
+    finally:
+        broker.kill()
+        shutil.rmtree(work_dir)
+
+
+def requests_of(topic: Topic, manifest: Manifest) -> list[dict[str, Any]]:
+    """One for each group; only the first names the witnesses."""
+    requests = [topic.request(manifest, (group,)) for group in manifest.groups]
+    return [requests[0], *({k: v for k, v in each.items() if k != "witnesses"} for each in requests[1:])]
+
+
+def test_named_once(cutting: tuple[Live, Path]) -> None:
+    """U-3: the connection's next groups go in without; another connection, or another plan, has to name them."""
+    live, _ = cutting
+    topic = live.topic("named-once", transactions=False)
+    manifest = topic.stage(output_bytes=4_000)
+    assert len(manifest.groups) > 2
+    first, second, *rest = requests_of(topic, manifest)
+    with live.asking() as asking:
+        assert code(asking, second) == "no_evidence"
+        assert asking.ask("swap", **first)["witnesses_kept"] is True
+        with live.asking() as other:
+            assert code(other, second) == "no_evidence"
+        assert code(asking, {**second, "plan": "20260101t000000-00000000"}) == "no_evidence"
+        assert code(asking, second) == "no_evidence", "whatever was refused has to be told anew"
+        told = asking.ask("log", topic=topic.name, partition=0)["segments"][:-1]
+        names = ("base", "size", "mtime_ms", "ino")
+        witnesses = [dict(zip(names, row, strict=True)) for row in told if row[0] < manifest.bound]
+        assert asking.ask("swap", **second, witnesses=witnesses)["done"] == [manifest.groups[1].base]
+        for request in rest:
+            assert asking.ask("swap", **request)["done"] == [request["groups"][0]["base"]]
+    assert topic.read() == topic.latest
+
+
+def code(asking: Asking, request: dict[str, Any]) -> str:
+    with pytest.raises(RefusedError) as refused:
+        asking.ask("swap", **request)
+    return refused.value.code
+
+
+def test_cut_and_grown_again(cutting: tuple[Live, Path]) -> None:
+    """U-3: the last witness is truncated, written to and sealed again between two requests of one plan.
+
+    It is the same object in the broker and lies where it lay; only that the segment behind it is another one tells.
+    """
+    live, cut = cutting
+    topic = live.topic("cut", transactions=False)
+    manifest = topic.stage(output_bytes=4_000)
+    first, second, *_ = requests_of(topic, manifest)
+    last = manifest.witnesses[-1]
+    assert last.base not in manifest.groups[1].sources, "U-26: nobody but the evidence would notice"
+    with live.asking() as asking:
+        assert asking.ask("swap", **first)["done"] == [manifest.groups[0].base]
+        cut.write_text(str(last.base + 2))
+        with live.asking() as other:
+            assert code(other, {**second, "witnesses": first["witnesses"]}) == "busy", "U-26: it was cut"
+        assert asking.ask("log", topic=topic.name, partition=0)["leo"] == last.base + 2
+        topic.fill(transactions=False)
+        wait_until(
+            "it is sealed again",
+            lambda: asking.ask("log", topic=topic.name, partition=0)["recovery_point"] > last.base + 20,
+        )
+        rows = {row[0]: row for row in asking.ask("log", topic=topic.name, partition=0)["segments"][:-1]}
+        assert rows[last.base][3] == last.inode, "U-26: the same file"
+        assert code(asking, second) in {"evidence_changed", "source_changed"}
+
+
+def digest_of_aborted(topic: Topic, below: int) -> str:
+    digest = hashlib.sha256()
+    for index in sorted(topic.directory.glob("*.txnindex")):
+        for _, *numbers, _ in struct.iter_unpack(">hqqqq", index.read_bytes()):
+            if numbers[1] < below:
+                digest.update(struct.pack(">qqq", *numbers))
+    return digest.hexdigest()
+
+
+def test_aborted_transactions(cutting: tuple[Live, Path]) -> None:
+    """U-32: a plan that was made of other transaction indexes than those that are there is refused.
+
+    Outputs hold fewer entries, and what began later does not matter.
+    """
+    live, _ = cutting
+    topic = live.topic("aborted-ones")
+    manifest = topic.stage(output_bytes=4_000)
+    assert len(manifest.groups) > 1
+    first, second, *_ = (topic.request(manifest, (group,)) for group in manifest.groups)
+    aborted = {"below": manifest.bound, "sha256": digest_of_aborted(topic, manifest.bound)}
+    assert aborted["sha256"] != hashlib.sha256().hexdigest(), "U-26"
+    with live.asking() as asking:
+        assert asking.ask("log", topic=topic.name, partition=0)["compares_aborted"] is True
+        empty = {**aborted, "sha256": hashlib.sha256().hexdigest()}
+        assert code(asking, {**first, "aborted": empty}) == "evidence_changed"
+        assert code(asking, {**first, "aborted": {"below": 1}}) == "bad_request"
+        without = {name: value for name, value in second.items() if name != "witnesses"}
+        assert code(asking, {**without, "aborted": aborted}) == "bad_plan"
+        outputs = asking.ask("swap", **first, aborted=aborted)["outputs"]
+        kept = [each for each in second["witnesses"] if each["base"] not in manifest.groups[0].sources]
+        second["witnesses"] = sorted([*kept, *outputs], key=lambda each: each["base"])
+        after = {"below": manifest.bound, "sha256": digest_of_aborted(topic, manifest.bound)}
+        assert asking.ask("swap", **second, aborted=after)["done"] == [manifest.groups[1].base]
+    assert topic.read() == topic.latest

@@ -1,0 +1,92 @@
+"""U-33: the file that tells a JVM of an attach lies in the process's own directory, where its user plants names."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.broker import agent_attach
+from cleanerd.broker.agent_attach import Jvm
+from cleanerd.errors import CleanerdError
+from tests.support.hostile import OWNER, PLANTS, Victim, plant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root is two users")
+
+
+@contextmanager
+def process(directory: Path) -> Iterator[Jvm]:
+    """One of uid 1000 that works in ``directory``; no JVM, but nobody is signalled here."""
+    directory.mkdir()
+    os.chown(directory, OWNER, OWNER)
+    with subprocess.Popen([sys.executable, "-c", "input()"], cwd=directory, stdin=subprocess.PIPE) as child:
+        try:
+            yield Jvm(child.pid, OWNER, OWNER, child.pid, catches_quit=True)
+        finally:
+            child.kill()
+
+
+def attach_file(jvm: Jvm) -> Path:
+    """Make it, in a thread: a pipe that nobody reads held it for ever."""
+    found: list[Path] = []
+
+    def make() -> None:
+        with agent_attach._attach_file(jvm):
+            for place in (agent_attach._PROC / str(jvm.pid) / "cwd", jvm.root / "tmp"):
+                path = place / f".attach_pid{jvm.inner_pid}"
+                status = path.lstat() if os.path.lexists(path) else None
+                if status is not None and stat.S_ISREG(status.st_mode) and status.st_uid == OWNER:
+                    found.append(path.resolve())
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+    (path,) = found
+    assert not path.exists()
+    return path
+
+
+@pytest.mark.parametrize("what", PLANTS)
+def test_what_is_planted_in_its_place(tmp_path: Path, what: str) -> None:
+    """It was opened, and given to the process's user: a hard link to a file of root's, or a pipe that kept us for ever.
+
+    The file is made in ``/tmp`` then.
+    """
+    victim = Victim.under(tmp_path)
+    before = victim.state()
+    with process(tmp_path / "work") as jvm:
+        plant(tmp_path / "work" / f".attach_pid{jvm.inner_pid}", what, victim)
+        path = attach_file(jvm)
+    assert path.parent != tmp_path / "work"
+    assert victim.state() == before
+    assert not victim.file.with_name("made-by-a-link").exists()
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_where_nothing_is_planted(tmp_path: Path, left: bool) -> None:
+    """Also where one that was killed left a file."""
+    with process(tmp_path / "work") as jvm:
+        if left:
+            (tmp_path / "work" / f".attach_pid{jvm.inner_pid}").touch()
+        assert attach_file(jvm).parent == tmp_path / "work"
+
+
+def test_a_socket_of_another_service_is_not_spoken_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link in the place of the JVM's socket."""
+    link = tmp_path / "java_pid"
+    plant(tmp_path / "service", "socket", Victim.under(tmp_path))
+    link.symlink_to(tmp_path / "service")
+    monkeypatch.setattr(Jvm, "attach_socket", link)
+    with pytest.raises(CleanerdError, match="is not a socket of this process"):
+        agent_attach._load(Jvm(1, OWNER, OWNER, 1, catches_quit=True), "jar=")

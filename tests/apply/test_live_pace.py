@@ -1,0 +1,169 @@
+"""How hard a broker is leaned on: witnesses named once, small groups, rests (U-3, U-36, R-9), and who is believed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.apply import agent_swap
+from cleanerd.apply.agent_swap import _sources_for
+from cleanerd.broker.agent_client import SOCKET, AgentClient
+from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.errors import AgentUnavailableError
+from cleanerd.log.log_dir import CLEANER_CHECKPOINT, cleaner_offset
+from cleanerd.policy.grouping import MAX_SOURCES
+from tests.apply.live_scene import clean_beside, content, offline_twin, running
+from tests.cleaner.driver import NAME, config, scratch
+from tests.support.fake_agent import Refusal, refuse
+from tests.support.log_dirs import write_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from tests.support.fake_agent import FakeAgent
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def test_witnesses_are_named_once(root: Path) -> None:
+    """U-3: 65 groups of a log of 13,000 segments are not 65 lists of 13,000."""
+    expected = offline_twin(root)
+    with running(root) as agent:
+        agent.keeps_witnesses = True
+        assert clean_beside(agent).outcome == "cleaned"
+        assert content(root) == expected
+        assert ["witnesses" in request for request in agent.asked("swap")] == [True, False]
+
+
+def test_witnesses_that_were_forgotten(root: Path) -> None:
+    """U-3: after a break of the connection the agent has none, says so, and gets them as they must be by now."""
+    expected = offline_twin(root)
+
+    def forget(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+        agent.forget()
+        raise Refusal("no_evidence")
+
+    with running(root) as agent:
+        agent.keeps_witnesses = True
+        agent.fail("swap", lambda _agent, _request: None, forget)
+        assert clean_beside(agent).outcome == "cleaned"
+        assert content(root) == expected
+        one, _, three = agent.asked("swap")
+        told = {witness["base"]: witness["ino"] for witness in three["witnesses"]}
+        assert told[0] == (root / NAME / f"{0:020d}.log").stat().st_ino
+        assert told[0] != {witness["base"]: witness["ino"] for witness in one["witnesses"]}[0]
+
+
+def test_a_try_before_took_what_was_staged(root: Path) -> None:
+    """A-24: refused with the files moved in already, they are gone at the next try: planned again, not quarantined."""
+    expected = offline_twin(root)
+    with running(root) as agent:
+        agent.fail("swap", refuse("busy"), refuse("no_staged_file"))
+        assert clean_beside(agent).outcome == "cleaned"
+        assert content(root) == expected
+
+
+def test_rests(root: Path) -> None:
+    """R-9: the longer a swap kept appends waiting, the longer until the next one begins."""
+    with running(root) as agent:
+        agent.held_us = 40_000
+        begun: list[float] = []
+
+        def note(_agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+            begun.append(time.monotonic())
+            return None
+
+        agent.fail("swap", note, note)
+        result = clean_beside(agent)
+        assert (result.outcome, result.seconds["held"]) == ("cleaned", 0.04)
+        assert begun[1] - begun[0] >= 0.4
+
+
+def test_groups_are_cut(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-36: a group of more sources than a swap may have becomes several; the log is the same."""
+    large = config(segment_bytes=1 << 20)
+    expected = offline_twin(root)
+    monkeypatch.setattr(agent_swap, "_FIRST_SOURCES", 1)
+    monkeypatch.setattr(agent_swap, "_FEWEST_SOURCES", 1)
+    joined: list[int] = []
+    groups = Cleaning.groups
+    monkeypatch.setattr(Cleaning, "groups", lambda self: joined.extend(map(len, found := groups(self))) or found)
+    with running(root) as agent:
+        agent.held_us = 1_000_000
+        assert clean_beside(agent, topic=large).outcome == "cleaned"
+        assert max(joined) > 1, "U-26: there was something to cut"
+        assert {len(request["groups"][0]["sources"]) for request in agent.asked("swap")} == {1}
+        assert content(root) == expected
+
+
+def test_how_many_sources() -> None:
+    """U-36: as many as are swapped in 2 ms, half-way at once, never more than 60 of the 200 and not too few."""
+    assert _sources_for(0.002, 40, 40) == 40
+    assert _sources_for(0.004, 40, 40) == 30
+    assert _sources_for(0.000_001, 60, 60) == 60 < MAX_SOURCES
+    assert _sources_for(10.0, 40, 40) == 25
+    assert _sources_for(0.001, 40, 40) == 60
+    assert _sources_for(0.000_1, 3, 40) == 40, "a small group says nothing of large ones"
+    assert _sources_for(0.020, 3, 40) == 25
+
+
+def test_the_cleaners_checkpoint_as_it_stands(root: Path) -> None:
+    """C-13: read by us, once for each version of the file, and never by the broker for each partition."""
+    with running(root) as agent:
+        (name,) = (log["topic"] for log in agent.do_logs({})["logs"])
+        partition = live_name(agent)
+        assert (name, cleaner_offset(root, partition)) == ("orders", None)
+        write_checkpoint(root / CLEANER_CHECKPOINT, {NAME: 5})
+        assert cleaner_offset(root, partition) == 5
+        fresh = root / "fresh"
+        write_checkpoint(fresh, {NAME: 4})
+        fresh.replace(root / CLEANER_CHECKPOINT)
+        assert cleaner_offset(root, partition) == 4
+        (root / CLEANER_CHECKPOINT).unlink()
+        assert cleaner_offset(root, partition) is None
+
+
+def live_name(agent: FakeAgent) -> Any:
+    from cleanerd.log.log_dir import read_log_dir  # noqa: PLC0415
+
+    return read_log_dir(agent.log_dir).partitions[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have somebody else serve")
+def test_somebody_elses_socket(root: Path) -> None:
+    """A-29: one that is served by neither root, this user nor the owner of its directory is not asked."""
+    root.mkdir()
+    root.chmod(0o777)
+    for parent in root.parents:
+        if parent.stat().st_uid == 0 and parent != parent.parent and parent.stat().st_mode & 0o777 == 0o700:
+            parent.chmod(0o711)
+    program = (
+        "import os, socket, sys\n"
+        f"os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+        "s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); os.chmod(sys.argv[1], 0o666); s.listen(1)\n"
+        "print(flush=True); sys.stdin.read()\n"
+    )
+    path = root / SOCKET
+    command = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        with pytest.raises(AgentUnavailableError, match=f"served by uid {NOBODY}, but its directory belongs to uid 0"):
+            AgentClient.connect(path)
+        os.chown(root, NOBODY, NOBODY)
+        AgentClient.connect(path).close()
+        assert server.stdin is not None
+        server.stdin.close()

@@ -1,0 +1,126 @@
+"""A broker's cleaner swaps a segment between two phases of a round: planned again, then left alone (D-06).
+
+The same outcome offline, staged and live: nothing is quarantined, nothing fails, and what was decided about the old
+file is never carried out on the new one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd import _kernel
+from cleanerd.apply.round import stage_partition
+from cleanerd.cleaner import cleaner
+from cleanerd.cleaner.result import CleaningResult, exit_code
+from cleanerd.errors import KernelError
+from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from tests.apply.live_scene import clean_beside, content, held, running
+from tests.apply.offline_scene import TOPIC, batch, force, two_groups
+from tests.cleaner.driver import NAME, Silent, clean, resources, scratch
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+WAYS = ("offline", "stage", "live")
+NEWEST = {b"a": b"3", b"b": b"2", b"c": b"1"}
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "logs"
+
+
+def round_of(way: str, root: Path) -> CleaningResult:
+    """One round over :func:`two_groups`, by that way."""
+    if way == "live":
+        with running(root) as agent:
+            return clean_beside(agent)
+    make_log_dir(root, {NAME: two_groups()})
+    if way == "offline":
+        return clean(root, force(), TOPIC)
+    with held(root):
+        name = parse_topic_partition_dir(NAME)
+        assert name is not None
+        store = StateStore(root.parent / "state")
+        return stage_partition(read_log_dir(root), store, resources(), name, TOPIC, force(unclean=True), Silent())
+
+
+def other_segment(root: Path, number: int) -> None:
+    """What Kafka's cleaner makes of segment 0: fewer records, the same time, another file of the same name.
+
+    The first bit that was decided says "goes"; here the first record is one that stays.
+    """
+    path = root / NAME / f"{0:020d}.log"
+    status = path.stat()
+    new = path.with_suffix(".made")
+    new.write_bytes(batch(2, ("c", "1")) if number % 2 else batch(1, ("b", "1"), ("c", "1")))
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    (path.parent / f"{0:020d}.index").unlink(missing_ok=True)
+    (path.parent / f"{0:020d}.timeindex").unlink(missing_ok=True)
+    new.rename(path)
+
+
+def swapped_after(phase: str, root: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The first ``times`` rounds meet another segment 0 after ``phase``; what is returned grows by each."""
+    met: list[str] = []
+    original = getattr(cleaner, phase)
+
+    def then_swapped(*arguments: Any, **more: Any) -> Any:
+        result = original(*arguments, **more)
+        if len(met) < times:
+            met.append(phase)
+            other_segment(root, len(met))
+        return result
+
+    monkeypatch.setattr(cleaner, phase, then_swapped)
+    return met
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_once(way: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is planned again with what is there now; by the old bits a record that stays would have gone."""
+    met = swapped_after("decide", root, 1, monkeypatch)
+    result = round_of(way, root)
+    assert met == ["decide"]
+    assert result.outcome == ("staged" if way == "stage" else "cleaned"), result.reason
+    newest = {key: value for _, key, value in content(root) if key != b"big"}
+    assert newest == NEWEST
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_again_and_again(way: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Skipped, with the reason; no quarantine, and no exit code but 0."""
+    met = swapped_after("decide", root, 100, monkeypatch)
+    result = round_of(way, root)
+    assert 1 < len(met) < 10
+    assert (result.outcome, result.moved_on) == ("skipped", True)
+    assert "changed" in result.reason
+    assert exit_code([result]) == 0
+    states = [json.loads(path.read_text()) for path in (root.parent / "state").rglob("*.json")]
+    assert not [state for state in states if state["quarantine"]]
+    assert not list((root / NAME).glob(".kstage/*"))
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("raised", [_kernel.InvalidCallError("no such bit"), _kernel.KernelBugError("a panic")])
+def test_what_the_kernel_refuses(way: str, raised: Exception, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OP-10: an error of one partition with its reason, never an exception of whoever cleans."""
+
+    def refuses(*_: Any) -> Any:
+        raise raised
+
+    monkeypatch.setattr(cleaner, "group", refuses)
+    result = round_of(way, root)
+    assert result.outcome == "quarantined"
+    assert isinstance(result.error, KernelError)
+    assert "please report it" in result.reason
+    assert exit_code([result]) == 1

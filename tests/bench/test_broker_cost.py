@@ -1,0 +1,161 @@
+"""What the broker pays for being cleaned: how long a swap keeps appends waiting, and the CPU of a look.
+
+The JVM has the options that Kafka's own start script gives it. Where it stops all threads to collect garbage while a
+swap has the lock, that is told apart: it stops appends with and without a swap.
+
+Environment: ``BENCH_SEGMENTS`` (default 13000), ``BENCH_CLEAN_POINTS`` (default 10000); ``TMPDIR`` says which disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from cleanerd.apply.swapping_broker import SwappingBroker
+from cleanerd.broker.agent_client import SOCKET
+from cleanerd.cli import clean_live
+from cleanerd.format.names import TopicPartition
+from tests.agent.test_races import build
+from tests.bench.many_segments import RECORDS, TOPIC, lay_clean_points, lay_segments
+from tests.kafka.judge import BROKERS_OWN
+from tests.live.load import create_topics
+from tests.live.rounds import Rounds, with_agent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd.broker.agent_facts import SwapDone
+    from cleanerd_lab.demo.broker import Broker
+    from tests.kafka.fixtures import StartBroker
+
+SEGMENTS: Final = int(os.environ.get("BENCH_SEGMENTS", "13000"))
+CLEAN_POINTS: Final = int(os.environ.get("BENCH_CLEAN_POINTS", "10000"))
+MOST_HELD_MS: Final = 10.0
+MOST_LOOK_MS: Final = 3.0
+LOOKS: Final = 300
+QUIET_SECONDS: Final = 10
+
+pytestmark = [pytest.mark.bench, pytest.mark.kafka, pytest.mark.broker, pytest.mark.timeout(900)]
+
+
+@dataclass
+class Appends:
+    """What a producer saw meanwhile."""
+
+    told: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        largest = ", ".join(f"{ms:.1f}" for ms in self.told["largest_ms"])
+        return f"{self.told['count']} appends, p99 {self.told['p99_ms']:.1f} ms, the longest {largest} ms"
+
+
+@contextlib.contextmanager
+def appending(broker: Broker) -> Iterator[Appends]:
+    """A producer that writes to the partition until the block ends."""
+    command = [sys.executable, "-m", "tests.bench.appending", broker.bootstrap, TOPIC]
+    seen = Appends()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        time.sleep(3)  # its start is not what is measured
+        yield seen
+        seen.told = json.loads(process.communicate(timeout=90)[0])
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One swap: how long it had the lock, of what that was, and when."""
+
+    us: int
+    sources: int
+    from_us: int
+
+    def without(self, pauses: list[tuple[int, int]]) -> int:
+        """Microseconds in which the JVM's threads ran."""
+        end_us = self.from_us + self.us
+        return self.us - sum(max(0, min(end_us, to) - max(self.from_us, since)) for since, to in pauses)
+
+
+def pauses_of(log: Path) -> list[tuple[int, int]]:
+    """When the JVM had stopped all its threads, in microseconds of its clock."""
+    found = re.findall(r"^\[(\d+)ns\] Safepoint .*Total: +(\d+) ns", log.read_text(), re.MULTILINE)
+    return [((int(end) - int(total)) // 1000, int(end) // 1000) for end, total in found]
+
+
+def test_swap_lock(broker_43: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-36: 13,000 small segments; how long the partition's lock is held at most, and what a producer notices."""
+    times, safepoints = tmp_path / "times", tmp_path / "safepoints"
+    watched = (f"-Dcleanerd.test.times={times}", f"-Xlog:safepoint:file={safepoints}:timenanos:filecount=0")
+    own = ("-XX:-UseSerialGC", "-XX:TieredStopAtLevel=4", *BROKERS_OWN)
+    broker = broker_43(jvm_args=(f"-javaagent:{build(tmp_path, 'timing')}", *own, *watched))
+    lay_segments(broker, SEGMENTS)
+    swaps: list[tuple[int, int]] = []
+
+    class Noting(SwappingBroker):
+        def swap(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:
+            done = super().swap(request, staged_bytes)
+            swaps.append((done.held_us[0], len(request["groups"][0]["sources"])))
+            return done
+
+    monkeypatch.setattr(clean_live, "SwappingBroker", Noting)
+    with appending(broker) as without:
+        time.sleep(QUIET_SECONDS)
+    used = cpu_seconds(broker.pid)
+    started = time.monotonic()
+    with appending(broker) as beside:
+        (result,) = Rounds(broker, tmp_path / "state").clean(TopicPartition(TOPIC, 0))
+    seconds = time.monotonic() - started
+    assert result.outcome == "cleaned", result
+    used = cpu_seconds(broker.pid) - used
+    began = [int(line) // 1000 for line in times.read_text().split()]
+    assert len(began) == len(swaps)
+    held = [Held(us, count, at) for (us, count), at in zip(swaps, began, strict=True)]
+    held.sort(key=lambda each: each.us, reverse=True)
+    sources = sum(each.sources for each in held)
+    print(f"\n{SEGMENTS} segments of {RECORDS} records; {len(held)} swaps of {sources} sources in {seconds:.1f} s")  # noqa: T201
+    per_source = sum(each.us for each in held) / sources
+    pauses = pauses_of(safepoints)
+    longest = ", ".join(f"{each.us / 1000:.2f} ({each.sources})" for each in held[:5])
+    running = sorted((each.without(pauses) / 1000 for each in held), reverse=True)
+    print(f"longest held (ms, sources): {longest}")  # noqa: T201
+    print(f"the same without the JVM's pauses: {', '.join(f'{ms:.2f}' for ms in running[:5])}")  # noqa: T201
+    middle, most = (held[int(len(held) * part)].us / 1000 for part in (0.5, 0.05))
+    print(f"held in the middle {middle:.2f} ms, by 95 of 100 at most {most:.2f} ms")  # noqa: T201
+    print(f"held per source {per_source:.0f} us; in all {sum(each.us for each in held) / 1e6:.2f} s")  # noqa: T201
+    print(f"without: {without}\nbeside:  {beside}\nCPU of the broker meanwhile: {used:.1f} s")  # noqa: T201
+    assert running[0] <= MOST_HELD_MS
+
+
+def test_look(broker_43: StartBroker) -> None:
+    """Ten thousand clean points in the cleaner's checkpoint: what a ``log`` request costs the broker."""
+    broker = broker_43(jvm_args=with_agent())
+    create_topics(broker, [TOPIC])
+    lay_clean_points(broker, CLEAN_POINTS)
+    name = TopicPartition(TOPIC, 0)
+    with SwappingBroker(broker.log_dirs[0] / SOCKET) as agent:
+        for _ in range(LOOKS):  # the JIT's share
+            agent.log(name)
+        started, used = time.monotonic(), cpu_seconds(broker.pid)
+        for _ in range(LOOKS):
+            agent.log(name)
+        seconds, used = time.monotonic() - started, cpu_seconds(broker.pid) - used
+        idle = cpu_seconds(broker.pid)
+        time.sleep(seconds)
+        idle = cpu_seconds(broker.pid) - idle
+    each_ms = 1000 * (used - idle) / LOOKS
+    print(f"\n{CLEAN_POINTS} clean points: {each_ms:.2f} ms of the broker's CPU a log request")  # noqa: T201
+    assert each_ms <= MOST_LOOK_MS

@@ -1,0 +1,64 @@
+"""What is known of a log's batches and records has a bound, in memory (U-35)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.cleaner.facts_room import (
+    BATCH_BYTES,
+    RECORD_BITS,
+    SEGMENT_BATCH_BYTES,
+    SEGMENT_RECORD_BITS,
+    FactsRoom,
+)
+from cleanerd.errors import LogTooLargeError
+from cleanerd.log.memory import MIB, Memory, share_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def _takes(facts_bytes: int, chunks: Sequence[tuple[int, int, int]]) -> None:
+    """``chunks``: base of the segment, batches, records."""
+    plan: Any = SimpleNamespace(path="/logs/orders-0", facts_bytes=facts_bytes)
+    sources = {base: SimpleNamespace(base=base) for base, _, _ in chunks}
+    room = FactsRoom(plan)
+    for base, batches, records in chunks:
+        source: Any = sources[base]
+        chunk: Any = SimpleNamespace(batches=range(batches), records=range(records))
+        room.take(source, chunk)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "needed"),
+    [
+        pytest.param([(0, 100, 0)], 100 * (BATCH_BYTES + SEGMENT_BATCH_BYTES), id="batches"),
+        pytest.param([(0, 50, 0), (0, 50, 0)], 100 * (BATCH_BYTES + SEGMENT_BATCH_BYTES), id="chunks of one segment"),
+        pytest.param(
+            [(0, 50, 0), (1, 70, 0), (2, 50, 0)], 170 * BATCH_BYTES + 70 * SEGMENT_BATCH_BYTES, id="largest segment"
+        ),
+        pytest.param([(0, 0, 800)], 100 * (RECORD_BITS + SEGMENT_RECORD_BITS), id="records"),
+    ],
+)
+def test_what_is_counted(chunks: list[tuple[int, int, int]], needed: int) -> None:
+    """U-35: all batches and records of the log, and once more those of the segment with the most."""
+    _takes(needed, chunks)
+    with pytest.raises(LogTooLargeError, match=f"needs {needed} bytes of memory, and cleanerd may use {needed - 1}"):
+        _takes(needed - 1, chunks)
+
+
+def test_ordinary_logs_have_room() -> None:
+    """U-35: with 512 MiB and the default settings a partition may have four million batches and 100 million records."""
+    found = share_of(
+        Memory(512 * MIB, "a test"),
+        threads=1,
+        map_bytes=128 * MIB,
+        read_buffer_bytes=4 * MIB,
+        max_unpacked_bytes=1024 * MIB,
+    )
+    _takes(found.facts_bytes, [(0, 4_000_000, 4_000_000)])
+    _takes(found.facts_bytes, [(0, 1_000_000, 100_000_000)])
+    assert found.map_bytes + found.facts_bytes < 512 * MIB - 96 * MIB

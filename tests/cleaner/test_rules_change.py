@@ -1,0 +1,140 @@
+"""U-6: when are other rules than those of the last cleaning refused, and what counts as a word that they are meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cleaner.rules_change import RulesChange, rules_change
+from cleanerd.cleaner.verdict import of_rules
+from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint, fingerprint_in_words, in_words
+from cleanerd.log.topic_config import resolve_topic_config
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleanerd.log.topic_config import TopicConfig
+
+HEADER = {"compaction.strategy": "header", "compaction.strategy.header": "version"}
+MARKED = {"tombstone.mode": "header", "tombstone.header": "deleted"}
+BY_HEADER = "strategy=header;header=version;encoding=long;tombstone.mode=null"
+BY_TIMESTAMP = "strategy=timestamp;tombstone.mode=null"
+
+
+def config(
+    own: Mapping[str, str] | None = None, *, broker: Mapping[str, str] | None = None, delegated: bool = False
+) -> TopicConfig:
+    """``own``: set for the topic in cleanerd's settings; ``broker``: for all topics."""
+    return resolve_topic_config(
+        "stock",
+        overrides={key: (value, "--set") for key, value in (own or {}).items()},
+        topic_configs={"cleanup.policy": "compact"},
+        settings_defaults={key: (value, "file x") for key, value in (broker or {}).items()},
+        saved={} if delegated else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "refused"),
+    [
+        pytest.param(config(), None, False, id="nothing is known"),
+        pytest.param(config(), KAFKAS_FINGERPRINT, False, id="nothing changed"),
+        pytest.param(config(), BY_HEADER, True, id="settings are forgotten"),
+        pytest.param(config({"compaction.strategy": "offset"}), BY_HEADER, False, id="settings name another strategy"),
+        pytest.param(config(HEADER), BY_HEADER, False, id="the same header"),
+        pytest.param(config(HEADER), KAFKAS_FINGERPRINT, False, id="forgetting never leads away from offset"),
+        pytest.param(config({**HEADER, "compaction.strategy.header": "v2"}), BY_HEADER, False, id="header is named"),
+        pytest.param(
+            config({"compaction.strategy": "header"}, broker={"log.cleaner.compaction.strategy.header": "v2"}),
+            BY_HEADER,
+            True,
+            id="another header, of all topics",
+        ),
+        pytest.param(config({"compaction.strategy": "header"}), BY_HEADER, True, id="the header's name is forgotten"),
+        pytest.param(
+            config(HEADER),
+            BY_HEADER.replace("encoding=long", "encoding=varlong"),
+            True,
+            id="the encoding is forgotten",
+        ),
+        pytest.param(
+            config({**HEADER, "compaction.strategy.header.encoding": "long"}),
+            BY_HEADER.replace("encoding=long", "encoding=varlong"),
+            False,
+            id="the encoding is named",
+        ),
+        pytest.param(
+            config(broker={"log.cleaner.compaction.strategy": "timestamp"}), BY_HEADER, True, id="what all topics have"
+        ),
+        pytest.param(config(HEADER), f"{BY_HEADER[:-4]}flag", True, id="the tombstone mode is forgotten"),
+        pytest.param(config({**HEADER, "tombstone.mode": "null"}), f"{BY_HEADER[:-4]}flag", False, id="mode named"),
+        pytest.param(
+            config({"compaction.strategy": "offset"}),
+            "strategy=offset;tombstone.mode=header;tombstone.header=deleted",
+            True,
+            id="offset is named, the lost tombstone mode is not",
+        ),
+        pytest.param(
+            config({"compaction.strategy": "timestamp"}),
+            f"{BY_HEADER[:-4]}flag",
+            True,
+            id="one of two changes is named",
+        ),
+        pytest.param(
+            config(MARKED | {"tombstone.header": "gone"}),
+            "strategy=offset;tombstone.mode=header;tombstone.header=deleted",
+            False,
+            id="another tombstone header, named",
+        ),
+        pytest.param(config(), "", True, id="a state file that does not say"),
+        pytest.param(config(), "damaged", True, id="a state file that says nothing known"),
+        pytest.param(config(delegated=True), None, True, id="delegated, never cleaned"),
+        pytest.param(config(delegated=True), KAFKAS_FINGERPRINT, True, id="delegated since a cleaning by offset"),
+        pytest.param(config(HEADER, delegated=True), None, False, id="delegated, with its strategy"),
+        pytest.param(
+            config({"tombstone.mode": "flag"}, delegated=True), None, False, id="delegated for its tombstones"
+        ),
+        pytest.param(
+            config({"compaction.strategy": "offset"}, delegated=True), None, False, id="delegated, offset is named"
+        ),
+        pytest.param(
+            config({"compaction.strategy": "offset"}, delegated=True),
+            BY_HEADER,
+            False,
+            id="delegated, offset after all",
+        ),
+    ],
+)
+def test_what_is_refused(now: TopicConfig, before: str | None, refused: bool) -> None:
+    """U-6: Kafka's rules for want of a word are refused, and so is any part of the rules that nobody names."""
+    verdict = of_rules(rules_change(now, before))
+    assert (verdict is not None) == refused
+    assert verdict is None or verdict.is_refusal
+
+
+def test_the_words() -> None:
+    """What was, what would be, and the two ways out."""
+    change = rules_change(config(delegated=True), BY_HEADER)
+    assert change is not None
+    assert change.reason == (
+        "refused: stock is delegated and was last cleaned by header:version; these settings say offset "
+        "(was --config forgotten? If not, use --change-strategy)"
+    )
+    never = rules_change(config(delegated=True), None)
+    assert never is not None
+    assert "refused: stock is delegated; these settings say offset" in never.reason
+    assert not never.differs
+    assert "refused: stock was last cleaned by timestamp; these" in RulesChange(
+        "stock", BY_TIMESTAMP, KAFKAS_FINGERPRINT, delegated=False, said=False
+    ).reason  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, HEADER, {**HEADER, **MARKED}, {**HEADER, "compaction.strategy.header": "a;b%=c"}, {"tombstone.mode": "flag"}],
+)
+def test_a_fingerprint_is_told_as_the_settings_are(settings: dict[str, str]) -> None:
+    """U-6: what is remembered reads like what is set."""
+    found = config(settings)
+    assert fingerprint_in_words(fingerprint(found)) == in_words(found)

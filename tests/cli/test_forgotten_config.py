@@ -1,0 +1,285 @@
+"""A forgotten ``--config`` costs nobody the winners of a versioned topic (U-6, U-8); which settings file is read."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cli.default_config import ANOTHER_PLACE
+from cleanerd.format.names import uuid_to_base64
+from cleanerd.log.clean_point import StateStore
+from tests.cli.clean_log_dirs import NOW, batch, keys, make, write_metadata
+from tests.cli.test_strategies import DELEGATED, HEADER, OFFSET, TIMESTAMP, one, topic, versioned
+from tests.support.log_dirs import Partition, make_log_dir, tree
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.clean_log_dirs import Answer, Shell
+
+QUIET = ("--set", "topics.orders.delete.retention.ms=30d")
+CLUSTER = "5L6g3nShT-eMCtK--X86sw"
+ONE_TOPIC, NAMES = uuid.UUID(int=77), ("orders-0", "orders-1")
+BY_VERSION = '[topics.orders]\n"compaction.strategy" = "header"\n"compaction.strategy.header" = "v"\n'
+
+
+def sold(root: Path) -> Path:
+    """A delegated topic; of key k the winner by version lies at offset 0, by offset at 1."""
+    logs = {
+        0: versioned(0, "k", 9) + versioned(1, "k", 1) + versioned(2, "a", 1),
+        3: versioned(3, "k", 2) + versioned(4, "a", 2),
+        5: versioned(5, "z", 1),
+    }
+    path = make_log_dir(root / "logs", {name: Partition(logs, topic_id=ONE_TOPIC) for name in NAMES})
+    write_metadata(path, topics={"orders": DELEGATED})
+    return path
+
+
+def remember_delegation(root: Path) -> None:
+    """As ``cleanerd delegate`` does."""
+    (root / "state").mkdir(exist_ok=True)
+    change = {"before": None, "effective": "0.5", "after": "1"}
+    entry = {"cluster_id": CLUSTER, "topic": "orders", "topic_id": "", "delegated_ms": 1}
+    document = {"format": 1, "delegations": [{**entry, "changes": {"min.cleanable.dirty.ratio": change}}]}
+    (root / "state" / "delegations.json").write_text(json.dumps(document))
+
+
+def clean(shell: Shell, path: Path, *settings: str, only: str = "orders-0") -> Answer:
+    return shell("clean", path, "--yes", "--json", "--force", "--partition", only, "--now-ms", NOW, *QUIET, *settings)
+
+
+@pytest.mark.parametrize("known", ["delegated", "cleaned", "both", "another partition was cleaned"])
+def test_clean_without_its_settings_is_refused(root: Path, shell: Shell, known: str) -> None:
+    """U-6: exit code 4 and nothing changed; with the settings it is cleaned; with a word, by the other rules."""
+    path = sold(root)
+    if known != "delegated":
+        assert clean(shell, path, *HEADER, only="orders-1" if "another" in known else "orders-0").code == 0
+        (path / "orders-0" / f"{6:020d}.log").write_bytes(b"")
+    if known in ("delegated", "both"):
+        remember_delegation(root)
+    before = tree(path / "orders-0", without=())
+    for verb in ("clean", "stage"):
+        yes = ["--yes"] if verb == "clean" else []
+        answer = shell(
+            verb, path, *yes, "--json", "--force", "--partition", "orders-0", "--from-start", "--now-ms", NOW, *QUIET
+        )
+        assert answer.code == 4, verb
+        reason = one(answer)["reason"]
+        assert reason.startswith("refused: orders ")
+        assert ("is delegated" in reason) == (known in ("delegated", "both"))
+        assert ("was last cleaned by header:v" in reason) == (known != "delegated")
+        assert "these settings say offset (was --config forgotten? If not, use --change-strategy)" in reason
+        assert reason in answer.err
+    assert tree(path / "orders-0", without=()) == before
+    row = one(shell("plan", path, "--json", "--partition", "orders-0", "--force", *QUIET))
+    assert (row["action"], row["reason"]) == ("none", reason)
+    told = shell("explain", "orders-0", path, "--json", *QUIET).json
+    assert (told["rule"], told["reason"], told["cleaned_now"]) == ("compaction.strategy", reason, False)
+    assert "topics.orders.compaction.strategy" in told["changes"]
+    assert clean(shell, path, *HEADER, "--from-start").code == 0
+    assert clean(shell, path, "--change-strategy", "--from-start").code == 0
+
+
+def test_a_word_in_the_settings_is_enough(root: Path, shell: Shell) -> None:
+    """U-6, R280-11: who names the topic's strategy means it, and is told what stays as it is."""
+    path = sold(root)
+    assert clean(shell, path, *HEADER).code == 0
+    answer = clean(shell, path, *TIMESTAMP, "--from-start")
+    assert answer.code == 0
+    assert "the topic was cleaned with other settings before" in answer.err
+    assert clean(shell, path).code == 4, "the new rules are remembered"
+    assert clean(shell, path, *OFFSET, "--from-start").code == 0
+
+
+def test_a_lost_tombstone_mode(root: Path, shell: Shell) -> None:
+    """U-6: a record that is a delete by its header would be kept as a value for ever."""
+    path = sold(root)
+    marked = (*HEADER, *topic("tombstone.mode", "header"), *topic("tombstone.header", "d"))
+    assert clean(shell, path, *marked).code == 0
+    answer = clean(shell, path, *HEADER)
+    assert answer.code == 4
+    assert "cleaned by header:v, tombstones by header d; these settings say header:v (" in one(answer)["reason"]
+
+
+def test_apply_without_its_settings_keeps_the_plan(root: Path, shell: Shell) -> None:
+    """U-6, S-29: a plan of other rules is neither applied nor lost; with its settings it is applied."""
+    path = sold(root)
+    assert (
+        one(shell("stage", path, "--json", "--force", "--partition", "orders-0", *HEADER, *QUIET))["outcome"]
+        == "staged"
+    )
+    before = tree(path / "orders-0", without=())
+    answer = shell("apply", path, "--json", *QUIET)
+    assert (answer.code, one(answer)["outcome"]) == (0, "skipped")
+    assert (
+        "the plan was staged by header:v; these settings say offset (was --config forgotten?)" in one(answer)["reason"]
+    )
+    assert tree(path / "orders-0", without=()) == before
+    assert one(shell("apply", path, "--json", *HEADER, *QUIET))["outcome"] == "cleaned"
+
+
+def test_apply_of_a_plan_that_forgot_its_settings(root: Path, shell: Shell) -> None:
+    """U-6: staged by offset before the topic was delegated; only a word at staging makes up for it."""
+    path = sold(root)
+    for word in ((), ("--change-strategy",)):
+        stage = shell("stage", path, "--json", "--force", "--partition", "orders-0", *word, *QUIET)
+        assert one(stage)["outcome"] == "staged", stage.err
+        remember_delegation(root)
+        answer = one(shell("apply", path, "--json", *QUIET))
+        assert answer["outcome"] == ("cleaned" if word else "skipped")
+        assert word or "orders is delegated; these settings say offset" in answer["reason"]
+
+
+def test_a_forgotten_state_directory_is_hinted_at(root: Path, shell: Shell) -> None:
+    """U-8: without a memory the ratio in the cluster is all that is left; an operator may have set it himself."""
+    path = sold(root)
+    hint = "min.cleanable.dirty.ratio of orders is 1 in the cluster, as cleanerd delegate sets it"
+    assert hint in shell("plan", path, *QUIET).err
+    assert hint not in shell("plan", path, *QUIET, *OFFSET).err
+    assert hint not in shell("plan", path, *QUIET, *HEADER).err
+
+
+def test_what_another_topic_or_cluster_remembers(root: Path, shell: Shell) -> None:
+    """U-6: a topic is known by its id, a delegation by its cluster."""
+    path = sold(root)
+    assert clean(shell, path, *HEADER, only="orders-1").code == 0
+    state = next((root / "state" / "partitions").rglob("*.json"))
+    other = state.with_name("x" + state.name[1:])
+    state.rename(other)
+    remember_delegation(root)
+    file = root / "state" / "delegations.json"
+    file.write_text(file.read_text().replace(CLUSTER, "another"))
+    assert clean(shell, path).code == 0
+
+
+def test_a_topic_in_several_log_directories(root: Path, shell: Shell) -> None:
+    """U-6: a broker's partitions are spread over its log directories; an id is one topic's in all of them."""
+    path = sold(root)
+    assert clean(shell, path, *HEADER, only="orders-1").code == 0
+    other = root / "other"
+    path.rename(other)
+    meta = other / "meta.properties"
+    lines = [line for line in meta.read_text().splitlines() if not line.startswith("directory.id")]
+    meta.write_text("\n".join([*lines, f"directory.id={uuid_to_base64(uuid.UUID(int=9))}", ""]))
+    answer = clean(shell, other)
+    assert answer.code == 4
+    assert "was last cleaned by header:v" in one(answer)["reason"]
+
+
+def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:
+    """U-6: 2,000 partitions without a clean point ask; the state directory is listed once while it does not change."""
+    path = make(tmp_path)
+    store = StateStore(tmp_path / "state")
+    from cleanerd.log.log_dir import read_log_dir  # noqa: PLC0415
+    from cleanerd.log.partition import read_partition  # noqa: PLC0415
+
+    log_dir = read_log_dir(path)
+    log = read_partition(log_dir, log_dir.partitions[0])
+    directory = store.path(log_dir, log).parent
+    directory.mkdir(parents=True)
+    assert store.rules_of(log_dir, log, None) is None
+    point = {"offset": 1, "leader_epoch": 0, "fingerprint": "strategy=timestamp;tombstone.mode=null"}
+    last = {"base": 0, "dev": 0, "inode": 0, "size": 0, "mtime_ns": 0}
+    document = {"format": 1, "clean_point": {**point, "last_segment": last}, "quarantine": None, "last_result": None}
+    name = store.path(log_dir, log).name.removesuffix("-0.json")
+    (directory / f"{name}-6.json").write_text("{")
+    assert store.rules_of(log_dir, log, None) is None
+    (directory / f"{name}-7.json").write_text(json.dumps(document))
+    assert store.rules_of(log_dir, log, None) == "strategy=timestamp;tombstone.mode=null"
+    assert (directory / f"{name}-6.json").exists(), "who only looks sets nothing aside"
+
+
+@pytest.fixture
+def host_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In the place of /etc/cleanerd/cleanerd.toml."""
+    monkeypatch.setenv(ANOTHER_PLACE, str(root / "etc.toml"))
+    return root / "etc.toml"
+
+
+def test_the_file_of_the_host_is_read(root: Path, shell: Shell, host_file: Path) -> None:
+    """Without --config it counts, and that is said; --config names others instead of it; --no-config reads none."""
+    path = sold(root)
+    assert "strategy" not in shell("plan", path, *QUIET).out, "there is no such file"
+    host_file.write_text(BY_VERSION)
+    told = shell("plan", path, "--json", *QUIET)
+    assert one_of(told)["strategy"] == "header"
+    assert f"settings are read from {host_file} (--no-config ignores it)" in told.err
+    assert one_of(shell("plan", path, "--json", "--no-config", *QUIET))["strategy"] == "offset"
+    other = root / "other.toml"
+    other.write_text("")
+    told = shell("plan", path, "--json", "--config", str(other), *QUIET)
+    assert one_of(told)["strategy"] == "offset"
+    assert str(host_file) not in told.err
+    assert shell("plan", path, "--no-config", "--config", str(other)).code == 2
+
+
+def one_of(answer: Answer) -> dict[str, object]:
+    found: dict[str, object] = answer.json["partitions"][0]
+    return found
+
+
+def test_config_show_and_check_read_it(root: Path, shell: Shell, host_file: Path) -> None:
+    host_file.write_text('"log.segment.bytes" = 77\n')
+    shown = shell("config", "show", "--json")
+    assert shown.json["files"] == [str(host_file)]
+    assert {"key": "log.segment.bytes", "value": 77, "origin": f"file {host_file}"} in shown.json["settings"]
+    assert shell("config", "show", "--json", "--no-config").json["files"] == []
+    host_file.write_text('"log.segment.byte" = 77\n')
+    assert shell("config", "check").code == 3
+    assert shell("config", "check", "--no-config").code == 0
+
+
+@pytest.mark.parametrize("wrong", ["a directory that is a file", "no TOML", "unknown key", "a link to nowhere"])
+def test_a_bad_file_of_the_host_is_never_passed_over(root: Path, shell: Shell, host_file: Path, wrong: str) -> None:
+    """Whoever went on without it would clean by other rules than the daemon."""
+    path = sold(root)
+    before = tree(path, without=())
+    if wrong == "a link to nowhere":
+        host_file.symlink_to(root / "nowhere")
+    else:
+        host_file.write_text({"no TOML": "=", "unknown key": '"log.segment.byte" = 1\n'}.get(wrong, "\0"))
+    for verb in ("plan", "clean"):
+        answer = shell(verb, path, *(["--yes"] if verb == "clean" else []), *QUIET)
+        assert answer.code == 3, verb
+        assert str(host_file) in answer.err
+        assert "this file is read by default; --no-config ignores it" in answer.err
+    assert tree(path, without=()) == before
+    assert shell("plan", path, "--no-config", *QUIET).code == 0
+
+
+def test_batches_without_versions_are_what_they_were(root: Path, shell: Shell) -> None:
+    """A plain topic knows nothing of all this: two rounds by offset, without a word."""
+    path = make_log_dir(root / "logs", {"orders-0": Partition({0: batch(0, ("k", "1"), ("k", "2")), 2: b""})})
+    write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
+    assert one(clean(shell, path))["outcome"] == "cleaned"
+    answer = clean(shell, path, "--from-start")
+    assert (answer.code, one(answer)["outcome"]) == (0, "unchanged")
+
+
+def test_what_a_change_costs_is_counted_before(root: Path, shell: Shell) -> None:
+    """U-6: of the keys k and m one changes hands; refused or not, and before anybody is asked."""
+    first = versioned(0, "m", 9) + versioned(1, "k", 1)
+    later = versioned(2, "k", 2) + versioned(3, "m", 1)
+    path = make_log_dir(root / "logs", {"orders-0": Partition({0: first, 2: later, 4: b""}, topic_id=ONE_TOPIC)})
+    write_metadata(path, topics={"orders": DELEGATED})
+    told = "orders-0: 1 of 2 keys get another winner by offset than by header:v, by which it was last cleaned"
+    assert clean(shell, path, *HEADER, "--up-to", "2").code == 0
+    refused = clean(shell, path)
+    assert (refused.code, told in refused.err) == (4, True)
+    assert refused.err.count("refused: ") == 1
+    assert "cleaned with other settings before" not in refused.err, "said once: as the reason of the refusal"
+    unasked = shell("clean", path, "--change-strategy", *QUIET)
+    assert unasked.code == 4
+    assert told in unasked.err, "nobody was there to ask, but the number was said"
+    assert told in shell("plan", path, "--exact", *QUIET).err
+    assert "plan --exact counts the keys" in shell("plan", path, *QUIET).err
+    before = keys(path / "orders-0")
+    staged = shell("stage", path, "--force", "--change-strategy", *QUIET)
+    assert (staged.code, told in staged.err) == (0, True)
+    assert keys(path / "orders-0") == before
+    assert "another winner" not in clean(shell, path, *HEADER).err
+    assert "another winner" not in clean(shell, path).err, "no key is left that would get another one"
+    assert "another winner" in clean(shell, path, "--change-strategy").err

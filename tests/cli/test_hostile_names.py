@@ -1,0 +1,189 @@
+"""U-33: whoever owns a directory plants names in it, and cleanerd runs as root.
+
+The names are not listed here: every verb is run once with a recorder beside it, and at each name that it opened or made
+below the log directory, the state directory and that of --keep-replaced somebody plants one thing after the other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import signal
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from cleanerd.apply import split, undo
+from cleanerd.cleaner import planning
+from tests.cleaner.driver import scratch
+from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Answer, Shell, dirty, good
+from tests.support.hostile import OWNER, PLANTS, SECRET, Recorder, Victim, give_all, plant
+from tests.support.log_dirs import make_log_dir, read_segments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="nobody else is led anywhere")
+
+TURNS: Final = 6
+VERBS: Final = ("clean", "stage", "apply", "undo")
+BEFORE: Final = {"apply": "stage", "undo": "clean"}
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def _plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that names are the same in every run."""
+    for module in (planning, split, undo):
+        monkeypatch.setattr(module, "new_plan_id", lambda: f"20260101t000000-{next(_numbers):08x}")
+
+
+def make(root: Path) -> None:
+    """Two partitions, a state directory and one to keep things in: everything is uid 1000's."""
+    global _numbers  # noqa: PLW0603 - every scene begins anew
+    _numbers = itertools.count()
+    make_log_dir(root / "logs", {"orders-0": dirty(cleaner_offset=0), "good-0": good()})
+    for name in ("state", "kept"):
+        (root / name).mkdir()
+    for name in ("logs", "state", "kept"):
+        give_all(root / name)
+
+
+def ask(shell: Shell, verb: str) -> Answer:
+    logs, kept = shell.root / "logs", ("--keep-replaced", shell.root / "kept")
+    cleaning = ("--force", "--quiet", "--now-ms", NOW)
+    arguments: dict[str, tuple[object, ...]] = {
+        "clean": (logs, *cleaning, *kept, "--yes"),
+        "stage": (logs, *cleaning, *kept),
+        "apply": (logs, "--quiet"),
+        "undo": (logs, "--quiet", "--yes"),
+    }
+    configured = () if verb == "undo" else (*COMPACT, *GOOD)
+    return shell(verb, *arguments[verb], *configured)
+
+
+def prepared(shell: Shell, verb: str) -> None:
+    make(shell.root)
+    if verb in BEFORE:
+        assert ask(shell, BEFORE[verb]).code == 0
+
+
+def recorded(shell: Shell, verb: str, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    prepared(shell, verb)
+    recorder = Recorder(shell.root)
+    with recorder.listening(monkeypatch):
+        assert ask(shell, verb).code == 0
+    return recorder
+
+
+def hostile(names: set[str]) -> list[str]:
+    """Those below a directory of somebody else; a partition of its own is left to be cleaned."""
+    return sorted(
+        name
+        for name in names
+        if name.startswith(("logs/orders-0/", "logs/cleaner-offset", "state/", "kept/")) and "good" not in name
+    )
+
+
+def check(shell: Shell, verb: str, name: str, what: str, victim: Victim, before: list[tuple[object, ...]]) -> None:
+    told = f"{verb}: {what} at {name}"
+    answer = ask(shell, verb)
+    said = answer.out + answer.err
+    assert victim.state() == before, told
+    assert not victim.file.with_name("made-by-a-link").exists(), told
+    assert SECRET not in said, told
+    assert "Traceback" not in said, f"{told}\n{said}"
+    assert re.search(r"\bbug\b", said) is None, f"{told}\n{said}"
+    if verb in {"clean", "apply"} and name.startswith("logs/orders-0"):
+        assert sorted(read_segments(shell.root / "logs" / "good-0")) == [0, 2], f"{told}\n{said}"
+    if answer.code == 0 and verb == "clean":
+        assert len(read_segments(shell.root / "logs" / "orders-0")) == 2, f"{told}\n{said}"
+    if answer.code != 0:
+        assert said.strip(), told
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.parametrize("verb", VERBS)
+def test_names_that_were_planted_before(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, every: bool
+) -> None:
+    """Victims are as they were, the error is clear, and the other partition is cleaned.
+
+    ``every``: everything at every name; else a link at each, and one of the others after the other.
+    """
+    with scratch() as root:
+        names = hostile(recorded(Shell(root, capsys, monkeypatch), verb, monkeypatch).names)
+    assert len(names) > 15, names
+    for number, name in enumerate(names):
+        for what in PLANTS if every else ("link", PLANTS[1 + number % (len(PLANTS) - 1)]):
+            with scratch() as root:
+                shell = Shell(root, capsys, monkeypatch)
+                prepared(shell, verb)
+                victim = Victim.under(root)
+                if plant(root / name, what, victim):
+                    check(shell, verb, name, what, victim, victim.state())
+
+
+def plants_for_ever(target: Path, names: list[Path]) -> None:
+    """What the other process does."""
+    while True:
+        for name in names:
+            planted = f"{name}.planted"
+            for step in (
+                lambda planted=planted: os.symlink(target, planted),
+                lambda planted=planted, name=name: os.rename(planted, name),
+                lambda name=name: os.unlink(name),
+            ):
+                with suppress(OSError):
+                    step()
+
+
+@contextmanager
+def planter(target: Path, names: list[Path]) -> Iterator[None]:
+    """A process of uid 1000 that plants links to ``target``, until the block ends."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setgid(OWNER)
+            os.setuid(OWNER)
+            plants_for_ever(target, names)
+        finally:
+            os._exit(1)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_names_that_are_planted_meanwhile(
+    verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second process, uid 1000, puts links to root's files at every name that is made, and takes them away again."""
+    with scratch() as root:
+        names = hostile(recorded(Shell(root, capsys, monkeypatch), verb, monkeypatch).written)
+    made = [name for name in names if not name.endswith((".log", ".index", ".timeindex")) or ".kstage" in name]
+    for turn in range(TURNS):
+        with scratch() as root:
+            root.chmod(0o755)
+            shell = Shell(root, capsys, monkeypatch)
+            prepared(shell, verb)
+            victim = Victim.under(root)
+            before = victim.state()
+            target = (victim.file, victim.directory)[turn % 2]
+            # What all partitions share keeps all of them waiting.
+            own = [name for name in made if turn < TURNS // 2 or name.startswith("logs/")]
+            with planter(target, [root / name for name in own]):
+                answer = ask(shell, verb)
+            said = answer.out + answer.err
+            assert victim.state() == before
+            assert SECRET not in said
+            assert "Traceback" not in said, said
+            if verb in {"clean", "apply"} and turn >= TURNS // 2:
+                assert sorted(read_segments(root / "logs" / "good-0")) == [0, 2], said

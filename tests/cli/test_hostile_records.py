@@ -1,0 +1,146 @@
+"""U-33: a path in a record leads nobody anywhere: trash.json to undo, ready.json to apply."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, Answer, Shell, keys, make
+from tests.support.hostile import OWNER, Victim, give_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.usefixtures("kept")
+
+PLAN = "20260101t000000-0123abcd"
+DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
+
+
+def cleaned(shell: Shell) -> Path:
+    path = make(shell.root)
+    assert shell.clean(path, "--keep-replaced", shell.root / "kept").code == 0
+    assert keys(path / "orders-0") == CLEANED
+    return path
+
+
+def undo(shell: Shell, path: Path, *more: object) -> Answer:
+    return shell("undo", path, "--yes", "--quiet", *more)
+
+
+def change(root: Path, **values: Any) -> None:
+    """Put ``values`` into the one entry of trash.json."""
+    trash = root / "state" / "trash.json"
+    document = json.loads(trash.read_text())
+    document["entries"][0].update(values)
+    trash.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("where", ["tree", "plan", "parent", "relative", "link"])
+def test_undo_deletes_no_tree_that_trash_json_names(root: Path, shell: Shell, where: str) -> None:
+    """A damaged entry, and one that somebody wrote with care: what lies there stays, the log stays cleaned."""
+    path = cleaned(shell)
+    (plan,) = [each.name for each in (root / "kept").iterdir()]
+    precious = root / "precious" / plan / "orders-0"
+    precious.mkdir(parents=True)
+    for file in (root / "kept" / plan / "orders-0").iterdir():
+        os.link(file, precious / file.name)
+    (precious / "letters").write_text("mine")
+    (root / "precious" / "more").write_text("mine")
+    (root / "linked").symlink_to(root / "precious")
+    kept = {
+        "tree": root / "precious",
+        "plan": precious,
+        "parent": root / "kept" / plan / "orders-0" / ".." / ".." / ".." / "precious",
+        "relative": "precious",
+        "link": root / "linked" / plan / "orders-0",
+    }[where]
+    change(root, kept=str(kept))
+    before = sorted(file for file in (root / "precious").rglob("*"))
+    answer = undo(shell, path)
+    assert answer.code == (1 if where == "link" else 4)
+    assert ("it is a symbolic link" if where == "link" else "--keep-replaced DIR") in answer.err
+    assert sorted(file for file in (root / "precious").rglob("*")) == before
+    assert keys(path / "orders-0") == CLEANED
+
+
+@pytest.mark.parametrize("values", [{"plan": "../../x"}, {"topic": "../orders"}, {"plan": PLAN}])
+def test_what_else_a_record_may_say(root: Path, shell: Shell, values: dict[str, Any]) -> None:
+    """Plan and topic are names: no directory is left by them."""
+    path = cleaned(shell)
+    change(root, **values)
+    before = sorted((root / "kept").rglob("*"))
+    answer = undo(shell, path)
+    assert "Traceback" not in answer.err
+    assert sorted((root / "kept").rglob("*")) == before
+    assert keys(path / "orders-0") == CLEANED
+
+
+def test_the_operator_says_where_it_is(root: Path, shell: Shell) -> None:
+    """Also of what an earlier release kept, which left no word there; and then nothing of it is left."""
+    path = cleaned(shell)
+    for note in (root / "kept").rglob(".cleanerd-keeps-*"):
+        note.unlink()
+    assert undo(shell, path).code == 4
+    shutil.move(root / "kept", root / "moved")
+    (root / "kept").mkdir()
+    assert undo(shell, path, "--keep-replaced", root / "moved").code == 0
+    assert keys(path / "orders-0") == DIRTY
+    assert list((root / "moved").iterdir()) == []
+
+
+def test_what_others_put_beside_it_stays(root: Path, shell: Shell) -> None:
+    """Only segments' files are removed."""
+    path = cleaned(shell)
+    (plan,) = (root / "kept").iterdir()
+    (plan / "orders-0" / "letters").write_text("mine")
+    assert undo(shell, path).code == 0
+    assert keys(path / "orders-0") == DIRTY
+    assert [file.name for file in (plan / "orders-0").iterdir()] == ["letters"]
+
+
+def staged(shell: Shell) -> Path:
+    path = make(shell.root)
+    cleaning = ("--force", "--quiet", "--now-ms", NOW, "--keep-replaced", shell.root / "kept", *COMPACT)
+    assert shell("stage", path, *cleaning).code == 0
+    return path
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="nobody else is led anywhere")
+def test_apply_keeps_nothing_where_only_the_plan_says_so(root: Path, shell: Shell) -> None:
+    """The partition's owner wrote into ready.json where root is to make directories and links: not in root's."""
+    path = staged(shell)
+    victim = Victim.under(root)
+    give_all(path)
+    (ready,) = (path / "orders-0" / ".kstage").glob("*/ready.json")
+    ready.write_text(json.dumps({**json.loads(ready.read_text()), "keep_replaced": str(victim.directory)}))
+    before = victim.state()
+    answer = shell("apply", path, "--quiet", *COMPACT)
+    assert "does not belong to the partition's owner" in answer.err
+    assert victim.state() == before
+    assert keys(path / "orders-0") == DIRTY
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is two users")
+def test_apply_keeps_where_the_owner_could_or_the_operator_says(root: Path, shell: Shell) -> None:
+    """A directory of the broker's user; and any other that is named on the command line."""
+    os.chown(root / "kept", OWNER, OWNER)
+    path = make(root)
+    give_all(path)
+    stage = ("--force", "--quiet", "--now-ms", NOW, "--keep-replaced", root / "kept", *COMPACT)
+    assert shell("stage", path, *stage).code == 0
+    assert shell("apply", path, "--quiet", *COMPACT).code == 0
+    assert keys(path / "orders-0") == CLEANED
+    assert undo(shell, path).code == 0
+    os.chown(root / "kept", 0, 0)
+    assert shell("stage", path, *stage, "--from-start").code == 0
+    answer = shell("apply", path, "--quiet", *COMPACT)
+    assert "apply --keep-replaced DIR" in answer.err
+    assert keys(path / "orders-0") == DIRTY
+    assert shell("apply", path, "--quiet", "--keep-replaced", root / "kept", *COMPACT).code == 0
+    assert keys(path / "orders-0") == CLEANED
+    assert undo(shell, path).code == 0

@@ -1,0 +1,111 @@
+"""A replica that is being moved to another log directory is left alone (S-21), by each verb and by the daemon."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.errors import RefusedError
+from cleanerd.format.names import TopicPartition, parse_future_dir
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import moved_here, read_log_dir
+from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.scope.partitions import ByDisk
+from cleanerd.settings import load_settings
+from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, dirty, good, make
+from tests.support.log_dirs import make_log_dir, tree, write_partition
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FUTURE = f"orders-0.{'0123456789abcdef' * 2}-future"
+OPTIONS = ("--force", "--quiet", "--json", "--now-ms", NOW, *COMPACT)
+DONE = {"clean": "cleaned", "stage": "staged"}
+
+
+@pytest.fixture
+def dirs(root: Path) -> tuple[Path, Path]:
+    """``orders-0`` and, in another log directory of the broker, the beginning of its copy; ``orders-1`` stays."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": good()})
+    return path, moving(root)
+
+
+def moving(root: Path) -> Path:
+    """Another log directory, into which ``orders-0`` is copied."""
+    other = make_log_dir(root / "other", {})
+    write_partition(other / FUTURE, dirty())
+    return other
+
+
+@pytest.mark.parametrize("verb", ["clean", "stage"])
+@pytest.mark.parametrize("how", ["both are named", "server.properties names the other"])
+def test_left_alone(dirs: tuple[Path, Path], root: Path, shell: Shell, verb: str, how: str) -> None:
+    """S-21: the tombstone that deletes a copied record must not go before it is copied, or the record is back for good.
+
+    Kafka keeps its own cleaner away from such a partition. The others are cleaned.
+    """
+    path, other = dirs
+    before = tree(path / "orders-0")
+    options = [*OPTIONS, *(["--yes"] if verb == "clean" else [])]
+    if how == "both are named":
+        named = [path, other]
+    else:
+        (root / "server.properties").write_text(f"log.dirs={path},{other}\n")
+        named = [path]
+        options += ["--set", f"cleanerd.broker.properties={root / 'server.properties'}"]
+    answer = shell(verb, *named, *options)
+    found = {entry["partition"]: entry for entry in answer.json["partitions"]}
+    assert found[0]["outcome"] == "skipped"
+    assert f"being moved to another log directory, {other}" in found[0]["reason"]
+    assert "moved" not in found[1]["reason"], found[1]
+    assert tree(path / "orders-0") == before
+    (other / FUTURE).rename(other / "orders-0.0-delete")
+    answer = shell(verb, *named, *options)
+    assert {entry["partition"]: entry["outcome"] for entry in answer.json["partitions"]}[0] == DONE[verb]
+
+
+def test_a_plan_waits(root: Path, shell: Shell) -> None:
+    """S-21: what was staged before the move began waits for its end; the broker may start."""
+    path = make(root)
+    options = ("--quiet", "--json", *COMPACT)
+    assert shell("stage", path, *OPTIONS).code == 0
+    other = moving(root)
+    before = tree(path / "orders-0")
+    answer = shell("apply", path, other, *options)
+    assert answer.code == 0
+    (entry,) = answer.json["partitions"]
+    assert entry["outcome"] == "skipped"
+    assert "being moved to another log directory" in entry["reason"]
+    assert tree(path / "orders-0") == before
+    (other / FUTURE).rename(other / "orders-0.0-delete")
+    (entry,) = shell("apply", path, other, *options).json["partitions"]
+    assert entry["outcome"] == "cleaned"
+
+
+def test_the_daemon(dirs: tuple[Path, Path], root: Path) -> None:
+    """S-21: without a broker, and beside one that has no agent; as soon as the move is complete it is looked at."""
+    path, other = dirs
+    log_dir = read_log_dir(path)
+    settings = load_settings((), [f"cleanerd.state.dir={root / 'state'}", *COMPACT[1::2]], {})
+    partitions = ByDisk(log_dir, broker_facts(settings, log_dir, [other]))
+    names = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    with pytest.raises(RefusedError, match="being moved to another log directory"):
+        partitions.read(names[0])
+    assert partitions.read(names[1]).name == names[1]
+    (other / FUTURE).rename(other / "orders-0.0-delete")
+    assert partitions.read(names[0]).survey(StateStore(root / "state"), CleaningOptions(int(NOW))).to_clean
+
+
+def test_names(tmp_path: Path) -> None:
+    """F-5: only Kafka's own form of the name counts; a directory that cannot be listed moves nothing."""
+    assert parse_future_dir(FUTURE) == TopicPartition("orders", 0)
+    for name in (
+        "orders-0",
+        FUTURE.replace("future", "delete"),
+        FUTURE.replace("a", "g"),
+        FUTURE.replace("-0.", "-00."),
+    ):
+        assert parse_future_dir(name) is None
+    assert moved_here(tmp_path / "missing") == frozenset()

@@ -1,0 +1,86 @@
+"""One batch that unpacks to more memory than there is, and partitions that processes are killed at (U-35)."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tests.daemon.crowd import MIB, crowd, is_clean, rows
+from tests.daemon.process import Daemon
+from tests.daemon.scene import assignments, broker
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_KILLS = """
+import os, signal, sys
+from cleanerd.daemon.work import run_job
+inner = run_job._run
+def run(job, listed):
+    if str(job.name) == "orders-3":
+        print("killed at orders-3, alone" if job.alone else "killed at orders-3", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return inner(job, listed)
+run_job._run = run
+from cleanerd.cli.main import run as main
+sys.exit(main(sys.argv[4:]))
+"""
+
+
+def test_512_mib_a_hundred_partitions_and_a_bomb(tmp_path: Path) -> None:
+    """U-35: the 99 are clean, the one is named with file, place, sizes and a way out, and nobody is killed."""
+    found = crowd(tmp_path, 512 * MIB, 100)
+    sys.stdout.write("\n".join(["", *found.lines(), ""]))
+    assert (found.clean, found.kills) == (99, 0)
+    (name, reason), *others = found.quarantined.items()
+    assert (name, others) == ("orders-99", [])
+    assert f"orders-99/{0:020d}.log at byte " in reason
+    assert f"a batch of {found.stored_bytes} bytes unpacks to more than " in reason
+    assert "cleanerd.max.unpacked.bytes" in reason
+    assert found.resident_bytes < 400 * MIB
+
+
+def test_what_kills_the_process_is_tried_last_and_alone(tmp_path: Path) -> None:
+    """U-35: after two deaths it is left alone for a while, the others are clean; retry gives it one more try."""
+
+    def settled(view: dict[str, Any]) -> bool:
+        return bool(view["partitions"]) and all(
+            bool(row["quarantine"]) if name == "orders-3" else is_clean(row) for name, row in rows(view).items()
+        )
+
+    with broker(tmp_path / "logs", 6):
+        settings = assignments(tmp_path / "logs", log_cleaner_threads="3", cleanerd_threads_per_log_dir="3")
+        daemon = Daemon(settings, tmp_path, prefix=[sys.executable, "-c", _KILLS])
+        with daemon:
+            assert daemon.process.wait(30) == -9
+            daemon.start()
+            assert daemon.process.wait(30) == -9
+            daemon.start()
+            view = daemon.until("the others are clean", settled)
+            (bad,) = [each for each in view["partitions"] if each["quarantine"]]
+            assert "killed 2 times in a row" in bad["quarantine"]["reason"]
+            assert bad["quarantine"]["retry_at_ms"] > bad["quarantine"]["since_ms"]
+            assert daemon.ask("retry", partition="orders-3") == {"retried": ["orders-3"]}
+            assert daemon.process.wait(30) == -9
+            daemon.start()
+            daemon.until("it is left alone again", settled)
+        killed = [line for line in daemon.log.read_text().splitlines() if line.startswith("killed at")]
+        assert killed == ["killed at orders-3", *["killed at orders-3, alone"] * 2]
+
+
+def test_a_kill_from_outside_keeps_nothing_in_quarantine(tmp_path: Path) -> None:
+    """An operator's SIGKILL: what was at work then is tried last; hit twice it waits a while, and is forgotten."""
+    with broker(tmp_path / "logs", 4):
+        daemon = Daemon(assignments(tmp_path / "logs", cleanerd_retry_backoff_ms="500"), tmp_path)
+        with daemon:
+            for _ in range(3):
+                daemon.until("it looks", lambda view: bool(view["partitions"]))
+                daemon.process.kill()
+                daemon.process.wait()
+                daemon.start()
+            view = daemon.until(
+                "all are clean", lambda view: bool(view["partitions"]) and all(map(is_clean, view["partitions"]))
+            )
+            assert [each["quarantine"] for each in view["partitions"]] == [None] * 4
+            place = tmp_path / "state" / "at-work"
+            assert [path for path in place.rglob("*") if path.is_file()] == []

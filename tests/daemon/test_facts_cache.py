@@ -1,0 +1,70 @@
+"""What looks rest on: the broker's configuration, read again when it changed, and plans that wait on the disk."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.cleaner.staged_plan import staged_plan
+from cleanerd.daemon.looking import facts_cache
+from cleanerd.daemon.looking.facts_cache import FactsCache
+from cleanerd.errors import CleanerdError
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.settings import load_settings
+from tests.apply.offline_scene import two_groups
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def settings(tmp_path: Path, *more: str) -> Any:
+    return load_settings([], [f"cleanerd.state.dir={tmp_path / 'state'}", *more], {})
+
+
+def test_facts_are_read_again_when_a_file_changed(tmp_path: Path) -> None:
+    """SIGHUP is not needed for a change of the topic's or the broker's configuration."""
+    root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.cleaner.delete.retention.ms=5\n")
+    known = settings(tmp_path, f"cleanerd.broker.properties={properties}", "topics.*.cleanup.policy=compact")
+    log_dir, cache = read_log_dir(root), FactsCache()
+    first = cache.get(known, log_dir, [], running=False)
+    assert cache.get(known, log_dir, [], running=False) is first
+    properties.write_text("log.cleaner.delete.retention.ms=50\n")
+    deadline = time.monotonic() + 10
+    while (facts := cache.get(known, log_dir, [], running=False)) is first:
+        assert time.monotonic() < deadline, "how often it is read depends on what that costs"
+    assert facts.topic_config("orders").delete_retention_ms == 50
+
+
+def test_what_was_known_counts_while_it_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metadata log that is damaged for a moment stops nobody, and is told."""
+    root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    properties = tmp_path / "server.properties"
+    properties.write_text("a=1\n")
+    known = settings(tmp_path, f"cleanerd.broker.properties={properties}")
+    log_dir, cache = read_log_dir(root), FactsCache()
+    monkeypatch.setattr(facts_cache, "_SHARE", 0)
+    first = cache.get(known, log_dir, [], running=False)
+    properties.unlink()
+    assert cache.get(known, log_dir, [], running=False) is first
+    assert "the last known one stays in use" in cache.warnings[0]
+    with pytest.raises(CleanerdError, match="cannot be read"):
+        FactsCache().get(known, log_dir, [], running=False)
+    properties.write_text("a=1\n")
+    assert cache.get(known, log_dir, [], running=False) is not first
+    assert cache.warnings == ()
+
+
+def test_rubbish_in_a_staging_directory_is_no_plan(tmp_path: Path) -> None:
+    plan = tmp_path / ".kstage" / "20260101t000000-00000000"
+    assert staged_plan(tmp_path) is None
+    plan.mkdir(parents=True)
+    assert staged_plan(tmp_path) is None
+    (plan / "ready.json").write_text("{}")
+    assert staged_plan(tmp_path) is None
+    (plan / "manifest.json").write_text("{")
+    assert staged_plan(tmp_path) is None

@@ -1,0 +1,161 @@
+"""What looks at a log directory cost: memory, and time when nobody answers."""
+
+from __future__ import annotations
+
+import errno
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.broker.live_broker import Patience
+from cleanerd.daemon.looking import log_dir_looker
+from cleanerd.daemon.looking.log_dir_look import LookContext
+from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_of
+from cleanerd.errors import (
+    AgentRefusalError,
+    Cause,
+    CleanerdError,
+    CorruptionError,
+    NoSpaceError,
+    RefusedError,
+    StalePlanError,
+    UnsupportedLogError,
+)
+from cleanerd.log.clean_point import StateStore
+from cleanerd.settings import load_settings
+from tests.apply.live_scene import held
+from tests.apply.offline_scene import two_groups
+from tests.daemon.scene import broker
+from tests.support.fake_agent import wait
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.cleaner.survey import Survey
+
+COMPACT = "topics.orders.cleanup.policy=compact"
+
+
+def world(root: Path) -> LookContext:
+    told = [f"cleanerd.state.dir={root.parent / 'state'}", f"cleanerd.log.dirs={root}", COMPACT]
+    return LookContext(load_settings([], told, {}), (root,), StateStore(root.parent / "state"))
+
+
+@pytest.mark.parametrize("running", ["agent", "no agent", "nobody"])
+def test_a_partition_remembers_nothing_of_others(root: Path, running: str) -> None:
+    """It is kept until the next look at it: a whole reading each would be memory by the square of the partitions."""
+
+    def look() -> PartitionLook | FailedLook:
+        return next(each for each in LogDirLooker(root).look(world(root)).looks if str(each.name) == "orders-1")
+
+    if running == "agent":
+        with broker(root, 3):
+            found = look()
+    else:
+        make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
+        if running == "no agent":
+            with held(root):
+                found = look()
+        else:
+            found = look()
+    assert isinstance(found, PartitionLook)
+    kept = found.log_dir
+    assert kept.partitions == (found.name,)
+    for offsets in (kept.high_watermarks, kept.recovery_points, kept.cleaner_offsets, kept.log_start_offsets):
+        assert set(offsets) <= {found.name}
+    assert found.name in kept.high_watermarks
+
+
+def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 partitions, each with its own time limit, would hold up all other directories for hours."""
+    patience = Patience(tries=1, connect_seconds=0.5, answer_seconds=0.5)
+    monkeypatch.setattr(log_dir_looker, "LOOK", patience)
+    with broker(root, 12) as agent:
+        agent.fail("log", *[wait(3.0)] * 24)
+        started = time.monotonic()
+        found = LogDirLooker(root).look(world(root))
+        assert time.monotonic() - started < 3
+        assert [each.cause for each in found.looks if isinstance(each, FailedLook)] == [Cause.MOMENT] * 12
+
+
+def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> None:
+    with broker(root, 3) as agent:
+
+        def nonsense(_agent: Any, request: dict[str, Any]) -> bytes | None:
+            return b"{}\n" if request["partition"] == 0 else None
+
+        agent.fail("log", *[nonsense] * 10)
+        found = LogDirLooker(root).look(world(root))
+        assert [isinstance(each, PartitionLook) for each in found.looks] == [False, True, True]
+
+
+def test_a_glance_does_not_take_a_directory_for_well(root: Path) -> None:
+    """The disk is away: a job that ended there a moment later is no reason to begin the next one."""
+    with broker(root, 1):
+        found, told = LogDirLooker(root), world(root)
+        (name,) = found.look(told).present or [None]
+        assert name is not None
+        assert found.look(told, {name}).online
+        root.rename(root.with_name("away"))
+        assert not found.look(told).online
+        glance = found.look(told, {name})
+        assert (glance.online, glance.looks) == (False, ())
+        root.with_name("away").rename(root)
+        assert found.look(told, {name}).online
+
+
+def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
+    """The wall clock may be ahead and not believed: then nothing is to be cleaned that a job would not clean."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    made = world(root)
+    told = replace(made, now_ms=lambda: 1_700_000_000_000)
+    (look,) = LogDirLooker(root).look(told).looks
+    assert isinstance(look, PartitionLook)
+    assert look.looked_ms == 1_700_000_000_000
+
+
+def test_a_bug_that_one_partition_brings_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that partition's trouble: the others of its directory are looked at, and cleaned."""
+
+    def buggy(found: Survey, *arguments: Any, **named: Any) -> PartitionLook:
+        if str(found.log.name) == "orders-1":
+            raise ZeroDivisionError("a bug")
+        return look_of(found, *arguments, **named)
+
+    monkeypatch.setattr(log_dir_looker, "look_of", buggy)
+    make_log_dir(root, {f"orders-{n}": two_groups() for n in range(3)})
+    found = LogDirLooker(root).look(world(root)).looks
+    assert [isinstance(each, PartitionLook) for each in found] == [True, False, True]
+    assert found[1] == FailedLook(found[1].name, "unexpected error: ZeroDivisionError: a bug", Cause.LOG)
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        pytest.param(CorruptionError("damaged"), Cause.LOG, id="damage"),
+        pytest.param(UnsupportedLogError("not known"), Cause.LOG, id="a log that nobody here can clean"),
+        pytest.param(RefusedError("a setting"), Cause.OPERATOR, id="refused"),
+        pytest.param(StalePlanError("changed"), Cause.MOMENT, id="changed meanwhile"),
+        pytest.param(NoSpaceError("full"), Cause.WORLD, id="a full disk"),
+        pytest.param(OSError(errno.EDQUOT, "quota"), Cause.WORLD, id="a quota, as the system says it"),
+        pytest.param(OSError(errno.EIO, "disk"), Cause.LOG, id="an input/output error"),
+        pytest.param(AgentRefusalError("no", operation="log", code="io_error"), Cause.MOMENT, id="an agent that fails"),
+    ],
+)
+def test_a_look_that_fails_has_the_cause_of_its_error(
+    root: Path, monkeypatch: pytest.MonkeyPatch, error: CleanerdError | OSError, cause: Cause
+) -> None:
+    """What follows is what follows for whoever cleans: one table for both (`cleanerd.errors`)."""
+
+    def fails(*_arguments: Any, **_named: Any) -> PartitionLook:
+        raise error
+
+    monkeypatch.setattr(log_dir_looker, "look_of", fails)
+    make_log_dir(root, {"orders-0": two_groups()})
+    (found,) = LogDirLooker(root).look(world(root)).looks
+    assert isinstance(found, FailedLook)
+    assert found.cause is cause

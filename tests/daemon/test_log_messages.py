@@ -1,0 +1,58 @@
+"""What the daemon's log says of its log directories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+from structlog.testing import LogCapture
+
+from cleanerd.daemon.looking.log_dir_look import LogDirLook
+from cleanerd.daemon.looking.modes import DirMode
+from cleanerd.daemon.showing import log_messages, publisher
+from cleanerd.daemon.showing.log_messages import log_look
+from tests.daemon.scene import assignments, broker, serve, until
+
+if TYPE_CHECKING:
+    import pytest
+
+    from cleanerd.daemon.service import Service
+
+
+def _look(error: str) -> LogDirLook:
+    return LogDirLook(
+        Path("/d"), online=not error, error=error, mode=DirMode("on-start", "", None), choice=None, facts=None,
+        total_bytes=0, free_bytes=0,
+    )  # fmt: skip
+
+
+def test_a_directory_that_cannot_be_looked_at_is_logged_once_and_its_return_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A wrong path in cleanerd.log.dirs must not look like a daemon that is content; nor fill the log."""
+    looks = [_look("no such file"), _look("no such file"), _look("no permission"), _look(""), _look("")]
+    # Of its own: another test may have told loggers to be quiet, and capture_logs would hear nothing.
+    heard = LogCapture()
+    own = structlog.wrap_logger(structlog.PrintLogger(), processors=[heard], wrapper_class=structlog.BoundLogger)
+    monkeypatch.setattr(log_messages, "_log", own)
+    for before, found in zip([None, *looks], looks, strict=False):
+        log_look(before, found, lambda _found: False)
+    lines = heard.entries
+    said = [(line["log_level"], line.get("reason", "")) for line in lines]
+    assert said == [("warning", "no such file"), ("warning", "no permission"), ("info", "")]
+    assert {line["log_dir"] for line in lines} == {"/d"}
+
+
+def test_what_happened_once_is_not_shown_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else cleanerd_warnings would never go down again, and the next thing that happens would not be noticed."""
+    with broker(tmp_path / "logs"):
+
+        async def story(service: Service) -> None:
+            service.publisher.warn("it happened")
+            service.publisher.publish()
+            assert "it happened" in service.view().warnings
+            monkeypatch.setattr(publisher, "EVENT_SECONDS", 0.2)
+            await until("it is over", lambda: "it happened" not in service.view().warnings)
+
+        serve(assignments(tmp_path / "logs"), story)

@@ -1,0 +1,255 @@
+"""cleanerd.daemon.looking.look_threads: a log directory whose disk hangs holds up nobody but itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.daemon.fleet.pauses import Pauses, save_pauses
+from cleanerd.daemon.looking import look_threads
+from cleanerd.daemon.looking.log_dir_look import LogDirLook, LookContext
+from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+from cleanerd.daemon.looking.modes import DirMode
+from cleanerd.daemon.looking.watch import Watcher
+from cleanerd.errors import CleanerdError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.settings import load_settings
+from tests.apply.offline_scene import two_groups
+from tests.cleaner.driver import scratch
+from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from cleanerd.daemon.service import Service
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "good"
+
+
+class Disk:
+    """Every look at ``path`` waits while the disk hangs."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.works = threading.Event()
+        self.looks = 0
+        real = LogDirLooker.look
+
+        def look(looker: LogDirLooker, *arguments: Any) -> Any:
+            if looker.path == path:
+                self.looks += 1
+                self.works.wait(30)
+            return real(looker, *arguments)
+
+        monkeypatch.setattr(LogDirLooker, "look", look)
+
+
+def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other directory is cleaned; this one is offline and asked once; when it answers it is cleaned too."""
+    bad = root.parent / "bad"
+    disk, follow = Disk(bad, monkeypatch), Watcher.follow
+    followed: list[set[Path]] = []
+
+    def recorded(watcher: Watcher, log_dirs: Collection[Path], partitions: Any) -> None:
+        followed.append(set(log_dirs))
+        follow(watcher, log_dirs, partitions)
+
+    monkeypatch.setattr(Watcher, "follow", recorded)
+    monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.3)
+    with broker(root, 2), broker(bad, {"lost-0": two_groups()}):
+
+        async def story(service: Service) -> None:
+            await until("the others are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            online = {str(root): True, str(bad): False}
+            # On a busy machine a look of the good one can be late too, for a moment.
+            await until("offline", lambda: {d.path: d.online for d in service.view().log_dirs} == online)
+            view = service.view()
+            assert view.ready
+            assert view.healthy
+            assert any(f"{bad}: did not answer within" in text for text in view.warnings)
+            rounds = view.last_round_ms
+            await until("rounds go on", lambda: service.view().last_round_ms != rounds)
+            assert disk.looks == 1
+            assert not any(bad in each for each in followed), "inotify would hang, and all else with it"
+            realpath = os.path.realpath
+            monkeypatch.setattr(os.path, "realpath", lambda path: 1 / 0 if path == bad else realpath(path))
+            service.reload()
+            disk.works.set()
+            await until("it is clean too", lambda: service.view().totals.cleans.get("cleaned") == 3)
+            await until("all are well", lambda: all(found.online for found in service.view().log_dirs))
+            await until("it is watched", lambda: bad in followed[-1])
+
+        serve(assignments(root, bad), story)
+
+
+def test_asked_about_what_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It worked, and then it does not: explain says so at once, and the end waits for nobody."""
+    monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.3)
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: is_clean(service.view(), 8))
+            disk = Disk(root, monkeypatch)
+            await until("it hangs", lambda: not service.view().log_dirs[0].online)
+            assert "did not answer" in partition(service.view()).reason
+            with pytest.raises(CleanerdError, match="does not answer"):
+                await service.control_api.explain("orders-0")
+            assert not disk.works.is_set()
+            told.append(time.monotonic())
+
+        told: list[float] = []
+        serve(assignments(root), story)
+        assert time.monotonic() - told[0] < 20
+
+
+def test_a_bug_in_a_look_is_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread ends and is replaced; the next look is as any other."""
+    real, bugs = LogDirLooker.look, [ZeroDivisionError("a bug")]
+
+    def look(looker: LogDirLooker, *arguments: Any) -> Any:
+        if bugs:
+            raise bugs.pop()
+        return real(looker, *arguments)
+
+    monkeypatch.setattr(LogDirLooker, "look", look)
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: is_clean(service.view(), 8))
+            assert f"a look at {root} failed: ZeroDivisionError: a bug" in service.view().warnings
+
+        serve(assignments(root), story)
+
+
+def test_asked_while_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows yet that it hangs: explain does not wait for as long as the disk does."""
+    monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.3)
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: is_clean(service.view(), 8))
+            works = threading.Event()
+            monkeypatch.setattr(LogDirLooker, "read", lambda *_: works.wait(30))
+            try:
+                with pytest.raises(CleanerdError, match="does not answer"):
+                    await asyncio.wait_for(service.control_api.explain("orders-0"), 10)
+            finally:
+                works.set()
+
+        serve(assignments(root), story)
+
+
+def test_the_end_does_not_wait_for_a_look_after_a_clean(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is done, its disk hangs when it is looked at again: nothing is left to be waited for."""
+    real, works = LogDirLooker.look, threading.Event()
+
+    def look(looker: LogDirLooker, world: LookContext, names: Any = None) -> Any:
+        if names is not None:
+            works.wait(60)
+            raise ZeroDivisionError("nobody listens any more")
+        return real(looker, world, names)
+
+    monkeypatch.setattr(LogDirLooker, "look", look)
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
+            told.append(time.monotonic())
+
+        told: list[float] = []
+        try:
+            serve(assignments(root, log_cleaner_backoff_ms="3600000"), story)
+            assert time.monotonic() - told[0] < 30
+        finally:
+            works.set()
+
+
+def test_a_mode_that_was_set_counts_at_once(root: Path) -> None:
+    """Between a reload and the looks by its settings nothing begins that the old ones allowed."""
+    told = assignments(root)
+    with broker(root):
+        (root.parent / "state").mkdir()
+        assert not save_pauses(root.parent / "state", Pauses(everything=True))
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            service.configuration.reread = lambda: load_settings([], [*told, "cleanerd.mode=observe"], {})
+            service.reload()
+            service.fleet.pause(None, paused=False)
+            service.dispatcher.schedule()
+            assert not service.dispatcher.running
+            await until("worked out", lambda: next(iter(service.fleet.partitions.values())).saving is not None)
+            assert not service.view().totals.cleans
+
+        serve(told, story)
+
+
+class Scene:
+    """A log directory whose looks wait for ``works``; ``merged`` is what came of them, in order."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.works = threading.Event()
+        self.merged: list[LogDirLook] = []
+        self.woken = 0
+        self.path = root
+        self.looks = look_threads.LookThreads(self.merged.append, lambda _text: None, self._wake)
+        self.looks.attend([root])
+        monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.2)
+        monkeypatch.setattr(LogDirLooker, "look", self._look)
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def _look(self, _world: LookContext, names: Any = None) -> LogDirLook:
+        self.works.wait(30)
+        mode = DirMode("live", "whole" if names is None else "one", "live")
+        return LogDirLook(
+            self.path, online=True, error="", mode=mode, choice=None, facts=None, total_bytes=0, free_bytes=0
+        )
+
+
+def world(root: Path) -> LookContext:
+    return LookContext(load_settings([], assignments(root), {}), (root,), StateStore(root.parent / "state"))
+
+
+def test_two_looks_that_come_late(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The looker says nothing twice: what the second one found must not get lost."""
+    scene = Scene(root, monkeypatch)
+
+    async def story() -> None:
+        told = world(root)
+        await asyncio.gather(scene.looks.look(told, {root: None}), scene.looks.look(told, {root: set()}))
+        assert [found.online for found in scene.merged] == [False], "it is told once"
+        scene.works.set()
+        await until("both", lambda: scene.woken == 2)
+        assert [found.mode.reason for found in scene.merged[1:]] == ["whole", "one"]
+        await scene.looks.look(told, {root: None})
+        assert len(scene.merged) == 4, "it is asked again"
+
+    asyncio.run(story())
+    scene.looks.close()
+
+
+def test_a_late_look_by_old_settings(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers, and is asked again; that it may be cleaned live was said by settings that no longer count."""
+    scene = Scene(root, monkeypatch)
+
+    async def story() -> None:
+        await scene.looks.look(world(root), {root: None})
+        await scene.looks.look(world(root), {root: None})
+        scene.works.set()
+        await until("it answers", lambda: scene.woken == 1)
+        assert [found.online for found in scene.merged] == [False]
+
+    asyncio.run(story())
+    scene.looks.close()

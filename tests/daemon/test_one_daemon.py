@@ -1,0 +1,150 @@
+"""One daemon looks after a log directory, whatever state directory and port another one has; and who is no broker."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.broker.held_file import DAEMON_FILE, HeldFile, holder_of
+from cleanerd.cli import main
+from cleanerd.daemon.looking import daemon_lock
+from cleanerd.daemon.looking.daemon_lock import DaemonLock
+from cleanerd.daemon.looking.modes import DirMode
+from cleanerd.errors import RefusedError
+from cleanerd_lab.demo.broker import STARTED
+from tests.apply.offline_scene import two_groups
+from tests.apply.test_held_file import other_process
+from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.daemon.service import Service
+    from tests.kafka.fixtures import StartBroker
+
+HOLD = "hold = HeldFile.take(path, DAEMON_FILE)"
+
+
+async def nothing(_service: Service) -> None:
+    await until("never", lambda: False)
+
+
+def test_a_second_daemon_is_refused(root: Path) -> None:
+    """U-39: at its start, before it begins anything; the reason names the process that has the directory."""
+    with broker(root) as agent, other_process(root, HOLD) as pid:
+        with pytest.raises(RefusedError, match=rf"{root}: cleanerd clean \(process {pid}\) works on this directory"):
+            serve(assignments(root), nothing)
+        assert agent.asked("swap") == []
+    with broker(root.with_name("other")):
+        pass
+
+
+def test_a_daemon_that_only_observes_needs_nothing(root: Path) -> None:
+    """It writes nothing to a log directory, and two may look at it."""
+    with broker(root), other_process(root, HOLD):
+        before = sorted(os.listdir(root))
+
+        async def story(service: Service) -> None:
+            await until("it was observed", lambda: partition(service.view()).mode == "observe")
+
+        serve(assignments(root, cleanerd_mode="observe"), story)
+        assert sorted(os.listdir(root)) == before
+
+
+def test_it_is_held_while_the_daemon_runs(root: Path) -> None:
+    """U-39: also when somebody removes the file; and given back at the end."""
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            await until("it is held", lambda: holder_of(root, DAEMON_FILE) is not None)
+            (root / DAEMON_FILE).unlink()
+            await until("it is held again", lambda: holder_of(root, DAEMON_FILE) is not None)
+            assert service.view().log_dirs[0].mode == "live"
+
+        serve(assignments(root), story)
+        assert not (root / DAEMON_FILE).exists()
+
+
+def test_a_directory_of_a_reload_waits_until_it_is_free(root: Path) -> None:
+    """A daemon that is at work does not end for it: it says who has the directory, and begins when it is free."""
+    with broker(root) as agent, other_process(root, HOLD) as pid:
+        settings = assignments(root, cleanerd_mode="observe")
+
+        async def story(service: Service) -> None:
+            await until("it observes", lambda: bool(service.view().ready))
+            service.configuration.reread = lambda: load([*assignments(root)])
+            service.reload()
+            told = f"waits: cleanerd clean (process {pid}) works on this directory"
+            await until("it waits", lambda: service.view().log_dirs[0].mode_reason == told)
+            assert agent.asked("swap") == []
+            os.kill(pid, 9)
+            await until("it is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
+
+        serve(settings, story)
+
+
+def load(settings: list[str]) -> Any:
+    from cleanerd.settings import load_settings  # noqa: PLC0415
+
+    return load_settings([], settings, {})
+
+
+def test_where_nothing_can_be_locked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file system without locks, or one that is read-only: work goes on, with a warning; claims are by partition."""
+
+    def refused(_log_dir: Path, _name: str) -> HeldFile:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(daemon_lock.HeldFile, "take", refused)
+    hold = DaemonLock(root)
+    mode = DirMode("live", "", "live")
+    assert hold.checked(mode) == mode
+    (warning,) = hold.warnings
+    assert "cannot be locked (No locks available)" in warning
+    assert hold.checked(DirMode("observe", "", "observe")).work == "observe"
+    assert hold.warnings == ()
+
+
+def test_a_verb_at_work_is_no_broker(root: Path) -> None:
+    """U-39: while ``clean`` holds Kafka's lock the daemon says so, and begins nothing."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    with other_process(root, "lock = LogDirLock.acquire(path)") as pid:
+
+        async def story(service: Service) -> None:
+            told = f"no broker runs on it; cleanerd clean (process {pid}) is at work there"
+            await until("it is told apart", lambda: service.view().log_dirs[0].mode_reason == told)
+            assert service.view().log_dirs[0].mode == "offline"
+            assert service.view().totals.cleans == {}
+
+        serve(assignments(root, topics_orders_cleanup_policy="compact"), story)
+
+
+def test_a_verb_is_told_of_a_verb(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``clean`` and ``explain`` beside another ``clean``."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    compact = ["--set", "topics.orders.cleanup.policy=compact", "--set", f"cleanerd.state.dir={root.parent / 'state'}"]
+    with other_process(root, "lock = LogDirLock.acquire(path)") as pid:
+        assert main.run(["clean", str(root), "--yes", *compact]) == 4
+        assert f".lock: is held by cleanerd clean (process {pid}) (wait until it ends" in capsys.readouterr().err
+        assert main.run(["explain", "orders-0", str(root), *compact]) == 0
+        assert "A broker runs" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("release", ["broker_39", "broker_43"])
+def test_no_broker_looks_at_the_files(request: pytest.FixtureRequest, release: str) -> None:
+    """U-39: both files are there, held and left over, when a broker starts, runs and stops; they stay as they are."""
+    start: StartBroker = request.getfixturevalue(release)
+    running = start()
+    (log_dir,) = running.log_dirs
+    running.stop()
+    with other_process(log_dir, HOLD):
+        (log_dir / ".cleanerd-verb.lock").write_text("{}")
+        running.start()
+        assert STARTED in running.log_text()
+        running.stop()
+        assert ".cleanerd-" not in running.log_text(), "not a word about them"
+        assert (log_dir / ".cleanerd-verb.lock").read_text() == "{}"
+        assert holder_of(log_dir, DAEMON_FILE) is not None

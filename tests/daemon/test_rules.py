@@ -1,0 +1,90 @@
+"""The daemon and settings that were forgotten: other rules than the last cleaning's need a word (U-6, U-8)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import structlog
+from structlog.testing import LogCapture
+
+from cleanerd.daemon.showing import log_messages
+from cleanerd.daemon.work import run_job
+from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
+from tests.apply.offline_scene import two_groups
+from tests.daemon.scene import assignments, broker, partition, serve, until
+from tests.support.log_dirs import CLUSTER_ID, Partition, read_segments
+from tests.support.logs import keyed_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from cleanerd.daemon.service import Service
+
+BY_HEADER = "strategy=header;header=version;encoding=long;tombstone.mode=null"
+BY_TIMESTAMP = "strategy=timestamp;tombstone.mode=null"
+
+
+def remember(root: Path, name: str, fingerprint: str) -> None:
+    """A clean point at the beginning of the log, by these rules."""
+    log_dir = read_log_dir(root)
+    (topic,) = [each for each in log_dir.partitions if str(each) == name]
+    log = read_partition(log_dir, topic)
+    point = CleanPoint(log.log_start_offset, -1, fingerprint, LastSegment.of(log.segments[0]))
+    StateStore(root.parent / "state").save(log_dir, log, PartitionState(point, None, None))
+
+
+def delegate(root: Path, topic: str) -> None:
+    """As ``cleanerd delegate`` remembers it."""
+    entry = {"cluster_id": CLUSTER_ID, "topic": topic, "topic_id": "", "delegated_ms": 1, "changes": {}}
+    document = {"format": 1, "delegations": [entry]}
+    (root.parent / "state" / "delegations.json").write_text(json.dumps(document))
+
+
+def test_nothing_is_cleaned_by_other_rules_without_a_word(root: Path) -> None:
+    """U-6: the topic is refused, with the reason, and stays as it is; the others are cleaned."""
+    with broker(root, {"orders-0": two_groups(), "stock-0": two_groups(), "good-0": two_groups()}):
+        remember(root, "orders-0", BY_HEADER)
+        delegate(root, "stock")
+        before = {name: read_segments(root / name) for name in ("orders-0", "stock-0")}
+
+        async def story(service: Service) -> None:
+            await until("the good one is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
+            await until("all were looked at", lambda: all(p.reason for p in service.view().partitions))
+            told = partition(service.view(), "orders-0")
+            assert told.reason.startswith("refused: orders was last cleaned by header:version; these settings say off")
+            assert told.fingerprint_changed
+            assert "refused: stock is delegated; these" in partition(service.view(), "stock-0").reason
+
+        serve(assignments(root), story)
+        for name in ("orders-0", "stock-0"):
+            assert read_segments(root / name) == before[name]
+
+
+def test_a_word_in_the_settings_is_enough(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-6: what is named for the topic is meant; the log says what it costs before it happens."""
+    # A logger that was used before keeps what it was configured with; a new one goes by what another test configured.
+    heard = LogCapture()
+    for module in (run_job, log_messages):
+        logger = structlog.wrap_logger(
+            structlog.PrintLogger(), processors=[heard], wrapper_class=structlog.make_filtering_bound_logger(0)
+        )
+        monkeypatch.setattr(module, "_log", logger)
+    later_is_older = {**two_groups().segments, 5: keyed_batch(5, [("a", "2"), ("b", "2"), ("a", "3")], timestamp=1)}
+    with broker(root, {"orders-0": Partition(later_is_older), "stock-0": two_groups()}):
+        remember(root, "orders-0", BY_TIMESTAMP)
+        delegate(root, "stock")
+
+        async def story(service: Service) -> None:
+            await until("both are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+
+        words = [f"topics.{topic}.compaction.strategy=offset" for topic in ("orders", "stock")]
+        serve([*assignments(root), *words], story)
+        events = [(each["event"], str(each.get("partition"))) for each in heard.entries]
+        (line,) = [each for each in heard.entries if each["event"] == "its rules change"]
+        assert "keys get another winner by offset than by timestamp, by which it was last cleaned" in line["cost"]
+        assert events.index(("its rules change", "orders-0")) < events.index(("cleaned", "orders-0"))

@@ -1,0 +1,175 @@
+"""cleanerd.daemon.fleet.stale_looks: by a look from before a job ended no other one is begun."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.daemon import dispatcher
+from cleanerd.daemon.looking import look_threads
+from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+from cleanerd.daemon.work import run_job
+from cleanerd.daemon.work.job import Job, JobDone
+from cleanerd.errors import AgentUnavailableError
+from cleanerd.scope.partitions import ByBroker
+from tests.cleaner.driver import scratch
+from tests.daemon.scene import assignments, broker, outcomes, serve, until
+from tests.daemon.test_fleet import (
+    CLEAN,
+    KEY,
+    NOW,
+    dir_look,
+    fleet_with,
+    job_on,
+    look,
+    result,
+    tracked,
+    triggers,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.partition_look import PartitionLook
+    from cleanerd.daemon.service import Service
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with scratch() as path:
+        yield path / "good"
+
+
+def ended(fleet: Fleet, before: PartitionLook, **values: Any) -> None:
+    """A job, and nobody has looked since."""
+    fleet.begun(KEY, "ratio")
+    fleet.finished(JobDone(job_on(before), NOW, **values))
+
+
+def test_a_look_from_before_a_job_ended_begins_nothing() -> None:
+    """R534-6, C-11: it shows the log still dirty, or that very job's staging directory, or the purge that is done.
+
+    Cleaned twice at once, it would be held as cleaned in vain.
+    """
+    due = look(**CLEAN, purge_known=True, next_purge_ms=NOW)
+    for before, stale in ((look(), look()), (look(), look(**CLEAN, leftover=True)), (due, due)):
+        fleet = fleet_with(before)
+        ended(fleet, before, result=result())
+        assert triggers(fleet) == [], "nobody has looked since"
+        fleet.merge(replace(dir_look(stale), jobs_ended=0), NOW)
+        assert triggers(fleet) == []
+        fleet.merge(replace(dir_look(), jobs_ended=1), NOW)
+        assert triggers(fleet) == [], "passed over as unchanged, but since that stale look"
+        after = look(**CLEAN, purge_known=True, next_purge_ms=None)
+        fleet.merge(replace(dir_look(after), present=None, jobs_ended=1), NOW)
+        assert triggers(fleet) == []
+        fleet.merge(replace(dir_look(look(bound_offset=30)), jobs_ended=1), NOW)
+        assert triggers(fleet) == ["ratio"], "new records"
+
+
+def test_what_is_left_after_a_job_is_done_when_somebody_has_looked() -> None:
+    fleet = fleet_with(look(leftover=True, **CLEAN))
+    fleet.begun(KEY, "purge")
+    fleet.died(KEY, "killed", NOW)
+    fleet.forgive(tracked(fleet))
+    assert fleet.stale_looks.keys() == {KEY}
+    fleet.merge(replace(dir_look(look(leftover=True, **CLEAN)), present=None, jobs_ended=1), NOW)
+    assert triggers(fleet) == ["purge"]
+    assert not fleet.stale_looks.keys()
+
+
+def test_who_has_its_name_now_waits_too() -> None:
+    """The partition was away for a look, say by another cleanup.policy; its job still had the files meanwhile."""
+    fleet = fleet_with()
+    fleet.begun(KEY, "ratio")
+    fleet.merge(replace(dir_look(), present=frozenset()), NOW)
+    fleet.merge(dir_look(look()), NOW)
+    fleet.finished(JobDone(job_on(look()), NOW, result=result()))
+    assert triggers(fleet) == []
+    fleet.merge(replace(dir_look(), present=frozenset()), NOW)
+    assert not fleet.stale_looks.keys(), "nothing is kept of who is gone"
+
+
+def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job has changed its files for the last time; a look sees them, and hangs until the job has ended.
+
+    Nothing changes after that look: only that nobody has looked since the job ended says that one is due.
+    """
+    monkeypatch.setattr(look_threads, "ANSWER_SECONDS", 0.3)
+    worked, say_so, hung, go_on = (threading.Event() for _ in range(4))
+    real_run, real_look = dispatcher.run, LogDirLooker._look_at
+
+    def run(job: Job) -> JobDone:
+        done = real_run(job)
+        os.utime(root / "orders-0")
+        worked.set()
+        assert say_so.wait(30)
+        return done
+
+    def look_at(*arguments: Any) -> Any:
+        found = real_look(*arguments)
+        if worked.is_set() and not hung.is_set():
+            hung.set()
+            assert go_on.wait(30)
+        return found
+
+    monkeypatch.setattr(dispatcher, "run", run)
+    monkeypatch.setattr(LogDirLooker, "_look_at", look_at)
+    with broker(root, 1):
+
+        async def story(service: Service) -> None:
+            await until("the job has worked, a look hangs", hung.is_set)
+            await until("late", lambda: not service.view().log_dirs[0].online)
+            say_so.set()
+            await until("the job ended", lambda: service.fleet.stale_looks.jobs_ended == 1)
+            go_on.set()
+            await until("seen", lambda: not service.fleet.stale_looks.keys())
+            assert outcomes(service.view()) == ["cleaned"]
+            assert not service.dispatcher.running
+
+        serve(assignments(root), story)
+
+
+def test_a_glance_tells_of_nobody_else(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a look that failed the next glance at a partition reads the whole directory, but surveys one only."""
+    begun: list[str] = []
+    go_on, both, fails = threading.Event(), threading.Barrier(2), threading.Event()
+    real, targets = run_job.clean_live, ByBroker.targets
+
+    def told(way: ByBroker) -> Any:
+        if fails.is_set():
+            raise AgentUnavailableError("timed out")
+        return targets(way)
+
+    def clean(live: Any, name: Any, *arguments: Any) -> Any:
+        begun.append(str(name))
+        cleaned = real(live, name, *arguments)
+        if len(begun) <= 2:
+            assert go_on.wait(30)
+            both.wait(30)
+        return cleaned
+
+    monkeypatch.setattr(run_job, "clean_live", clean)
+    monkeypatch.setattr(ByBroker, "targets", told)
+    with broker(root, 2):
+
+        async def story(service: Service) -> None:
+            await until("two run", lambda: len(begun) == 2)
+            fails.set()
+            service.look_loop.wake()
+            await until("a look failed", lambda: bool(service.fleet.dirs[str(root)].error))
+            fails.clear()
+            go_on.set()
+            await until("both ended", lambda: service.fleet.stale_looks.jobs_ended >= 2)
+            await asyncio.sleep(0.5)  # in which a third one would begin
+            assert sorted(begun) == ["orders-0", "orders-1"]
+
+        more = ["log.cleaner.threads=2", "cleanerd.threads.per.log.dir=2", "log.cleaner.backoff.ms=3600000"]
+        serve([*assignments(root), *more], story)

@@ -1,0 +1,123 @@
+"""``cleanerd demo`` ends with exit code 1 when the topic with versions is not what it should be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from cleanerd.cli.output import Output
+from cleanerd_lab.bench.process import Cost
+from cleanerd_lab.demo.compare import Wrong
+from cleanerd_lab.demo.kafka_cleaner import KafkaCleaning
+from cleanerd_lab.demo.page import Page
+from cleanerd_lab.demo.race import RaceFacts
+from cleanerd_lab.demo.story import Cleaned, Demo, KafkaResult, OnceMore
+from cleanerd_lab.demo.strategies import (
+    BY_CLEANERD,
+    BY_KAFKA,
+    NOT_CLEANED,
+    PLAIN,
+    Compared,
+    DayLater,
+    Delegated,
+    View,
+)
+from cleanerd_lab.demo.verb import Teller, tell_end
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KAFKAS = Wrong(other_value=5, deleted_but_back=1)
+COMPARED = Compared(
+    views=(
+        View(NOT_CLEANED, PLAIN, 100, KAFKAS),
+        View(NOT_CLEANED, "LatestState", 100, Wrong()),
+        View(BY_KAFKA, PLAIN, 10, KAFKAS),
+        View(BY_CLEANERD, PLAIN, 10, Wrong()),
+    ),
+    as_promised=True,
+    kafka_by_its_rules=True,
+)
+LATER = DayLater(
+    late_writes=3,
+    late_to_deleted=1,
+    tombstones_before=4,
+    tombstones_gone=3,
+    tombstones_waiting=1,
+    wrong=Wrong(),
+    as_expected=True,
+)
+
+
+def _wrong_view(number: int) -> Compared:
+    views = list(COMPARED.views)
+    views[number] = replace(views[number], wrong=Wrong(live_but_gone=1))
+    return replace(COMPARED, views=tuple(views))
+
+
+def _run(compared: Compared, later: DayLater) -> Demo:
+    """A demonstration that did nothing, and in which the rest is right."""
+
+    def gives(result: object) -> Callable[..., object]:
+        return lambda *_: result
+
+    entry: dict[str, Any] = {"strategy": "header", "records_read": 1, "records_kept": 1, "dropped": {"superseded": 0}}
+    strategies = SimpleNamespace(
+        delegate_and_race=gives(Delegated({"min.cleanable.dirty.ratio": "1"}, RaceFacts(100, 10, 9, 3, 2, 5, 4))),
+        clean=gives(entry),
+        read_cleaned=gives(None),
+        write_late=gives(None),
+        let_kafka_clean=gives(compared),
+        clean_a_day_later=gives(later),
+    )
+    cost = Cost(1.0, 1.0)
+    run = SimpleNamespace(
+        work_dir=Path("nowhere"),
+        log_dir=Path("nowhere"),
+        start_and_write=gives([]),
+        stop_and_copy=gives(None),
+        clean=gives(Cleaned({}, {}, cost, cost)),
+        start_and_read=gives([]),
+        write_once_more=gives(OnceMore(1, 1)),
+        kafka_cleans=gives(KafkaResult(KafkaCleaning(1.0, 1.0), {}, {})),
+        strategies=strategies,
+    )
+    return cast("Demo", run)
+
+
+@pytest.mark.parametrize(
+    ("compared", "later", "exit_code"),
+    [
+        (COMPARED, LATER, 0),
+        (_wrong_view(1), LATER, 1),
+        (_wrong_view(2), LATER, 0),
+        (_wrong_view(3), LATER, 1),
+        (replace(COMPARED, as_promised=False), LATER, 1),
+        (replace(COMPARED, kafka_by_its_rules=False), LATER, 1),
+        (COMPARED, replace(LATER, wrong=Wrong(deleted_but_back=1)), 1),
+        (COMPARED, replace(LATER, as_expected=False), 1),
+    ],
+    ids=[
+        "good",
+        "LatestState wrong",
+        "Kafka wrong, as always",
+        "cleanerd wrong",
+        "not what LatestState said",
+        "Kafka's cleaner broken",
+        "a deleted key is back",
+        "a tombstone too many",
+    ],
+)
+def test_any_difference_is_exit_code_1(
+    capsys: pytest.CaptureFixture[str], compared: Compared, later: DayLater, exit_code: int
+) -> None:
+    page = Page(Output())
+    good, document = Teller(page, _run(compared, later)).tell()
+    assert tell_end(Output(), page, good=good, seconds=0.0, document=document) == exit_code
+    printed = capsys.readouterr().out
+    assert ("SOMETHING DIFFERS" in printed) == bool(exit_code)
+    assert "keys wrong" in printed

@@ -1,0 +1,43 @@
+"""Whether a broker behaves alike with ours and with Kafka's, in the terms of a history (U-37)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.kafka.alike import Alike
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.differential.history import History, Turn
+    from tests.kafka.judge import Judge
+
+
+def assert_alike(
+    judge: Judge, history: History, turn: Turn, *, ours: Path, before: Path, theirs: Path | None = None
+) -> int:
+    """A broker finds the same in both, and loses none of ours before its time. Returns how much it was asked.
+
+    Without ``theirs``, where Kafka's cleaner would clean otherwise, ours is held against the log ``before`` alone.
+    """
+    asked = judge.behave(
+        ours,
+        theirs=theirs,
+        before=before,
+        scratch=ours.parent.parent / "behave",
+        now_ms=turn.now_ms,
+        log_start_offset=history.log_start_offset,
+        config={key: value for key, value in history.config.items() if key == "index.interval.bytes"},
+        producer_expiration_ms=history.producer_expiration_ms,
+    )
+    retention_ms = int(history.config.get("retention.ms", "-1"))
+    deletes = "delete" in history.config.get("cleanup.policy", "compact")
+    alike = Alike(
+        asked,
+        now_ms=turn.now_ms,
+        span_ms=retention_ms // 10 if deletes and retention_ms >= 0 else None,
+        producer_expiration_ms=history.producer_expiration_ms,
+    )
+    breaches = alike.breaches()
+    assert breaches == [], "\n".join(breaches[:20])
+    return asked.queries

@@ -1,0 +1,290 @@
+"""What a broker takes for a segment's time after a cleaning: its retention and its search go by it (U-13, U-37).
+
+A batch that only closes its group must not speak for records that have no time. Judged are the log as it was, the one
+that Kafka's cleaner left and ours, each by ``deleteOldSegments`` and ``fetchOffsetByTimestamp`` of the release, with
+the indexes that we wrote and with those that a recovery makes of the batches.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from cleanerd.log.clean_point import StateStore
+from tests.differential.duel import NAME, clean_ours, prepare
+from tests.differential.history import NOW, T0, History, Turn, batch, last_offset
+from tests.kafka.log_spec import Batch, Round, Segment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.cleaner.result import CleaningResult
+    from tests.kafka.judge import Dump, Judge, Retained
+
+pytestmark = pytest.mark.kafka
+
+HOUR_MS: Final = 3_600_000
+WEEK_MS: Final = 7 * 24 * HOUR_MS
+RETENTIONS_MS: Final = (WEEK_MS, 12 * HOUR_MS, HOUR_MS // 2)
+TIMES_MS: Final = (0, 1, T0 - 1, T0, T0 + 100, T0 + 105, T0 + 110, NOW - WEEK_MS, NOW - HOUR_MS, NOW)
+SEGMENT_BYTES: Final = 300
+"""Two segments with a large record each do not merge."""
+LARGE: Final = hashlib.shake_256(b"hard to pack").hexdigest(400)
+OLD: Final = T0 - 30 * WEEK_MS
+EMPTY_OF_EARLIER_RELEASES: Final = 0
+
+
+@dataclass(frozen=True)
+class Log:
+    """Closed segments and the batches that come after them; all files an hour old.
+
+    ``deleted`` are the segments that are deleted after a week of retention, with Kafka's cleaner and with ours.
+    """
+
+    name: str
+    closed: tuple[tuple[Batch, ...], ...]
+    uncleanable: tuple[Batch, ...] = ()
+    deleted: int = 0
+    segment_bytes: int = SEGMENT_BYTES
+
+    def segments(self) -> tuple[Segment, ...]:
+        result = []
+        for batches in self.closed:
+            first = batches[0]
+            base = first.records[0].offset if first.base is None else first.base
+            result.append(Segment(base, batches, last_modified_ms=NOW - HOUR_MS))
+        end = last_offset(self.closed[-1][-1]) + 1
+        return (*result, Segment(end, self.uncleanable, last_modified_ms=NOW - HOUR_MS))
+
+    def history(self) -> History:
+        config = {
+            "cleanup.policy": "compact,delete",
+            "retention.ms": str(WEEK_MS),
+            "segment.bytes": str(self.segment_bytes),
+        }
+        return History(self.segments(), config=config, producer_expiration_ms=HOUR_MS)
+
+
+def one(offset: int, word: str, timestamp: int = -1, **settings: object) -> Batch:
+    return batch(offset, word, timestamp=timestamp, **settings)
+
+
+def big(offset: int, key: str, timestamp: int = -1, **settings: object) -> Batch:
+    return one(offset, f"{key}={LARGE}", timestamp, **settings)
+
+
+def empty(offset: int, max_timestamp: int, **settings: object) -> Batch:
+    return Batch(base=offset, last=offset, max_timestamp=max_timestamp, **settings)  # type: ignore[arg-type]
+
+
+def two(name: str, *, dup: int = -1, kept: int = -1, deleted: int = 0, **settings: object) -> Log:
+    """Two groups; in each a record that is written again later ends it."""
+    return Log(
+        name,
+        (
+            (big(0, "a", kept, **settings), one(1, "b=1", kept, **settings), one(2, "d=1", dup, **settings)),
+            (big(3, "c", kept, **settings), one(4, "d=2", dup, **settings)),
+            (big(5, "e", kept, **settings), one(6, "d=3", kept, **settings)),
+        ),
+        (one(7, "f=1", kept),),
+        deleted,
+    )  # fmt: skip
+
+
+PRODUCER: Final = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+NOBODYS: Final = {"producer_id": 9, "producer_epoch": 0}
+
+LOGS: Final = (
+    two("v2"),
+    two("v1", magic=1),
+    two("v0", magic=0),
+    two("v2 packed", codec="zstd"),
+    two("v1 packed", magic=1, codec="gzip"),
+    two("v2 of producers", **PRODUCER),
+    two("only what goes has a time", dup=OLD),
+    two("only what stays has a time", kept=T0),
+    two("only what stays has a time, long ago", kept=OLD, deleted=4),
+    two("what goes is the older", dup=OLD, kept=T0),
+    two("what goes is the younger", dup=T0, kept=OLD, deleted=4),
+    two("all of 1970", dup=0, kept=0, deleted=4),
+    Log(
+        "one source after another of one group",
+        (
+            (big(0, "a"),), (one(1, "b=1"),), (one(2, "d=1"),), (big(3, "c"), one(4, "d=2")),
+            (big(5, "e", T0), one(6, "d=3", T0)),
+        ),
+        segment_bytes=1500,
+    ),
+    Log(
+        "log append time closes what has none",
+        (
+            (big(0, "a"), one(1, "d=1", append_time=OLD)),
+            (big(2, "c"), one(3, "d=2", append_time=OLD)),
+            (big(4, "e"), one(5, "d=3")),
+        ),
+    ),
+    Log(
+        "log append time at the bound, where Kafka keeps the batch and its time",
+        ((big(0, "a"), one(1, "!=1", append_time=OLD)), (big(2, "c"), one(3, "!=2", append_time=OLD))),
+    ),
+    Log(
+        "closed by an earlier release, and now written again",
+        (
+            (big(0, "a"), one(1, "g=1"), empty(2, EMPTY_OF_EARLIER_RELEASES)),
+            (big(3, "c"), one(4, "g=2"), empty(5, EMPTY_OF_EARLIER_RELEASES)),
+            (big(6, "e"), one(7, "d=3")),
+        ),
+    ),
+    Log(
+        "emptied by Kafka's cleaner and of no producer any more",
+        (
+            (big(0, "a"), one(1, "g=1"), empty(2, OLD, **NOBODYS)),
+            (big(3, "c"), one(4, "g=2")),
+        ),
+    ),
+    Log(
+        "a marker that was emptied",
+        (
+            (big(0, "a"), one(1, "g=1"), empty(2, OLD, control=True, transactional=True, **NOBODYS)),
+            (big(3, "c"), one(4, "g=2")),
+        ),
+    ),
+    Log(
+        "emptied for its producer beside others",
+        (
+            (big(0, "a"), one(1, "p=1", NOW - HOUR_MS // 4, **PRODUCER), one(2, "d=1")),
+            (big(3, "c"), one(4, "d=2"), one(5, "p=2")),
+        ),
+    ),
+)  # fmt: skip
+
+
+@pytest.fixture(params=["judge_43", "judge_39"])
+def judge(request: pytest.FixtureRequest) -> Judge:
+    found: Judge = request.getfixturevalue(request.param)
+    return found
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The log as it was, and after each cleaner."""
+
+    judge: Judge
+    work: Path
+    history: History
+
+    def path(self, side: str) -> Path:
+        return self.work / side / str(NAME)
+
+    def dump(self, side: str) -> Dump:
+        return self.judge.dump(self.path(side))
+
+    def clean_ours(self, *, from_start: bool = False) -> CleaningResult:
+        """A round of ours."""
+        result = clean_ours(
+            self.work / "ours",
+            StateStore(self.work / "state"),
+            self.history,
+            Turn(from_start=from_start),
+            convert_legacy=not self.judge.jars.profile.startswith("3."),
+        )
+        assert result.error is None, str(result.error)
+        return result
+
+    def retain(self, side: str, retention_ms: int, *, clean_shutdown: bool) -> Retained:
+        """What a broker with this retention makes of a copy."""
+        copy = self.work / "copy" / str(NAME)
+        shutil.copytree(self.path(side), copy)
+        try:
+            return self.judge.retain(
+                copy,
+                now_ms=NOW,
+                config={"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)},
+                times_ms=TIMES_MS,
+                clean_shutdown=clean_shutdown,
+            )
+        finally:
+            shutil.rmtree(copy.parent)
+
+
+def play(judge: Judge, work: Path, log: Log) -> Sides:
+    """Clean the log by Kafka's cleaner and by ours."""
+    history = log.history()
+    sides = Sides(judge, work, history)
+    judge.make(sides.path("untouched"), history.segments, now_ms=NOW, producer_expiration_ms=2**31 - 1)
+    for side in ("theirs", "ours"):
+        shutil.copytree(sides.path("untouched"), sides.path(side))
+    prepare(work / "ours")
+    judge.clean(
+        sides.path("theirs"), [Round(NOW)], config=history.config, producer_expiration_ms=history.producer_expiration_ms
+    )
+    sides.clean_ours()
+    return sides
+
+
+@pytest.mark.parametrize("log", [pytest.param(log, id=log.name) for log in LOGS])
+def test_as_after_kafkas_cleaner(judge: Judge, work: Path, log: Log) -> None:
+    """U-13, U-37: retention keeps of ours what it keeps of Kafka's, and a search for a time finds the same record.
+
+    The wrong rule gives another answer: a time of 0, or any other, in the closing batch is the segment's only one where
+    the others have none, and the broker deletes live records by it.
+    """
+    sides = play(judge, work, log)
+    assert sides.dump("ours").records == sides.dump("theirs").records
+    closing = [each for each in sides.dump("ours").batches if not each.count]
+    assert closing, "nothing was closed: the log tests nothing"
+    for clean_shutdown in (True, False):
+        for retention_ms in RETENTIONS_MS:
+            theirs = sides.retain("theirs", retention_ms, clean_shutdown=clean_shutdown)
+            ours = sides.retain("ours", retention_ms, clean_shutdown=clean_shutdown)
+            told = (clean_shutdown, retention_ms)
+            assert ours.largest_ms == theirs.largest_ms, told
+            assert (ours.deleted, ours.log_start_offset) == (theirs.deleted, theirs.log_start_offset), told
+            assert ours.found == theirs.found, told
+        assert sides.retain("ours", WEEK_MS, clean_shutdown=clean_shutdown).deleted == log.deleted
+
+
+CLOSED_EARLIER: Final = (
+    Log("with another reason to write it", ((big(0, "a"), one(1, "g=1"), empty(2, 0)), (big(3, "c"), one(4, "g=2")))),
+    Log("without one", ((big(0, "a"), empty(2, 0)), (big(3, "c"),))),
+    Log("at the bound", ((big(0, "a"), one(1, "g=1"), one(2, "g=2"), empty(3, 0)),)),
+)
+
+
+@pytest.mark.parametrize("log", [pytest.param(log, id=log.name) for log in CLOSED_EARLIER])
+def test_closed_by_an_earlier_release(judge: Judge, work: Path, log: Log) -> None:
+    """U-13: a closing batch of time 0 beside records without a time is mended, whatever else there is to do.
+
+    Kafka deletes the log as it was. At the bound its cleaner keeps the 0, which its own could never have put there.
+    """
+    sides = play(judge, work, log)
+    assert sides.retain("untouched", WEEK_MS, clean_shutdown=True).deleted == 1
+    assert sides.dump("ours").records == sides.dump("theirs").records
+    for clean_shutdown in (True, False):
+        found = sides.retain("ours", WEEK_MS, clean_shutdown=clean_shutdown)
+        assert (found.deleted, found.largest_ms[0]) == (0, NOW - HOUR_MS)
+    before = sides.dump("ours")
+    assert sides.clean_ours(from_start=True).outcome == "unchanged"
+    assert sides.dump("ours") == before, "once is enough"
+
+
+def test_a_segment_without_records(judge: Judge, work: Path) -> None:
+    """U-13: alone in its segment the closing batch has time 0, or a search for a time would end there.
+
+    It does in Kafka's, whose segment of no bytes has the time of its file.
+    """
+    none_left = (one(0, "d=1", T0), one(1, "g=1", T0))
+    log = Log("", (none_left, (big(2, "a", T0 + 100), one(3, "c=1", T0 + 110)), (one(4, "d=2", T0), one(5, "g=2", T0))))
+    sides = play(judge, work, log)
+    assert next((each.base, each.last, each.count) for each in sides.dump("ours").batches) == (1, 1, 0)
+    for clean_shutdown in (True, False):
+        found = sides.retain("ours", WEEK_MS, clean_shutdown=clean_shutdown)
+        assert found.largest_ms[0] == 0
+        assert found.found[TIMES_MS.index(T0)] == 2
+        assert found.found[TIMES_MS.index(T0 + 105)] == 3
+        theirs = sides.retain("theirs", WEEK_MS, clean_shutdown=clean_shutdown)
+        assert theirs.found[TIMES_MS.index(T0)] == -1, "Kafka has learned it: follow it"

@@ -1,0 +1,139 @@
+"""The broker's own cleaner and ours on the same topics at the same time, under load: whoever comes first wins (D-06).
+
+The broker swaps segments between the phases of our rounds. What was decided about one file must never be carried out on
+another one of the same name; that the log moved on is an ordinary outcome, and counted as one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import pytest
+
+from tests.brokers.node import Run, cleanerd, complaints, wait_until
+from tests.daemon.process import Daemon
+from tests.daemon.scene import assignments
+from tests.live.load import WRITINGS, Load, create_topics
+from tests.live.rounds import with_agent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd_lab.demo.broker import Broker
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+OURS = {"cleaned", "unchanged", "skipped", "busy"}
+"""Busy: the daemon and a hand meet at a partition."""
+
+
+@dataclass
+class ByHand:
+    """Rounds of ``cleanerd clean --live --force``, one after the other, until the block ends."""
+
+    broker: Broker
+    state_dir: Path
+    runs: list[Run] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._go, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(120)
+        assert not self._thread.is_alive()
+
+    def _go(self) -> None:
+        while not self._stop.is_set():
+            self.runs.append(cleanerd("clean", self.broker.log_dirs, self.state_dir, "--live", "--force", "--yes"))
+
+
+def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, Any]:
+    """What came of it, by who cleaned and how it ended; everything that must hold is asserted."""
+    broker = start(
+        jvm_args=with_agent(),
+        properties={"log.cleaner.backoff.ms": "300", "log.segment.delete.delay.ms": "500"},
+    )
+    topics = [writing.topic for writing in WRITINGS]
+    create_topics(broker, topics, partitions=2, min_cleanable_dirty_ratio="0.01", segment_bytes=10_000)
+    state_dir = tmp_path / "state"
+    settings = assignments(
+        *broker.log_dirs,
+        cleanerd_state_dir=str(state_dir),
+        cleanerd_control_socket=str(tmp_path / "control.sock"),
+        log_cleaner_backoff_ms="300",
+        # A round takes as long as over a log of many gigabytes: theirs swaps in the middle of it.
+        log_cleaner_io_max_bytes_per_second="300000",
+        cleanerd_broker_properties=str(broker.properties_file),
+    )
+    load = Load(broker, partitions=2)
+    with Daemon(settings, tmp_path) as daemon:
+        with load, ByHand(broker, tmp_path / "by-hand") as by_hand:
+            deadline = time.monotonic() + seconds
+            while time.monotonic() < deadline:
+                assert not load.ledger.problems, load.ledger.problems[:5]
+                time.sleep(0.5)
+        view = daemon.until("nothing runs", lambda view: not view["running"])
+        said = daemon.log.read_text()
+    load.check()
+    # -- no worker died, nothing is quarantined, nothing is to be reported ---------------------------------------------
+    assert view["totals"]["dead_workers"] == 0, said[-3000:]
+    assert "a worker died" not in said
+    assert "quarantined" not in said
+    assert not [each for each in view["partitions"] if each["phase"] == "quarantined"]
+    assert {run.exit_code for run in by_hand.runs} <= {0, 4, 6}, [run.stderr for run in by_hand.runs if run.exit_code]
+    assert not [run.stderr for run in by_hand.runs if "report it" in run.stderr]
+    assert [run.stderr for run in by_hand.runs if run.document is None] == []
+    rounds = [each for run in by_hand.runs for each in run.document["partitions"]]
+    assert {each["outcome"] for each in rounds} <= OURS, [each for each in rounds if each["outcome"] not in OURS]
+    # -- all of it is counted ------------------------------------------------------------------------------------------
+    history = Counter(each["result"]["outcome"] for each in view["history"])
+    cleans = view["totals"]["cleans"]
+    theirs = broker.log_text().count("Beginning cleaning of log")
+    moved_on = said.count('event="not cleaned"') + said.count("event='not cleaned'")
+    assert set(cleans) <= OURS
+    if len(view["history"]) < 200:
+        counted = history["cleaned"], history["skipped"] + history["busy"]
+        assert counted == (cleans.get("cleaned", 0), moved_on), (history, cleans, moved_on)
+    verified = cleanerd("verify", broker.log_dirs, state_dir)
+    assert verified.exit_code == 0, (verified.document, verified.stderr)
+    wait_until("replaced segments are gone", lambda: not [p for d in broker.log_dirs for p in d.rglob("*.deleted")])
+    assert not [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
+    return {
+        "records acknowledged": load.ledger.count,
+        "daemon": cleans,
+        "history": dict(history),
+        "moved on": moved_on,
+        "rounds of the broker's cleaner": theirs,
+        "swaps": view["totals"]["swaps"],
+        "refused swaps": view["totals"]["refused_swaps"],
+        "by hand": dict(Counter(each["outcome"] for each in rounds)),
+        "rounds by hand": len(by_hand.runs),
+        "exit codes": dict(Counter(run.exit_code for run in by_hand.runs)),
+        "why by hand": dict(Counter(kind_of(each["reason"]) for each in rounds if each["reason"])),
+        "why by the daemon": dict(Counter(map(kind_of, re.findall(r"not cleaned.*reason=(.*)", said)))),
+    }
+
+
+def kind_of(reason: str) -> str:
+    """A reason without what differs from case to case."""
+    return re.sub(r"/\S+", "PATH", re.sub(r"\d+", "N", reason))[:90]
+
+
+@pytest.mark.parametrize("release", ["43", "39"])
+def test_both_cleaners(release: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """15: no worker dies, nothing is quarantined, every key has the value that was acknowledged last."""
+    told = both_clean(request.getfixturevalue(f"broker_{release}"), tmp_path, seconds=60)
+    print(json.dumps(told))  # noqa: T201 - the figures of the closing note: pytest -s
+    assert told["daemon"].get("cleaned", 0) > 0
+    assert told["swaps"] > 0

@@ -1,0 +1,48 @@
+"""U-33: files of the state directory are locked, and their owner, who may be anybody, cannot keep others for ever."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.apply.kept_segments import KeptSegments
+from cleanerd.errors import CleanerdError
+from cleanerd.log import state_files
+from cleanerd.log.delegations import Delegations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def change(root: Path, name: str) -> None:
+    if name == "trash":
+        KeptSegments(root).require_writable(root.stat())
+        return
+    with Delegations(root).changing():
+        pass
+
+
+@pytest.mark.parametrize("name", ["trash", "delegations"])
+def test_a_lock_that_is_never_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It is waited for a while, and then said who is in the way."""
+    monkeypatch.setattr(state_files, "LOCK_WAIT_SECONDS", 0.2)
+    with (tmp_path / f"{name}.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(CleanerdError, match=f"another process has held {name}.lock for"):
+            change(tmp_path, name)
+    KeptSegments(tmp_path).require_writable(tmp_path.stat())
+
+
+def test_one_that_is_given_back_is_had(tmp_path: Path) -> None:
+    """Others that change the file are waited for."""
+    descriptor = os.open(tmp_path / "x.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    timer = threading.Timer(0.3, os.close, [descriptor])
+    timer.start()
+    with state_files.locked(tmp_path / "x.lock", tmp_path.stat()):
+        timer.join(0)
+        assert not timer.is_alive()

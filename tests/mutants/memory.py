@@ -1,0 +1,58 @@
+"""Mistakes about memory: how much there is, and what becomes of a partition that a process was killed at (U-35)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+MARKS = "tests/log/test_at_work.py"
+
+MEMORY = (
+    Mutant(
+        "only-its-own-cgroup-has-a-limit",
+        "U-35",
+        "cleanerd/log/memory.py",
+        "range(len(parts), -1, -1)",
+        "range(len(parts), len(parts) - 1, -1)",
+        ("tests/log/test_memory.py::test_the_cgroup_of_version_2",),
+    ),
+    Mutant(
+        "only-the-segment-at-hand-takes-memory",
+        "U-35",
+        "cleanerd/cleaner/facts_room.py",
+        "BATCH_BYTES * self._batches + RECORD_BITS * self._records // 8",
+        "BATCH_BYTES * self._own_batches + RECORD_BITS * self._own_records // 8",
+        ("tests/cleaner/test_facts_room.py::test_what_is_counted",),
+    ),
+    Mutant(
+        "a-large-file-is-read-before-it-is-refused",
+        "U-35",
+        "cleanerd/log/safe_open.py",
+        "    if size > max_bytes:\n",
+        "    if size < 0:\n",
+        ("tests/log/test_safe_open.py::test_nothing_of_a_large_one_is_read",),
+    ),
+    Mutant(
+        "a-death-counts-at-each-look",
+        "U-35",
+        "cleanerd/log/at_work.py",
+        "mark.boot_seconds, left=True)\n            os.close",
+        "mark.boot_seconds, left=False)\n            os.close",
+        (f"{MARKS}::test_a_killed_one_is_counted_once",),
+    ),
+    Mutant(
+        "a-power-cut-is-a-death",
+        "U-35",
+        "cleanerd/log/at_work.py",
+        "mark.deaths + (1 if same_boot else 0)",
+        "mark.deaths + (1 if same_boot else 1)",
+        (f"{MARKS}::test_a_machine_that_went_down_is_not_counted",),
+    ),
+    Mutant(
+        "a-suspect-beside-others",
+        "U-35",
+        "cleanerd/daemon/fleet/schedule.py",
+        "return chosen if chosen or running else suspects[:1]",
+        "return chosen or suspects[:1]",
+        ("tests/daemon/test_schedule.py::test_a_suspect_comes_last_and_alone",),
+    ),
+)

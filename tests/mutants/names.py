@@ -1,0 +1,110 @@
+"""Mistakes in what is opened, made and given away below a directory of somebody else (U-33, U-34, S-60)."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+SAFE_OPEN = "cleanerd/log/safe_open.py"
+FILE_LOOK = "cleanerd/cleaner/file_look.py"
+UNFINISHED = "cleanerd/apply/unfinished.py"
+CLAIM = "cleanerd/broker/claim.py"
+PLANTED = "tests/log/test_safe_open.py::test_nothing_planted_is_opened"
+
+NAMES = (
+    Mutant(
+        "a-link-is-followed",
+        "U-33",
+        SAFE_OPEN,
+        "_BASE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK",
+        "_BASE: Final = os.O_CLOEXEC | os.O_NONBLOCK",
+        (PLANTED, "tests/log/test_safe_open.py::test_a_directory_is_not_reached_through_a_link"),
+    ),
+    Mutant(
+        "a-second-name-is-written-to",
+        "U-33",
+        SAFE_OPEN,
+        "    if one_name and status.st_nlink > 1:",
+        "    if one_name and status.st_nlink > 2:",
+        (PLANTED, "tests/log/test_safe_open.py::test_nothing_planted_becomes_a_new_file"),
+    ),
+    Mutant(
+        "only-the-last-part-of-a-name-is-looked-at",
+        "U-33",
+        SAFE_OPEN,
+        '    *above, last = name.split("/")',
+        "    above, last = [], name",
+        ("tests/log/test_safe_open.py::test_a_directory_is_not_reached_through_a_link",),
+    ),
+    Mutant(
+        "a-claim-on-a-name-that-is-gone",
+        "U-33",
+        CLAIM,
+        "                if _is_at(lock, CLAIM, staging) and _is_at(staging, STAGING, partition):",
+        "                if lock:",
+        ("tests/apply/test_claim.py::test_a_lock_that_is_removed_before_it_is_won",),
+    ),
+    Mutant(
+        "root-empties-what-was-moved-there",
+        "U-33",
+        "cleanerd/apply/files.py",
+        "            if place != self._fd:\n                self._require_owner(place, name)\n",
+        "",
+        ("tests/apply/test_not_ours.py::test_a_directory_that_was_moved_below_kstage",),
+    ),
+    Mutant(
+        "root-gives-away-what-is-called-kstage",
+        "U-33",
+        "cleanerd/cleaner/stage.py",
+        "        if not os.listdir(staging):  # a run",
+        "        if staging:  # a run",
+        ("tests/apply/test_not_ours.py::test_a_directory_that_was_renamed_to_kstage",),
+    ),
+    Mutant(
+        "trash-is-believed",
+        "U-33",
+        "cleanerd/apply/kept_place.py",
+        "        if named is None:\n            _require_agreed",
+        "        if named is not None:\n            _require_agreed",
+        ("tests/cli/test_hostile_records.py::test_undo_deletes_no_tree_that_trash_json_names",),
+    ),
+    Mutant(
+        "root-keeps-where-a-plan-says",
+        "U-33",
+        "cleanerd/apply/apply_staged.py",
+        "        require = partial(_require_theirs, files) if named is None else None",
+        "        require = None",
+        ("tests/cli/test_hostile_records.py::test_apply_keeps_nothing_where_only_the_plan_says_so",),
+    ),
+    Mutant(
+        "no-access-list",
+        "S-60",
+        FILE_LOOK,
+        '_CARRIED: Final = ("user.", "security.", ACCESS_LIST, "system.nfs4_acl")',
+        '_CARRIED: Final = ("user.", "security.", "system.nfs4_acl")',
+        ("tests/apply/test_looks_alike.py::test_an_access_list_stays",),
+    ),
+    Mutant(
+        "the-default-list-stays",
+        "S-60",
+        FILE_LOOK,
+        "        if ACCESS_LIST in found and ACCESS_LIST not in self.attributes:",
+        "        if ACCESS_LIST in found and ACCESS_LIST in self.attributes:",
+        ("tests/apply/test_looks_alike.py::test_nobody_gets_in_by_a_default_list",),
+    ),
+    Mutant(
+        "an-immutable-source-found-too-late",
+        "U-34",
+        UNFINISHED,
+        "        _require_renamable(files, name)\n        gone",
+        "        gone",
+        ("tests/apply/test_in_doubt.py::test_looking_changes_nothing",),
+    ),
+    Mutant(
+        "a-swap-beside-one-in-doubt",
+        "U-34",
+        "cleanerd/apply/swap.py",
+        "    refuse_unfinished(files, names)  # U-34\n",
+        "",
+        ("tests/apply/test_in_doubt.py::test_no_swap_beside_one_that_is_in_doubt",),
+    ),
+)

@@ -1,0 +1,72 @@
+"""Mistakes of the data source (``spark/source/``): records that are read twice, not at all, or that nobody sees."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+VISIBLE = "cleanerd/spark/source/visible.py"
+STABLE = "cleanerd/spark/source/stable.py"
+PLACES = "cleanerd/spark/source/places.py"
+OFFSETS = "cleanerd/spark/source/offsets.py"
+LATEST = "cleanerd/spark/source/latest.py"
+STREAM = "cleanerd/spark/source/stream.py"
+READ = "tests/spark/test_source_read.py"
+
+SPARK_SOURCE = (
+    Mutant(
+        "source-does-not-read-on-for-markers",
+        "U-12",
+        VISIBLE,
+        "                self._ahead = self._read_on(segment, stop)\n",
+        "                self._ahead = iter(())\n",
+        (f"{READ}::test_transactions_that_reach_out_of_a_split",),
+    ),
+    Mutant(
+        "source-believes-a-snapshot-beyond-the-end",
+        "U-12",
+        STABLE,
+        "        if snapshot.offset <= end:\n",
+        "        if True:\n",
+        (f"{READ}::test_snapshots",),
+    ),
+    Mutant(
+        "source-stops-at-the-entry-of-the-end",
+        "F-6",
+        PLACES,
+        "is_batch(segment, int(positions[after]), end, int(offsets[after]))",
+        "is_batch(segment, int(positions[after]), 0, int(offsets[after]))",
+        (f"{READ}::test_wherever_it_is_cut",),
+    ),
+    Mutant(
+        "source-believes-every-index-entry",
+        "F-6",
+        PLACES,
+        "                return least <= int(batches.base_offset[0]) <= most\n",
+        "                return True\n",
+        (f"{READ}::test_an_index_that_lies",),
+    ),
+    Mutant(
+        "source-time-of-the-active-segment-by-its-index",
+        "F-7",
+        OFFSETS,
+        "        if segment.sealed and len(times)",
+        "        if len(times)",
+        (f"{READ}::test_times",),
+    ),
+    Mutant(
+        "source-latest-forgets-other-shards",
+        "U-20",
+        LATEST,
+        "            bits = found if shard == 0 else bits | found\n",
+        "            bits = found\n",
+        ("tests/spark/test_source_spark.py::test_latest_of_many_keys",),
+    ),
+    Mutant(
+        "source-stream-reads-the-active-segment",
+        "S-06",
+        STREAM,
+        "min(reach.end, log.segments[-1].base)",
+        "min(reach.end, log.segments[-1].end)",
+        ("tests/spark/test_source_stream.py::test_closed_segments",),
+    ),
+)

@@ -1,0 +1,89 @@
+"""docs/rules.md explains every id in the tree, none stands for two things, and what the pages point at exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+TOP = Path(__file__).resolve().parents[2]
+BOOK = TOP / "docs" / "rules.md"
+FAMILIES = "A|C|D|F|H|I|K|LT|OP|R|R87|R192|R280|R534|S|T|U|VERIFY|X"
+ID = re.compile(rf"(?<![\w.-])(?:{FAMILIES})-\d+(?:\.\d+|[a-z](?![\w]))?(?![\w-])")
+ROW = re.compile(rf"^\| ((?:{FAMILIES})-[0-9a-z.]+) \|(.*)\|$")
+PATH = re.compile(r"`((?:agent|cleanerd|cleanerd_lab|kernel|tests|tools|config|docs|systemd)(?:/[\w./-]*)?)`")
+PRODUCT = ("agent/src/", "agent/stub/", "cleanerd/", "cleanerd_lab/", "kernel/src/")
+POINTER = re.compile(r"`((?:[\w-]+/)+[\w-]+\.(?:py|rs|java|js|md|sh|service|pyi)|[\w-]+\.py)(?:: ([\w.]+))?`")
+"""`path/module.py` or `path/module.py: name` in ARCHITECTURE.md, docs/where.md, relative to the tree or the package."""
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """Every text file that git knows, by its path."""
+    listed = subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True).stdout
+    suffixes = {".py", ".pyi", ".rs", ".java", ".md", ".toml", ".yml", ".yaml", ".service", ".sh", ".js", ".html"}
+    names = [name for name in listed.split("\n") if Path(name).suffix in suffixes and (TOP / name).is_file()]
+    return {name: (TOP / name).read_text() for name in names}
+
+
+@cache
+def _ids_by_file() -> dict[str, frozenset[str]]:
+    """The ids that each file names; of ``X-01 .. X-13`` the ends."""
+    return {name: frozenset(ID.findall(text)) for name, text in _texts().items()}
+
+
+def _rows() -> list[tuple[str, str]]:
+    """(id, the rest of the row) of every row of the book."""
+    return [(found[1], found[2]) for line in BOOK.read_text().split("\n") if (found := ROW.match(line))]
+
+
+def test_every_id_in_the_tree_is_explained() -> None:
+    """Whoever has the repository alone has to understand every line of it."""
+    known = {rule for rule, _ in _rows()}
+    assert len(known) > 200
+    left_out = {"docs/rules.md", "tests/packaging/test_rules.py", "CHANGELOG.md"}
+    unknown = {
+        f"{name}: {rule}" for name, ids in _ids_by_file().items() if name not in left_out for rule in ids - known
+    }
+    assert sorted(unknown) == []
+
+
+def test_no_id_stands_for_two_things() -> None:
+    """One row an id, ascending in its family, so that a second one is seen when it is written."""
+    ids = [rule for rule, _ in _rows()]
+    assert [rule for rule in ids if ids.count(rule) > 1] == []
+
+
+def test_every_rule_has_a_sentence() -> None:
+    """An id alone explains nothing."""
+    for rule, rest in _rows():
+        assert len(rest.split("|")[0].split()) >= 2, rule
+
+
+def test_a_rule_points_at_the_module_that_holds_it() -> None:
+    """The path exists; where the product names the rule, the path is one of the places that do."""
+    for rule, rest in _rows():
+        places = set(PATH.findall(rest))
+        if rule.startswith("T-"):
+            assert ID.search(rest), f"{rule} names the rule that avoids it"
+            continue
+        assert places, rule
+        assert {place for place in places if not (TOP / place).exists()} == set(), rule
+        holders = {name for name, ids in _ids_by_file().items() if name.startswith(PRODUCT) and rule in ids}
+        assert not holders or places & holders, f"{rule}: {sorted(places)}, but it is named in {sorted(holders)}"
+
+
+def test_what_the_architecture_points_at_exists() -> None:
+    """Every `file.py: name` of ARCHITECTURE.md and docs/where.md: the file is there, and the name is in it."""
+    missing = []
+    story, places = (TOP / "ARCHITECTURE.md").read_text(), (TOP / "docs" / "where.md").read_text()
+    assert len(story.split("\n")) <= 200, "a story; what leads to single modules stands in docs/where.md"
+    for path, name in POINTER.findall(story + places):
+        homes = [home for home in (TOP / path, TOP / "cleanerd" / path) if home.exists()]
+        if "/" not in path and not homes:
+            homes = list(TOP.glob(f"cleanerd*/*/{path}"))
+        last = re.compile(rf"\b{name.split('.')[-1]}\b")
+        if not any(last.search(home.read_text()) for home in homes):
+            missing.append(f"{path}: {name}" if name else path)
+    assert missing == []

@@ -1,0 +1,142 @@
+"""``cleanerd.spark.Logs``: what a notebook calls, against the data source and what the verbs call."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import cleanerd.spark
+from cleanerd.errors import ConfigError
+from cleanerd.spark import Logs
+from cleanerd.spark.logs import find_logs
+from cleanerd.spark.profile import profile_logs
+from cleanerd.spark.strategies import Strategies, keys_of
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+from tests.spark.audit_model import NOW, Pair
+from tests.spark.reading import read_rows
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+STRATEGY = {"users": "header:version"}
+
+
+def record(key: str, version: int, value: str | None) -> Record:
+    stamp = (b"version", version.to_bytes(8, "big", signed=True))
+    return Record(key.encode(), None if value is None else value.encode(), headers=(stamp,))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Two topics; of users the older version was written last, and one user was deleted."""
+    users = [
+        record("a", 5, "new"),
+        record("b", 1, "b"),
+        record("a", 3, "old"),
+        record("c", 1, "c"),
+        record("c", 2, None),
+    ]
+    orders = [Record(b"o%d" % (at % 3), b"%d" % at) for at in range(9)]
+    partitions = {
+        "users-0": Partition({0: encode_batch(users), 5: encode_batch([record("d", 1, "d")], base_offset=5)}),
+        "orders-0": Partition({0: encode_batch(orders), 9: b""}, cleaner_offset=9),
+        "orders-1": Partition({0: encode_batch(orders), 9: b""}),
+    }
+    return make_log_dir(tmp_path / "data", partitions)
+
+
+def test_read_and_latest(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    """The DataFrame and the Parquet hold the same winners, by each topic's strategy."""
+    logs = Logs(spark, path, STRATEGY)
+    assert logs.read().count() == len(read_rows(path)) == 24
+    assert logs.read(view="raw", columns="offset").columns == ["offset"]
+    latest = {(row.topic, row.partition, row.offset) for row in logs.latest().dataframe().collect()}
+    assert {offset for topic, _, offset in latest if topic == "users"} == {0, 1, 5}
+    taken = logs.latest().write_parquet(tmp_path / "out")
+    rows = spark.read.schema("topic string, partition int, offset long").parquet(str(tmp_path / "out")).collect()
+    assert {(row.topic, row.partition, row.offset) for row in rows} == latest
+    assert sum(each.keys for each in taken) == len(latest) == 9
+    deleted = logs.latest(tombstones=True).dataframe().where("topic = 'users' AND value IS NULL").collect()
+    assert [bytes(row.key) for row in deleted] == [b"c"]
+    with pytest.raises(ConfigError, match="exists already"):
+        logs.latest().write_parquet(tmp_path / "out")
+
+
+def test_profile_and_what_if(spark: SparkSession, path: Path) -> None:
+    """As the verb's function; under another strategy other records win."""
+    logs = Logs(spark, [path], STRATEGY, topics=["users"])
+    rules = Strategies.of(STRATEGY).rules
+    (expected,) = (each for each in profile_logs(spark, find_logs([path], (), rules)) if each.name.topic == "users")
+    assert logs.profile() == [expected]
+    found = logs.what_if(["offset", "header:version"])
+    assert found["header:version"] == [expected]
+    assert {name: each[0].strategy for name, each in found.items()} == {"offset": "offset", "header:version": "header"}
+    with pytest.raises(ConfigError, match="none of offset"):
+        logs.what_if(["newest"])
+
+
+def test_audit(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    """What another cleaning would have kept is lost or stale; the checkpoint says up to where."""
+    cleaned = {2: Record(b"o2", b"2"), 6: Record(b"o0", b"6"), 7: Record(b"o1", b"7")}
+    after = make_log_dir(
+        tmp_path / "after",
+        {"orders-0": Partition({0: b"".join(encode_batch([r], base_offset=at) for at, r in cleaned.items()), 9: b""},
+                               cleaner_offset=9)},
+    )  # fmt: skip
+    logs = Logs(spark, after, topics=["orders"], partitions=["orders-0"])
+    audit = logs.audit(path, now_ms=NOW)
+    (judged,) = audit.partitions
+    assert (judged.asked.clean_end, audit.found, dict(judged.findings)) == (9, 1, {"stale": 1})
+    assert logs.audit(path, up_to=0, now_ms=NOW).found == 6  # nothing may be gone there
+    with pytest.raises(ConfigError, match="of one log directory"):
+        Logs(spark, [path, after]).audit(path)
+
+
+def test_find_keys(spark: SparkSession, path: Path) -> None:
+    """Every place, and nothing where there is none."""
+    found = Logs(spark, path, STRATEGY).find_keys([b"a", b"nobody"])
+    assert [(each.offset, each.visible) for each in found.occurrences] == [(0, True), (2, True)]
+
+
+def test_arguments(spark: SparkSession, path: Path) -> None:
+    """What is not there, and what makes no sense, is said when it is asked for."""
+    assert [str(log.name) for log in Logs(spark, str(path.parent / "*"), partitions=["orders-1"]).found()] == [
+        "orders-1"
+    ]
+    assert Logs(spark, path).size_bytes == sum(file.stat().st_size for file in path.glob("*/*.log"))
+    for made, why in (
+        (lambda: Logs(spark, path, partitions=["orders"]), "TOPIC-N"),
+        (lambda: Logs(spark, path, topics=["nope"]).found(), "no partition"),
+        (lambda: Logs(spark, path / "nowhere").found(), "no such directory"),
+        (lambda: Logs(spark, path, {"users": "versions"}), "is none of"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            made()
+    with pytest.raises(AttributeError):
+        _ = cleanerd.spark.Nothing
+
+
+def test_rules_as_keys_and_back() -> None:
+    """What is sent to tasks as a topic's keys is what was said."""
+    for seed in range(200):
+        rules = Pair(seed).rules
+        assert Strategies.of({"t": keys_of(rules)}).rules("t") == rules
+    assert Strategies.of({}, "timestamp").rules("t") == KeyRules("timestamp")
+    assert Strategies.of({"t": "offset"}, "timestamp").rules("t") == KAFKAS_RULES
+    assert Strategies.of({}).rules("__cluster_metadata") == KAFKAS_RULES
+
+
+@pytest.mark.parametrize("page", ["spark.md", "spark-source.md"])
+def test_the_pages_first_lines_work(spark: SparkSession, path: Path, page: str) -> None:
+    """The page begins with PySpark that works as it stands, but for the place of the logs."""
+    text = (DOCS / page).read_text()
+    (code,) = re.findall(r"\A# [^\n]*\n\n```python\n(.*?)```", text, re.DOTALL)
+    places = r'"(/var/lib/kafka|/backup/\*)/data"'
+    assert re.search(places, code)
+    exec(re.sub(places, repr(str(path)), code), {"spark": spark})  # noqa: S102

@@ -1,0 +1,341 @@
+"""The data source's options: which records, from where to where, cut how; and what is refused."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, SegmentChangedError
+from cleanerd.format.names import TopicPartition
+from cleanerd.spark.source.options import Edge, options_from
+from cleanerd.spark.source.plan import find_asked
+from cleanerd.spark.source.stable import stable_end
+from tests.spark.reading import KafkaSegments, offsets, read_rows, read_splits, schema_of
+from tests.support.log_dirs import Partition, Producer, make_log_dir
+from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+T0 = 1_700_000_000_000
+
+
+def one(at: int, *, key: bytes = b"k", value: bytes | None = b"v", time_ms: int | None = None, **batch: Any) -> bytes:
+    record = Record(key, value, T0 + at if time_ms is None else time_ms)
+    return encode_batch([record], base_offset=at, **batch)
+
+
+def simple(root: Path, count: int = 60, a_segment: int = 20, **partition: Any) -> Path:
+    """Batches of one to three records, a segment each ``a_segment`` offsets, an index entry each few batches."""
+    segments: dict[int, bytes] = {}
+    at, pick = 0, random.Random(5)
+    while at < count:
+        many = min(pick.randint(1, 3), count - at, a_segment - at % a_segment)
+        records = [Record(b"k%d" % (row % 7), b"v%d" % row, T0 + 10 * row) for row in range(at, at + many)]
+        base = at - at % a_segment
+        segments[base] = segments.get(base, b"") + encode_batch(records, base_offset=at)
+        at += many
+    return make_log_dir(root, {"t-0": Partition(segments, index_interval_bytes=150, **partition)})
+
+
+def test_wherever_it_is_cut(tmp_path: Path) -> None:
+    """Any range by any split size is that range, in order: every batch is read once."""
+    path = simple(tmp_path / "logs", count=200, a_segment=50)
+    pick = random.Random(1)
+    counts = set()
+    for _ in range(60):
+        begin, end = sorted(pick.choices(range(202), k=2))
+        size = pick.choice((1, 100, 333, 1000, 10**6))
+        splits = read_splits(
+            path, columns="offset", splitBytes=str(size),
+            startingOffsets={"t": {"0": begin}}, endingOffsets={"t": {"0": end}},
+        )  # fmt: skip
+        assert [row["offset"] for rows in splits for row in rows] == list(range(begin, min(end, 200)))
+        counts.add(len(splits))
+    assert max(counts) > 20
+
+
+def test_what_lies_outside_is_not_read(tmp_path: Path) -> None:
+    """Segments and blocks outside of the offsets may be damaged: nobody looks at them."""
+    path = simple(tmp_path / "logs", count=200, a_segment=50)
+    for base in (0, 100, 150):
+        (path / "t-0" / f"{base:020d}.log").write_bytes(b"\xff" * 500)
+    log = path / "t-0" / f"{50:020d}.log"
+    data = bytearray(log.read_bytes())
+    data[:200] = b"\xff" * 200
+    data[-200:] = b"\xff" * 200
+    log.write_bytes(data)
+    wanted = {"startingOffsets": {"t": {"0": 65}}, "endingOffsets": {"t": {"0": 80}}, "view": "all"}
+    assert offsets(path, **wanted) == list(range(65, 80))
+    with pytest.raises(CorruptionError):
+        offsets(path, view="all")
+
+
+def test_an_index_that_lies(tmp_path: Path) -> None:
+    """Entries that point into a batch, beyond the file or at another offset are left aside, as is a damaged index."""
+    path = simple(tmp_path / "logs", count=100, a_segment=100)
+    index = path / "t-0" / f"{0:020d}.index"
+    good = index.read_bytes()
+    lies: list[Callable[[int, int], tuple[int, int]]] = [
+        lambda offset, position: (offset, position + 1),
+        lambda offset, position: (offset, position + 10**6),
+        lambda offset, position: (offset // 4 + 1, position),
+        lambda offset, position: (2 * offset, position),
+    ]
+    for lie in lies:
+        entries = [(int.from_bytes(good[at : at + 4], "big"), int.from_bytes(good[at + 4 : at + 8], "big"))
+                   for at in range(0, len(good), 8)]  # fmt: skip
+        index.write_bytes(b"".join(n.to_bytes(4, "big") for entry in entries for n in lie(*entry)))
+        for begin in (0, 30, 99):
+            found = offsets(path, splitBytes="200", startingOffsets={"t": {"0": begin}})
+            assert found == list(range(begin, 100))
+            assert offsets(path, splitBytes="200", endingOffsets={"t": {"0": begin}}) == list(range(begin))
+    index.write_bytes(good[:-3])
+    assert offsets(path, splitBytes="200") == list(range(100))
+    index.unlink()
+    assert offsets(path, splitBytes="200") == list(range(100))
+
+
+def test_times(tmp_path: Path) -> None:
+    """As ``offsetsForTimes``: the first offset with that time or a later one, by indexes that may be missing."""
+    pick = random.Random(3)
+    times = [T0 + 5 * row + pick.randint(-30, 30) for row in range(120)]
+    segments: dict[int, bytes] = {}
+    for at in range(0, 120, 3):
+        base = at - at % 30
+        records = [Record(b"k", b"v", times[row]) for row in range(at, at + 3)]
+        segments[base] = segments.get(base, b"") + encode_batch(records, base_offset=at)
+    whole = make_log_dir(tmp_path / "whole", {"t-0": Partition(segments, index_interval_bytes=150)})
+    bare = make_log_dir(tmp_path / "bare", {"t-0": Partition(segments, indexes=False)})
+    active = whole / "t-0" / f"{90:020d}.timeindex"
+    active.write_bytes(active.read_bytes()[:12])  # a broker completes it when the segment is closed
+    for path in (whole, bare):
+        for time_ms in [*pick.sample(range(T0 - 40, T0 + 650), 40), times[7], times[119]]:
+            first = next((row for row in range(120) if times[row] >= time_ms), None)
+            edge = {"startingTimestamp": str(time_ms), "startingOffsetsByTimestampStrategy": "latest"}
+            assert offsets(path, **edge) == ([] if first is None else list(range(first, 120)))
+            by_partition = {"endingOffsetsByTimestamp": {"t": {"0": time_ms}}}
+            assert offsets(path, **by_partition) == list(range(120 if first is None else first))
+    with pytest.raises(ConfigError, match="no record of t-0 is of 9999999999999 ms or later"):
+        offsets(whole, startingOffsetsByTimestamp={"t": {"0": 9999999999999}})
+
+
+def test_edges(tmp_path: Path) -> None:
+    """Words and numbers as Spark's kafka source has them."""
+    path = simple(tmp_path / "logs", log_start_offset=7)
+    assert offsets(path) == list(range(7, 60))
+    assert offsets(path, startingOffsets="earliest", endingOffsets="latest") == list(range(7, 60))
+    assert offsets(path, startingOffsets={"t": {"0": -2}}, endingOffsets={"t": {"0": -1}}) == list(range(7, 60))
+    assert offsets(path, startingOffsets="latest") == []
+    assert offsets(path, startingOffsets={"t": {"0": 50}}, endingOffsets={"t": {"0": 1000}}) == list(range(50, 60))
+    assert offsets(path, view="raw") == list(range(60))
+    with pytest.raises(ConfigError, match="offset 3 lies below 7, where t-0 begins"):
+        offsets(path, startingOffsets={"t": {"0": 3}})
+    for said, why in (({"t": {"1": 3}}, "t-0.*missing|t-1: starting"), ({"t": {"0": 9, "1": 3}}, "not read")):
+        with pytest.raises(ConfigError, match=why):
+            offsets(path, startingOffsets=said)
+
+
+def test_which(tmp_path: Path) -> None:
+    """Topics, patterns, partitions, globs, a partition's own directory, several paths."""
+    made = {name: Partition({0: one(0, value=name.encode())}) for name in ("a-0", "a-1", "b-0", "ab-2")}
+    path = make_log_dir(tmp_path / "x" / "data", made)
+    other = make_log_dir(tmp_path / "y" / "data", {"c-0": Partition({0: one(0, value=b"c-0")})})
+
+    def found(where: Path | str | list[str], **options: Any) -> list[str]:
+        return [row["value"].decode() for row in read_rows(where, columns="value", **options)]
+
+    assert found(path) == ["a-0", "a-1", "ab-2", "b-0"]
+    assert found(path, topics="b, a") == ["a-0", "a-1", "b-0"]
+    assert found(path, topicsPattern="a.*") == ["a-0", "a-1", "ab-2"]
+    assert found(path, topicsPattern="a") == ["a-0", "a-1"]
+    assert found(path, partitions="a-1,b-0") == ["a-1", "b-0"]
+    assert found(tmp_path / "*" / "data") == ["a-0", "a-1", "ab-2", "b-0", "c-0"]
+    assert found([str(other), str(path)], topics="c,b") == ["b-0", "c-0"]
+    assert found(path / "a-1") == ["a-1"]
+    assert found(str(path / "a-*")) == ["a-0", "a-1"]
+    assert found(f"file://{path}", topics="b") == ["b-0"]
+    wrong: list[tuple[Path | str, dict[str, str], str]] = [
+        (path, {"topics": "zz"}, "no partition of topic zz|holds no partition"),
+        (path, {"topics": "a,zz"}, "no partition of topic zz"),
+        (path, {"partitions": "a-7"}, "no such partition"),
+        (path, {"partitions": "a"}, "TOPIC-N"),
+        (path, {"topicsPattern": "("}, "regular expression"),
+        (path, {"topics": "a", "partitions": "a-0"}, "exclude each other"),
+        (tmp_path / "nowhere", {}, "no such directory"),
+        ("s3a://bucket/data", {}, "not a path of a file system"),
+        (path, {"startingOfsets": "earliest"}, "no such option: startingofsets|no such option: startingOfsets"),
+        (path, {"view": "comitted"}, "is none of committed, all, raw, latest"),
+        (path, {"columns": "key,vlue"}, "no such column: vlue"),
+        (path, {"columns": "key,KEY"}, "twice"),
+        (path, {"splitBytes": "0"}, "is not a size"),
+        (path, {"startingOffsets": '{"a": 1}'}, "not of the form"),
+        (path, {"startingOffsets": "soon"}, "is not JSON"),
+        (path, {"endingOffsets": "earliest"}, "ends where the log begins"),
+        (path, {"strategy": "newest"}, "is none of offset, timestamp, header:NAME"),
+        (path, {"strategies": '{"a": {"compaction.strateg": "offset"}}'}, "no such key"),
+        (path, {"columns": "offset,damaged"}, "onCorruption=skip"),
+    ]
+    for where, options, why in wrong:
+        with pytest.raises(CleanerdError, match=why):
+            read_rows(where, **options)
+
+
+def test_two_replicas(tmp_path: Path) -> None:
+    """The same partition twice would count its records twice."""
+    for name in ("x", "y"):
+        make_log_dir(tmp_path / name, {"a-0": Partition({0: one(0)})})
+    with pytest.raises(ConfigError, match=r"a-0.*is in .*x too"):
+        read_rows(str(tmp_path / "*"))
+
+
+def test_no_high_watermark(tmp_path: Path) -> None:
+    """Nobody says what was acknowledged: refused, unless all of the log is wanted."""
+    path = make_log_dir(tmp_path / "logs", {"a-0": Partition({0: one(0) + one(1, **TXN)})})
+    (path / "replication-offset-checkpoint").unlink()
+    with pytest.raises(ConfigError, match=r'high watermark of a-0 is not known.*option\("bound", "end"\)'):
+        offsets(path)
+    assert offsets(path, bound="end") == [0]
+    assert offsets(path, bound="end", view="all") == offsets(path, view="raw") == [0, 1]
+
+
+TXN: dict[str, Any] = {"transactional": True, "producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+
+
+def test_snapshots(tmp_path: Path) -> None:
+    """U-12: where a producer snapshot says what is open, nothing before it is read; a wrong one is passed over."""
+    segments = {
+        0: one(0) + one(1, **TXN) + one(2),
+        3: one(3) + encode_marker(4, producer_id=7, producer_epoch=0, commit=True) + one(5),
+        6: one(6) + one(7, **TXN) + one(8),
+        9: one(9),
+    }
+    says = {3: [Producer(7, 1, T0, open_from=1)], 6: [Producer(7, 1, T0)], 9: [Producer(7, 7, T0, open_from=7)]}
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition(segments, snapshots=says)})
+
+    def stable(high_watermark: int) -> int:
+        (path / "replication-offset-checkpoint").write_text(f"0\n1\nt 0 {high_watermark}\n")
+        (log,) = find_asked(options_from({"path": str(path)}))
+        return stable_end(log, skip_damage=False)
+
+    expected = {0: 0, 1: 1, 2: 1, 4: 1, 5: 5, 7: 7, 8: 7, 10: 7}
+    assert {at: stable(at) for at in expected} == expected
+    first = path / "t-0" / f"{0:020d}.log"
+    whole = first.read_bytes()
+    first.write_bytes(b"\xff" * len(whole))  # not read from 3 on
+    assert {at: stable(at) for at in (5, 7, 10)} == {5: 5, 7: 7, 10: 7}
+    first.write_bytes(whole)
+    beyond = path / "t-0" / f"{6:020d}.snapshot"
+    shutil.copy(beyond, beyond.with_name(f"{30:020d}.snapshot"))  # of a log that was cut: nothing open there
+    assert {at: stable(at) for at in expected} == expected
+    assert stable(50) == 7
+    for snapshot in (path / "t-0").glob("*.snapshot"):
+        snapshot.write_bytes(snapshot.read_bytes()[:-1])
+    assert {at: stable(at) for at in expected} == expected
+
+
+def test_damage(tmp_path: Path) -> None:
+    """File and position in the error; ``skip`` goes on behind it, and ``damaged`` counts it where it lies."""
+    batches = [one(at) for at in range(6)]
+    batches[2] = batches[2][:-1] + b"\xff"
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: b"".join(batches), 6: one(6)}, indexes=False)})
+    file = path / "t-0" / f"{0:020d}.log"
+    position = 2 * len(batches[0])
+    with pytest.raises(CorruptionError, match=rf"{file}.*{position}"):
+        offsets(path)
+    assert offsets(path, onCorruption="skip") == [0, 1, 3, 4, 5, 6]
+    rows = read_rows(path, onCorruption="skip", columns="topic,offset,segment,position,damaged")
+    (bad,) = [row for row in rows if row["damaged"] is not None]
+    assert (bad["topic"], bad["offset"], bad["segment"], bad["position"]) == ("t", None, str(file), position)
+    assert "CRC" in bad["damaged"]
+    assert [row["offset"] for row in rows if row["damaged"] is None] == [0, 1, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("tail", [b"", one(6)[:-5], b"\0" * 300, one(6)[:9]])
+def test_torn_end(tmp_path: Path, tail: bytes) -> None:
+    """What a crash left behind the last batch of the active segment, or room that a broker set aside, is its end."""
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: one(0), 5: one(5)})})
+    with (path / "t-0" / f"{5:020d}.log").open("ab") as file:
+        file.write(tail)
+    (path / "replication-offset-checkpoint").write_text("0\n1\nt 0 9\n")
+    for view in ("committed", "all", "raw", "latest"):
+        assert offsets(path, view=view)[-1] == 5
+
+
+def test_torn_end_of_a_closed_segment(tmp_path: Path) -> None:
+    """There it is damage."""
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: one(0) + one(1)[:-5], 5: one(5)}, indexes=False)})
+    with pytest.raises(CorruptionError, match="ends inside a batch"):
+        offsets(path, view="all")
+    assert offsets(path, view="all", onCorruption="skip") == [0, 5]
+
+
+def test_a_file_that_was_replaced(tmp_path: Path) -> None:
+    """D-06: splits go by positions in the file that was listed; another one has others."""
+    path = simple(tmp_path / "logs")
+    reader = KafkaSegments({"path": str(path)}).reader(schema_of(["offset"]))
+    (split,) = reader.partitions()
+    file = path / "t-0" / f"{20:020d}.log"
+    shutil.copy(file, file.with_suffix(".new"))
+    file.with_suffix(".new").replace(file)
+    with pytest.raises(SegmentChangedError, match="another file"):
+        list(reader.read(split))
+
+
+def test_transactions_that_reach_out_of_a_split(tmp_path: Path) -> None:
+    """Data and marker segments apart, many splits: a task reads on until it knows, and no further."""
+    segments: dict[int, bytes] = {}
+    commits = {}
+    at = 0
+    pick = random.Random(11)
+    opened: dict[int, list[int]] = {}
+    for base in range(0, 400, 20):
+        data = b""
+        for at in range(base, base + 20):
+            producer = pick.randint(1, 4)
+            if opened.get(producer) and pick.random() < 0.2:
+                commit = pick.random() < 0.5
+                data += encode_marker(at, producer_id=producer, producer_epoch=0, commit=commit)
+                commits.update(dict.fromkeys(opened.pop(producer), commit))
+            elif pick.random() < 0.8:
+                txn = {"transactional": True, "producer_id": producer, "producer_epoch": 0, "base_sequence": at}
+                data += one(at, **txn)
+                opened.setdefault(producer, []).append(at)
+            else:
+                data += one(at)
+                commits[at] = True
+        segments[base] = data
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition(segments, index_interval_bytes=100)})
+    stable = min([at for data in opened.values() for at in data], default=400)
+    expected = [offset for offset in sorted(commits) if commits[offset]]
+    for size in (1, 300, 5000, 10**6):
+        assert offsets(path, splitBytes=str(size)) == [offset for offset in expected if offset < stable]
+        assert offsets(path, splitBytes=str(size), bound="end") == expected
+
+
+def test_old_formats_seek(tmp_path: Path) -> None:
+    """Index entries of v1 messages: the frame has the last offset."""
+    data = b"".join(encode_legacy(at, b"k", b"x" * 50, timestamp=T0 + at) for at in range(50))
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: data}, index_interval_bytes=200)})
+    for begin in (0, 13, 49):
+        assert offsets(path, splitBytes="300", startingOffsets={"t": {"0": begin}}) == list(range(begin, 50))
+        assert offsets(path, startingTimestamp=str(T0 + begin)) == list(range(begin, 50))
+
+
+def test_options_in_any_case() -> None:
+    """Spark's options are; values that are not said are as documented."""
+    options = options_from({"PATH": "/x", "SplitBytes": "64m", "STARTINGOFFSETS": "Latest", "includeheaders": "FALSE"})
+    assert (options.split_bytes, options.starting.word) == (64 << 20, "latest")
+    assert options.columns == ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
+    plain = options_from({"path": "/x"})
+    assert (plain.view, plain.bound, plain.split_bytes, plain.columns[-1]) == ("committed", "hw", 128 << 20, "headers")
+    assert (plain.starting.word, plain.ending.word) == ("earliest", "latest")
+    assert options_from({"path": "/x", "view": "raw"}).bound == "end"
+    offset = options_from({"path": "/x", "startingOffsets": json.dumps({"t": {"3": 5}})}).starting.offsets
+    assert offset == {TopicPartition("t", 3): 5}
+    assert Edge("earliest").times_ms is None

@@ -1,0 +1,81 @@
+"""What a driver says arrives where cleanerd's own words go, whole, in order, and without what every start prints."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.spark.streams import Forwarder, StderrGiver, take_stderr
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ASKER = """
+import os, sys
+from cleanerd.spark.streams import take_stderr
+assert take_stderr(sys.argv[1])
+os.write(2, b"the driver\\n")
+"""
+GIVER = """
+import os, subprocess, sys
+from cleanerd.spark.streams import StderrGiver
+os.write(2, b"before\\n")
+with StderrGiver() as giver:
+    subprocess.run([sys.executable, "-c", sys.argv[1], giver.address], check=True, stderr=subprocess.DEVNULL)
+os.write(1, b"the result\\n")
+os.write(2, b"after\\n")
+"""
+
+
+def test_one_file_for_both(tmp_path: Path) -> None:
+    """``> file 2>&1``: opened anew the file would have a second position, and both would write over each other."""
+    target = tmp_path / "out"
+    with target.open("wb") as file:
+        file.write(b"what was there\n")
+        file.flush()
+        subprocess.run([sys.executable, "-c", GIVER, ASKER], stdout=file, stderr=file, check=True, timeout=60)
+    assert target.read_bytes() == b"what was there\nbefore\nthe driver\nthe result\nafter\n"
+
+
+def test_a_pipe_and_nobody() -> None:
+    """A pipe is passed on as well; where nobody listens the driver keeps its own."""
+    done = subprocess.run([sys.executable, "-c", GIVER, ASKER], capture_output=True, check=True, timeout=60)
+    assert done.stderr == b"before\nthe driver\nafter\n"
+    with StderrGiver() as giver:
+        pass
+    assert not take_stderr(giver.address)
+    assert not take_stderr("")
+
+
+PRELUDE = b"""WARNING: Using incubator modules: jdk.incubator.vector
+Using Spark's default log4j profile: org/apache/spark/log4j2-defaults.properties
+26/11/22 03:51:46 INFO SparkContext: Running Spark version 4.3.0
+26/11/22 03:51:46 WARN NativeCodeLoader: Unable to load native-hadoop library for your platform...
+26/11/22 03:51:46 WARN Utils: Your hostname resolves to a loopback address
+Setting Spark log level to "ERROR".
+"""
+SAID = b"""26/11/22 03:51:46 ERROR SparkContext: Error initializing SparkContext.
+26/11/22 03:51:46 WARN TaskSetManager: Lost task 0.0
+Error: Unrecognized option: --nope
+without an end"""
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_prelude(whole: bool, tmp_path: Path) -> None:
+    """What every start prints is left out, unless Spark's log was asked for; whatever else Java says is passed on."""
+    target = tmp_path / "stderr"
+    saved = os.dup(2)
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        os.dup2(descriptor, 2)
+        Forwarder(io.BytesIO(PRELUDE + SAID), whole=whole).finish()
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(descriptor)
+    assert target.read_bytes() == (PRELUDE + SAID if whole else SAID)

@@ -1,0 +1,124 @@
+"""What a power cut leaves of a log that a broker was writing.
+
+Below the recovery point everything is on the disk: the broker flushes log, indexes, transaction index and snapshot of
+what it rolls, then the directory, then moves the recovery point (``UnifiedLog.roll``, ``LocalLog.flush``); its
+checkpoint files are replaced whole. Of every other file some beginning is there, perhaps with zeros behind it, and the
+name of a file that was never flushed may be missing.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd.format.index import TXN_ENTRY
+
+if TYPE_CHECKING:
+    import random
+    from pathlib import Path
+
+    from tests.torn.random_log import RandomLog
+
+INDEXES = (".index", ".timeindex")
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What the checkpoints say; ``recovering``: the broker was killed once more while it recovered."""
+
+    recovery_point: int
+    high_watermark: int
+    log_start_offset: int
+    recovering: bool
+
+
+def cut_power(rng: random.Random, log: RandomLog, path: Path) -> Cut:
+    """Tear the files of the partition directory ``path``, which holds all of ``log``."""
+    bases = [segment.base for segment in log.segments]
+    places = sorted({0, *log.borders, *bases})
+    point = rng.choice((*bases[1:], *bases[-2:], rng.choice(places), rng.choice(places[len(places) // 2 :])))
+    marks = [place for place in places if place > 0]
+    mark = rng.choice((log.end_offset, log.end_offset, max(point, marks[-1] if marks else 0), rng.choice(places)))
+    recovering = rng.random() < 0.25
+    first = max(row for row, base in enumerate(bases) if base <= point)
+    _tear_first(rng, path, bases[first], point, recovering=recovering)
+    for base in bases[first + 1 :]:
+        _tear(rng, path, base)
+    unusable = rng.random() < 0.15
+    for snapshot in sorted(path.glob("*.snapshot")):
+        if unusable:
+            snapshot.write_bytes(b"damaged")  # by something else than the power: then the log itself has to tell
+        elif int(snapshot.stem) > point:
+            _lose(rng, snapshot)
+    start = rng.choice(places[: len(places) // 2]) if rng.random() < 0.2 else 0
+    return Cut(point, mark, min(start, point, mark), recovering)
+
+
+def tear_alike(full: Path, torn: Path, path: Path) -> None:
+    """Let ``path``, made of ``full``, lose what ``torn`` has lost."""
+    for file in sorted(full.iterdir()):
+        lost, here = torn / file.name, path / file.name
+        if not lost.exists():
+            here.unlink(missing_ok=True)
+        elif lost.read_bytes() != file.read_bytes():
+            here.write_bytes(lost.read_bytes())
+
+
+def _tear_first(rng: random.Random, path: Path, base: int, point: int, *, recovering: bool) -> None:
+    """The segment that the recovery point lies in: what is below it is on the disk, the names are."""
+    stem = path / f"{base:020d}"
+    _keep(rng, stem.with_suffix(".log"), least=_position(stem.with_suffix(".log"), point))
+    for suffix in INDEXES:
+        # Kafka makes those of an empty segment when it needs them.
+        if stem.with_suffix(suffix).exists():
+            _keep(rng, stem.with_suffix(suffix))
+    index = stem.with_suffix(".txnindex")
+    if not index.exists():
+        return
+    entries = np.frombuffer(index.read_bytes(), TXN_ENTRY)
+    flushed = int(np.count_nonzero(entries["last_offset"] < point))
+    if recovering:
+        # Its recovery begins with an empty index, and writes entry after entry.
+        index.write_bytes(entries[: rng.randint(0, len(entries))].tobytes())
+    else:
+        _keep(rng, index, least=flushed * TXN_ENTRY.itemsize)
+
+
+def _tear(rng: random.Random, path: Path, base: int) -> None:
+    """A segment of which nothing was flushed."""
+    stem = path / f"{base:020d}"
+    _lose(rng, stem.with_suffix(".log"), missing=0.1)
+    for suffix in (*INDEXES, ".txnindex"):
+        if stem.with_suffix(suffix).exists():
+            # Kafka often refuses a log with a segment that has no offset index.
+            _lose(rng, stem.with_suffix(suffix), missing=0.02 if suffix == ".index" else 0.2)
+
+
+def _lose(rng: random.Random, file: Path, missing: float = 0.2) -> None:
+    if rng.random() < missing:
+        file.unlink()
+    else:
+        _keep(rng, file)
+
+
+def _keep(rng: random.Random, file: Path, least: int = 0) -> None:
+    """Some beginning of at least ``least`` bytes, and perhaps zeros."""
+    data = file.read_bytes()
+    kept = rng.choice((least, len(data), rng.randint(least, len(data)), rng.randint(least, len(data))))
+    size = rng.choice((kept, kept, len(data), rng.randint(kept, len(data))))
+    file.write_bytes(data[:kept] + bytes(size - kept))
+
+
+def _position(log: Path, offset: int) -> int:
+    """Where the batch with ``offset`` begins."""
+    data = log.read_bytes()
+    position = 0
+    while position < len(data):
+        base, length = struct.unpack_from(">qi", data, position)
+        if base >= offset:
+            break
+        position += 12 + length
+    return position

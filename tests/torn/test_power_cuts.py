@@ -1,0 +1,52 @@
+"""U-32: after a power cut, a log that cleanerd has worked on is to readers and producers what it is without that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.differential.seeds import drawn
+from tests.torn.play import play
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from pathlib import Path
+
+    from tests.kafka.judge import Judge
+
+pytestmark = pytest.mark.kafka
+
+FIXED = range(1, 301)
+LONG = range(100_001, 109_501)
+DRAWN = 500
+
+
+def _met_with(seen: Counter[str], cases: int) -> None:
+    """U-26: it did clean and apply, and the cases are what they are meant to be; a few per cent Kafka cannot load."""
+    assert seen["clean: cleaned"] > cases, seen
+    assert seen["apply: cleaned"] > 0.55 * cases, seen
+    assert seen["early"] > 0.25 * cases, seen
+    assert seen["open transactions"] > 0.5 * cases, seen
+    assert seen["shorter than it was"] > 0.6 * cases, seen
+    assert seen["refused by Kafka"] < 0.1 * cases, seen
+    assert seen["apply: stale"] < 0.05 * cases, seen
+
+
+@pytest.mark.timeout(300)
+def test_power_cuts(judge_43: Judge, work: Path) -> None:
+    """U-32: values, open transactions, producers and ends of 300 logs; ``python -m tests.torn.play SEED`` plays one."""
+    _met_with(play(judge_43, work, FIXED), len(FIXED))
+
+
+@pytest.mark.timeout(300)
+def test_as_39(judge_39: Judge, work: Path) -> None:
+    """Kafka 3.9 recovers them alike."""
+    play(judge_39, work, range(301, 341))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_many_power_cuts(judge_43: Judge, work: Path) -> None:
+    """10,000 of them, 500 of which nobody has tried."""
+    _met_with(play(judge_43, work, [*LONG, *drawn(DRAWN)]), len(LONG) + DRAWN)
