@@ -23,7 +23,7 @@ from cleanerd.cleaner.purge import purged_keys
 from cleanerd.cleaner.rewrite import GroupTooLargeError, rewrite_group
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.verify import verify_staged
-from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SOURCES, Group, group, split
+from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SOURCES, Group, RecordlessRun, group, split
 from cleanerd.words import counted
 
 if TYPE_CHECKING:
@@ -200,18 +200,19 @@ class Cleaning:
         return Staging(self.plan, pool.reader.directory, reserve_bytes=reserve_bytes, behind=pool.workers > 1)
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
-        """Stage and verify group after group, ascending; a group of more than ``most_sources`` is cut (U-36).
+        """Stage and verify group after group, ascending; a group of more than ``most_sources`` is cut (U-36, D-02).
 
         Raises:
             UnsupportedLogError, CorruptionError, CleanerdError: the groups given out before stand.
         """
         waiting = self.groups()
         segments = self.decision.segments
+        run = RecordlessRun([segment.outcome.has_records for segment in segments])
         self.progress.phase("rewrite", sum(segments[row].source.segment.size_bytes for rows in waiting for row in rows))
         while waiting:
             rows = waiting.pop(0)
-            if len(rows) > self.most_sources:
-                waiting[:0] = self.parts(rows, self.most_sources)
+            if len(rows) > (most := run.sources_at_once(rows, self.most_sources)):
+                waiting[:0] = self.parts(rows, most)
                 continue
             members = [segments[row] for row in rows]
             started = time.monotonic()
@@ -221,6 +222,7 @@ class Cleaning:
                 waiting[:0] = self.parts(rows, error.source)
                 continue
             self.count(staged, members, oversized, time.monotonic() - started)
+            run.add(rows)
             yield staged, members
 
     def parts(self, rows: Group, source: int) -> list[Group]:

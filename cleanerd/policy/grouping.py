@@ -7,6 +7,7 @@ written anyway, and only if it is small.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,11 @@ MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_SEGMENT_BYTES = 2**31 - 1
 MAX_SOURCES = 200
 """U-36: whoever swaps a group renames the files of every source, and a broker holds its lock meanwhile."""
+MOST_RECORDLESS = 8
+"""D-02: so many outputs without a record may follow each other, and one more where a group ends.
+
+Consumers of librdkafka get an error after ten.
+"""
 OFFSET_ENTRY_BYTES = 8
 TIME_ENTRY_BYTES = 12
 
@@ -143,6 +149,42 @@ def group(outcomes: Sequence[Outcome], limits: Limits) -> list[Group]:
             return [span.rows for span in spans if span.is_written and span.last_offset >= 0]
         # Two that joined are written now, which a neighbour before them may have waited for.
         spans = merged
+
+
+class RecordlessRun:
+    """How many outputs without a record follow each other while groups are cut and written, ascending (D-02).
+
+    ``has_records`` [s]: whether a record of each source stays.
+    """
+
+    def __init__(self, has_records: Sequence[bool]) -> None:
+        self._with_records = [row for row, has in enumerate(has_records) if has]
+        self._sources = len(has_records)
+        self._written_to = 0
+        self._outputs = 0
+
+    def sources_at_once(self, rows: Group, most: int) -> int:
+        """How many sources the next output may have, where ``most`` are as many as it should (U-36).
+
+        A run of sources that keep no record makes larger ones, so that not too many outputs follow each other.
+        """
+        recordless = self._next_with_records(rows) - rows.start
+        if recordless < most:
+            return most
+        return max(most, -(-recordless // max(1, MOST_RECORDLESS - self._outputs_before(rows))))
+
+    def add(self, rows: Group) -> None:
+        """One output of these sources was written."""
+        recordless = self._next_with_records(rows) >= rows.stop
+        self._outputs = self._outputs_before(rows) + 1 if recordless else 0
+        self._written_to = rows.stop
+
+    def _next_with_records(self, rows: Group) -> int:
+        following = bisect_left(self._with_records, rows.start)
+        return self._with_records[following] if following < len(self._with_records) else self._sources
+
+    def _outputs_before(self, rows: Group) -> int:
+        return self._outputs if rows.start == self._written_to else 0
 
 
 def split(rows: Group, before: int) -> tuple[Group, Group]:

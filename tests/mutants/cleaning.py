@@ -210,6 +210,25 @@ CLEANING = (
         ("tests/policy/test_grouping.py::test_group",),
     ),
     Mutant(
+        "runs-cut-as-small-as-other-groups",
+        "D-02",
+        "cleanerd/policy/grouping.py",
+        "        if recordless < most:\n            return most\n",
+        "        if recordless >= 0:\n            return most\n",
+        (
+            "tests/policy/test_grouping.py::test_a_run_is_not_cut_into_a_run",
+            "tests/live/test_rules.py::test_d02_over_u36",
+        ),
+    ),
+    Mutant(
+        "outputs-before-are-forgotten",
+        "D-02",
+        "cleanerd/policy/grouping.py",
+        "return self._outputs if rows.start == self._written_to else 0",
+        "return 0",
+        ("tests/policy/test_grouping.py::test_a_segment_that_stays_ends_a_run",),
+    ),
+    Mutant(
         "time-of-the-first-source",
         "S-24",
         "cleanerd/cleaner/stage.py",

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleanerd.policy.grouping import MAX_RELATIVE_OFFSET, MAX_SOURCES, Limits, Outcome, group, split
+from cleanerd.policy.grouping import (
+    MAX_RELATIVE_OFFSET,
+    MAX_SOURCES,
+    MOST_RECORDLESS,
+    Limits,
+    Outcome,
+    RecordlessRun,
+    group,
+    split,
+)
 
 LIMITS = Limits(segment_bytes=1000, index_bytes=10_000, index_interval_bytes=100, max_span_ms=None)
 
@@ -253,3 +262,59 @@ def test_record_less_ones_are_no_exception() -> None:
     wide = replace(LIMITS, segment_bytes=10**9, index_bytes=10**9)
     segments = [empty(10 * row) for row in range(201)]
     assert max(len(rows) for rows in groups(*segments, limits=wide)) == MAX_SOURCES == 200
+
+
+def outputs(has_records: list[bool], most: int) -> list[bool]:
+    """Whether the outputs hold records, where groups of 200 neighbours are cut by about ``most`` sources."""
+    run = RecordlessRun(has_records)
+    ends = [*range(MAX_SOURCES, len(has_records), MAX_SOURCES), len(has_records)]
+    found: list[bool] = []
+    start = 0
+    for end in ends:
+        while start < end:
+            rows = range(start, end)
+            rows = rows[: run.sources_at_once(rows, most)]
+            run.add(rows)
+            found.append(any(has_records[row] for row in rows))
+            start = rows.stop
+    return found
+
+
+def longest_recordless(found: list[bool]) -> int:
+    """How many outputs without a record follow each other at most."""
+    return max(len(each) for each in "".join(" x"[not has] for has in found).split(" "))
+
+
+def test_cut_where_records_stay() -> None:
+    """U-36: as many sources as are wanted, wherever the next record is not far."""
+    assert len(outputs([row % 25 == 0 for row in range(400)], most=40)) == 10
+    assert len(outputs([True] * 400, most=25)) == 16
+
+
+@pytest.mark.parametrize("most", [25, 40, 60])
+@pytest.mark.parametrize("before", [0, 1, 10, 150, 199])
+def test_a_run_is_not_cut_into_a_run(before: int, most: int) -> None:
+    """D-02 over U-36: parts of sources that keep no record are larger the more of them there are; ten are an error."""
+    for recordless in (1, 24, 30, 90, 199, 200, 201, 399, 500, 777, 1000, 1200, 1400):
+        found = outputs([True] * before + [False] * recordless + [True] * 30, most)
+        assert longest_recordless(found) <= MOST_RECORDLESS + 1 < 10, f"{recordless}; the edge of a group adds one"
+        if recordless <= 8 * most:
+            assert len(found) >= (before + recordless) // most, "U-36: none is larger than need be"
+
+
+def test_runs_with_a_record_between() -> None:
+    """D-02: seven outputs without a record, one with, and seven more are no run of fourteen."""
+    found = outputs(([False] * 180 + [True] + [False] * 180) * 3, most=25)
+    assert longest_recordless(found) <= MOST_RECORDLESS
+
+
+def test_a_segment_that_stays_ends_a_run() -> None:
+    """D-02: what is counted is neighbours; rows of no group in between hold records."""
+    run = RecordlessRun([False] * 40 + [True] * 2 + [False] * 160)
+    for start in (0, 10, 20, 30):
+        run.add(range(start, start + 10))
+    assert run.sources_at_once(range(42, 202), 20) == 20
+    near = RecordlessRun([False] * 200)
+    for start in (0, 10, 20, 30):
+        near.add(range(start, start + 10))
+    assert near.sources_at_once(range(40, 200), 20) == 40
