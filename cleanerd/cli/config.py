@@ -14,6 +14,7 @@ from cleanerd.settings.check import contradictions, missing_paths
 from cleanerd.settings.generate import generate as generate_file
 from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS, kind_of
 from cleanerd.settings.load import read_settings
+from cleanerd.settings.unused import unused_note
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,12 +69,14 @@ def check(common: Common) -> int:
     settings, problems = read_settings(common.config_paths, common.assignments)
     warnings: list[str] = []
     if settings is not None:
+        warnings += settings.stray
         problems = [*missing_paths(settings), *contradictions(settings, warnings)]
     if common.output.as_json:
         common.output.json({
             "ok": not problems,
             "problems": [{"where": p.where, "message": p.message, "hint": p.hint} for p in problems],
             "warnings": warnings,
+            "unused": [{"key": each.key, "origin": each.origin} for each in settings.unused] if settings else [],
         })  # fmt: skip
     elif problems:
         for problem in problems:
@@ -84,6 +87,8 @@ def check(common: Common) -> int:
         common.output.line(f"ok: {explicit} {'setting' if explicit == 1 else 'settings'}, the rest are defaults")
     for warning in warnings:
         common.output.warning(warning)
+    if settings is not None and (note := unused_note(settings)) is not None:
+        common.output.note(note)
     return ConfigError.exit_code if problems else 0
 
 

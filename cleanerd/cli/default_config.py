@@ -13,7 +13,7 @@ DEFAULT_CONFIG: Final = Path("/etc/cleanerd/cleanerd.toml")
 NO_CONFIG: Final = "--no-config"
 
 ANOTHER_PLACE: Final = "_CLEANERD_DEFAULT_CONFIG"
-"""For tests: another file in its place, or nothing. What begins with CLEANERD_ is a key."""
+"""For tests: another file in its place, or nothing. What begins with CLEANERD_ is a key, or warned of."""
 
 
 def default_config() -> tuple[Path, ...]:

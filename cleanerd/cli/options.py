@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,7 +26,8 @@ R = TypeVar("R")
 class Common:
     """What the common options say; the first argument of every verb.
 
-    ``config_by_default``: nobody named ``config_paths``; it is the file of this host.
+    ``config_by_default``: nobody named ``config_paths``; it is the file of this host. ``told``: what was said of the
+    settings already; None for a process that says nothing of them, because the one that started it did.
     """
 
     output: Output
@@ -34,27 +35,35 @@ class Common:
     assignments: tuple[str, ...]
     verbose: bool
     config_by_default: bool = False
+    told: set[str] | None = field(default_factory=set)
 
     def load_settings(self) -> Settings:
-        """The effective settings: files, environment and ``--set``.
+        """The effective settings: files, environment and ``--set``. What is worth knowing of them is said once.
 
         Raises:
             ConfigError: an unknown key or an invalid value, with its origin; or the file of this host is no good.
         """
         from cleanerd.settings import load_settings  # noqa: PLC0415 - pydantic takes its time
+        from cleanerd.settings.unused import unused_note  # noqa: PLC0415
 
-        if not self.config_by_default:
-            return load_settings(self.config_paths, self.assignments)
-        (path,) = self.config_paths
         try:
             settings = load_settings(self.config_paths, self.assignments)
         except ConfigError as error:
-            if error.where is not None and error.where.startswith(str(path)):
+            if self.config_by_default and error.where is not None and error.where.startswith(str(self.config_paths[0])):
                 way_out = f"this file is read by default; {NO_CONFIG} ignores it"
                 error.hint = way_out if error.hint is None else f"{error.hint}; {way_out}"
             raise
-        self.output.note(f"settings are read from {path} ({NO_CONFIG} ignores it)")
+        if self.config_by_default:
+            self._tell(self.output.note, f"settings are read from {self.config_paths[0]} ({NO_CONFIG} ignores it)")
+        for text in settings.stray:
+            self._tell(self.output.warning, text)
+        self._tell(self.output.note, unused_note(settings))
         return settings
+
+    def _tell(self, how: Callable[[str], None], text: str | None) -> None:
+        if text is not None and self.told is not None and text not in self.told:
+            self.told.add(text)
+            how(text)
 
 
 def common_options(function: Callable[..., R]) -> Callable[..., R]:

@@ -6,6 +6,7 @@ A verb's body runs in the driver only: :func:`spark_verb` starts it through ``sp
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +52,7 @@ def spark_verb(function: Callable[..., int]) -> Callable[..., int]:
     @functools.wraps(function)
     def verb(common: Common, *, master: str, conf: tuple[str, ...], **options: Any) -> int:
         if is_driver():
+            common = replace(common, told=None)
             return function(common, **{name: _from_anywhere(value) for name, value in options.items()})
         common.load_settings()  # what is wrong there is told without starting Java
         arguments = click.get_current_context().find_root().obj

@@ -27,6 +27,7 @@ Stronger than files: the environment (CLEANERD_ and the key, with '.' written _,
 CLEANERD_LOG_CLEANER_DEDUPE_BUFFER_SIZE=64MiB), and strongest --set KEY=VALUE.
 Settings that Kafka has too (segment sizes, lags, retention) come from the topic, then from the broker. The key here
 counts only where neither sets it, or their configuration cannot be found.
+Other settings that Kafka documents are taken, so that a block of a broker's file can be copied; they have no effect.
 'cleanerd config show' prints every value and where it came from, 'cleanerd config check' looks for mistakes.
 """
 

@@ -22,7 +22,7 @@ from cleanerd.settings.keys import (
     valid_values,
 )
 from cleanerd.settings.names import TOPICS, is_glob, matches, strength
-from cleanerd.settings.sources import Assignment, from_environment, from_files, from_options
+from cleanerd.settings.sources import Assignment, Stray, Unused, from_environment, from_files, from_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,11 +42,16 @@ class TopicTable:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The effective settings. ``origins`` has every broker-level key; ``tables`` are in the order of mention."""
+    """The effective settings. ``origins`` has every broker-level key; ``tables`` are in the order of mention.
+
+    What has no effect: ``unused``, settings of Kafka; ``stray``, a sentence for each variable that names no key.
+    """
 
     daemon: DaemonSettings
     origins: Mapping[str, str]
     tables: tuple[TopicTable, ...]
+    unused: tuple[Unused, ...] = ()
+    stray: tuple[str, ...] = ()
 
     def value(self, key: str) -> Any:
         """The typed value of a broker-level key."""
@@ -106,11 +111,17 @@ def read_settings(
     problems: list[ConfigError] = []
     daemon: dict[str, tuple[str, str]] = {_STATE_DIR: (str(default_state_dir(environment)), DEFAULT_ORIGIN)}
     tables: dict[str, dict[str, tuple[Any, str]]] = {}
+    unused: list[Unused] = []
+    stray: list[str] = []
     for source in (from_files(config_paths), from_environment(environment), from_options(assignments)):
         for found in source:
             value = _checked(found) if isinstance(found, Assignment) else found
             if isinstance(value, ConfigError):
                 problems.append(value)
+            elif isinstance(found, Unused):
+                unused.append(found)
+            elif isinstance(found, Stray):
+                stray.append(found.text)
             elif isinstance(found, Assignment) and found.topic is None:
                 daemon[found.key] = (found.text, found.origin)
             elif isinstance(found, Assignment):
@@ -126,7 +137,7 @@ def read_settings(
         return None, [_contradiction(error, daemon)]
     origins = {key: daemon[key][1] if key in daemon else DEFAULT_ORIGIN for key in DAEMON_FIELDS}
     frozen = (TopicTable(name, MappingProxyType(values)) for name, values in tables.items())
-    return Settings(model, MappingProxyType(origins), tuple(frozen)), []
+    return Settings(model, MappingProxyType(origins), tuple(frozen), tuple(unused), tuple(stray)), []
 
 
 def default_state_dir(environ: Mapping[str, str]) -> Path:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import functools
 import re
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.log.topic_keys import TOPIC_RULES
+from cleanerd.settings.kafka_names import broker_names, topic_names
 from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS
 
 if TYPE_CHECKING:
@@ -21,16 +23,22 @@ _WILDCARDS: Final = re.compile(r"\*|\?|\[[!\]]?[^\]]*\]")
 
 
 def cut_topic_name(name: str) -> tuple[str, str] | None:
-    """``topics.NAME.KEY`` without ``topics.`` -> (NAME, KEY): the longest known topic key is cut from the end.
+    """``topics.NAME.KEY`` without ``topics.`` -> (NAME, KEY): the longest topic key is cut from the end.
 
     ``orders.delete.retention.ms`` is ``delete.retention.ms`` of ``orders``, not ``retention.ms`` of ``orders.delete``.
-    NAME is never empty: ``delete.retention.ms`` alone is ``retention.ms`` of the topic ``delete``. None: no known key.
+    So do Kafka's keys that mean nothing here. NAME is never empty: ``delete.retention.ms`` alone is ``retention.ms`` of
+    the topic ``delete``. None: no known key.
     """
-    for key in sorted(TOPIC_FIELDS, key=len, reverse=True):
+    for key in _topic_keys_by_length():
         topic = name.removesuffix(f".{key}")
         if topic and topic != name:
             return topic, key
     return None
+
+
+@functools.cache
+def _topic_keys_by_length() -> tuple[str, ...]:
+    return tuple(sorted(topic_names().union(TOPIC_FIELDS), key=len, reverse=True))
 
 
 def is_glob(topic: str) -> bool:
@@ -61,7 +69,7 @@ def daemon_key_advice(key: str) -> str:
     if key in TOPIC_FIELDS:
         broker_keys = [synonym.name for synonym in TOPIC_RULES[key].synonyms if synonym.name in DAEMON_FIELDS]
         return f"a topic key: {TOPICS}.NAME.{key}, or for all topics {', '.join(broker_keys)}"
-    return _nearest(key, DAEMON_FIELDS)
+    return _nearest(key, DAEMON_FIELDS, broker_names())
 
 
 def topic_key_advice(key: str) -> str:
@@ -72,7 +80,7 @@ def topic_key_advice(key: str) -> str:
     cut = cut_topic_name(key)
     if cut is not None:
         return f'did you mean {cut[1]}? A topic name with dots is written in quotes: [{TOPICS}."orders.v1"]'
-    return _nearest(key, TOPIC_FIELDS)
+    return _nearest(key, TOPIC_FIELDS, topic_names())
 
 
 def dotted_topic_advice(name: str) -> str:
@@ -87,8 +95,10 @@ def dotted_topic_advice(name: str) -> str:
     return f"did you mean {best}?" if best else f"topic keys: {', '.join(TOPIC_FIELDS)}"
 
 
-def _nearest(key: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key, list(known), n=1, cutoff=0.0)[0]
-    if difflib.SequenceMatcher(None, key, near).ratio() >= 0.7:
-        return f"did you mean {near}?"
-    return f"this release has no such key; nearest: {near}; 'cleanerd config generate' lists every key"
+def _nearest(key: str, ours: Iterable[str], kafkas: Iterable[str]) -> str:
+    """The name that ``key`` is most like: Kafka's also when it means nothing here, for that may be what was meant."""
+    near = difflib.get_close_matches(key, [*ours, *kafkas], n=1, cutoff=0.7)
+    if near:
+        return f"did you mean {near[0]}?"
+    nearest = difflib.get_close_matches(key, list(ours), n=1, cutoff=0.0)[0]
+    return f"this release has no such key; nearest: {nearest}; 'cleanerd config generate' lists every key"

@@ -10,10 +10,11 @@ import re
 import tomllib
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cleanerd.errors import ConfigError
 from cleanerd.log.config_values import shown
+from cleanerd.settings.kafka_names import is_broker_name, topic_names
 from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS
 from cleanerd.settings.names import (
     TOPICS,
@@ -47,7 +48,25 @@ class Assignment:
     where: Callable[[], str]
 
 
-def from_files(paths: Iterable[Path]) -> Iterator[Assignment | ConfigError]:
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """A setting of Kafka that means nothing here: ``key`` as it was written, ``topics.NAME.`` included."""
+
+    key: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A variable of the environment that looks like one of ours and sets nothing; ``text`` says so, in one line."""
+
+    text: str
+
+
+Found: TypeAlias = Assignment | Unused | Stray | ConfigError
+
+
+def from_files(paths: Iterable[Path]) -> Iterator[Found]:
     """The files in the order given; a directory stands for its ``*.toml`` files in sorted order."""
     for path in paths:
         try:
@@ -59,8 +78,12 @@ def from_files(paths: Iterable[Path]) -> Iterator[Assignment | ConfigError]:
             yield from _from_file(file)
 
 
-def from_environment(environ: Mapping[str, str]) -> Iterator[Assignment | ConfigError]:
-    """``CLEANERD_`` + Kafka's Docker rule: lower case, ``_`` is ``.``, ``__`` is ``_``, ``___`` is ``-``."""
+def from_environment(environ: Mapping[str, str]) -> Iterator[Found]:
+    """``CLEANERD_`` + Kafka's Docker rule: lower case, ``_`` is ``.``, ``__`` is ``_``, ``___`` is ``-``.
+
+    A variable that names no key is no error: a host sets variables for reasons of its own (Kubernetes does so for every
+    service, and one may be called cleanerd).
+    """
     for variable in sorted(environ):
         if not variable.startswith(ENVIRONMENT_PREFIX):
             continue
@@ -68,15 +91,22 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Assignment | Config
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         if "____" in name:
             # "_____" could be ".__", "_-", "-_": nobody can tell, so nobody has to guess.
-            yield ConfigError(
-                "four or more underscores in a row have no meaning", where=where, hint="use --set or a file"
+            yield _stray(
+                ConfigError(
+                    "four or more underscores in a row have no meaning", where=where, hint="use --set or a file"
+                )
             )
             continue
         dotted = re.sub("_+", lambda run: {1: ".", 2: "_", 3: "-"}[len(run[0])], name)
-        yield _assignment(dotted, environ[variable], where, partial(str, where))
+        found = _assignment(dotted, environ[variable], where, partial(str, where))
+        yield _stray(found) if isinstance(found, ConfigError) else found
 
 
-def from_options(assignments: Iterable[str]) -> Iterator[Assignment | ConfigError]:
+def _stray(error: ConfigError) -> Stray:
+    return Stray(f"the variable sets nothing: {error}")
+
+
+def from_options(assignments: Iterable[str]) -> Iterator[Found]:
     """``KEY=VALUE`` of ``--set``; the value is everything after the first ``=``."""
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -87,12 +117,12 @@ def from_options(assignments: Iterable[str]) -> Iterator[Assignment | ConfigErro
         yield _assignment(key.strip(), text, "--set", partial(str, where))
 
 
-def _assignment(name: str, text: str, origin: str, where: Callable[[], str]) -> Assignment | ConfigError:
+def _assignment(name: str, text: str, origin: str, where: Callable[[], str]) -> Assignment | Unused | ConfigError:
     """A dotted name, ``topics.NAME.KEY`` included, to what it sets."""
     if not name.startswith(f"{TOPICS}."):
-        if name not in DAEMON_FIELDS:
-            return ConfigError(f"unknown key {name}", where=where(), hint=daemon_key_advice(name))
-        return Assignment(None, name, text, origin, where)
+        if name in DAEMON_FIELDS:
+            return Assignment(None, name, text, origin, where)
+        return _no_key(name, origin, where)
     rest = name.removeprefix(f"{TOPICS}.")
     cut = cut_topic_name(rest)
     if cut is None:
@@ -100,13 +130,27 @@ def _assignment(name: str, text: str, origin: str, where: Callable[[], str]) -> 
     return _of_topic(*cut, text, origin, where)
 
 
-def _of_topic(topic: str, key: str, text: str, origin: str, where: Callable[[], str]) -> Assignment | ConfigError:
+def _no_key(name: str, origin: str, where: Callable[[], str]) -> Unused | ConfigError:
+    """A broker-level name that is no key of ours."""
+    # A topic's key that counts here would count for nobody: whoever wrote it meant something.
+    if is_broker_name(name) or (name in topic_names() and name not in TOPIC_FIELDS):
+        return Unused(name, origin)
+    what = f"{name} is a topic's key" if name in topic_names() else f"unknown key {name}"
+    return ConfigError(what, where=where(), hint=daemon_key_advice(name))
+
+
+def _of_topic(
+    topic: str, key: str, text: str, origin: str, where: Callable[[], str]
+) -> Assignment | Unused | ConfigError:
     wrong = bad_topic_name(topic)
     if wrong:
         return ConfigError(wrong, where=where())
-    if key not in TOPIC_FIELDS:
-        return ConfigError(f"unknown key {key} of topic {topic}", where=where(), hint=topic_key_advice(key))
-    return Assignment(topic, key, text, origin, where)
+    if key in TOPIC_FIELDS:
+        return Assignment(topic, key, text, origin, where)
+    if key in topic_names():
+        return Unused(f"{TOPICS}.{topic}.{key}", origin)
+    what = f"{key} is no topic's key, but a broker's" if is_broker_name(key) else f"unknown key {key} of topic {topic}"
+    return ConfigError(what, where=where(), hint=topic_key_advice(key))
 
 
 def _toml_files(directory: Path) -> list[Path]:
@@ -115,7 +159,7 @@ def _toml_files(directory: Path) -> list[Path]:
     return [directory / name for name in names]
 
 
-def _from_file(path: Path) -> Iterator[Assignment | ConfigError]:
+def _from_file(path: Path) -> Iterator[Found]:
     try:
         text = _read_text(path)
         leaves = list(_leaves(tomllib.loads(text), ()))
@@ -123,7 +167,8 @@ def _from_file(path: Path) -> Iterator[Assignment | ConfigError]:
         yield error
         return
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        yield ConfigError(f"not a TOML file: {error}", where=str(path))
+        written = 'keys and text are written in quotes: "log.dirs" = "/var/lib/kafka"'
+        yield ConfigError(f"not a TOML file: {error}", where=str(path), hint=written)
         return
     for parts, value in leaves:
         yield _from_leaf(path, text, parts, value)
@@ -151,12 +196,12 @@ def _leaves(table: Mapping[str, object], above: tuple[str, ...]) -> Iterator[tup
             yield (*above, name), value
 
 
-def _from_leaf(path: Path, document: str, parts: tuple[str, ...], value: object) -> Assignment | ConfigError:
+def _from_leaf(path: Path, document: str, parts: tuple[str, ...], value: object) -> Assignment | Unused | ConfigError:
     def where() -> str:
         return f"{path}:{line_of(document, parts)}"
 
-    text = _text_of(value)
     name = ".".join(parts)
+    text = _text_of(value)
     if text is None:
         allowed = "text, a number, true or false, or a list of words"
         return ConfigError(f"{name} is {shown(str(value))}, must be {allowed}", where=where())

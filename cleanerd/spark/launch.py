@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DRIVER_MARK: Final = "_CLEANERD_SPARK_DRIVER"
-"""Set in the environment of the driver, so that a verb knows that it is one. What begins with CLEANERD_ is a key."""
+"""Set in the environment of the driver, so that a verb knows that it is one. CLEANERD_ is for keys."""
 
 STDERR_MARK: Final = "_CLEANERD_SPARK_STDERR"
 """Where the driver asks for our standard error: ``spark-submit`` would mix it into the result on standard output."""

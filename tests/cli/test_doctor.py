@@ -93,6 +93,15 @@ def test_settings_come_first(root: Path, shell: Shell) -> None:
     assert "does not exist" in findings(missing, "settings")[0][1]
 
 
+def test_a_stray_variable_is_a_warning(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops no verb, so doctor is where it is found; the settings themselves are in order."""
+    monkeypatch.setenv("CLEANERD_LOG_SEGMENT_BYTE", "1")
+    answer = shell("doctor", make(root), "--json")
+    found = findings(answer, "settings")
+    assert [level for level, _ in found] == ["warning", "ok"]
+    assert "did you mean log.segment.bytes?" in found[0][1]
+
+
 @pytest.mark.parametrize("kind", ["missing", "file", "no broker's", "damaged"])
 def test_what_is_no_log_directory(root: Path, shell: Shell, kind: str) -> None:
     """One bad directory is a problem of its own; the other one is still looked at."""

@@ -90,12 +90,19 @@ def test_environment_rule(variable: str, text: str, topic: str | None, key: str)
         ("CLEANERD_LOG_SEGMENT_BYTE", ["environment CLEANERD_LOG_SEGMENT_BYTE", "did you mean log.segment.bytes?"]),
         ("CLEANERD_LOG__SEGMENT_BYTES", ["unknown key log_segment.bytes", "did you mean log.segment.bytes?"]),
         ("CLEANERD_TOPICS_____CONSUMER__OFFSETS_SEGMENT_BYTES", ["four or more underscores", "--set"]),
+        ("CLEANERD_TOPICS_ORDERS_CLEANUP_POLICI", ["did you mean topics.orders.cleanup.policy?"]),
+        ("CLEANERD_SERVICE_HOST", ["unknown key service.host"]),
         ("CLEANERD_", ["unknown key"]),
     ],
 )
-def test_bad_variables(variable: str, said: list[str]) -> None:
-    message = refused(environ={variable: "100"})
-    assert all(part in message for part in said)
+def test_a_variable_that_names_no_key_is_a_warning(variable: str, said: list[str]) -> None:
+    """A host may set variables with our prefix for its own ends; a word of advice, and everything else counts."""
+    settings = load(environ={variable: "100", "CLEANERD_LOG_SEGMENT_BYTES": "300"})
+    assert settings.daemon.log_segment_bytes == 300
+    (text,) = settings.stray
+    assert all(part in text for part in ["sets nothing", *said])
+    # What is written down on purpose for cleanerd is another matter.
+    assert "environment CLEANERD_LOG_SEGMENT_BYTES" in refused(environ={"CLEANERD_LOG_SEGMENT_BYTES": "3"})
 
 
 @pytest.mark.parametrize(
@@ -214,8 +221,6 @@ BAD_VALUES = [
     ("topics.orders.retention.ms=-2", "at least -1"),
     ("log.retention.ms=0s", "1 or more, or -1 (for ever)"),
     ("producer.id.expiration.ms=30d", "at most 2^31-1"),
-    # It would change nothing: what is written is cut to its size (C-65). So it is no key.
-    ("log.preallocate=true", "no such key"),
     ("cleanerd.lease.probe=never", "one of: auto, required"),
     ("cleanerd.broker.version=4", "auto, or a release such as 3.9"),
     ("cleanerd.broker.version=4.0.1", "auto, or a release such as 3.9"),

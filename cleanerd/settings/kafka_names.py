@@ -1,0 +1,54 @@
+"""The settings that Kafka documents, of every release since 2.8: a file of a broker may have them, and ours may too.
+
+Most mean nothing to cleanerd. They are no mistakes: whoever copies a block of ``server.properties`` need not sort it.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import Final
+
+TABLE: Final = Path(__file__).with_suffix(".txt")
+
+_PREFIXES: Final = ("listener.name.", "rsm.config.", "rlmm.config.", "confluent.")
+"""Of names that go on with what an operator or a vendor chose: a listener's own settings, those of plug-ins."""
+
+INSTEAD: Final = {
+    "log.dir": "cleanerd.log.dirs",
+    "log.dirs": "cleanerd.log.dirs",
+    "metadata.log.dir": "cleanerd.metadata.log.dir",
+    "advertised.listeners": "bootstrap.servers",
+    "listeners": "bootstrap.servers",
+    "inter.broker.protocol.version": "cleanerd.broker.version",
+}
+"""Kafka's setting -> the key of ours that says such a thing. What a broker is told is not said to cleanerd by that."""
+
+
+@functools.cache
+def broker_names() -> frozenset[str]:
+    """The names of brokers' settings."""
+    return _table()["broker"]
+
+
+@functools.cache
+def topic_names() -> frozenset[str]:
+    """The names of topics' settings."""
+    return _table()["topic"]
+
+
+def is_broker_name(name: str) -> bool:
+    """Whether Kafka, a plug-in of it or a vendor's broker has a setting of brokers with this name."""
+    return name in broker_names() or any(name.startswith(each) and name != each for each in _PREFIXES)
+
+
+@functools.cache
+def _table() -> dict[str, frozenset[str]]:
+    # Read only when something is written that is no key of ours.
+    found: dict[str, list[str]] = {}
+    for line in TABLE.read_text("ascii").splitlines():
+        if line.startswith("["):
+            names = found.setdefault(line.strip("[]"), [])
+        elif not line.startswith("#"):
+            names.append(line)
+    return {kind: frozenset(names) for kind, names in found.items()}
