@@ -223,9 +223,10 @@ NOT_HERE: Final = frozenset({"incapable", "stopped", "unsupported"})
 class AgentRefusalError(RefusedError):
     """The agent said no to ``operation``.
 
-    ``code`` is its word for why, ``done`` are bases of groups that were swapped all the same. Any other code than those
-    of :data:`LATER`, :data:`PLAN_AGAIN` and :data:`NOT_HERE` says that what was staged is wrong, which is a mistake of
-    ours: trying again would make the same.
+    ``code`` is its word for why, ``done`` are bases of groups that were swapped all the same. For a swap, any other
+    code than those of :data:`LATER`, :data:`PLAN_AGAIN` and :data:`NOT_HERE` says that what was staged is wrong, which
+    is a mistake of ours: trying again would make the same. An agent that fails at anything else has looked at nothing
+    of ours: nothing is known to be wrong with the log.
     """
 
     def __init__(
@@ -235,7 +236,8 @@ class AgentRefusalError(RefusedError):
         self.operation = operation
         self.code = code
         self.done = done
-        self.cause = Cause.MOMENT if code in LATER | PLAN_AGAIN | NOT_HERE else Cause.LOG
+        passes = operation != "swap" or code in LATER | PLAN_AGAIN | NOT_HERE
+        self.cause = Cause.MOMENT if passes else Cause.LOG
         self.moved_on = code in PLAN_AGAIN
         # A swap has been asked for again and again already.
         self.plan_again = self.moved_on or (code in LATER and operation != "swap")

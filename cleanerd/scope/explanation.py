@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.cleaner.staged_plan import staged_json
 from cleanerd.cleaner.verdict import Verdict
-from cleanerd.errors import CorruptionError, NoSpaceError, RefusedError
+from cleanerd.errors import Cause, CleanerdError, CorruptionError, NoSpaceError, RefusedError, as_cleanerd_error
 from cleanerd.log.fingerprint import fingerprint
 from cleanerd.log.message_format import Formats, glance
 from cleanerd.log.read import SegmentReader
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cleanerd.broker.reading import PartitionReading
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions, Survey
-    from cleanerd.errors import CleanerdError, NotCompactedError
+    from cleanerd.errors import NotCompactedError
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import PartitionState, StateStore
     from cleanerd.log.topic_config import TopicConfig
@@ -55,16 +55,22 @@ def explain(
     if found.to_clean and resources is not None:
         try:
             refuse_obstacles(reading, resources)
-        except (RefusedError, NoSpaceError) as error:
-            found = replace(found, verdict=_verdict_of(error))
+        except (CleanerdError, OSError) as caught:
+            found = replace(found, verdict=_verdict_of(as_cleanerd_error(caught, str(found.log.path))))
     formats, told = formats_of(found)
     state = store.load(reading.log_dir, found.log)
     return Explanation(replace(found, notes=(*found.notes, *told)), formats, state, reading.running)
 
 
 def _verdict_of(error: CleanerdError) -> Verdict:
-    rule = "free space" if isinstance(error, NoSpaceError) else "the partition is in use"
-    return Verdict(rule, f"{error.where}: {error.message}", str(error.hint), is_refusal=True)
+    if isinstance(error, NoSpaceError):
+        rule = "free space"
+    elif isinstance(error, RefusedError):
+        rule = "the partition is in use"
+    else:
+        rule = "the machine" if error.cause is Cause.WORLD else "the partition's directory"
+    changes = error.hint or "once that is mended"
+    return Verdict(rule, f"{error.where}: {error.message}", changes, is_refusal=True)
 
 
 def formats_of(found: Survey) -> tuple[Formats | None, tuple[str, ...]]:

@@ -69,6 +69,7 @@ TABLE: dict[str, tuple[str, str, bool, int]] = {
     "AgentRefusalError busy": ("moment", "skipped", False, 4),
     "AgentRefusalError stopped": ("moment", "skipped", False, 4),
     "AgentRefusalError log_changed": ("moment", "skipped", False, 0),
+    "AgentRefusalError io_error at log": ("moment", "skipped", False, 4),
 }
 
 
@@ -76,7 +77,8 @@ def made(named: str) -> CleanerdError:
     """An error of that class, as it may be raised anywhere."""
     name, _, code = named.partition(" ")
     if code:
-        return AgentRefusalError("no", operation="swap", code=code)
+        code, _, operation = code.partition(" at ")
+        return AgentRefusalError("no", operation=operation or "swap", code=code)
     error: CleanerdError = getattr(errors, name)("as it is")
     return error
 

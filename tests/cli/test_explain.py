@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.errors import MachineError, NoSpaceError
 from cleanerd.log.clean_point import PartitionState, Retry, StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
+from cleanerd.scope import explanation
 from tests.cli.clean_log_dirs import COMPACT, NOW, Shell, batch, dirty, lock_holder, make, write_metadata
 from tests.support.log_dirs import CLEAN_SHUTDOWN, HIGH_WATERMARKS, Partition, make_log_dir, tree
 from tests.support.logs import Record, encode_batch
@@ -341,3 +344,25 @@ def test_what_the_daemon_remembers(root: Path, shell: Shell) -> None:
     assert "may go at 20" in done.out
     store.save(log_dir, log, replace(state, purge_as_of=1))
     assert ask(shell, path)["next_purge_ms"] is None, "somebody else cleaned it since: nobody knows"
+
+
+@pytest.mark.parametrize(
+    ("error", "rule", "changes"),
+    [
+        (MachineError("too many open files", where="x"), "the machine", "once that is mended"),
+        (OSError(errno.EIO, "input/output error", "x"), "the partition's directory", "once that is mended"),
+        (NoSpaceError("not enough free space", where="x", hint="free some"), "free space", "free some"),
+    ],
+)
+def test_a_look_for_obstacles_that_fails(
+    root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, error: Exception, rule: str, changes: str
+) -> None:
+    """U-38: whatever ends the look for obstacles would end a cleaning too: that is an answer, not a failure."""
+
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(explanation, "refuse_obstacles", fails)
+    found = ask(shell, make(root, cleaner_offset=2))
+    assert (found["cleaned_now"], found["rule"], found["changes"]) == (False, rule, changes)
+    assert found["reason"].startswith("x: ")

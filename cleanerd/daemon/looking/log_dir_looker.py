@@ -26,7 +26,7 @@ from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
 from cleanerd.daemon.looking.modes import DirMode, dir_mode, why_excluded
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_of
-from cleanerd.errors import AgentRefusalError, Cause, CleanerdError, as_cleanerd_error
+from cleanerd.errors import Cause, CleanerdError, as_cleanerd_error
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions
 from cleanerd.scope.settled import CheckpointReadings
@@ -242,7 +242,7 @@ class LogDirLooker:
             leftover = (partition / STAGING).is_dir()
             look = look_of(found, reading.log_dir, state, staged_plan(partition), now_ms, leftover=leftover)
         except (CleanerdError, OSError) as error:
-            return FailedLook(name, _in_words(error), _cause_of(error, self.path))
+            return FailedLook(name, _in_words(error), as_cleanerd_error(error, str(self.path)).cause)
         except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
             _log.exception("a look failed", partition=str(name))
             return FailedLook(name, f"unexpected error: {type(error).__name__}: {error}", Cause.LOG)
@@ -300,13 +300,6 @@ def _killed(suspects: Mapping[TopicPartition, Suspect]) -> list[str]:
 
 def _links(log_dir: LogDir) -> tuple[str, ...]:
     return tuple(f"{log_dir.path / str(name)}: is a symbolic link and not followed" for name in log_dir.linked)
-
-
-def _cause_of(error: CleanerdError | OSError, path: Path) -> Cause:
-    """An agent that fails at a look has read no segment: nothing is known to be wrong with the log."""
-    if isinstance(error, AgentRefusalError):
-        return Cause.MOMENT
-    return as_cleanerd_error(error, str(path)).cause
 
 
 def _in_words(error: Exception) -> str:

@@ -1,0 +1,190 @@
+"""States of one partition that somebody refuses to clean: what ``test_refusals.py`` asks every verb about."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cleanerd.format.names import uuid_to_base64
+from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
+from tests.cli.clean_log_dirs import NOW, batch, dirty, write_metadata
+from tests.support.bombs import zeros_batch
+from tests.support.log_dirs import (
+    CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARKS,
+    Partition,
+    make_log_dir,
+    write_checkpoint,
+    write_partition,
+)
+from tests.support.logs import Record, encode_batch, encode_legacy
+
+if TYPE_CHECKING:
+    import contextlib
+    from pathlib import Path
+
+    from tests.support.fake_agent import FakeAgent
+
+Mode = Literal["offline", "on-start", "live"]
+MODES: Final[tuple[Mode, ...]] = ("offline", "on-start", "live")
+POLICY: Final = "topics.orders.cleanup.policy=compact"
+MIB: Final = 1024 * 1024
+
+
+@dataclass
+class Scene:
+    """One partition, ``orders-0``, in one mode."""
+
+    root: Path
+    path: Path
+    mode: Mode
+    agent: FakeAgent | None
+    open: contextlib.ExitStack
+
+    @property
+    def partition(self) -> Path:
+        """Its directory."""
+        return self.path / "orders-0"
+
+    def broker_says(self, **facts: Any) -> None:
+        """What a running broker that is asked says otherwise."""
+        if self.agent is not None:
+            self.agent.facts |= facts
+
+    def topic(self, **settings: str) -> None:
+        """The topic's configuration; keys with underscores."""
+        told = {"cleanup.policy": "compact"} | {key.replace("_", "."): value for key, value in settings.items()}
+        write_metadata(self.path, topics={"orders": told})
+        if self.agent is not None:
+            self.agent.settings |= told
+
+
+def nothing(_scene: Scene) -> None:
+    """All is well."""
+
+
+def is_moved(scene: Scene) -> None:
+    other = make_log_dir(scene.root / "other", {})
+    write_partition(other / f"orders-0.{'0123456789abcdef' * 2}-future", dirty())
+    (scene.root / "server.properties").write_text(f"log.dirs={scene.path},{other}\n")
+    scene.broker_says(future=True)
+
+
+def was_created_again(scene: Scene) -> None:
+    other = uuid.UUID(int=7)
+    write_metadata(scene.path, topics={"orders": {"cleanup.policy": "compact"}}, ids={"orders": other})
+    scene.broker_says(topic_id=uuid_to_base64(other))
+
+
+def is_tiered(scene: Scene) -> None:
+    scene.topic(remote_storage_enable="true")
+
+
+def has_remote_segments(scene: Scene) -> None:
+    scene.broker_says(remote=True)
+
+
+def is_deleted(scene: Scene) -> None:
+    scene.broker_says(deleted=True)
+
+
+def is_not_compacted(scene: Scene) -> None:
+    scene.topic(cleanup_policy="delete")
+
+
+def has_a_bad_setting(scene: Scene) -> None:
+    scene.topic(min_cleanable_dirty_ratio="7")
+
+
+def has_a_swap_file(scene: Scene) -> None:
+    (scene.partition / f"{0:020d}.log.swap").write_bytes(b"")
+
+
+def was_killed(scene: Scene) -> None:
+    (scene.path / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+
+
+def has_no_high_watermarks(scene: Scene) -> None:
+    scene.broker_says(hw=7, lso=7, leo=7)
+    (scene.path / HIGH_WATERMARKS).unlink()
+
+
+def is_clean(scene: Scene) -> None:
+    write_checkpoint(scene.path / CLEANER_CHECKPOINT, {"orders-0": 6})
+
+
+def is_clean_enough(scene: Scene) -> None:
+    write_checkpoint(scene.path / CLEANER_CHECKPOINT, {"orders-0": 4})
+
+
+def has_an_open_transaction() -> Partition:
+    data = encode_batch([Record(b"a", b"1", NOW)], transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    return Partition({0: data, 1: batch(1, ("a", "2")), 2: b""})
+
+
+def the_broker_says_so_too(scene: Scene) -> None:
+    scene.broker_says(lso=0)
+
+
+def is_damaged(scene: Scene) -> None:
+    log = scene.partition / f"{0:020d}.log"
+    status = log.stat()
+    log.write_bytes(log.read_bytes()[:-1] + b"\xff")
+    os.utime(log, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def was_cleaned_by_version(scene: Scene) -> None:
+    """As ``header:v`` left it; whoever cleans now says nothing of a strategy."""
+    log_dir = read_log_dir(scene.path)
+    log = read_partition(log_dir, log_dir.partitions[0])
+    rules = "strategy=header;header=v;encoding=long;tombstone.mode=null"
+    point = CleanPoint(log.segments[1].base, 0, rules, LastSegment.of(log.segments[0]))
+    StateStore(scene.root / "state").save(log_dir, log, PartitionState(point, None, None))
+
+
+def has_garbage(scene: Scene) -> None:
+    if scene.agent is not None:  # a real one does not read that file
+        said = scene.agent.do_log({"topic": "orders", "partition": 0})
+        vars(scene.agent)["do_log"] = lambda _request: said
+    (scene.partition / "leader-epoch-checkpoint").write_text("x")
+
+
+def holds_old_messages() -> Partition:
+    old = b"".join(encode_legacy(offset, b"a", b"1") for offset in range(3))
+    return Partition({0: old, 3: batch(3, ("a", "9")), 4: b""})
+
+
+def holds_a_bomb() -> Partition:
+    return Partition({0: zeros_batch(0, 4 * MIB), 1: batch(1, ("a", "9")), 2: b""})
+
+
+def has_no_directory_of_ours(scene: Scene) -> None:
+    (scene.partition / ".kstage").write_text("what is this?")
+
+
+def is_claimed(scene: Scene) -> None:
+    (scene.partition / ".kstage").mkdir()
+    claim = os.open(scene.partition / ".kstage" / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    scene.open.callback(os.close, claim)
+    fcntl.flock(claim, fcntl.LOCK_EX)
+
+
+def is_open_elsewhere(scene: Scene) -> None:
+    """As by a broker that holds no lock; where one runs, every segment is."""
+    active = str(scene.partition / f"{6:020d}.log")
+    holds = f"import sys; file = open({active!r}, 'ab'); print(flush=True); sys.stdin.read()"
+    holder = subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    scene.open.callback(holder.wait)
+    scene.open.callback(holder.stdout.close)
+    scene.open.callback(holder.stdin.close)
+    holder.stdout.readline()
