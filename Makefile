@@ -13,7 +13,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/de
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).
 AGENT := cleanerd/agent/cleanerd-agent.jar
 
-.PHONY: help setup demo test test-all mutants check bench bench-spark soak fuzz format clean wheel
+.PHONY: help setup demo test test-all mutants check bench bench-spark soak fuzz format clean wheel docs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -92,6 +92,10 @@ wheel: $(VENV)/.packages $(AGENT) ## dist/: a wheel with kernel, agent and what 
 	$(BIN)/python tools/wheel.py dist
 	$(BIN)/python -m maturin sdist --out dist
 
+docs: $(VENV)/.packages ## .cache/site: the pages as a site, built offline; every link and every anchor in it is checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "the site: .cache/site/index.html"
+
 # ---- checks -----------------------------------------------------------------------------------------------------------
 
 check: setup .cache/.test-tools ## linters, types, layers, shell scripts, alert rules, units
@@ -107,6 +111,7 @@ check: setup .cache/.test-tools ## linters, types, layers, shell scripts, alert 
 	$(BIN)/python -m tests.daemon.promtool test rules config/prometheus/cleanerd.rules.test.yml
 	$(BIN)/shellcheck .ci/run agent/*.sh tools/*.sh tests/kafka/*.sh
 	$(BIN)/python -m pytest -q tests/packaging/test_systemd.py
+	@$(MAKE) --no-print-directory docs
 
 format: setup ## put everything into the one format
 	$(BIN)/ruff check --fix .

@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TREES = {"systemd": "share/cleanerd/systemd", "config": "share/cleanerd/config"}
-PAGES = ("install", "metrics", "failures", "spark", "spark-source", "spark-audit", "rules", "where")
-FILES = {f"docs/{page}.md": f"share/doc/cleanerd/{page}.md" for page in PAGES} | {
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+FILES = {f"docs/{page.name}": f"share/doc/cleanerd/{page.name}" for page in PAGES} | {
     "CHANGELOG.md": "share/doc/cleanerd/CHANGELOG.md"
 }
 AGENT = "cleanerd/agent/cleanerd-agent.jar"

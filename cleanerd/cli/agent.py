@@ -100,7 +100,7 @@ def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None)
                 hint="name the broker's log directories, --pid, or --set cleanerd.agent.socket=PATH",
             )
         raise AgentUnavailableError(
-            "no agent's socket is in: " + ", ".join(str(directory) for directory in directories),
+            "no cleanerd agent found in " + ", ".join(str(directory) for directory in directories),
             hint="start the broker with the agent, or run cleanerd agent attach",
         )
     with LiveBroker(socket, LOOK) as broker:

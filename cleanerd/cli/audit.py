@@ -53,7 +53,7 @@ def audit(
     """
     wanted = find_keys_asked(keys, keys_file, as_hex=as_hex, as_base64=as_base64)
     if not wanted:
-        raise click.UsageError("nothing to look for: give --key or --keys-file")
+        raise click.UsageError("no key to look for: give --key or --keys-file")
     (name,) = parse_partitions([partition], said_as="TOPIC-N")
     path = log_dir / str(name)
     if not path.is_dir():

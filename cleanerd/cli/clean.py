@@ -82,7 +82,9 @@ def clean(
     if dry_run:
         return preview(common, settings, log_dirs, wanted, options, exact=True, kept=kept)
     if live and (kept is not None or options.unclean):
-        raise click.UsageError("--live goes with neither --keep-replaced nor --unclean: the broker has the files")
+        raise click.UsageError(
+            "--live cannot be combined with --keep-replaced or --unclean: they are the broker's files"
+        )
     if kept is not None:
         require_keepable(kept, log_dirs)
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())

@@ -22,7 +22,7 @@ def options_from(given: Mapping[str, Any]) -> CleaningOptions:
         click.UsageError: two of them contradict.
     """
     if given["from_start"] and given["first_dirty"] is not None:
-        raise click.UsageError("--first-dirty and --from-start exclude each other")
+        raise click.UsageError("give --first-dirty or --from-start, not both")
     now_ms = given["now_ms"]
     return CleaningOptions(
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,

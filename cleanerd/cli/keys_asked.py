@@ -30,7 +30,7 @@ def find_keys_asked(keys: tuple[str, ...], keys_file: Path | None, *, as_hex: bo
         click.UsageError: one is not of the form that ``--hex`` or ``--base64`` says, or both are given.
     """
     if as_hex and as_base64:
-        raise click.UsageError("--hex and --base64 exclude each other")
+        raise click.UsageError("give --hex or --base64, not both")
     wanted = [_key(text.encode(), as_hex=as_hex, as_base64=as_base64) for text in keys]
     if keys_file is not None:
         lines = (bytes_of(keys_file) or b"").splitlines()

@@ -81,9 +81,9 @@ def common_options(function: Callable[..., R]) -> Callable[..., R]:
         **options: object,
     ) -> R:
         if config_paths and no_config:
-            raise click.UsageError(f"--config and {NO_CONFIG} exclude each other")
+            raise click.UsageError(f"give --config or {NO_CONFIG}, not both")
         if verbose and quiet:
-            raise click.UsageError("-v and --quiet exclude each other")
+            raise click.UsageError("give -v or --quiet, not both")
         # A module that logs imports structlog at its top; where none is loaded nobody logs, and 70 ms are saved.
         if "structlog" in sys.modules:
             configure_logging(verbose=verbose, quiet=quiet)

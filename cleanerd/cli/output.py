@@ -123,7 +123,7 @@ class Output:
         if yes:
             return True
         if not sys.stdin.isatty():
-            raise RefusedError("the question cannot be asked: standard input is not a terminal", hint="give --yes")
+            raise RefusedError("confirmation needed: pass --yes (standard input is not a terminal)")
         _write(sys.stderr, f"{printable(question)} [y/N] ")
         return sys.stdin.readline().strip().lower() in {"y", "yes"}
 

@@ -243,6 +243,7 @@ class _Asked:
             groups=len(groups),
             peak_bytes=max(sizes, default=0) + reserve,
             stage_bytes=sum(sizes) + reserve,
+            reserve_bytes=reserve,
             notes=(*notes, *_split_notes(overflowed)),
             oddities=cleaning.decision.oddities,
         )

@@ -30,6 +30,7 @@ class Saving:
     """What a cleaning would leave, by the decision itself; bytes of rebuilt batches are estimates until written.
 
     ``bytes_before`` and ``bytes_after`` are those of the log below the active segment, as ``clean`` tells them.
+    ``peak_bytes`` and ``stage_bytes`` include ``reserve_bytes``, which stays free.
     """
 
     records: int
@@ -40,6 +41,7 @@ class Saving:
     peak_bytes: int
     notes: tuple[str, ...]
     stage_bytes: int
+    reserve_bytes: int
     oddities: Oddities
 
 
@@ -99,10 +101,11 @@ def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], 
     _tell_switches(output, rows)
     savings = [row.saving for row in rows if row.saving is not None]
     if savings:
-        peak, whole = max(s.peak_bytes for s in savings), max(s.stage_bytes for s in savings)
+        clean = max(s.peak_bytes - s.reserve_bytes for s in savings)
+        stage = max(s.stage_bytes - s.reserve_bytes for s in savings)
         output.note(
-            f"free space needed for the largest partition, reserve included: {human_bytes(peak)} by clean (group by "
-            f"group), {human_bytes(whole)} by stage (all at once)"
+            f"the largest partition needs {human_bytes(clean)} free for clean, {human_bytes(stage)} for stage, plus "
+            f"the reserve of {human_bytes(max(s.reserve_bytes for s in savings))}"
         )
 
 

@@ -22,8 +22,8 @@ from cleanerd.spark.launch import require_spark
 def run_daemon(common: Common) -> int:
     """Look after the log directories of cleanerd.log.dirs until SIGTERM or SIGINT comes.
 
-    SIGHUP (or cleanerd reload) reads the settings again. With cleanerd.mode=observe nothing is written to a log
-    directory. cleanerd status and cleanerd top show what it does.
+    SIGHUP (or cleanerd reload) reads the settings again. Without cleanerd.mode it observes: it works out what
+    cleaning would save and writes nothing to a log directory. cleanerd status and cleanerd top show what it does.
     """
     # Until the service listens to it; the default would end the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -151,12 +151,23 @@ class Service:
             _log.info("started", version=__version__, log_dirs=[str(path) for path in self.configuration.log_dirs],
                       mode=self.configuration.settings.daemon.cleanerd_mode,
                       control=str(self._control.path))  # fmt: skip
+            self._tell_that_it_observes()
             number = await self._until_stopped(tasks)
         finally:
             self.notifier.stopping()
             await self._wind_up(tasks)
         _log.info("stopped", signal=signal.Signals(number).name)
         return number
+
+    def _tell_that_it_observes(self) -> None:
+        """Who forgot the mode looks into the log for why nothing is cleaned."""
+        if self.configuration.settings.daemon.cleanerd_mode == "observe":
+            origin = self.configuration.settings.origins["cleanerd.mode"]
+            _log.info(
+                "observing: nothing is cleaned",
+                reason=f"cleanerd.mode is observe ({origin})",
+                hint="set cleanerd.mode to auto, live or on-start to clean",
+            )
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Begin the end; a second call does not wait for anybody."""

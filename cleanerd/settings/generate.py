@@ -38,7 +38,7 @@ On the command line: --set topics.orders.v1.cleanup.policy=compact
 """
 
 _IN_USE: Final = frozenset({"cleanerd.mode"})
-"""What the file sets as it is: a first start should change nothing."""
+"""What the file sets as it is, though it is the default: a daemon that changes nothing should be seen to be one."""
 
 _TOPIC_EXAMPLES: Final = {
     "cleanup.policy": "compact",

@@ -32,12 +32,11 @@ class ServiceSettings(Keys):
     """What only ``cleanerd run``, and who talks to it, goes by."""
 
     cleanerd_mode: Mode = Field(
-        "auto",
+        "observe",
         description="What the daemon does. observe: works out exactly what a cleaning would save and writes nothing to "
         "a log directory. live: cleans beside the running broker, whose agent swaps the segments. on-start: stages, "
         "and cleanerd apply swaps before the next start of the broker. auto: live where the broker has the agent, else "
         "on-start.",
-        examples=["observe"],
     )
     cleanerd_log_dirs: Paths = Field(
         (),

@@ -166,10 +166,10 @@ def test_table(scene: Scene, shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        ((s.NAME, "{log_dir}"), 2, "nothing to look for"),
+        ((s.NAME, "{log_dir}"), 2, "no key to look for"),
         ((s.NAME, "{log_dir}", "--key", "xyz", "--hex"), 2, "no hexadecimal key"),
         ((s.NAME, "{log_dir}", "--key", "?", "--base64"), 2, "no base64 key"),
-        ((s.NAME, "{log_dir}", "--key", "aa", "--base64", "--hex"), 2, "exclude each other"),
+        ((s.NAME, "{log_dir}", "--key", "aa", "--base64", "--hex"), 2, "not both"),
         (("orders", "{log_dir}", "--key", "a"), 2, "not of the form TOPIC-N"),
         (("orders-7", "{log_dir}", "--key", "a"), 3, "no partition orders-7"),
     ],

@@ -121,7 +121,7 @@ def test_needs_a_yes(root: Path, shell: Shell) -> None:
     process = shell.subprocess("clean", path, "--force", *COMPACT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (4, "")
-    assert err.splitlines() == ["cleanerd: the question cannot be asked: standard input is not a terminal (give --yes)"]
+    assert err.splitlines() == ["cleanerd: confirmation needed: pass --yes (standard input is not a terminal)"]
     assert tree(path) == before
 
 
@@ -222,7 +222,7 @@ def test_marker_stays(root: Path, shell: Shell) -> None:
         (("--up-to", "7"), 4, "--up-to 7 is above the bound 6"),
         (("--first-dirty", "-1"), 2, "--first-dirty"),
         (("--first-dirty", "x"), 2, "--first-dirty"),
-        (("--first-dirty", "1", "--from-start"), 2, "exclude each other"),
+        (("--first-dirty", "1", "--from-start"), 2, "not both"),
         (("--partition", "nodash"), 2, "TOPIC-N"),
         (("--partition", "orders-1"), 3, "no such partition"),
         (("--partition", "__cluster_metadata-0"), 4, "never cleaned"),

@@ -59,8 +59,27 @@ def test_what_is_to_be_typed_exists(text: str) -> None:
 def test_links_lead_somewhere(page: str) -> None:
     """Relative ones; there are no others."""
     path = ROOT / page
-    for link in re.findall(r"\]\(([^)#]+)", path.read_text(encoding="utf-8")):
-        assert (path.parent / link).exists(), link
+    for link, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", path.read_text(encoding="utf-8")):
+        target = path.parent / link if link else path
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), f"{link}#{anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What its headings are called in an address."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", each.lower()).strip().replace(" ", "-") for each in headings}
+
+
+def test_an_anchor_that_is_not_there_is_seen() -> None:
+    """Else the test above would pass whatever a link says."""
+    assert "exit-codes" in anchors(ROOT / "docs" / "command-line.md")
+    assert "no-such-heading" not in anchors(ROOT / "docs" / "command-line.md")
+
+
+def test_the_first_page_is_read_in_two_minutes() -> None:
+    """About 120 lines: what leads on stands in docs/."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 125
 
 
 def test_every_verb_is_told_of() -> None:

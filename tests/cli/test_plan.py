@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cli import plan as plan_module
+from cleanerd.words import human_bytes
 from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Shell, batch, dirty, good, keys, lock_holder, make
 from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, Partition, make_log_dir, tree
 
@@ -122,6 +123,19 @@ def test_exact_is_what_clean_does(root: Path, shell: Shell) -> None:
     assert planned["exact"]["groups"] == 1
     assert abs(planned["exact"]["bytes_after"] - cleaned["bytes_after"]) < 200
     assert planned["exact"]["peak_bytes"] >= planned["exact"]["bytes_after"] > 0
+
+
+def test_the_room_that_is_needed_is_told_apart_from_the_reserve(
+    root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads 25 GiB has to know that the partition needs a few KiB of it; ``--json`` has the sum."""
+    path = make(root)
+    monkeypatch.setattr(plan_module, "disk_reserve_bytes", lambda *_: 2**20)
+    options = ("--force", "--now-ms", NOW, *COMPACT)
+    (planned,) = shell("plan", path, "--exact", "--json", *options).json["partitions"]
+    needed = human_bytes(planned["exact"]["peak_bytes"] - 2**20)
+    told = shell("plan", path, "--exact", *options).err
+    assert f"needs {needed} free for clean, {needed} for stage, plus the reserve of 1.0 MiB" in told
 
 
 @pytest.mark.parametrize(

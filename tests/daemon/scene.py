@@ -42,6 +42,7 @@ def assignments(*log_dirs: Path, **more: str) -> list[str]:
     base = log_dirs[0].parent
     values = {
         "cleanerd.log.dirs": ",".join(map(str, log_dirs)),
+        "cleanerd.mode": "auto",
         "cleanerd.state.dir": str(base / "state"),
         "cleanerd.control.socket": str(base / "control.sock"),
         "cleanerd.http.listen": "off",

@@ -56,6 +56,7 @@ class Site:
     def _assignments(self) -> list[str]:
         return [
             f"cleanerd.broker.properties={self.broker.properties_file}",
+            "cleanerd.mode=auto",
             f"cleanerd.state.dir={self.state_dir}",
             f"cleanerd.control.socket={self.base / 'control.sock'}",
             f"cleanerd.http.listen=127.0.0.1:{self.port}",

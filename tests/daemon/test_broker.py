@@ -30,6 +30,7 @@ LEAST_SECONDS = 16.0
 def settings_of(broker: Broker, base: Path) -> list[str]:
     """As a host has them: the log directories come from server.properties; the topics' ratio of 1 is not ours (U-9)."""
     return [
+        "cleanerd.mode=auto",
         f"cleanerd.broker.properties={broker.properties_file}",
         f"cleanerd.state.dir={base / 'state'}",
         f"cleanerd.control.socket={base / 'control.sock'}",

@@ -41,7 +41,7 @@ COMPACT = "topics.orders.cleanup.policy=compact"
 
 
 def world(root: Path) -> LookContext:
-    told = [f"cleanerd.state.dir={root.parent / 'state'}", f"cleanerd.log.dirs={root}", COMPACT]
+    told = [f"cleanerd.state.dir={root.parent / 'state'}", f"cleanerd.log.dirs={root}", "cleanerd.mode=auto", COMPACT]
     return LookContext(load_settings([], told, {}), (root,), StateStore(root.parent / "state"))
 
 

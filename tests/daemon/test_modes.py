@@ -117,6 +117,23 @@ def test_observe_writes_nothing(root: Path, running: str, monkeypatch: pytest.Mo
     assert saving > 0
 
 
+def test_a_daemon_that_was_told_no_mode_observes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever only names log directories must not find them cleaned; the start says so, with where the mode is from."""
+    settings = [each for each in assignments(root) if not each.startswith("cleanerd.mode=")]
+
+    async def story(service: Service) -> None:
+        await until("ready", lambda: service.view().ready)
+        before = everything(root)
+        await until("worked out", lambda: all(p.reclaimable_exact for p in service.view().partitions))
+        assert service.view().mode == "observe"
+        assert everything(root) == before
+        assert service.view().totals.cleans == {}
+
+    with broker(root, 1):
+        serve(settings, story)
+    assert "cleanerd.mode is observe (default)" in capsys.readouterr().err
+
+
 def test_on_start_stages_and_apply_swaps(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """OP-6, S-03: beside a broker without an agent; the second of two readings counts; apply puts it in."""
     monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.3)

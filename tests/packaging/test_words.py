@@ -97,7 +97,7 @@ def test_nobody_is_sent_to_a_document_that_is_not_here() -> None:
     found = []
     for path in _files("."):
         name = str(path.relative_to(TOP))
-        if path.suffix not in suffixes or name in {"CHANGELOG.md", "tests/packaging/test_words.py"}:
+        if path.suffix not in suffixes or name in {"CHANGELOG.md", "mkdocs.yml", "tests/packaging/test_words.py"}:
             continue
         for number, line in enumerate(path.read_text().split("\n"), 1):
             missing = [each for each in DOCUMENT.findall(line) if each.rsplit("/", 1)[-1] not in known]

@@ -78,6 +78,7 @@ class Soak:
     def _settings(self, broker: Broker, port: int) -> list[str]:
         """As a host has them; the topics' ratio of 1 is not ours (U-9)."""
         return [
+            "cleanerd.mode=auto",
             f"cleanerd.broker.properties={broker.properties_file}",
             f"cleanerd.state.dir={self.base / 'state'}",
             f"cleanerd.control.socket={self.base / 'control.sock'}",

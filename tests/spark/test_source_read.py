@@ -166,7 +166,7 @@ def test_which(tmp_path: Path) -> None:
         (path, {"partitions": "a-7"}, "no such partition"),
         (path, {"partitions": "a"}, "TOPIC-N"),
         (path, {"topicsPattern": "("}, "regular expression"),
-        (path, {"topics": "a", "partitions": "a-0"}, "exclude each other"),
+        (path, {"topics": "a", "partitions": "a-0"}, "not several"),
         (tmp_path / "nowhere", {}, "no such directory"),
         ("s3a://bucket/data", {}, "not a path of a file system"),
         (path, {"startingOfsets": "earliest"}, "no such option: startingofsets|no such option: startingOfsets"),

@@ -1,8 +1,9 @@
 """What the daemon does in a log directory: what is set, and what the broker lets it do.
 
-It never takes a log directory's lock. A broker that starts while somebody holds it dies ("Failed to acquire lock"), and
-when a broker starts is not the daemon's to know. So in a directory without a broker it stages, as beside one without
-the agent, and ``cleanerd apply`` - which runs just before the broker, when the lock is free by construction - swaps.
+It never takes a log directory's lock. A broker cannot start while another process holds it ("Failed to acquire
+lock"), and when a broker starts is not the daemon's to know. So in a directory without a broker it stages, as beside
+one without the agent, and ``cleanerd apply`` - which runs just before the broker, when the lock is free by
+construction - swaps.
 Whoever wants a stopped broker's directory cleaned at once runs ``cleanerd clean``.
 """
 

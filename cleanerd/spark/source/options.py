@@ -125,7 +125,7 @@ def options_from(given: Mapping[str, str]) -> Options:
             raise _bad("topicsPattern", pattern, f"is not a regular expression: {error}") from None
     asked = [name for name in ("topics", "topicsPattern", "partitions") if texts.get(name) is not None]
     if len(asked) > 1:
-        raise ConfigError(f"options {' and '.join(asked)} exclude each other", where="kafka-segments")
+        raise ConfigError(f"give one of the options {' and '.join(asked)}, not several", where="kafka-segments")
     topics = texts.words("topics")
     return Options(
         paths=_paths(texts),

@@ -1,0 +1,98 @@
+"""The pages as a site (`make docs`): complete, built offline, loading nothing from elsewhere, links checked."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).parents[2]
+OUTSIDE = {"architecture", "changelog", "contributing", "examples"}
+ELSEWHERE = re.compile(r"<(?:link|script|img|iframe)[^>]*(?:src|href)=[\"']?((?:https?:)?//[^\"' >]+)")
+WITHOUT_NETWORK = """
+import socket, sys
+def refuse(*_, **__):
+    raise OSError("the site is built offline")
+socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse
+from mkdocs.__main__ import cli
+sys.exit(cli(["build", "--strict", "--site-dir", sys.argv[1]]))
+"""
+
+
+def _config() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((REPOSITORY / "mkdocs.yml").read_text())
+    return loaded
+
+
+def _pages(entries: Any) -> list[str]:
+    """The files that a part of the navigation names."""
+    if isinstance(entries, str):
+        return [entries]
+    values = entries.values() if isinstance(entries, dict) else entries
+    return [page for each in values for page in _pages(each)]
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    """A page that nobody can find was not written."""
+    named = [Path(page).stem for page in _pages(_config()["nav"])]
+    assert sorted(named) == sorted({page.stem for page in (REPOSITORY / "docs").glob("*.md")} | OUTSIDE)
+
+
+def test_nothing_is_asked_of_other_hosts() -> None:
+    """Fonts, scripts and styles are the theme's own, and the strictest checks are on."""
+    config = _config()
+    assert config["theme"]["font"] is False
+    assert config["strict"] is True
+    assert not {"extra_javascript", "extra_css"} & config.keys()
+    assert set(config["validation"]["links"].values()) == {"warn"}
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The pages and what makes a site of them, to be changed."""
+    for name in ("docs", "tools", "examples"):
+        shutil.copytree(REPOSITORY / name, tmp_path / "tree" / name)
+    for name in ("mkdocs.yml", "README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(REPOSITORY / name, tmp_path / "tree")
+    return tmp_path / "tree"
+
+
+def _build(tree: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_NETWORK, str(tree.parent / "site")],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.long
+def test_it_is_built_without_a_network_and_loads_nothing(copy: Path) -> None:
+    """Every page is there; none of them names another host in what a browser loads by itself."""
+    done = _build(copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+    site = copy.parent / "site"
+    named = {Path(page).stem for page in _pages(_config()["nav"])}
+    assert {page.stem for page in site.glob("*.html")} == named | {"404"}
+    for page in site.glob("*.html"):
+        assert ELSEWHERE.findall(page.read_text()) == [], page.name
+    assert 'href="where.html"' in (site / "architecture.html").read_text()
+    assert 'href="architecture.html"' in (site / "where.html").read_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("page", "anchor"), [("nowhere", ""), ("faq", "#no-such-heading"), ("../NOWHERE", "")])
+def test_a_link_that_leads_nowhere_fails_the_build(copy: Path, page: str, anchor: str) -> None:
+    """A page, a heading, a file of the tree."""
+    changed = copy / "docs" / "daemon.md"
+    changed.write_text(f"{changed.read_text()}\n[more]({page}.md{anchor})\n")
+    done = _build(copy)
+    assert done.returncode != 0
+    assert page in done.stdout + done.stderr
