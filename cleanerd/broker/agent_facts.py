@@ -74,6 +74,8 @@ def _producers(rows: object) -> dict[int, tuple[int | None, int]]:
 class AgentInfo:
     """``info``: who the agent is and whether it can work. ``ready``: the broker has come far enough in its start.
 
+    ``version`` is what the broker calls its release, None when it does not say. ``self_test``: passed, failed or not
+    run, empty from an agent that has none; ``self_test_told``: what was checked, or why not.
     ``pauses`` and ``failed_resumes``: partitions (``topic-0``) whose cleaner the agent holds, and could not let go.
     """
 
@@ -81,12 +83,15 @@ class AgentInfo:
     build: str
     ready: bool
     capable: bool
-    version: str
+    version: str | None
     pid: int
     log_dirs: list[str]
     cleaner: bool
     missing: list[str] = field(default_factory=list)
+    why_incapable: str = ""
     version_known: bool = True
+    self_test: str = ""
+    self_test_told: str = ""
     java: str = ""
     loaded: str = ""
     found_via: str | None = None
@@ -99,6 +104,19 @@ class AgentInfo:
     errors: list[str] = field(default_factory=list)
 
     __pydantic_config__ = _STRICT
+
+    @property
+    def kafka(self) -> str:
+        """The broker's release in words."""
+        return f"Kafka {self.version}" if self.version else "a Kafka that does not tell its release"
+
+    @property
+    def incapable(self) -> str:
+        """Why the agent cannot swap in this broker, in its own words; empty when it can. Older agents say less."""
+        if self.capable:
+            return ""
+        lacking = ", ".join(self.missing[:3]) or "this agent does not know the release"
+        return self.why_incapable or f"{self.kafka} does not fit: {lacking}"
 
 
 @dataclass(frozen=True, slots=True)

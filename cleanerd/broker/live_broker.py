@@ -151,11 +151,10 @@ def find_socket(configured: Path | None, log_dirs: Sequence[Path]) -> Path | Non
 
 def why_not(info: AgentInfo, log_dir: LogDir) -> str:
     """What keeps this agent from cleaning ``log_dir`` live; empty when nothing does."""
-    missing = f": {', '.join(info.missing[:3])}" if info.missing else ""
     reasons = {
         f"the agent speaks protocol {info.protocol}, not {PROTOCOL}": info.protocol != PROTOCOL,
         "the broker has not finished its start": not info.ready,
-        f"the agent does not know how to work with Kafka {info.version}{missing}": info.ready and not info.capable,
+        info.incapable: info.ready and not info.capable,
         "the agent takes no more swaps after an error: see cleanerd agent info, and restart the broker":
             not info.accepting_swaps,
         "the agent is another broker's": not _serves(info, log_dir),

@@ -62,4 +62,4 @@ def choose_mode(log_dir: LogDir, others: Sequence[Path], configured: Path | None
     against = why_not(info, log_dir)
     if against:
         return ModeChoice("on-start", against, socket, info)
-    return ModeChoice("live", f"the agent in Kafka {info.version} (process {info.pid}) swaps segments", socket, info)
+    return ModeChoice("live", f"the agent in {info.kafka} (process {info.pid}) swaps segments", socket, info)

@@ -58,7 +58,14 @@ def path(common: Common) -> None:
 @click.option(
     "--socket", "wanted", metavar="PATH", help="Where the agent listens. Default: in the first log directory."
 )
-def attach_command(common: Common, *, pid: int, jar: str | None, wanted: str | None) -> int:
+@click.option(
+    "--allow-unknown-version",
+    is_flag=True,
+    help="Swap in a release that the agent does not know, if its trial succeeds.",
+)
+def attach_command(
+    common: Common, *, pid: int, jar: str | None, wanted: str | None, allow_unknown_version: bool
+) -> int:
     """Load the agent into a running broker; it lasts until the broker stops.
 
     Run it as the broker's user or as root. An agent of another build that is already loaded hands over as soon as it
@@ -67,6 +74,7 @@ def attach_command(common: Common, *, pid: int, jar: str | None, wanted: str | N
     settings = common.load_settings()
     place = str(jar_path()) if jar is None else jar
     options = f"jar={place}" + (f",socket={wanted}" if wanted else "")
+    options += ",allow-unknown-version=true" if allow_unknown_version else ""
     if "," in place or (wanted and "," in wanted):
         raise click.UsageError("an agent's option cannot hold a comma: choose other paths")
     jvm = look_at(pid)
@@ -150,7 +158,7 @@ def _tell(common: Common, socket: Path, info: AgentInfo) -> None:
         return
     facts = {
         "socket": os.fspath(socket),
-        "broker": f"Kafka {info.version}, Java {info.java}, process {info.pid}, node {info.node_id}",
+        "broker": f"{info.kafka}, Java {info.java}, process {info.pid}, node {info.node_id}",
         "agent": f"build {info.build}, protocol {info.protocol}, loaded by {info.loaded}",
         "can swap": _capability(info),
         "log directories": ", ".join(info.log_dirs),
@@ -168,5 +176,5 @@ def _capability(info: AgentInfo) -> str:
     if not info.ready:
         return "not yet: the broker is starting"
     if not info.capable:
-        return f"no, it lacks: {', '.join(info.missing) or 'this release is not known to work'}"
+        return f"no: {info.incapable}"
     return "yes" if info.accepting_swaps else "no longer: it had an error; restart the broker"

@@ -50,4 +50,4 @@ def _check_agent(findings: Findings, info: AgentInfo, where: str) -> None:
         fix = "run cleanerd agent attach, or restart the broker with the jar of cleanerd agent path"
         findings.warning("agent", f"is build {info.build}, this cleanerd brings {ours}", where, fix)
     elif not info.failed_resumes and not info.errors:
-        findings.ok("agent", f"build {info.build} in Kafka {info.version}, {info.swaps} swaps so far", where)
+        findings.ok("agent", f"build {info.build} in {info.kafka}, {info.swaps} swaps so far", where)

@@ -156,6 +156,17 @@ def test_a_stuck_pause_is_a_problem(shell: Shell, agent: FakeAgent) -> None:
     assert levels >= {"problem", "warning"}
 
 
+@pytest.mark.parametrize("verb", [("agent", "info"), ("doctor",), ("plan",), ("clean", "--live", "--yes")])
+def test_a_broker_without_a_version(shell: Shell, agent: FakeAgent, verb: tuple[str, ...]) -> None:
+    """R-2: an answer without a version, as Kafka 4.4.0's was, is no reason not to go on."""
+    agent.info = {"version": None}
+    answer = shell(*verb, agent.log_dir)
+    assert "cannot be understood" not in answer.out + answer.err
+    assert answer.code in {0, 1}
+    if verb[0] in {"agent", "doctor"}:
+        assert "a Kafka that does not tell its release" in answer.out
+
+
 def test_info(shell: Shell, agent: FakeAgent) -> None:
     """By log directory or by setting; without an agent 4, without any idea where to look 3."""
     answer = shell("agent", "info", agent.log_dir, "--json")
@@ -167,7 +178,13 @@ def test_info(shell: Shell, agent: FakeAgent) -> None:
     agent.info = {"capable": False, "missing": ["a", "b"]}
     answer = shell("agent", "info", agent.log_dir)
     assert answer.code == 4
-    assert "it lacks: a, b" in answer.out
+    assert "no: Kafka 4.3.1 does not fit: a, b" in answer.out
+    agent.info = {"capable": False, "version": None, "why_incapable": "it is too young"}
+    answer = shell("agent", "info", agent.log_dir)
+    assert answer.code == 4
+    assert "a Kafka that does not tell its release" in answer.out
+    assert "no: it is too young" in answer.out
+
     agent.stop()
     assert shell("agent", "info", agent.log_dir).code == 4
 

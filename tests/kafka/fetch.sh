@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The Kafka jars and the judges compiled against them: fetch.sh [3.9] [4.3]   (both when none is named).
+# The jars alone, of any profile in pom.xml:           fetch.sh --jars 4.4 ...
 #
-# Prints one line a release when all is there:  <profile> <version> <jars directory> <judge classes directory>
+# Prints one line a release when all is there:  <profile> <version> <jars directory> <judge classes directory or ->
 # Jars: ${KAFKA_LIBS:-.cache/kafka}/libs-X.Y.Z/. Judges: .cache/kafka/judge-X.Y.Z/, compiled again when a source changed.
 # Both are made beside their place and renamed, so an interrupted run leaves nothing half done. KAFKA_MVN: another mvn.
 set -euo pipefail
@@ -23,21 +24,26 @@ version_of() {
   sed -n "/<id>kafka-$1<\/id>/,/<\/profile>/s/.*<kafka.version>\(.*\)<\/kafka.version>.*/\1/p" "$here/pom.xml"
 }
 
+asked_of() { # profile -> what of the pom its jars come from: another release changes nothing for this one
+  sed -n "1,/<profiles>/p;/<id>kafka-$1<\/id>/,/<\/profile>/p" "$here/pom.xml" | cksum
+}
+
 fetch_jars() { # profile, target
-  local profile=$1 target=$2 new
-  [ -f "$target/.complete" ] && cmp -s "$target/.complete" "$here/pom.xml" && return 0
+  local profile=$1 target=$2 new stamp
+  stamp=$(asked_of "$profile")
+  [ -f "$target/.complete" ] && [ "$(cat "$target/.complete")" = "$stamp" ] && return 0
   command -v "${KAFKA_MVN:-mvn}" >/dev/null || die "mvn is missing: install the Debian package maven"
   new=$(mktemp -d "$target.XXXXXX")
   "${KAFKA_MVN:-mvn}" -q -B -C -f "$here/pom.xml" -P "kafka-$profile" dependency:copy-dependencies \
     -DoutputDirectory="$new" >&2 || { rm -rf "$new"; die "mvn could not fetch the jars of Kafka $profile"; }
-  cp "$here/pom.xml" "$new/.complete"
+  echo "$stamp" >"$new/.complete"
   chmod 755 "$new"
   rm -rf "$target"
   mv "$new" "$target"
 }
 
 sources_of() { # profile -> what the compiled judges were made from
-  cat "$here"/java/*.java "$here/java-$1"/*.java "$here/pom.xml" | cksum
+  { cat "$here"/java/*.java "$here/java-$1"/*.java && asked_of "$1"; } | cksum
 }
 
 compile_judges() { # profile, jars, target
@@ -65,13 +71,18 @@ compile_judges() { # profile, jars, target
 
 exec 9>"$cache/.lock"
 flock 9
+judges=yes
+[ "${1:-}" != --jars ] || { judges=; shift; }
 [ $# -gt 0 ] || set -- 3.9 4.3
 for profile in "$@"; do
   version=$(version_of "$profile")
   [ -n "$version" ] || die "no profile kafka-$profile in pom.xml"
   libs=$libs_root/libs-$version
-  judge=$cache/judge-$version
+  judge=-
   fetch_jars "$profile" "$libs"
-  compile_judges "$profile" "$libs" "$judge"
+  if [ -n "$judges" ]; then
+    judge=$cache/judge-$version
+    compile_judges "$profile" "$libs" "$judge"
+  fi
   echo "$profile $version $libs $judge"
 done

@@ -60,6 +60,7 @@ __all__ = [
     "Segment",
     "ToLoad",
     "fetch",
+    "fetch_jars",
 ]
 
 HERE = Path(__file__).resolve().parent
@@ -84,16 +85,25 @@ class KafkaJars:
     profile: str
     version: str
     libs: Path
-    judges: Path
+    judges: Path | None
 
 
 def fetch(profile: str) -> KafkaJars:
     """Fetch the jars of a release and compile the judges where that is not done yet (tests/kafka/fetch.sh)."""
-    done = subprocess.run([str(HERE / "fetch.sh"), profile], capture_output=True, text=True, check=False)
+    return _fetch(profile)
+
+
+def fetch_jars(profile: str) -> KafkaJars:
+    """Fetch the jars of a release that only brokers are started of: no judges."""
+    return _fetch("--jars", profile)
+
+
+def _fetch(*arguments: str) -> KafkaJars:
+    done = subprocess.run([str(HERE / "fetch.sh"), *arguments], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(f"fetch.sh {profile} failed:\n{done.stderr}")
+        raise RuntimeError(f"fetch.sh {' '.join(arguments)} failed:\n{done.stderr}")
     name, version, libs, judges = done.stdout.splitlines()[-1].split(maxsplit=3)
-    return KafkaJars(name, version, Path(libs), Path(judges))
+    return KafkaJars(name, version, Path(libs), None if judges == "-" else Path(judges))
 
 
 BROKERS_OWN: Final = (

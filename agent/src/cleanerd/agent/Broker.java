@@ -8,16 +8,14 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
-import java.util.Set;
 
 /** The broker that this JVM is: its LogManagers, and what of them the agent can use. */
 final class Broker {
-    /** Releases that the whole test suite of cleanerd has been run against, or whose members were compared. */
-    private static final Set<String> KNOWN = Set.of("3.9", "4.0", "4.1", "4.2", "4.3");
+    private static final int MOST_NAMED = 3;
 
     final Members members;
     final Values values;
-    final String version;
+    final Release release;
     private final List<Object> managers;
     private final boolean allowUnknownVersion;
 
@@ -26,17 +24,27 @@ final class Broker {
         this.allowUnknownVersion = allowUnknownVersion;
         this.members = new Members(managers.get(0).getClass());
         this.values = new Values(members);
-        this.version = members.version();
+        this.release = Release.of(members.version());
     }
 
-    boolean versionKnown() {
-        return version != null && version.matches("[0-9]+\\.[0-9]+\\.[0-9]+")
-                && KNOWN.contains(version.substring(0, version.lastIndexOf('.')));
-    }
-
-    /** Whether swaps are possible at all: every member is there, and the release is no stranger. */
+    /** Whether swaps are possible at all: every member is there, the release is allowed, and the trial went well. */
     boolean capable() {
-        return members.missing.isEmpty() && (versionKnown() || allowUnknownVersion);
+        return whyIncapable().isEmpty();
+    }
+
+    /** What keeps the agent from swapping in this broker, and what would help; empty: nothing. */
+    String whyIncapable() {
+        String kafka = release.told() == null ? "a Kafka that does not tell its release" : "Kafka " + release.told();
+        List<String> missing = members.missing;
+        if (!missing.isEmpty()) {
+            return kafka + " lacks what the agent works with: " + String.join(", ", missing.subList(0,
+                    Math.min(missing.size(), MOST_NAMED))) + (missing.size() > MOST_NAMED ? ", ..." : "");
+        }
+        if (!release.known() && !allowUnknownVersion) {
+            return kafka + " is not a release that this agent knows; load it with the option allow-unknown-version=true "
+                    + "to have it tried and used there nevertheless";
+        }
+        return "";
     }
 
     List<Path> liveLogDirs() throws IOException {
@@ -124,8 +132,10 @@ final class Broker {
     void describe(Map<String, Object> answer) throws IOException {
         answer.put("capable", capable());
         answer.put("missing", members.missing);
-        answer.put("version", version);
-        answer.put("version_known", versionKnown());
+        answer.put("why_incapable", whyIncapable());
+        answer.put("version", release.told());
+        answer.put("base_version", release.base());
+        answer.put("version_known", release.known());
         answer.put("node_id", nodeId());
         answer.put("log_dirs", liveLogDirs());
         answer.put("cleaner", hasCleaner());

@@ -27,7 +27,7 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
     private volatile Thread keeper;
     private volatile Server server;
     private volatile boolean closed;
-    private Broker broker;
+    private volatile Broker broker;
     private Thread removal;
     private String problem = "";
 
@@ -44,12 +44,16 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
         return entry;
     }
 
-    /** Whether this agent can be left alone: it listens, or is on its way. The stub asks, who knows no class of ours. */
+    /**
+     * Whether this agent can be left alone: it is on its way, or it listens and can swap; what it cannot, it may with
+     * other arguments. The stub asks, who knows no class of ours.
+     */
     @Override
     public boolean getAsBoolean() {
         Thread thread = keeper;
         Server serving = server;
-        return !closed && thread != null && thread.isAlive() && (serving == null || serving.listens());
+        return !closed && thread != null && thread.isAlive()
+                && (serving == null || serving.listens() && broker.capable());
     }
 
     private void run() {
@@ -117,8 +121,8 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
         server.listenOn(SocketFile.open(path));
         identity.put("socket", path.toString());
         problem = "";
-        journal.info("build " + Build.ID + " listens on " + path + (broker.capable() ? "" : ", but cannot swap on Kafka "
-                + broker.version + " " + broker.members.missing));
+        journal.info("build " + Build.ID + " listens on " + path
+                + (broker.capable() ? "" : ", but cannot swap: " + broker.whyIncapable()));
     }
 
     /** Once for each problem, not once for each try. */

@@ -2,11 +2,13 @@ package cleanerd.agent;
 
 import java.io.File;
 import java.io.IOException;
+import java.io.InputStream;
 import java.lang.reflect.Constructor;
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Properties;
 
 /**
  * The members of Kafka that the agent uses, all looked up once (A-11). One that is missing makes the agent incapable: it
@@ -137,12 +139,28 @@ final class Members {
         return Class.forName(name, true, loader);
     }
 
-    /** The release, as the broker tells it to its clients; null when it does not. */
+    /** The release, as the broker tells it to its clients; null when it does not. 4.4 has that class in another place. */
     String version() {
-        try {
-            Class<?> info = named("org.apache.kafka.common.utils.AppInfoParser");
-            return (String) Reflect.call(Reflect.method(info, "getVersion"), null);
-        } catch (ReflectiveOperationException | IOException | RuntimeException e) {
+        for (String place : List.of("", "internals.")) {
+            try {
+                Class<?> info = named("org.apache.kafka.common.utils." + place + "AppInfoParser");
+                return (String) Reflect.call(Reflect.method(info, "getVersion"), null);
+            } catch (ReflectiveOperationException | IOException | RuntimeException | LinkageError e) {
+                continue;
+            }
+        }
+        return versionInJar();
+    }
+
+    /** From where Kafka's own class reads it. */
+    private String versionInJar() {
+        try (InputStream stream = loader.getResourceAsStream("kafka/kafka-version.properties")) {
+            Properties properties = new Properties();
+            if (stream != null) {
+                properties.load(stream);
+            }
+            return properties.getProperty("version");
+        } catch (IOException | RuntimeException e) {
             return null;
         }
     }

@@ -94,8 +94,7 @@ final class Requests {
             return info();
         }
         if (!broker.capable()) {
-            throw new Refusal("incapable", "this broker, " + broker.version + ", is not one that the agent knows: "
-                    + String.join(", ", broker.members.missing));
+            throw new Refusal("incapable", broker.whyIncapable());
         }
         return switch (op) {
             case "logs" -> logs(fields);

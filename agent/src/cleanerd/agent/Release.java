@@ -1,0 +1,40 @@
+package cleanerd.agent;
+
+import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/**
+ * A broker's release as it tells it: {@code 4.3.1}, or a vendor's {@code 3.7.0-amzn}, {@code 4.1.0-SNAPSHOT},
+ * {@code 3.9.0.redhat-00003}, {@code 7.6.1-ccs}. What counts is the release of Apache Kafka that it is built from.
+ *
+ * @param told what the broker says, null: nothing
+ * @param base the release of Apache Kafka, {@code 4.3}; null when it cannot be told
+ */
+record Release(String told, String base) {
+    /** Releases whose brokers the tests swap in, or whose members were compared with theirs: 4.0 to 4.2. */
+    private static final Set<String> KNOWN = Set.of("3.8", "3.9", "4.0", "4.1", "4.2", "4.3", "4.4");
+
+    private static final Pattern NUMBER = Pattern.compile("([0-9]{1,4})\\.([0-9]{1,4})(|[.-][A-Za-z0-9._+-]*)");
+
+    /** The community's Kafka in Confluent Platform: 7.6 is 3.6 and 8.1 is 4.1. Confluent's own server, -ce, is other code. */
+    private static final String CONFLUENT = "-ccs";
+    private static final String CONFLUENT_SERVER = "-ce";
+    private static final int CONFLUENT_AHEAD = 4;
+
+    static Release of(String told) {
+        Matcher matcher = NUMBER.matcher(told == null ? "" : told.trim());
+        if (!matcher.matches() || matcher.group(3).endsWith(CONFLUENT_SERVER)) {
+            return new Release(told, null);
+        }
+        int major = Integer.parseInt(matcher.group(1));
+        if (matcher.group(3).endsWith(CONFLUENT)) {
+            major -= CONFLUENT_AHEAD;
+        }
+        return new Release(told, major + "." + Integer.parseInt(matcher.group(2)));
+    }
+
+    boolean known() {
+        return base != null && KNOWN.contains(base);
+    }
+}

@@ -1,0 +1,57 @@
+"""What brokers call their release, and which release of Apache Kafka that is."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.agent.live import JAR
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SOURCE: Final = Path(__file__).parent / "java" / "Releases.java"
+
+READ_AS: Final = {
+    "4.3.1": "4.3 true",
+    "4.4.0": "4.4 true",
+    "3.8.1": "3.8 true",
+    "3.9": "3.9 true",
+    "4.1.0-SNAPSHOT": "4.1 true",
+    "3.9.0-amzn": "3.9 true",
+    "3.8.x": "3.8 true",
+    "3.9.0.redhat-00003": "3.9 true",
+    "7.9.2-ccs": "3.9 true",
+    "8.1.0-ccs": "4.1 true",
+    # Confluent Platform counts otherwise, and its server is other code; what is younger or older is a stranger.
+    "7.9.2-ce": "null false",
+    "7.9.2": "7.9 false",
+    "4.3.0-ce": "null false",
+    "2.8.2": "2.8 false",
+    "4.39.0": "4.39 false",
+    "43.1": "43.1 false",
+    "5.0.0": "5.0 false",
+    "unknown": "null false",
+    "": "null false",
+    "4": "null false",
+    "4.3x": "null false",
+}
+
+
+def _run(command: Sequence[str | Path]) -> str:
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_release_names(tmp_path: Path) -> None:
+    """R-2: patches and vendors' names are read as the release they are built from; what cannot be read is unknown."""
+    with zipfile.ZipFile(JAR) as jar:
+        jar.extractall(tmp_path, [name for name in jar.namelist() if name.startswith("implementation/")])
+    classes = tmp_path / "implementation"
+    _run(["javac", "-proc:none", "-d", classes, "-cp", classes, SOURCE])
+    told = _run(["java", "-Xshare:auto", "-cp", classes, "cleanerd.agent.Releases", *READ_AS]).splitlines()
+    assert dict(zip(READ_AS, told, strict=False)) == READ_AS
+    assert told[len(READ_AS) :] == ["null false"]  # a broker that says nothing
