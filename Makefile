@@ -38,7 +38,7 @@ $(VENV)/.packages: constraints.txt pyproject.toml .cache/.tools
 	@touch $@
 
 $(VENV)/.kernel: $(VENV)/.packages $(KERNEL_SOURCES)
-	VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release --locked
+	PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release --locked
 	@touch $@
 
 $(AGENT): agent/build.sh $(shell find agent/src agent/stub -name '*.java') .cache/.tools

@@ -112,7 +112,7 @@ def attach(jvm: Jvm, jar: str, options: str) -> None:
         raise CleanerdError(
             f"did not load the agent, it said: {said}",
             where=where,
-            hint="start the broker with KAFKA_OPTS=-javaagent:... instead (cleanerd agent path)",
+            hint="add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS and restart it",
         )
 
 
@@ -135,7 +135,7 @@ def _have_it_listen(jvm: Jvm) -> None:
         raise RefusedError(
             "does not catch SIGQUIT, which would end it (-Xrs?)",
             where=where,
-            hint="start the broker with KAFKA_OPTS=-javaagent:... instead (cleanerd agent path)",
+            hint="add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS and restart it",
         )
     with _attach_file(jvm):
         try:
@@ -148,7 +148,7 @@ def _have_it_listen(jvm: Jvm) -> None:
                 raise RefusedError(
                     "does not open its socket: it was started with -XX:+DisableAttachMechanism, or it hangs",
                     where=where,
-                    hint="start the broker with KAFKA_OPTS=-javaagent:... instead (cleanerd agent path)",
+                    hint="add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS and restart it",
                 )
             time.sleep(_POLL_SECONDS)
 

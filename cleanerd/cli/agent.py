@@ -35,8 +35,8 @@ REPLACED_SECONDS = 60.0
 def agent() -> None:
     """Let a running broker swap cleaned segments in: the agent in its JVM.
 
-    Start the broker with KAFKA_OPTS="-javaagent:$(cleanerd agent path)", or load it into a running one with cleanerd
-    agent attach; then cleanerd clean --live LOG_DIR works beside it.
+    Add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS and restart it, or load it into a running one with
+    cleanerd agent attach; then cleanerd clean --live LOG_DIR works beside it.
     """
 
 

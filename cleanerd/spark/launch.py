@@ -88,7 +88,9 @@ def require_spark() -> Path:
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(f"not installed: {', '.join(missing)}", hint="pip install 'cleanerd[spark]'")
+        raise ConfigError(
+            f"not installed: {', '.join(missing)}", hint="pip install '/path/to/cleanerd-VERSION.whl[spark]'"
+        )
     _require_java()
     home = os.environ.get("SPARK_HOME")
     if home is None:

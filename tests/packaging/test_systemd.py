@@ -127,9 +127,37 @@ def test_the_broker_starts_without_the_agent_s_jar() -> None:
     optional, path = line[0], Path(line[1:])
     assert optional == "-"
     (option,) = (SYSTEMD / "kafka.env").read_text().splitlines()
-    jar = Path(option.removeprefix("KAFKA_OPTS=-javaagent:"))
+    jar = Path(option.removeprefix("JDK_JAVA_OPTIONS=-javaagent:"))
     assert jar.parent == path.parent
     assert (path.name, jar.name) == ("kafka.env", "cleanerd-agent.jar")
+
+
+def _java(environment: dict[str, str], tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """A JVM started as Kafka's script does it: KAFKA_OPTS on the command line, the rest in the environment."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("JAVA_", "JDK_", "KAFKA_"))}
+    return subprocess.run(
+        ["sh", "-c", "exec java $KAFKA_OPTS -XshowSettings:properties -version"],
+        cwd=tmp_path,
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.kafka
+def test_the_agent_s_option_replaces_none_of_the_broker_s(tmp_path: Path) -> None:
+    """A JAAS file or an exporter in the unit's KAFKA_OPTS survives: an EnvironmentFile would replace the variable."""
+    unit = {"KAFKA_OPTS": "-Djava.security.auth.login.config=/etc/kafka/jaas.conf"}
+    (line,) = (SYSTEMD / "kafka.env").read_text().splitlines()
+    name, _, value = line.partition("=")
+    jar = REPOSITORY / "cleanerd" / "agent" / "cleanerd-agent.jar"
+    ours = {name: value.replace("/opt/cleanerd/agent/cleanerd-agent.jar", str(jar))}
+    done = _java({**unit, **ours}, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "java.security.auth.login.config = /etc/kafka/jaas.conf" in done.stderr
+    gone = _java({**unit, name: value.replace("/opt/cleanerd/agent", str(tmp_path))}, tmp_path)
+    assert gone.returncode != 0, "else the option was not read, and the agent was not there before either"
 
 
 def test_users_and_directories(tmp_path: Path) -> None:
