@@ -44,7 +44,7 @@ $(VENV)/.kernel: $(VENV)/.packages $(KERNEL_SOURCES)
 $(AGENT): agent/build.sh $(shell find agent/src agent/stub -name '*.java') .cache/.tools
 	bash agent/build.sh $@
 
-.cache/kafka/.fetched: .cache/.tools tests/kafka/pom.xml tests/kafka/fetch.sh $(wildcard tests/kafka/java*/*.java)
+.cache/kafka/.fetched: .cache/.tools tests/kafka/pom.xml tests/kafka/fetch.sh $(wildcard tests/kafka/java*/*.java tests/kafka/sed/*.sed)
 	bash tests/kafka/fetch.sh
 	@touch $@
 

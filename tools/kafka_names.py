@@ -29,6 +29,9 @@ POM = """\
   <dependencies>
     <dependency>
       <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>${kafka.version}</version>
+      <exclusions><!-- 4.4.0 names it, and was published without it -->
+        <exclusion><groupId>org.apache.kafka</groupId><artifactId>kafka-tools-api</artifactId></exclusion>
+      </exclusions>
     </dependency>
   </dependencies>
 </project>

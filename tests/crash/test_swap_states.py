@@ -95,6 +95,23 @@ def test_the_loader_of_3_9_says_the_same(
     right(states, Classifier(scenario, judge_39, workspace / "loaded").judged(states, start, twice=True))
 
 
+@pytest.mark.parametrize("start", ["clean", pytest.param("unclean, recovery point 0", marks=pytest.mark.long)])
+@pytest.mark.parametrize("profile", ["judge_36", "judge_44"])
+def test_so_do_the_loaders_of_other_releases(
+    scenario: Scenario,
+    operations: list[Operation],
+    request: pytest.FixtureRequest,
+    workspace: Path,
+    profile: str,
+    start: str,
+) -> None:
+    """X-01 .. X-13 by a loader that was Scala, and by the newest one: .swap, .cleaned and .deleted mean the same."""
+    judge: Judge = request.getfixturevalue(profile)
+    states = crash_states(scenario.old, operations, 1 if start == "clean" else 20, seed=8)
+    seen = right(states, Classifier(scenario, judge, workspace / "loaded").judged(states, start))
+    assert {(), (0,), (0, 60), (0, 60, 160)} <= set(seen)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("start", STARTS)
 def test_every_prefix_and_subset_at_length(

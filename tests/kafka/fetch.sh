@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Kafka jars and the judges compiled against them: fetch.sh [3.9] [4.3]   (both when none is named).
+# The Kafka jars and the judges compiled against them: fetch.sh [3.6] [3.9] [4.3] [4.4]   (3.9 and 4.3 when none is named).
 # The jars alone, of any profile in pom.xml:           fetch.sh --jars 4.4 ...
 #
 # Prints one line a release when all is there:  <profile> <version> <jars directory> <judge classes directory or ->
@@ -42,8 +42,24 @@ fetch_jars() { # profile, target
   mv "$new" "$target"
 }
 
+adapter_of() { # profile -> the release whose adapter its judges are made from, with the changes of sed/
+  case $1 in
+    3.6) echo 3.9 ;;
+    4.4) echo 4.3 ;;
+    *) echo "$1" ;;
+  esac
+}
+
+list_sources() { # profile; the last of a name is the one that counts
+  local folder
+  for folder in "$here/java" "$here/java-$(adapter_of "$1")" "$here/java-$1"; do
+    [ ! -d "$folder" ] || printf '%s\n' "$folder"/*.java
+  done
+}
+
 sources_of() { # profile -> what the compiled judges were made from
-  { cat "$here"/java/*.java "$here/java-$1"/*.java && asked_of "$1"; } | cksum
+  local changes=$here/sed/$1.sed
+  { list_sources "$1" | sort -u | xargs cat && asked_of "$1" && { [ ! -f "$changes" ] || cat "$changes"; }; } | cksum
 }
 
 compile_judges() { # profile, jars, target
@@ -53,11 +69,8 @@ compile_judges() { # profile, jars, target
   command -v javac >/dev/null || die "javac is missing: install the Debian package openjdk-17-jdk-headless"
   new=$(mktemp -d "$target.XXXXXX")
   mkdir "$new/source"
-  cp "$here"/java/*.java "$here/java-$profile"/*.java "$new/source/"
-  # Before 4.2 the record classes lived one package higher; nothing else differs in what the shared sources use.
-  if [ "$profile" = 3.9 ]; then
-    sed -i 's/\.common\.record\.internal\./.common.record./' "$new"/source/*.java
-  fi
+  list_sources "$profile" | while read -r source; do cp "$source" "$new/source/"; done
+  [ ! -f "$here/sed/$profile.sed" ] || sed -i -f "$here/sed/$profile.sed" "$new"/source/*.java
   javac -J-Xmx256m -nowarn -proc:none -Xlint:none --release 17 -d "$new/classes" -cp "$libs/*" "$new"/source/*.java >&2 ||
     { rm -rf "$new"; die "the judges do not compile against Kafka $profile"; }
   rm -rf "$new/source"

@@ -30,6 +30,20 @@ def judge_39() -> Iterator[Judge]:
         yield judge
 
 
+@pytest.fixture(scope="session")
+def judge_36() -> Iterator[Judge]:
+    """Kafka 3.6 as a judge: its log classes are Scala throughout."""
+    with Judge("3.6") as judge:
+        yield judge
+
+
+@pytest.fixture(scope="session")
+def judge_44() -> Iterator[Judge]:
+    """Kafka 4.4 as a judge: the newest release."""
+    with Judge("4.4") as judge:
+        yield judge
+
+
 @pytest.fixture
 def broker_43() -> Iterator[StartBroker]:
     """Brokers of Kafka 4.3 on demand; see StartBroker."""

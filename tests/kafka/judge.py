@@ -118,7 +118,7 @@ BROKERS_OWN: Final = (
 
 
 class Judge:
-    """A JVM with the Kafka release ``profile`` (``4.3``, ``3.9``). Not for use by several threads.
+    """A JVM with the Kafka release ``profile`` (``3.6``, ``3.9``, ``4.3``, ``4.4``). Not for use by several threads.
 
     ``benchmark``: with the options that Kafka's scripts give a broker, for measuring; otherwise quick to start.
     """

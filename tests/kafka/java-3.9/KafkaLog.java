@@ -178,13 +178,13 @@ final class KafkaLog {
     /** A clean shutdown: flushed, indexes trimmed, producer snapshot written. */
     void close() {
         log.flush(true);
-        log.close();
+        Handles.close(log);
         forget();
     }
 
     /** Lets go of the files without touching them, as a crash would. */
     void abandon() {
-        log.closeHandlers();
+        Handles.letGo(log);
         forget();
     }
 

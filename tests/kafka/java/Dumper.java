@@ -118,7 +118,7 @@ final class Dumper {
                 IndexEntry entry = offsets.entry(i);
                 entries.addArray().add(entry.indexKey()).add(entry.indexValue());
             }
-            offsets.closeHandler();
+            Handles.letGo(offsets);
         }
         File timeIndex = Directories.sibling(log, ".timeindex");
         if (timeIndex.exists()) {
@@ -128,7 +128,7 @@ final class Dumper {
                 IndexEntry entry = times.entry(i);
                 entries.addArray().add(entry.indexKey()).add(entry.indexValue());
             }
-            times.closeHandler();
+            Handles.letGo(times);
         }
         File txnIndex = Directories.sibling(log, ".txnindex");
         if (txnIndex.exists()) {

@@ -79,8 +79,8 @@ final class Lookups {
             times.forEach(time -> timeLookup(offsetIndex, timeIndex, time));
             return offsetIndex.entries() + timeIndex.entries();
         } finally {
-            offsetIndex.closeHandler();
-            timeIndex.closeHandler();
+            Handles.letGo(offsetIndex);
+            Handles.letGo(timeIndex);
         }
     }
 
