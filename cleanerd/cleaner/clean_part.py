@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleanerd.cleaner.bits import BitColumn
-from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
+from cleanerd.cleaner.chunk_rows import ChunkRows
+from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.index import keyed_rows
 
 if TYPE_CHECKING:

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cleanerd._kernel import OffsetMap
-    from cleanerd.cleaner.evidence import Mark, SegmentEvidence
+    from cleanerd.cleaner.chunk_rows import Mark
+    from cleanerd.cleaner.evidence import SegmentEvidence
     from cleanerd.cleaner.oddities import Oddities
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.segment import Witness

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleanerd import _kernel
-from cleanerd.cleaner.evidence import ChunkRows
+from cleanerd.cleaner.chunk_rows import ChunkRows
 from cleanerd.cleaner.index import dirty_sources, keyed_rows
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import CONTROL

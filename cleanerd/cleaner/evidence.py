@@ -5,13 +5,14 @@ Kept so that no dirty byte is decoded twice before it is rewritten.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from cleanerd._kernel import FLAG_HAS_KEY
 from cleanerd.cleaner.bits import BitColumn
+from cleanerd.cleaner.chunk_rows import BEGINNING, ChunkRows, KnownChunk, Mark
 from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.index import TXN_ENTRY
@@ -42,45 +43,6 @@ if TYPE_CHECKING:
 
     from cleanerd import _kernel
     from cleanerd.cleaner.plan import CleaningPlan, Source
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkRows:
-    """Rows ``first`` to ``last`` (exclusive) of a chunk's record table lie in the dirty range.
-
-    Records of the ``excluded`` [b] batches take no part: control batches and aborted data (C-18, C-19).
-    """
-
-    first: int
-    last: int
-    excluded: NDArray[np.bool_]
-
-
-class KnownChunk(NamedTuple):
-    """A chunk whose facts are known: ``record`` is its first record's number in the segment.
-
-    ``excluded`` are its control batches and aborted data, as in :class:`ChunkRows`.
-    """
-
-    chunk: _kernel.Chunk
-    record: int
-    excluded: NDArray[np.bool_]
-
-    def rows(self, first: int, last: int) -> ChunkRows:
-        """Those that lie among the segment's records ``first`` to ``last`` (exclusive)."""
-        count = len(self.chunk.records)
-        return ChunkRows(min(max(first - self.record, 0), count), min(max(last - self.record, 0), count), self.excluded)
-
-
-class Mark(NamedTuple):
-    """Where a chunk began: file position, number of its first batch and of its first record in the segment."""
-
-    position: int
-    batch: int
-    record: int
-
-
-BEGINNING: Final = Mark(0, 0, 0)
 
 
 COUNTS: Final = ("visible_from", "lasting_from", "proven_to", "dirty_from", "dirty_to")

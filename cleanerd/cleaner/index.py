@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleanerd import _kernel
-from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
+from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.oddities import Oddities
 from cleanerd.log.pool import Part
 from cleanerd.log.read import gathered, until_damage
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from cleanerd.cleaner.chunk_rows import ChunkRows
     from cleanerd.cleaner.facts_room import FactsRoom
     from cleanerd.cleaner.plan import CleaningPlan, Source
     from cleanerd.log.pool import ReaderPool

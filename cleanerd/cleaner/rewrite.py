@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from cleanerd.cleaner.chunk_rows import Mark
     from cleanerd.cleaner.decide import SegmentDecision
-    from cleanerd.cleaner.evidence import Mark
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.log.pool import ReaderPool
     from cleanerd.log.read import Reading

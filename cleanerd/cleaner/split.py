@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cleanerd import _kernel
-from cleanerd.cleaner.evidence import Mark
+from cleanerd.cleaner.chunk_rows import Mark
 from cleanerd.cleaner.rewrite import PartOfSource, Target, WrittenSegment
 from cleanerd.cleaner.verify import verify_staged
 from cleanerd.errors import CorruptionError

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from cleanerd.cleaner.chunk_rows import BEGINNING
 from cleanerd.cleaner.decide import SegmentDecision
-from cleanerd.cleaner.evidence import BEGINNING
 from cleanerd.cleaner.keep_bitmaps import decode_keep, encode_keep
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.log.segment import BatchWitness, Witness

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cleanerd._kernel import OffsetMap
-from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
+from cleanerd.cleaner.chunk_rows import ChunkRows
+from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.index import Decoder, MapFullError, keyed_rows
 from cleanerd.cleaner.purge import OTHER_RECORD, bools, visible_rows
 from cleanerd.errors import CleanerdError, RefusedError

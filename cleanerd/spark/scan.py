@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.cleaner.evidence import ChunkRows, SegmentEvidence
+from cleanerd.cleaner.chunk_rows import ChunkRows
+from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.index import Decoder, keyed_rows
 from cleanerd.cleaner.oddities import Oddities
 from cleanerd.errors import CorruptionError, KernelError, RefusedError

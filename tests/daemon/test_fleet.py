@@ -17,7 +17,7 @@ from cleanerd.daemon.looking.modes import DirMode
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook
 from cleanerd.daemon.showing.view_parts import partition_view
 from cleanerd.daemon.work.job import Job, JobDone, Saving
-from cleanerd.errors import Cause, LogDirBusyError, RefusedError, StalePlanError
+from cleanerd.errors import Cause, RefusedError, StalePlanError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import Retry
 from tests.cleaner.driver import config
@@ -374,21 +374,6 @@ def test_a_full_disk_is_the_reason_that_is_told() -> None:
     nothing = fleet_with(work="stage")
     done(nothing, kind="stage", result=result("unchanged"))
     assert partition_view(nothing, tracked(nothing)).reason == "cleaning would remove nothing"
-
-
-def test_what_only_somebody_can_change_is_tried_ever_more_seldom() -> None:
-    """U-18: a log of v0 beside a running broker is indexed and decided before that is known."""
-    fleet = Fleet(FleetSettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
-    fleet.merge(dir_look(look()), NOW)
-    for _ in range(14):
-        done(fleet, result=result("skipped", reason="v0", error=RefusedError("v0")))
-    assert triggers(fleet, NOW + 3_599_999) == []
-    assert triggers(fleet, NOW + 3_600_000) == ["ratio"]
-    busy = Fleet(FleetSettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
-    busy.merge(dir_look(look()), NOW)
-    for _ in range(12):
-        done(busy, result=result("skipped", reason="busy", error=LogDirBusyError("busy")))
-    assert triggers(busy, NOW + HOLD_BACKOFF.longest_ms) == ["ratio"]
 
 
 def test_looks_do_not_forgive_what_a_worker_found() -> None:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.daemon.fleet.tracked import Tracked
+from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
+from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF, Tracked
+from cleanerd.errors import LogDirBusyError, RefusedError
 from cleanerd.log import clean_point
 from cleanerd.scope import settled
 from tests.apply.live_scene import held
 from tests.daemon.scene import assignments, broker, partition, serve, until
-from tests.daemon.test_fleet import job_on
+from tests.daemon.test_fleet import DAY_MS, NOW, dir_look, done, job_on, look, result, triggers
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_segment
 from tests.support.logs import Record, encode_batch
 
@@ -129,3 +132,18 @@ def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monke
         assert begun == [tracked.key]
 
     serve([*assignments(root, log_cleaner_threads="2"), "topics.orders.cleanup.policy=compact"], story)
+
+
+def test_what_only_somebody_can_change_is_tried_ever_more_seldom() -> None:
+    """U-18: a log of v0 beside a running broker is indexed and decided before that is known."""
+    fleet = Fleet(FleetSettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
+    fleet.merge(dir_look(look()), NOW)
+    for _ in range(14):
+        done(fleet, result=result("skipped", reason="v0", error=RefusedError("v0")))
+    assert triggers(fleet, NOW + 3_599_999) == []
+    assert triggers(fleet, NOW + 3_600_000) == ["ratio"]
+    busy = Fleet(FleetSettings(Backoff(1000, 3_600_000), 7 * DAY_MS, 100))
+    busy.merge(dir_look(look()), NOW)
+    for _ in range(12):
+        done(busy, result=result("skipped", reason="busy", error=LogDirBusyError("busy")))
+    assert triggers(busy, NOW + HOLD_BACKOFF.longest_ms) == ["ratio"]
