@@ -111,6 +111,10 @@ class CleanerdError(Exception):
         self.where = where
         self.hint = hint
 
+    def to_json(self) -> dict[str, object]:
+        """An error of ``--json``."""
+        return {"message": self.message, "where": self.where, "hint": self.hint, "exit_code": self.exit_code}
+
     def __str__(self) -> str:
         line = f"{self.where}: {self.message}" if self.where else self.message
         return f"{line} ({self.hint})" if self.hint else line

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+_NO_LIMIT: Final = 2**63 - 1
+"""Kafka's largest number, by which it says that there is no limit."""
+
 _MANY: Final = {"batch": "batches", "is": "are", "begins": "begin"}
 
 
@@ -24,6 +27,20 @@ def human_bytes(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def human_change(before: int, after: int) -> str:
+    """``14.8 -> 2.1 MiB (-86 %)``; two units where they differ much, no share where there was nothing."""
+    first, last = human_bytes(before), human_bytes(after)
+    if first.split()[1] == last.split()[1]:
+        first = first.split()[0]
+    if not before:
+        return f"{first} -> {last}"
+    share = round(100 * (after - before) / before)
+    # What is nearly nothing is not called nothing, and what stays is not called all.
+    if abs(share) in {0, 100} and after not in {before, 0}:
+        return f"{first} -> {last} ({100 * (after - before) / before:+.1f} %)"
+    return f"{first} -> {last} ({share:+d} %)" if share else f"{first} -> {last} (0 %)"
+
+
 def human_ms(duration_ms: float) -> str:
     """``250 ms``, ``1.5 s``, ``2 min 5 s``, ``3 h 20 min``, ``7 d 1 h``: the two largest units."""
     if abs(duration_ms) < 999.5:
@@ -36,6 +53,15 @@ def human_ms(duration_ms: float) -> str:
             rest = seconds % unit_s // part_s
             return f"{sign}{seconds // unit_s} {unit}" + (f" {rest} {part}" if rest else "")
     return f"{sign}{seconds} s"
+
+
+def human_setting(key: str, value: object) -> str:
+    """A topic's setting with its unit: ``1 d``, ``1.0 GiB``; ``none`` for a limit that limits nothing."""
+    if not isinstance(value, int) or isinstance(value, bool) or not key.endswith((".ms", ".bytes")):
+        return str(value)
+    if value < 0 or value >= _NO_LIMIT:
+        return "none"
+    return human_ms(value) if key.endswith(".ms") else human_bytes(value)
 
 
 def human_count(count: int) -> str:

@@ -38,7 +38,8 @@ class Dropped:
 class CleaningResult:
     """One partition after ``clean``.
 
-    Bytes and segments are those of the whole log below the active segment, before and after. ``error`` is set when an
+    Bytes and segments are those of the whole log below the active segment, before and after; ``active_bytes`` is that
+    one's size. ``error`` is set when an
     error kept it from being cleaned, and ``outcome`` follows from its cause (``errors.CONSEQUENCES``).
     ``segments_rewritten`` counts the sources that were replaced, ``groups`` what they became.
     ``tombstones_waiting`` are past their horizon and stay (U-1, U-4). ``malformed_versions``, ``without_version``
@@ -58,6 +59,7 @@ class CleaningResult:
     records_kept: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
+    active_bytes: int = 0
     segments_before: int = 0
     segments_after: int = 0
     segments_rewritten: int = 0
@@ -128,6 +130,7 @@ class CleaningResult:
             "records_kept": self.records_kept,
             "bytes_before": self.bytes_before,
             "bytes_after": self.bytes_after,
+            "active_bytes": self.active_bytes,
             "segments_before": self.segments_before,
             "segments_after": self.segments_after,
             "segments_rewritten": self.segments_rewritten,
@@ -192,6 +195,7 @@ def worked_out(found: Survey, log_dir: str, cleaning: Cleaning) -> CleaningResul
         records_kept=sum(segment.kept for segment in decision.segments),
         bytes_before=before,
         bytes_after=before - totals.bytes_read + totals.bytes_written,
+        active_bytes=found.log.segments[-1].size_bytes,
         segments_before=len(found.log.segments) - 1,
         segments_after=len(found.log.segments) - 1 - totals.sources + totals.groups,
         segments_rewritten=totals.sources,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,11 +16,13 @@ from cleanerd.broker.mode import LOOK
 from cleanerd.cli.agent_build import warn_of_another_build
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
+from cleanerd.cli.selecting import log_dirs_argument
 from cleanerd.cli.verbs import OwnVerbs
 from cleanerd.errors import AgentUnavailableError, ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from cleanerd.broker.agent_facts import AgentInfo
 
@@ -94,7 +95,7 @@ def attach_command(
 @click.option(
     "--pid", type=click.IntRange(min=2), metavar="N", help="The broker's process, instead of log directories."
 )
-@click.argument("log_dirs", nargs=-1, metavar="[LOG_DIR...]", type=click.Path(path_type=Path))
+@log_dirs_argument(required=False)
 def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None) -> int:
     """Ask the agent who it is, which Kafka it found, and whether it can swap segments there."""
     settings = common.load_settings()

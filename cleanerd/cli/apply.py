@@ -18,7 +18,8 @@ from cleanerd.cli.clean import LOCK_WAIT_SECONDS
 from cleanerd.cli.each_dir import collected
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.results import tell
-from cleanerd.cli.scope import parse_partitions
+from cleanerd.cli.scope import select_in
+from cleanerd.cli.selecting import log_dirs_argument, partition_option
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -32,13 +33,14 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.scope.selection import Selection
     from cleanerd.settings import Settings
 
 
 @click.command("apply")
 @common_options
-@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
-@click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
+@log_dirs_argument()
+@partition_option
 @click.option("--unclean", is_flag=True, help="Apply although the broker was not stopped cleanly.")
 @click.option("--require", is_flag=True, help="A plan that no longer fits is an error, exit code 4.")
 @click.option(
@@ -63,14 +65,14 @@ def apply(
     unless --require is given.
     """
     settings = common.load_settings()
-    wanted = parse_partitions(partitions)
+    wanted = select_in(partitions, log_dirs)
     results: list[CleaningResult] = []
     failures: list[CleanerdError] = []
     for path in log_dirs:
         with collected(failures, common.output):
             results += _apply_dir(common.output, settings, path, log_dirs, wanted, unclean=unclean, kept=kept)
     if results or common.output.as_json:
-        tell(common.output, results)
+        tell(common.output, results, failures)
     elif not failures:  # else nobody looked
         common.output.line("Nothing is staged.")
     stale = [result.error for result in results if result.error is not None and result.moved_on]
@@ -82,7 +84,7 @@ def _apply_dir(
     settings: Settings,
     path: Path,
     paths: Sequence[Path],
-    wanted: Sequence[TopicPartition],
+    wanted: Selection,
     *,
     unclean: bool,
     kept: Path | None,

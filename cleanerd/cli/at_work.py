@@ -9,24 +9,25 @@ from cleanerd.errors import UnsupportedLogError
 from cleanerd.log.at_work import Marks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.scope.selection import Selection
 
 T = TypeVar("T")
 
 
 class Turns:
-    """The marks of one log directory (U-35). Partitions in ``wanted`` were named: they are tried whatever happened."""
+    """The marks of one log directory (U-35). Partitions that ``wanted`` names are tried whatever happened."""
 
-    def __init__(self, store: StateStore, log_dir: LogDir, wanted: Sequence[TopicPartition], output: Output) -> None:
+    def __init__(self, store: StateStore, log_dir: LogDir, wanted: Selection, output: Output) -> None:
         self._store = store
         self._log_dir = log_dir
-        self._wanted = frozenset(wanted)
+        self._named = wanted.named
         self._marks = Marks(store)
         self._suspects = self._marks.suspects(log_dir)
         for name, suspect in self._suspects.items():
@@ -44,7 +45,7 @@ class Turns:
     def do(self, name: TopicPartition, work: Callable[[], CleaningResult]) -> CleaningResult:
         """Work on it, with a mark as long as that takes; not if it has killed more than one process."""
         suspect = self._suspects.get(name)
-        if suspect is not None and suspect.is_too_much and name not in self._wanted:
+        if suspect is not None and suspect.is_too_much and name not in self._named:
             return not_cleaned(self._store, self._log_dir, name, UnsupportedLogError(suspect.reason, where=str(name)))
         with self._marks.working(self._log_dir, name):
             return work()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -10,8 +9,9 @@ import click
 from cleanerd.cli.keys_asked import find_keys_asked, key_options
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.cli.scope import key_rules, parse_partitions
-from cleanerd.errors import ConfigError, CorruptionError
+from cleanerd.cli.scope import key_rules, select_in
+from cleanerd.cli.selecting import ExistingPath, partition_argument
+from cleanerd.errors import CorruptionError
 from cleanerd.inspect.report import bytes_fields, time_of
 from cleanerd.log.log_dir import LOG_START_CHECKPOINT
 from cleanerd.verify.audit import Audit, Occurrence, files_of
@@ -22,8 +22,10 @@ from cleanerd.words import counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from cleanerd.cli.output import Output
+    from cleanerd.verify.rules import KeyRules
 
 FOUND: Final = 1
 """Exit code of ``--expect-absent`` when the key is somewhere."""
@@ -31,8 +33,8 @@ FOUND: Final = 1
 
 @click.command("audit")
 @common_options
-@click.argument("partition", metavar="TOPIC-N")
-@click.argument("log_dir", metavar="LOG_DIR", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@partition_argument
+@click.argument("log_dir", metavar="LOG_DIR", type=ExistingPath(file_okay=False))
 @key_options
 def audit(
     common: Common,
@@ -47,6 +49,7 @@ def audit(
 ) -> int:
     """Say where a key still lies: file, byte position of the batch, record, offset.
 
+    A topic or a pattern such as 'orders-*' stands for all its partitions in LOG_DIR.
     All files count: live segments, those that wait to be deleted, those of a replacement, staged ones. Visible is what
     a consumer of committed records gets. Exit code 0, with --expect-absent 1 when a key was found; 5 when bytes could
     not be decoded and so may hold it. For a proof stop the broker: one that runs moves records from file to file.
@@ -54,25 +57,30 @@ def audit(
     wanted = find_keys_asked(keys, keys_file, as_hex=as_hex, as_base64=as_base64)
     if not wanted:
         raise click.UsageError("no key to look for: give --key or --keys-file")
-    (name,) = parse_partitions([partition], said_as="TOPIC-N")
-    path = log_dir / str(name)
-    if not path.is_dir():
-        raise ConfigError(f"there is no partition {name}", where=str(log_dir), hint="cleanerd inspect lists them")
-    rules = key_rules(common.load_settings(), name.topic)
-    total = sum(file.stat().st_size for file, _ in files_of(path) if file.exists())
+    settings = common.load_settings()
+    names = select_in([partition], [log_dir])
     around = read_surroundings(log_dir, Findings())
-    log_start = around.of(LOG_START_CHECKPOINT, name) or 0
+    paths = {name: log_dir / str(name) for name in names}
+    total = sum(file.stat().st_size for path in paths.values() for file, _ in files_of(path) if file.exists())
+    audits: list[tuple[Path, Audit, KeyRules]] = []
     with common.output.progress("audit", total=total) as advance:
-        found = search(path, wanted, advance, log_start=log_start, rules=rules)
+        for name, path in paths.items():
+            rules = key_rules(settings, name.topic)
+            log_start = around.of(LOG_START_CHECKPOINT, name) or 0
+            audits.append((path, search(path, wanted, advance, log_start=log_start, rules=rules), rules))
     if common.output.as_json:
-        common.output.json(_document(path, wanted, found))
+        told = [_document(path, wanted, found) for path, found, _ in audits]
+        # Who names one partition gets its fields, who names a topic a list.
+        common.output.json(told[0] if partition in map(str, names.named) else {"partitions": told})
     else:
-        _tell(common.output, path, wanted, found, versions=rules.strategy != "offset")
-    for place in found.unread:
+        for path, found, rules in audits:
+            _tell(common.output, path, wanted, found, versions=rules.strategy != "offset")
+    unread = [place for _, found, _ in audits for place in found.unread]
+    for place in unread:
         common.output.warning(f"{place}; a key may be in there")
-    if found.unread:
+    if unread:
         return CorruptionError.exit_code
-    return FOUND if expect_absent and found.occurrences else 0
+    return FOUND if expect_absent and any(found.occurrences for _, found, _ in audits) else 0
 
 
 def keys_document(wanted: Sequence[bytes], occurrences: Iterable[Occurrence]) -> list[dict[str, object]]:

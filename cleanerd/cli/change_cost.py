@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.scope.selection import Selection
     from cleanerd.settings import Settings
 
 NO_COST: Final = "its rules change; no key gets another winner"
@@ -35,7 +36,7 @@ def tell_costs(
     output: Output,
     settings: Settings,
     paths: Sequence[Path],
-    wanted: Sequence[TopicPartition],
+    wanted: Selection,
     options: CleaningOptions,
 ) -> None:
     """Of every partition that was last cleaned by other rules, whether the change is refused or not.

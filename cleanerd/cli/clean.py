@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,18 +20,20 @@ from cleanerd.cli.at_work import Turns
 from cleanerd.cli.bars import Bars
 from cleanerd.cli.change_cost import tell_costs
 from cleanerd.cli.clean_live import clean_dir_live
+from cleanerd.cli.clean_question import clean_question
 from cleanerd.cli.cleaning_options import cleaning_options, options_from
 from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.plan import preview
 from cleanerd.cli.results import tell, tell_notes
 from cleanerd.cli.scope import (
-    parse_partitions,
+    select_in,
     tell_links,
     tell_of_server_properties,
     tell_warnings,
     tell_what_is_missing,
 )
+from cleanerd.cli.selecting import log_dirs_argument
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -42,6 +43,7 @@ from cleanerd.scope.partitions import ByDisk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.output import Output
@@ -53,9 +55,7 @@ LOCK_WAIT_SECONDS = 2.0
 
 @click.command("clean")
 @common_options
-@click.argument(
-    "log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path, readable=False)
-)
+@log_dirs_argument()
 @cleaning_options
 @click.option("--dry-run", is_flag=True, help="Decide, say what would happen, write nothing: plan --exact.")
 @click.option("--live", is_flag=True, help="Beside a running broker, whose agent swaps the segments (cleanerd agent).")
@@ -77,7 +77,7 @@ def clean(
     or new. With --live the broker runs and swaps each group itself.
     """
     settings = common.load_settings()
-    wanted = parse_partitions(given.pop("partitions"))
+    wanted = select_in(given.pop("partitions"), log_dirs)
     options = options_from(given)
     if dry_run:
         return preview(common, settings, log_dirs, wanted, options, exact=True, kept=kept)
@@ -90,9 +90,10 @@ def clean(
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
     require_outside(settings.daemon.cleanerd_state_dir, log_dirs)
     tell_costs(common.output, settings, log_dirs, wanted, options)
-    question = f"Clean {', '.join(str(path) for path in log_dirs)}?"
-    if not common.output.confirm(question, yes=yes):
-        raise click.Abort
+    if not yes:
+        question = clean_question(common.output, settings, log_dirs, wanted, options, live=live)
+        if question is not None and not common.output.confirm(question, yes=yes):
+            raise click.Abort
     request = CleaningRequest(
         output=common.output,
         settings=settings,
@@ -108,7 +109,7 @@ def clean(
         results, failures = request.each(_clean_dir, first=lambda: tell_of_server_properties(common.output, settings))
     # What could not be looked into is not known to have nothing.
     if results or not failures or common.output.as_json:
-        tell(common.output, results)
+        tell(common.output, results, failures)
     return exit_code(results, failures)
 
 

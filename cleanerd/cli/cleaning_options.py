@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.cli.selecting import partition_option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,9 +44,7 @@ def cleaning_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _OPTIONS = (
-    click.option(
-        "--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable."
-    ),
+    partition_option,
     click.option("--force", is_flag=True, help="Clean whatever min.cleanable.dirty.ratio says."),
     click.option(
         "--first-dirty",

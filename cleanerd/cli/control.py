@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.scope import parse_partitions
+from cleanerd.cli.selecting import daemons_partitions
 from cleanerd.daemon.control import ask, find_control_socket
 
 if TYPE_CHECKING:
@@ -16,74 +16,95 @@ if TYPE_CHECKING:
 
 @click.command("trigger")
 @common_options
-@click.argument("partitions", nargs=-1, required=True, metavar="TOPIC-N...")
+@daemons_partitions(required=True)
 def trigger(common: Common, partitions: tuple[str, ...]) -> None:
-    """Have the daemon clean TOPIC-N next, whatever its dirty ratio, cleanerd.windows and quarantine say."""
-    answers = _each(common, "trigger", partitions)
-    _tell(common, answers, [f"{answer['partition']}: {_WORKS[answer['work']]} next" for answer in answers])
+    """Have the daemon clean partitions next, whatever their dirty ratio, cleanerd.windows and quarantine say.
+
+    TOPIC stands for all its partitions, 'orders-*' for all that match. When one that is named is unknown, or cannot be
+    cleaned, none is.
+    """
+    answer = _ask(common, "trigger", partitions)
+    _tell(
+        common,
+        answer,
+        [f"{each['partition']}: {_WORKS[each['work']]} next" for each in answer["triggered"]]
+        + [f"{each['partition']}: left out: {each['reason']}" for each in answer["left_out"]],
+    )
 
 
 @click.command("pause")
 @common_options
-@click.argument("partitions", nargs=-1, metavar="[TOPIC-N...]")
+@daemons_partitions()
 def pause(common: Common, partitions: tuple[str, ...]) -> None:
-    """Keep the daemon from cleaning TOPIC-N, or without one from cleaning at all, until cleanerd resume.
+    """Keep the daemon from cleaning partitions, or without names from cleaning at all, until cleanerd resume.
 
-    A cleaning that runs is stopped between two chunks. A restart of the daemon does not end a pause.
+    TOPIC stands for all the partitions that it has now, 'orders-*' for all that match. A cleaning that runs is stopped
+    between two chunks. A restart of the daemon does not end a pause.
     """
-    answers = _each(common, "pause", partitions)
-    _tell(common, answers, [f"{answer['paused']}: paused, {answer['stopped']} stopped" for answer in answers])
+    answer = _ask(common, "pause", partitions)
+    stopped = f"{answer['stopped']} stopped"
+    if answer["paused"] == "all":
+        _tell(common, answer, [f"all cleaning is paused, {stopped}"])
+    else:
+        names = [f"{name}: paused" for name in answer["paused"]]
+        _tell(common, answer, [*names[:-1], f"{names[-1]}, {stopped}"])
 
 
 @click.command("resume")
 @common_options
-@click.argument("partitions", nargs=-1, metavar="[TOPIC-N...]")
+@daemons_partitions()
 def resume(common: Common, partitions: tuple[str, ...]) -> None:
-    """End the pause of TOPIC-N, or without one that of the whole daemon."""
-    answers = _each(common, "resume", partitions)
-    lines = [f"{answer['resumed']}: resumed" for answer in answers]
-    paused = answers[-1]["still_paused"]
-    _tell(common, answers, [*lines, f"still paused: {', '.join(paused)}"] if paused else lines)
+    """End the pause of partitions, or without names that of the whole daemon."""
+    answer = _ask(common, "resume", partitions)
+    if answer["resumed"] == "all":
+        lines = ["the daemon was not paused" if answer["not_paused"] else "all cleaning: resumed"]
+    else:
+        lines = [f"{name}: resumed" for name in answer["resumed"]]
+        lines += [f"{name}: was not paused" for name in answer["not_paused"]]
+    if answer["all_paused"]:
+        lines.append("all cleaning is still paused: cleanerd resume, without names, ends that")
+    if answer["still_paused"]:
+        lines.append(f"still paused: {', '.join(answer['still_paused'])}")
+    _tell(common, answer, lines)
 
 
 @click.command("retry")
 @common_options
-@click.argument("partitions", nargs=-1, metavar="[TOPIC-N...]")
+@daemons_partitions()
 def retry(common: Common, partitions: tuple[str, ...]) -> None:
-    """End the quarantine of TOPIC-N, or without one of all partitions: they are tried again at once."""
-    answers = _each(common, "retry", partitions)
-    retried = [name for answer in answers for name in answer["retried"]]
-    _tell(common, answers, [f"{name}: tried again" for name in retried] or ["nothing is quarantined"])
+    """End the quarantine of partitions, or without names all quarantines: they are tried again at once."""
+    answer = _ask(common, "retry", partitions)
+    lines = [
+        f"{name}: tried again, once its pause has ended (cleanerd resume)"
+        if name in answer["paused"]
+        else f"{name}: tried again"
+        for name in answer["retried"]
+    ]
+    lines += [f"{name}: nothing to try again, it has not failed" for name in answer["healthy"]]
+    _tell(common, answer, lines or ["nothing is quarantined"])
 
 
 @click.command("reload")
 @common_options
 def reload(common: Common) -> None:
     """Have the daemon read its settings again, as SIGHUP does; says what takes effect at the next start only."""
-    answer = ask(find_control_socket(common.load_settings()), "reload")
-    changed = ", ".join(answer["changed"]) or "nothing"
-    lines = [f"changed: {changed}"]
+    answer = _ask(common, "reload", ())
+    lines = [f"changed: {', '.join(answer['changed']) or 'nothing'}"]
     if answer["needs_restart"]:
         lines.append(f"at the next start: {', '.join(answer['needs_restart'])}")
-    if common.output.as_json:
-        common.output.json(answer)
-    else:
-        for line in lines:
-            common.output.line(line)
+    _tell(common, answer, lines)
 
 
 _WORKS = {"live": "cleaned", "stage": "staged", "observe": "worked out"}
 
 
-def _each(common: Common, operation: str, partitions: Sequence[str]) -> list[dict[str, Any]]:
-    socket = find_control_socket(common.load_settings())
-    names = [str(name) for name in parse_partitions(partitions, said_as="TOPIC-N")]
-    return [ask(socket, operation, partition=name) for name in names] or [ask(socket, operation)]
+def _ask(common: Common, operation: str, words: Sequence[str]) -> dict[str, Any]:
+    return ask(find_control_socket(common.load_settings()), operation, partitions=list(words))
 
 
-def _tell(common: Common, answers: Sequence[dict[str, Any]], lines: Sequence[str]) -> None:
+def _tell(common: Common, answer: dict[str, Any], lines: Sequence[str]) -> None:
     if common.output.as_json:
-        common.output.json({"answers": list(answers)})
+        common.output.json(answer)
         return
     for line in lines:
         common.output.line(line)

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.output import Column
+from cleanerd.cli.selecting import log_dirs_argument
 from cleanerd.doctor.check import check_host
 from cleanerd.doctor.findings import LEVELS, exit_code
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-    from cleanerd.cli.output import Output
     from cleanerd.doctor.findings import Finding
 
 
 @click.command("doctor")
 @common_options
-@click.argument("log_dirs", nargs=-1, metavar="[LOG_DIR...]", type=click.Path(path_type=Path))
+@log_dirs_argument(required=False)
 def doctor(common: Common, log_dirs: tuple[Path, ...]) -> int:
     """Check this host: settings, log directories, owner, lock, free space, leftovers. Each finding with its fix.
 
@@ -30,11 +30,12 @@ def doctor(common: Common, log_dirs: tuple[Path, ...]) -> int:
     broker. Exit code 0 unless there is a problem.
     """
     findings = check_host(log_dirs, common.config_paths, common.assignments)
-    _tell(common.output, findings)
+    _tell(common, findings)
     return exit_code(findings)
 
 
-def _tell(output: Output, findings: Sequence[Finding]) -> None:
+def _tell(common: Common, findings: Sequence[Finding]) -> None:
+    output = common.output
     counts = Counter(finding.level for finding in findings)
     if output.as_json:
         output.json({
@@ -43,20 +44,24 @@ def _tell(output: Output, findings: Sequence[Finding]) -> None:
             "findings": [finding.to_json() for finding in findings],
         })  # fmt: skip
         return
-    columns = [Column(""), Column("check"), Column("what"), Column("where")]
-    shown = [finding for finding in findings if finding.level != "ok" or not output.quiet]
-    if shown:
-        output.table(columns, [[_label(f), f.check, f.what, f.where] for f in shown])
-    # The worst first: that is what one came for.
-    to_do = sorted((f for f in findings if f.fix), key=lambda f: -LEVELS.index(f.level))
-    if to_do:
+    # The worst first: that is what one came for. What is well is counted.
+    found = sorted((f for f in findings if f.level != "ok"), key=lambda f: -LEVELS.index(f.level))
+    width = max((len(_label(finding)) for finding in found), default=0)
+    for finding in found:
+        place = f" ({finding.where})" if finding.where else ""
+        output.item(_label(finding).ljust(width), f"{finding.check}: {finding.what}{place}")
+        if finding.fix:
+            output.item(" " * width, f"-> {finding.fix}")
+    if found:
         output.line()
-        output.line("What to do:")
-        for finding in to_do:
-            output.line(f"  {_label(finding)} {finding.check}, {finding.where}: {finding.fix}")
-    output.line()
-    said = [f"{counts[level]} {level}{'s' if counts[level] != 1 else ''}" for level in ("problem", "warning", "note")]
-    output.line(f"{', '.join(said)}; {counts['ok']} checks are fine.")
+    if common.verbose:
+        for finding in findings:
+            if finding.level == "ok":
+                output.item("ok", f"{finding.check}: {finding.what} ({finding.where})")
+        output.line()
+    said = [counted(counts[level], level) for level in ("problem", "warning", "note") if counts[level]]
+    passed = f"{counted(counts['ok'], 'check')} passed"
+    output.line(f"{', '.join([passed, *said])}{'' if common.verbose else '; -v lists all'}")
 
 
 def _label(finding: Finding) -> str:

@@ -6,7 +6,6 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cleanerd.cli.scope import require_found
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
 
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.output import Output
-    from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.scope.selection import Selection
     from cleanerd.settings import Settings
 
 
@@ -27,13 +26,13 @@ if TYPE_CHECKING:
 class CleaningRequest:
     """What a command line asks to clean or stage, the same for all its log directories, ``paths``.
 
-    ``wanted``: only these partitions, all when it is empty. ``kept``: where segments that are replaced are to be kept.
+    ``wanted``: only these partitions, if it names any. ``kept``: where segments that are replaced are to be kept.
     """
 
     output: Output
     settings: Settings
     paths: Sequence[Path]
-    wanted: Sequence[TopicPartition]
+    wanted: Selection
     options: CleaningOptions
     store: StateStore
     kept: Path | None = None
@@ -51,12 +50,9 @@ class CleaningRequest:
         """Results of ``work`` on each directory, and why some could not be used, which is told too.
 
         ``first``: called before the first of them, if there is any that can be read.
-
-        Raises:
-            ConfigError: see :func:`read_each`.
         """
         results: list[CleaningResult] = []
-        readable, failures = read_each(self.output, self.paths, self.wanted)
+        readable, failures = read_each(self.output, self.paths)
         if readable:
             first()
         for log_dir in readable:
@@ -77,19 +73,11 @@ def collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
         failures.append(error)
 
 
-def read_each(
-    output: Output, paths: Sequence[Path], wanted: Sequence[TopicPartition]
-) -> tuple[list[LogDir], list[CleanerdError]]:
-    """Those that can be read, and why the others cannot, which is told too.
-
-    Raises:
-        ConfigError: one of ``wanted`` is in none of them, and all could be read.
-    """
+def read_each(output: Output, paths: Sequence[Path]) -> tuple[list[LogDir], list[CleanerdError]]:
+    """Those that can be read, and why the others cannot, which is told too."""
     readable: list[LogDir] = []
     failures: list[CleanerdError] = []
     for path in paths:
         with collected(failures, output):
             readable.append(read_log_dir(path))
-    if not failures:
-        require_found(wanted, readable)
     return readable, failures

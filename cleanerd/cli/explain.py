@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,8 +14,9 @@ from cleanerd.cleaner.staged_plan import staged_in_words
 from cleanerd.cli.cleaning_options import options_from
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.cli.scope import parse_partitions, require_found
-from cleanerd.errors import NotCompactedError
+from cleanerd.cli.scope import select_in, tell_warnings
+from cleanerd.cli.selecting import partition_argument
+from cleanerd.errors import CleanerdError, NotCompactedError, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.explanation import (
@@ -26,9 +28,11 @@ from cleanerd.scope.explanation import (
 )
 from cleanerd.scope.explanation import explain as explain_reading
 from cleanerd.scope.partitions import partitions_of
-from cleanerd.words import human_bytes
+from cleanerd.words import human_bytes, human_setting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
 
@@ -38,19 +42,19 @@ _VERBS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --live"
 
 @click.command("explain")
 @common_options
-@click.argument("partition", metavar="TOPIC-N")
+@partition_argument
 @click.argument("log_dir", metavar="LOG_DIR", type=click.Path(path_type=Path))
 @click.option("--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock.")
-def explain(common: Common, partition: str, log_dir: Path, now_ms: int | None) -> None:
+def explain(common: Common, partition: str, log_dir: Path, now_ms: int | None) -> int:
     """Say why TOPIC-N is or is not cleaned now: the first rule that decides, its numbers, and when that changes.
 
-    A running broker with cleanerd's agent is asked for its own figures. Without the agent the broker's checkpoints are
-    read twice, which takes ten seconds.
+    A topic or a pattern such as 'orders-*' stands for all its partitions. A running broker with cleanerd's agent is
+    asked for its own figures. Without the agent the broker's checkpoints are read twice, which takes ten seconds.
     """
     settings = common.load_settings()
-    wanted = parse_partitions([partition], said_as="TOPIC-N")
     directory = read_log_dir(log_dir)
-    require_found(wanted, [directory])
+    wanted = select_in([partition], [log_dir])
+    is_one = partition in map(str, wanted.named)
     store = StateStore(settings.daemon.cleanerd_state_dir)
     options = options_from({
         "now_ms": now_ms, "force": False, "first_dirty": None, "from_start": False, "up_to": None, "unclean": False,
@@ -58,26 +62,55 @@ def explain(common: Common, partition: str, log_dir: Path, now_ms: int | None) -
     # The metadata log, the agent's socket, or a replica on its way, may lie in another directory of the broker's.
     others = [path for path in settings.daemon.cleanerd_log_dirs if path != log_dir]
     choice = choose_mode(directory, others, settings.daemon.cleanerd_agent_socket)
+    answers: list[Explanation | _NotCompacted] = []
+    failures: list[CleanerdError] = []
     with partitions_of(settings, directory, others, choice, common.output.note) as partitions:
-        try:
-            answer = explain_reading(partitions.read(wanted[0]), store, options, partitions.facts.resources())
-        except NotCompactedError as reason:
-            _tell_policy(common.output, wanted[0], reason, running=choice.mode != "offline")
-            return
-    if common.output.as_json:
-        common.output.json(answer.to_json())
-    else:
-        _tell(common.output, answer, _VERBS[choice.mode])
-    for warning in (*answer.found.config.warnings, *partitions.facts.warnings, *store.warnings):
+        for name in sorted(wanted.named) or [target.name for target in partitions.targets(wanted)]:
+            try:
+                answers.append(explain_reading(partitions.read(name), store, options, partitions.facts.resources()))
+            except NotCompactedError as reason:
+                answers.append(_NotCompacted(name, reason, choice.mode != "offline"))
+            except CleanerdError as error:
+                if is_one:
+                    raise
+                common.output.warning(str(error))
+                failures.append(error)
+    _tell_all(common.output, answers, _VERBS[choice.mode], is_one=is_one)
+    tell_warnings(common.output, [each.found.config for each in answers if isinstance(each, Explanation)])
+    for warning in (*partitions.facts.warnings, *store.warnings):
         common.output.warning(warning)
+    return worst_exit_code({error.exit_code for error in failures}, some_done=bool(answers))
 
 
-def _tell_policy(output: Output, name: TopicPartition, reason: NotCompactedError, *, running: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _NotCompacted:
+    """The answer of a partition whose topic is not compacted."""
+
+    name: TopicPartition
+    reason: NotCompactedError
+    running: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields that mean something then."""
+        return explanation_of_policy(self.name, self.reason, running=self.running)
+
+
+def _tell_all(output: Output, answers: Sequence[Explanation | _NotCompacted], verb: str, *, is_one: bool) -> None:
+    """``is_one``: a partition was named, not a topic or a pattern; then the JSON has its fields, not a list."""
     if output.as_json:
-        output.json(explanation_of_policy(name, reason, running=running))
-    else:
-        _tell_reason(output, name, POLICY_RULE, reason.message, POLICY_CHANGES)
-        output.note(str(reason.hint))
+        told = [answer.to_json() for answer in answers]
+        output.json(told[0] if is_one else {"partitions": told})
+        return
+    for number, answer in enumerate(answers):
+        if number:
+            output.line()
+        if isinstance(answer, Explanation):
+            _tell(output, answer, verb)
+        else:
+            _tell_reason(output, answer.name, POLICY_RULE, answer.reason.message, POLICY_CHANGES)
+            output.note(str(answer.reason.hint))
+    if not answers:
+        output.line("No compacted partition found.")
 
 
 def _tell_reason(output: Output, name: TopicPartition, rule: str, reason: str, changes: str) -> None:
@@ -116,7 +149,7 @@ def _tell(output: Output, answer: Explanation, verb: str) -> None:
     )
     output.line()
     columns = [Column("setting"), Column("value", right=True), Column("comes from")]
-    output.table(columns, [[key, str(value), origin] for key, value, origin in settings_of(found)])
+    output.table(columns, [[key, human_setting(key, value), origin] for key, value, origin in settings_of(found)])
     for note in found.notes:
         output.note(note)
 

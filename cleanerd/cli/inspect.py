@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from cleanerd.cli.options import Common, common_options, parse_strategy
 from cleanerd.cli.output import Column
+from cleanerd.cli.selecting import ExistingPath
 from cleanerd.errors import CleanerdError
 from cleanerd.inspect.directory import inspect_log_dir, inspect_partition
 from cleanerd.inspect.kinds import KINDS, UnknownFileError, decoder_of
@@ -16,6 +16,8 @@ from cleanerd.inspect.report import Inspection, Selection, text_of, time_of
 from cleanerd.inspect.strategy import topic_table, version_facts
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cleanerd.cli.output import Output
 
 DEFAULT_LIMIT: Final = 1000
@@ -23,7 +25,7 @@ DEFAULT_LIMIT: Final = 1000
 
 @click.command("inspect")
 @common_options
-@click.argument("path", metavar="FILE_OR_DIR", type=click.Path(exists=True, path_type=Path))
+@click.argument("path", metavar="FILE_OR_DIR", type=ExistingPath())
 @click.option("--batches", "rows", flag_value="batches", default=True, help="Segments: a row per batch (the default).")
 @click.option("--records", "rows", flag_value="records", help="Segments: a row per record.")
 @click.option(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from cleanerd.cli.selecting import ExistingPath
 from cleanerd.verify.listing import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from typing import Any
 
 
@@ -57,7 +58,7 @@ _OPTIONS = (
     click.option("--key", "keys", multiple=True, metavar="K", help="Look for this key in every file. Repeatable."),
     click.option(
         "--keys-file",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=ExistingPath(dir_okay=False),
         metavar="FILE",
         help="A key a line, in the form that --hex and --base64 say.",
     ),

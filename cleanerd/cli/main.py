@@ -17,7 +17,7 @@ import click
 from cleanerd import __version__
 from cleanerd.cli.complete import VARIABLE as COMPLETE
 from cleanerd.cli.complete import complete
-from cleanerd.cli.output import print_error, print_traceback
+from cleanerd.cli.output import begin_command, print_error, print_json_error, print_traceback
 from cleanerd.cli.verbs import VerbGroup, VerbTable
 from cleanerd.errors import CleanerdError
 
@@ -110,31 +110,40 @@ def main() -> NoReturn:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; the result is the exit code. Never raises."""
+    """Run one command line; the result is the exit code. Never raises.
+
+    With ``--json`` an error is the result too: one object with ``error``.
+    """
+    error: dict[str, object]
+    begin_command()
     try:
         with _signals_as_exceptions():
-            code = _invoke(arguments)
+            return _invoke(arguments)
     except _StoppedBySignal as stop:
         print_error(f"stopped by {signal.Signals(stop.signal_number).name}")
-        code = 128 + stop.signal_number
+        return 128 + stop.signal_number
     except KeyboardInterrupt:
-        code = 128 + signal.SIGINT
-    except click.ClickException as error:
-        error.show()
-        code = error.exit_code
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        return _reader_went_away()
+    except click.ClickException as usage:
+        usage.show()
+        code, error = usage.exit_code, {"message": usage.format_message()}
     except click.Abort:
         print_error("aborted")
-        code = _FAILED
-    except CleanerdError as error:
-        print_error(str(error))
-        code = error.exit_code
-    except BrokenPipeError:
-        code = _reader_went_away()
-    except OSError as error:
-        code = _failed(f"{error.filename}: {error.strerror}" if error.filename else str(error), error, arguments)
-    except Exception as error:  # noqa: BLE001 - the outermost frame: whatever it was, it becomes one line
-        text = f"unexpected error: {type(error).__name__}: {error}"
-        code = _failed(f"{text} (-v shows where; please report it)", error, arguments)
+        code, error = _FAILED, {"message": "aborted"}
+    except CleanerdError as known:
+        print_error(str(known))
+        code, error = known.exit_code, known.to_json()
+    except OSError as failed:
+        text = f"{failed.filename}: {failed.strerror}" if failed.filename else str(failed)
+        code, error = _failed(text, failed, arguments), {"message": text}
+    except Exception as bug:  # noqa: BLE001 - the outermost frame: whatever it was, it becomes one line
+        text = f"unexpected error: {type(bug).__name__}: {bug}"
+        code = _failed(f"{text} (-v shows where; please report it)", bug, arguments)
+        error = {"message": text}
+    if "--json" in arguments:
+        print_json_error({"where": None, "hint": None, **error, "exit_code": code})
     return code
 
 

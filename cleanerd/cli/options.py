@@ -12,6 +12,7 @@ import click
 
 from cleanerd.cli.default_config import DEFAULT_CONFIG, NO_CONFIG, default_config
 from cleanerd.cli.output import Output, configure_logging
+from cleanerd.cli.selecting import complete_setting
 from cleanerd.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         multiple=True,
         metavar="KEY=VALUE",
         callback=_assignment,
+        shell_complete=complete_setting,
         help="One setting, stronger than files and environment. Repeatable.",
     ),
     click.option("-v", "--verbose", "verbose", is_flag=True, help="More log lines; tracebacks of unexpected errors."),

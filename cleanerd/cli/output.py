@@ -48,7 +48,12 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """One line of the result."""
-        _write(sys.stdout, printable(text) + "\n")
+        _write(sys.stdout, _fitted(sys.stdout, printable(text)) + "\n")
+
+    def item(self, label: str, text: str) -> None:
+        """A line of a list: what does not fit the terminal goes on below the text, not below the label."""
+        indent = " " * (len(label) + 2)
+        _write(sys.stdout, _fitted(sys.stdout, printable(f"{label}  {text}"), indent=indent) + "\n")
 
     def raw(self, text: str) -> None:
         """A result that is a document of its own (a generated file): written as it is."""
@@ -56,6 +61,7 @@ class Output:
 
     def json(self, result: Mapping[str, object]) -> None:
         """The result as one JSON object; ``schema`` comes first."""
+        _told.json = True
         document = {"schema": JSON_SCHEMA, **result}
         _write(sys.stdout, json.dumps(document, indent=2, default=_plain) + "\n")
 
@@ -80,11 +86,11 @@ class Output:
     def note(self, text: str) -> None:
         """Something worth knowing that is not the result; silent with ``--quiet``."""
         if not self.quiet:
-            _write(sys.stderr, printable(text) + "\n")
+            _write(sys.stderr, _fitted(sys.stderr, printable(text)) + "\n")
 
     def warning(self, text: str) -> None:
         """Something to look at; also with ``--quiet``."""
-        _write(sys.stderr, f"warning: {_one_line(text)}\n")
+        _write(sys.stderr, _fitted(sys.stderr, f"warning: {_one_line(text)}") + "\n")
 
     @contextlib.contextmanager
     def progress(self, what: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
@@ -130,7 +136,31 @@ class Output:
 
 def print_error(text: str) -> None:
     """The one line that says what went wrong."""
-    _write(sys.stderr, f"cleanerd: {_one_line(text)}\n")
+    _write(sys.stderr, _fitted(sys.stderr, f"cleanerd: {_one_line(text)}") + "\n")
+
+
+@dataclass(slots=True)
+class _Told:
+    """What of this command line is printed already; ``--json`` means one object."""
+
+    json: bool = False
+
+
+_told = _Told()
+
+
+def begin_command() -> None:
+    """Another command line in the same process: nothing of it is printed yet."""
+    _told.json = False
+
+
+def print_json_error(error: Mapping[str, object]) -> None:
+    """The result of a verb that failed before it had one, for ``--json``. Nothing where stdout takes nothing."""
+    if _told.json:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        Output(as_json=True).json({"error": error})
+        sys.stdout.flush()
 
 
 def _one_line(text: str) -> str:
@@ -227,15 +257,21 @@ def _aligned(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[i
 
 
 def _below(cell: str, width: int) -> str:
+    return _INDENT + _wrapped(cell, width - len(_INDENT), indent="").replace("\n", f"\n{_INDENT}")
+
+
+def _fitted(stream: Any, text: str, *, indent: str | None = None) -> str:
+    """A line as it fits a terminal: what has to go on below is indented, and no word is broken. Else as it is."""
+    width = shutil.get_terminal_size().columns if stream.isatty() else 0
+    if not 0 < width < len(text):
+        return text
+    indent = " " * (len(text) - len(text.lstrip(" ")) + 2) if indent is None else indent
+    return "\n".join(_wrapped(line, width, indent=indent) for line in text.split("\n"))
+
+
+def _wrapped(text: str, width: int, *, indent: str) -> str:
     # A word may be a path: it stays whole, however long.
-    return textwrap.fill(
-        cell,
-        width,
-        initial_indent=_INDENT,
-        subsequent_indent=_INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return textwrap.fill(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _bold(text: str) -> str:

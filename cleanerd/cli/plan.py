@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,14 +21,14 @@ from cleanerd.cli.cleaning_options import cleaning_options, options_from
 from cleanerd.cli.options import Common, common_options, parse_strategy
 from cleanerd.cli.plan_report import Row, Saving, Switched, tell
 from cleanerd.cli.scope import (
-    parse_partitions,
-    require_found,
+    select_in,
     tell_links,
     tell_of_server_properties,
     tell_warnings,
     tell_what_is_missing,
     tell_young_topics,
 )
+from cleanerd.cli.selecting import complete_strategy, log_dirs_argument
 from cleanerd.errors import CleanerdError, as_cleanerd_error, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -40,6 +39,7 @@ from cleanerd.scope.partitions import partitions_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from cleanerd.broker.reading import PartitionReading
     from cleanerd.cleaner.decide import SegmentDecision
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
     from cleanerd.scope.partitions import Partitions
+    from cleanerd.scope.selection import Selection
     from cleanerd.settings import Settings
 
 WORK_TO_DO = 10
@@ -56,9 +57,7 @@ WORK_TO_DO = 10
 
 @click.command("plan")
 @common_options
-@click.argument(
-    "log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path, readable=False)
-)
+@log_dirs_argument()
 @cleaning_options
 @click.option(
     "--exact", is_flag=True, help="Index and decide as a cleaning would, for the exact saving. Writes nothing."
@@ -67,6 +66,7 @@ WORK_TO_DO = 10
     "--strategy",
     "switch_to",
     metavar="STRATEGY",
+    shell_complete=complete_strategy,
     help="Count the keys that would have another winner under offset, timestamp or header:NAME. Reads everything.",
 )
 @click.option("--exit-code", "tell_by_exit", is_flag=True, help="Exit with 10 when there is work to do.")
@@ -86,7 +86,7 @@ def plan(
     running broker. With --keep-replaced it only checks that clean could use the directory.
     """
     settings = common.load_settings()
-    wanted = parse_partitions(given.pop("partitions"))
+    wanted = select_in(given.pop("partitions"), log_dirs)
     options = options_from(given)
     other = None if switch_to is None else parse_strategy(switch_to)
     return preview(
@@ -98,7 +98,7 @@ def preview(
     common: Common,
     settings: Settings,
     paths: Sequence[Path],
-    wanted: Sequence[TopicPartition],
+    wanted: Selection,
     options: CleaningOptions,
     *,
     exact: bool,
@@ -114,7 +114,6 @@ def preview(
     log_dirs = [read_log_dir(path) for path in paths]
     if kept is not None:
         require_keep_dir(kept, paths)
-    require_found(wanted, log_dirs)
     tell_of_server_properties(common.output, settings)
     store = StateStore(settings.daemon.cleanerd_state_dir)
     rows: list[Row] = []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cleaner.staged_plan import staged_in_words, staged_json
 from cleanerd.cli.output import Column
 from cleanerd.log.fingerprint import fingerprint, in_words
-from cleanerd.words import human_bytes, human_count
+from cleanerd.words import counted, human_bytes, human_change, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +44,11 @@ class Saving:
     reserve_bytes: int
     oddities: Oddities
 
+    @property
+    def saved_bytes(self) -> int:
+        """Bytes that a clean would give back."""
+        return self.bytes_before - self.bytes_after
+
 
 @dataclass(frozen=True, slots=True)
 class Switched:
@@ -72,7 +77,8 @@ def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], 
     """Print the plan; ``modes``: how each log directory can be cleaned now."""
     if output.as_json:
         told = [{"log_dir": str(path), "mode": each.mode, "reason": each.reason} for path, each in modes.items()]
-        output.json({"partitions": [_json(row) for row in rows], "log_dirs": told})
+        total = {"total": asdict(Total.of(rows))} if exact else {}
+        output.json({"partitions": [_json(row) for row in rows], "log_dirs": told, **total})
         return
     if not rows:
         output.line("No compacted partition found.")
@@ -81,6 +87,7 @@ def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], 
     strategies = any(row.found is not None and not row.found.config.is_kafkas for row in rows)
     columns = [
         Column("partition"),
+        *([Column("log directory")] if len(modes) > 1 else []),
         *([Column("strategy")] if strategies else []),
         Column("dirty", right=True),
         Column("dirty from", right=True),
@@ -90,9 +97,15 @@ def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], 
     ]
     if exact:
         columns += [Column("records", right=True), Column("kept", right=True), Column("after", right=True)]
-    output.table(
-        [*columns, Column("what would happen")], [_cells(row, exact=exact, strategies=strategies) for row in rows]
-    )
+    cells = [
+        [name, *([str(row.log_dir.path)] if len(modes) > 1 else []), *others]
+        for row in rows
+        for name, *others in [_cells(row, exact=exact, strategies=strategies)]
+    ]
+    output.table([*columns, Column("what would happen")], cells)
+    if exact:
+        output.line()
+        output.line(Total.of(rows).in_words())
     for row in rows:
         if row.found is not None and (staged := staged_in_words(row.found.log.path)):
             output.note(f"{row.name}: {staged}")
@@ -135,26 +148,54 @@ def _cells(row: Row, *, exact: bool, strategies: bool) -> list[str]:
         f"{100 * bounds.dirtiness.ratio:.1f} %",
         str(bounds.first_dirty_offset),
         str(row.found.end_offset),
-        human_bytes(sum(segment.size_bytes for segment in row.found.log.segments)),
+        human_bytes(_size(row.found)),
         human_bytes(bounds.dirtiness.cleanable_bytes),
     ]
     if exact:
-        saving = row.saving
-        cells += (
-            ["", "", ""]
-            if saving is None
-            else [
-                human_count(saving.records),
-                human_count(saving.kept),
-                human_bytes(saving.bytes_after + _active_bytes(row.found)),
-            ]
-        )
+        saving, after = row.saving, _after(row)
+        cells += [
+            "" if saving is None else human_count(saving.records),
+            "" if saving is None else human_count(saving.kept),
+            "" if after is None else human_bytes(after),
+        ]
     return [*cells, f"error: {row.error}" if row.error is not None else row.found.refusal or "will be cleaned"]
 
 
-def _active_bytes(found: Survey) -> int:
-    """The active segment stays as it is: ``after`` and ``size`` are about the same files."""
-    return found.log.segments[-1].size_bytes
+def _size(found: Survey) -> int:
+    return sum(segment.size_bytes for segment in found.log.segments)
+
+
+def _after(row: Row) -> int | None:
+    """Bytes that a clean would leave, of the same files as the size: the active segment stays as it is.
+
+    All of them where nothing would be cleaned; None where it could not be worked out.
+    """
+    if row.found is None or row.error is not None:
+        return None
+    return _size(row.found) if row.saving is None else _size(row.found) - row.saving.saved_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The rows of which it is known what a clean would leave, together; ``unknown``: how many others there are."""
+
+    partitions: int
+    bytes_before: int
+    bytes_after: int
+    unknown: int
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Total:
+        """The total of ``plan --exact``, from its rows."""
+        known = [
+            (_size(row.found), after) for row in rows if row.found is not None and (after := _after(row)) is not None
+        ]
+        return cls(len(known), sum(size for size, _ in known), sum(after for _, after in known), len(rows) - len(known))
+
+    def in_words(self) -> str:
+        """``3 partitions: 14.8 -> 2.1 MiB (-86 %)``."""
+        words = f"{counted(self.partitions, 'partition')}: {human_change(self.bytes_before, self.bytes_after)}"
+        return f"{words}; {counted(self.unknown, 'partition')} could not be worked out" if self.unknown else words
 
 
 def _json(row: Row) -> dict[str, Any]:
@@ -182,7 +223,7 @@ def _json(row: Row) -> dict[str, Any]:
         "lowest_magic": None if row.formats is None else row.formats.lowest,
         "highest_magic": None if row.formats is None else row.formats.highest,
         "segments": len(row.found.log.segments),
-        "bytes": sum(segment.size_bytes for segment in row.found.log.segments),
+        "bytes": _size(row.found),
         "clean_bytes": bounds.dirtiness.clean_bytes,
         "cleanable_bytes": bounds.dirtiness.cleanable_bytes,
         "overdue_ms": bounds.overdue_ms,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.cli.output import Column
-from cleanerd.words import counted, human_bytes, human_count, human_ms
+from cleanerd.words import counted, human_bytes, human_change, human_count, human_ms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cleanerd.cleaner.result import CleaningResult, Dropped
     from cleanerd.cli.output import Output
+    from cleanerd.errors import CleanerdError
 
 _COLUMNS: Final = (
     Column("partition"),
@@ -34,22 +35,33 @@ def tell_notes(output: Output, result: CleaningResult) -> None:
         output.warning(f"{result.name}: {result.reason}")
 
 
-def tell(output: Output, results: Sequence[CleaningResult]) -> None:
-    """Results as JSON or as a table."""
+def tell(output: Output, results: Sequence[CleaningResult], failures: Sequence[CleanerdError] = ()) -> None:
+    """Results as JSON or as a table. ``failures``: log directories that could not be used, told already as warnings."""
     if output.as_json:
-        output.json({"partitions": [result.to_json() for result in results]})
+        told = [result.to_json() for result in results]
+        output.json({"partitions": told, "errors": [error.to_json() for error in failures]})
         return
     if not results:
         output.line("No compacted partition found.")
         return
-    output.table(_COLUMNS, [_row(result) for result in results])
+    # Where there is one directory its name says nothing.
+    places = len({result.log_dir for result in results}) > 1
+    where = [Column("log directory")] if places else []
+    output.table(
+        [_COLUMNS[0], *where, *_COLUMNS[1:]],
+        [
+            [name, *([result.log_dir] if places else []), *cells]
+            for result in results
+            for name, *cells in [_row(result)]
+        ],
+    )
     cleaned = [result for result in results if result.outcome == "cleaned"]
-    before, after = sum(r.bytes_before for r in cleaned), sum(r.bytes_after for r in cleaned)
+    before, after = (sum(sizes) for sizes in zip(*map(_sizes, cleaned), strict=True)) if cleaned else (0, 0)
     if cleaned:
         dropped = sum((result.dropped.total for result in cleaned), 0)
         output.line()
         output.line(
-            f"{len(cleaned)} of {len(results)} partitions cleaned: {human_bytes(before)} -> {human_bytes(after)}, "
+            f"{len(cleaned)} of {len(results)} partitions cleaned: {human_change(before, after)}, "
             f"{counted(dropped, 'record')} dropped."
         )
     for result in results:
@@ -58,15 +70,21 @@ def tell(output: Output, results: Sequence[CleaningResult]) -> None:
             output.note(f"{result.name}: {result.reason}")
 
 
+def _sizes(result: CleaningResult) -> tuple[int, int]:
+    """Of the whole log before and after: what ``plan`` calls size and after."""
+    return result.bytes_before + result.active_bytes, result.bytes_after + result.active_bytes
+
+
 def _row(result: CleaningResult) -> list[str]:
     if not result.is_done:
         return [str(result.name), result.outcome, *[""] * (len(_COLUMNS) - 2)]
     dropped: Dropped = result.dropped
+    before, after = _sizes(result)
     return [
         str(result.name),
         result.outcome,
-        human_bytes(result.bytes_before),
-        human_bytes(result.bytes_after),
+        human_bytes(before),
+        human_bytes(after),
         human_count(result.records_kept),
         human_count(dropped.superseded),
         human_count(dropped.tombstone),

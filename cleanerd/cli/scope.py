@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from cleanerd.errors import ConfigError, RefusedError
-from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+from cleanerd.errors import CleanerdError
+from cleanerd.log.log_dir import partition_names
 from cleanerd.log.topic_config import NEVER_CLEANED, resolve_topic_config
 from cleanerd.scope.broker_facts import METADATA_AGE_MS, broker_facts
 from cleanerd.scope.partitions import ByDisk
+from cleanerd.scope.selection import select
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from cleanerd.words import counted
 
@@ -19,10 +18,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cli.output import Output
+    from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.scope.broker_facts import BrokerFacts
     from cleanerd.scope.partitions import Partitions
+    from cleanerd.scope.selection import Selection
     from cleanerd.scope.targets import Target
     from cleanerd.settings import Settings
 
@@ -95,32 +96,23 @@ def tell_young_topics(
         )
 
 
-def parse_partitions(values: Sequence[str], *, said_as: str = "--partition") -> tuple[TopicPartition, ...]:
-    """The values of ``--partition``, or of what ``said_as`` names.
+def select_in(
+    words: Sequence[str], paths: Iterable[Path], *, also: Iterable[TopicPartition] = (), partial: bool = False
+) -> Selection:
+    """What the words of ``--partition`` mean among the partitions of these log directories, and those of ``also``.
+
+    Where a directory cannot be listed, which whoever works in it tells, a word that means nothing may be about it.
+    ``partial``: so it may be anyway.
 
     Raises:
-        click.BadParameter: one is no partition's name.
+        ConfigError, RefusedError: see :func:`cleanerd.scope.selection.select`.
     """
-    names = []
-    for value in values:
-        name = parse_topic_partition_dir(value)
-        if name is None:
-            raise click.BadParameter(f"{value!r} is not of the form TOPIC-N", param_hint=said_as)
-        if name.topic in NEVER_CLEANED:
-            raise RefusedError("is never cleaned: Kafka's own raft layer looks after it", where=value)
-        names.append(name)
-    return tuple(names)
-
-
-def require_found(wanted: Sequence[TopicPartition], log_dirs: Sequence[LogDir]) -> None:
-    """Every ``--partition`` is in one of the directories.
-
-    Raises:
-        ConfigError: one is not.
-    """
-    present = {name for log_dir in log_dirs for name in log_dir.partitions}
-    for name in wanted:
-        if name not in present:
-            raise ConfigError(
-                "no such partition", where=str(name), hint="in " + ", ".join(str(log_dir.path) for log_dir in log_dirs)
-            )
+    known = list(also)
+    places = []
+    for path in paths if words else ():
+        places.append(str(path))
+        try:
+            known += partition_names(path)
+        except CleanerdError:
+            partial = True
+    return select(words, known, what="no such partition or topic", hint=f"in {', '.join(places)}", partial=partial)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -14,17 +13,21 @@ from cleanerd.cli.clean_end import clean_end
 from cleanerd.cli.keys_asked import find_keys_asked, key_options
 from cleanerd.cli.options import parse_strategy
 from cleanerd.cli.output import Column
-from cleanerd.cli.scope import key_rules, parse_partitions
+from cleanerd.cli.scope import key_rules, select_in
+from cleanerd.cli.selecting import ExistingPath, complete_strategy, partition_option
 from cleanerd.cli.spark import spark_verb
 from cleanerd.errors import CorruptionError
+from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.inspect.report import bytes_fields, time_of
 from cleanerd.verify.rules import KeyRules
 from cleanerd.words import counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from cleanerd.cli.options import Common
+    from cleanerd.format.names import TopicPartition
     from cleanerd.settings import Settings
     from cleanerd.spark.audit import Judged
     from cleanerd.spark.erasure import Erasure
@@ -35,15 +38,20 @@ _KEY_BYTES: Final = 16
 @click.command("audit")
 @spark_verb
 @click.argument("dirs", metavar="BEFORE AFTER | LOG_DIR...", nargs=-1, required=True,
-                type=click.Path(exists=True, file_okay=False, path_type=Path))  # fmt: skip
-@click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
+                type=ExistingPath(file_okay=False))  # fmt: skip
+@partition_option
 @click.option("--up-to", type=click.IntRange(min=0), metavar="OFFSET",
               help="AFTER is clean below this offset. Default: the checkpoint, or cleanerd's own state.")  # fmt: skip
 @click.option("--first-dirty", type=click.IntRange(min=0), default=0, metavar="OFFSET",
               help="A key without a record at or above this offset was left as it was.")  # fmt: skip
 @click.option("--log-start", type=click.IntRange(min=0), default=0, metavar="OFFSET",
               help="Nothing below this offset is judged. Default: the checkpoints.")  # fmt: skip
-@click.option("--strategy", metavar="STRATEGY", help="offset, timestamp or header:NAME, whatever the settings say.")
+@click.option(
+    "--strategy",
+    metavar="STRATEGY",
+    shell_complete=complete_strategy,
+    help="offset, timestamp or header:NAME, whatever the settings say.",
+)
 @click.option("--many-rounds", is_flag=True, help="More than one cleaning lies between: tombstones may have gone.")
 @click.option("--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock.")
 @click.option("--examples", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N",
@@ -82,7 +90,7 @@ def audit(
         raise click.UsageError("--expect-absent goes with --key or --keys-file")
     if len(dirs) != 2:
         raise click.UsageError("two directories, BEFORE and AFTER; or --key and any number of them")
-    names = parse_partitions(partitions)
+    names = _names(partitions, dirs)
     if len(names) != 1 and (up_to is not None or first_dirty or log_start):
         raise click.UsageError("an offset is one partition's: give one --partition with it")
     from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyspark, which only a driver has
@@ -114,6 +122,13 @@ def audit(
     else:
         _tell(common, judged)
     return CorruptionError.exit_code if any(each.found for each in judged) else 0
+
+
+def _names(words: Sequence[str], dirs: Sequence[Path]) -> tuple[TopicPartition, ...]:
+    """What ``--partition`` means here. What was kept lies deeper than a log directory's: who compares knows it."""
+    exact = [name for word in words if (name := parse_topic_partition_dir(word)) is not None]
+    others = [word for word in words if parse_topic_partition_dir(word) is None]
+    return tuple(sorted({*exact, *select_in(others, dirs)}))
 
 
 def _rules(settings: Settings, topic: str, strategy: str | None) -> KeyRules:

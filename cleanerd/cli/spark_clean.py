@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from cleanerd.cli.cleaning_options import cleaning_options
+from cleanerd.cli.selecting import log_dirs_argument
 from cleanerd.cli.spark import spark_verb
 from cleanerd.cli.stage import stage_all
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cleanerd.cli.options import Common
 
 
 @click.command("clean")
-@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@log_dirs_argument()
 @cleaning_options
 @click.option(
     "--shards", type=click.IntRange(1, 4096), metavar="N", help="Into how many shards keys are cut, at least."

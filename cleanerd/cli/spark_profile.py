@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cleanerd.cli.output import Column
-from cleanerd.cli.scope import key_rules, parse_partitions
+from cleanerd.cli.scope import key_rules, select_in
+from cleanerd.cli.selecting import existing_dirs, partition_option
 from cleanerd.cli.spark import spark_verb
 from cleanerd.errors import CorruptionError
 from cleanerd.words import human_bytes, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from cleanerd.cli.options import Common
     from cleanerd.settings import Settings
@@ -24,14 +25,8 @@ if TYPE_CHECKING:
 
 @click.command("profile")
 @spark_verb
-@click.argument(
-    "log_dirs",
-    metavar="LOG_DIR...",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-)
-@click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
+@existing_dirs("log_dirs", "LOG_DIR...")
+@partition_option
 def profile(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, ...]) -> int:
     """Say of each partition what its closed segments hold: keys, versions, tombstones, and what a cleaning would save.
 
@@ -42,7 +37,7 @@ def profile(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     settings = common.load_settings()
-    names = parse_partitions(partitions)
+    names = tuple(select_in(partitions, log_dirs))
     with spark_session("cleanerd profile") as session:
         logs = Logs(session, log_dirs, lambda topic: key_rules(settings, topic), partitions=names or None)
         with common.output.progress("profile", total=logs.size_bytes) as advance:

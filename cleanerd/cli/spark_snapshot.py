@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cleanerd.cli.output import Column
-from cleanerd.cli.scope import key_rules, parse_partitions
+from cleanerd.cli.scope import key_rules, select_in
+from cleanerd.cli.selecting import existing_dirs, partition_option
 from cleanerd.cli.spark import spark_verb
 from cleanerd.words import counted, human_count
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cleanerd.cli.options import Common
 
 
 @click.command("snapshot")
 @spark_verb
-@click.argument(
-    "log_dirs",
-    metavar="LOG_DIR...",
-    nargs=-1,
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-)
+@existing_dirs("log_dirs", "LOG_DIR...")
 @click.option("--out", required=True, metavar="DIR", help="A new directory, or any URL that Spark can write to.")
-@click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
+@partition_option
 @click.option("--whole-log", is_flag=True, help="Past the high watermark and open transactions, to the end of the log.")
 @click.option("--tombstones", is_flag=True, help="Deleted keys too, by the record that deletes them.")
 def snapshot(
@@ -47,7 +43,7 @@ def snapshot(
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     settings = common.load_settings()
-    names = parse_partitions(partitions)
+    names = tuple(select_in(partitions, log_dirs))
     with spark_session("cleanerd snapshot") as session:
         logs = Logs(session, log_dirs, lambda topic: key_rules(settings, topic), partitions=names or None)
         latest = logs.latest(tombstones=tombstones, whole_log=whole_log)

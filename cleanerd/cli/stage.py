@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
@@ -22,7 +21,8 @@ from cleanerd.cli.cleaning_options import cleaning_options, options_from
 from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.results import tell, tell_notes
-from cleanerd.cli.scope import parse_partitions, tell_warnings, tell_young_topics
+from cleanerd.cli.scope import select_in, tell_warnings, tell_young_topics
+from cleanerd.cli.selecting import log_dirs_argument
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.scope.broker_facts import broker_facts
@@ -30,6 +30,8 @@ from cleanerd.scope.partitions import BesideBroker, ByDisk
 from cleanerd.scope.settled import read_twice
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions
@@ -58,7 +60,7 @@ class Stager(Protocol):
 
 @click.command("stage")
 @common_options
-@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
+@log_dirs_argument()
 @cleaning_options
 def stage(common: Common, log_dirs: tuple[Path, ...], *, kept: Path | None, **given: Any) -> int:
     """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
@@ -73,7 +75,7 @@ def stage(common: Common, log_dirs: tuple[Path, ...], *, kept: Path | None, **gi
 def stage_all(common: Common, log_dirs: tuple[Path, ...], stager: Stager, *, kept: Path | None, **given: Any) -> int:
     """Stage with ``stager`` what the cleaning options ask for, and tell; returns the exit code."""
     settings = common.load_settings()
-    wanted = parse_partitions(given.pop("partitions"))
+    wanted = select_in(given.pop("partitions"), log_dirs)
     options = options_from(given)
     if kept is not None:
         require_keepable(kept, log_dirs)
@@ -90,7 +92,7 @@ def stage_all(common: Common, log_dirs: tuple[Path, ...], stager: Stager, *, kep
         kept=kept,
     )
     results, failures = request.each(partial(_stage_dir, stager))
-    tell(common.output, results)
+    tell(common.output, results, failures)
     return exit_code(results, failures)
 
 

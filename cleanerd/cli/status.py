@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.cli.scope import parse_partitions
-from cleanerd.daemon.control import ask, find_control_socket
-from cleanerd.errors import ConfigError
+from cleanerd.cli.selecting import daemons_partitions
+from cleanerd.daemon.control import UNKNOWN, ask, find_control_socket
+from cleanerd.daemon.view import PartitionPhase
+from cleanerd.format.names import TopicPartition
+from cleanerd.scope.selection import select
 from cleanerd.words import counted, human_bytes, human_ms
 
 if TYPE_CHECKING:
@@ -33,31 +35,38 @@ PARTITION_COLUMNS = (
 
 @click.command("status")
 @common_options
-@click.argument("partitions", nargs=-1, metavar="[TOPIC-N...]")
-def status(common: Common, partitions: tuple[str, ...]) -> int:
+@daemons_partitions()
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(get_args(PartitionPhase)),
+    multiple=True,
+    help="Only partitions in this state. Repeatable.",
+)
+@click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N partitions. Default: all.")
+def status(common: Common, partitions: tuple[str, ...], *, states: tuple[str, ...], limit: int | None) -> int:
     """Print what the daemon knows of its log directories and partitions. Exit code 1 when it is unhealthy."""
-    wanted = [str(name) for name in parse_partitions(partitions, said_as="TOPIC-N")]
     view = ask(find_control_socket(common.load_settings()), "status")
-    rows = _rows(view, wanted)
+    found = matching(view, partitions, states)
+    rows = found if limit is None else found[:limit]
     if common.output.as_json:
-        common.output.json({**view, "partitions": rows})
+        common.output.json({**view, "partitions": rows, "matching_partitions": len(found)})
     else:
         _tell(common.output, view, rows)
+        if len(rows) < len(found):
+            common.output.note(f"{len(rows)} of {counted(len(found), 'partition')} shown")
     return 0 if view["healthy"] else 1
 
 
-def _rows(view: Mapping[str, Any], wanted: Sequence[str]) -> list[Mapping[str, Any]]:
-    """The partitions of a status, or those that are wanted.
+def matching(view: Mapping[str, Any], words: Sequence[str], states: Sequence[str]) -> list[Mapping[str, Any]]:
+    """The partitions of a status that the words mean, and that are in one of ``states``; without any, all.
 
     Raises:
-        ConfigError: the daemon does not know one of them.
+        ConfigError: the daemon does not know what a word means.
     """
-    rows = [(f"{each['topic']}-{each['partition']}", each) for each in view["partitions"]]
-    known = {name for name, _ in rows}
-    for name in wanted:
-        if name not in known:
-            raise ConfigError("the daemon knows no such compacted partition", where=name, hint="see cleanerd status")
-    return [each for name, each in rows if not wanted or name in wanted]
+    rows = [(TopicPartition(each["topic"], each["partition"]), each) for each in view["partitions"]]
+    wanted = select(words, (name for name, _ in rows), what=UNKNOWN, hint="see cleanerd status")
+    return [each for name, each in rows if (not wanted or name in wanted) and (not states or each["state"] in states)]
 
 
 def _tell(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -57,7 +57,9 @@ def frame(view: Mapping[str, Any]) -> Group:
     )
     table = _table([column.title for column in PARTITION_COLUMNS])
     for each in partitions[:ROWS]:
-        table.add_row(*(Text(printable(cell)) for cell in partition_row(each, view["made_ms"])))
+        cells = [printable(cell) for cell in partition_row(each, view["made_ms"])]
+        # One line a partition: what does not fit is cut, and cleanerd explain has it.
+        table.add_row(*(Text(cell, no_wrap=True, overflow="ellipsis") for cell in cells))
     parts += [Text(), table]
     if len(partitions) > ROWS:
         parts.append(Text(f"and {len(partitions) - ROWS} more: cleanerd status"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,18 +15,20 @@ from cleanerd.apply.session import LockedDir
 from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.cli.scope import parse_partitions
+from cleanerd.cli.scope import select_in
+from cleanerd.cli.selecting import log_dirs_argument, partition_option
 from cleanerd.errors import CleanerdError, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
-from cleanerd.words import human_bytes
+from cleanerd.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
+    from cleanerd.scope.selection import Selection
     from cleanerd.settings import Settings
 
 LOCK_WAIT_SECONDS = 2.0
@@ -33,8 +36,8 @@ LOCK_WAIT_SECONDS = 2.0
 
 @click.command("undo")
 @common_options
-@click.argument("log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=Path))
-@click.option("--partition", "partitions", multiple=True, metavar="TOPIC-N", help="Only this partition. Repeatable.")
+@log_dirs_argument()
+@partition_option
 @click.option("--list", "only_list", is_flag=True, help="Show what can be undone; change nothing.")
 @click.option(
     "--keep-replaced",
@@ -60,12 +63,14 @@ def undo(
     cleaning before that one.
     """
     settings = common.load_settings()
-    wanted = parse_partitions(partitions)
     trash = KeptSegments(settings.daemon.cleanerd_state_dir)
+    # What is kept of a partition outlives it.
+    wanted = select_in(partitions, log_dirs, also=[entry.name for entry in trash.entries()] if partitions else ())
     if only_list:
         _list(common.output, trash, log_dirs, wanted)
         return 0
-    if not common.output.confirm(f"Undo the last cleaning of {', '.join(map(str, log_dirs))}?", yes=yes):
+    question = None if yes else _question(trash, log_dirs, wanted)
+    if question is not None and not common.output.confirm(question, yes=yes):
         raise click.Abort
     results: list[UndoResult] = []
     failures: list[CleanerdError] = []
@@ -77,15 +82,29 @@ def undo(
             failures.append(error)
     for warning in trash.warnings:
         common.output.warning(warning)
-    _tell(common.output, results)
+    _tell(common.output, results, failures)
     return _exit_code(results, failures)
+
+
+def _question(trash: KeptSegments, paths: Sequence[Path], wanted: Selection) -> str | None:
+    """``Undo the last cleaning of 2 partitions (10.6 MiB were kept)?``; None when nothing can be undone."""
+    found: list[KeptEntry] = []
+    for path in paths:
+        with contextlib.suppress(CleanerdError):  # told when its turn comes
+            log_dir = read_log_dir(path)
+            newest = _newest(entries_of(trash, log_dir), wanted)
+            found += [entry for name, entry in newest.items() if name in log_dir.partitions]
+    if not found:
+        return None
+    what = str(found[0].name) if len(found) == 1 else counted(len(found), "partition")
+    return f"Undo the last cleaning of {what} ({human_bytes(sum(entry.kept_bytes for entry in found))} kept)?"
 
 
 def _undo_dir(
     output: Output,
     settings: Settings,
     path: Path,
-    wanted: Sequence[TopicPartition],
+    wanted: Selection,
     trash: KeptSegments,
     kept: Path | None,
 ) -> list[UndoResult]:
@@ -108,7 +127,7 @@ def _undo_dir(
         return results
 
 
-def _newest(entries: Sequence[KeptEntry], wanted: Sequence[TopicPartition]) -> dict[TopicPartition, KeptEntry]:
+def _newest(entries: Sequence[KeptEntry], wanted: Selection) -> dict[TopicPartition, KeptEntry]:
     """The first entry of each partition, by partition."""
     newest: dict[TopicPartition, KeptEntry] = {}
     for entry in entries:
@@ -117,7 +136,7 @@ def _newest(entries: Sequence[KeptEntry], wanted: Sequence[TopicPartition]) -> d
     return dict(sorted(newest.items()))
 
 
-def _list(output: Output, trash: KeptSegments, paths: Sequence[Path], wanted: Sequence[TopicPartition]) -> None:
+def _list(output: Output, trash: KeptSegments, paths: Sequence[Path], wanted: Selection) -> None:
     entries = [
         entry for path in paths for entry in entries_of(trash, read_log_dir(path)) if not wanted or entry.name in wanted
     ]
@@ -149,12 +168,14 @@ def _time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _tell(output: Output, results: Sequence[UndoResult]) -> None:
+def _tell(output: Output, results: Sequence[UndoResult], failures: Sequence[CleanerdError]) -> None:
     if output.as_json:
-        output.json({"partitions": [result.to_json() for result in results]})
+        told = [result.to_json() for result in results]
+        output.json({"partitions": told, "errors": [error.to_json() for error in failures]})
         return
     if not results:
-        output.line("Nothing to undo.")
+        if not failures:  # else nobody looked
+            output.line("Nothing to undo.")
         return
     columns = [
         Column("partition"),

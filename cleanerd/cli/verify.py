@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -13,7 +12,8 @@ import click
 from cleanerd.cli.clean_end import clean_end
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.cli.scope import key_rules
+from cleanerd.cli.scope import key_rules, select_in
+from cleanerd.cli.selecting import ExistingPath, each_once, partition_option
 from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name, parse_topic_partition_dir
 from cleanerd.log.topic_config import resolve_producer_id_expiration_ms
@@ -34,8 +34,10 @@ from cleanerd.words import counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from cleanerd.cli.output import Output
+    from cleanerd.scope.selection import Selection
     from cleanerd.settings import Settings
 
 DEFAULT_LIMIT: Final = 100
@@ -44,8 +46,14 @@ DEFAULT_LIMIT: Final = 100
 @click.command("verify")
 @common_options
 @click.argument(
-    "paths", metavar="FILE_OR_DIR...", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path)
+    "paths",
+    metavar="FILE_OR_DIR...",
+    nargs=-1,
+    required=True,
+    type=ExistingPath(),
+    callback=lambda _context, _argument, paths: each_once(paths),
 )
+@partition_option
 @click.option(
     "--clean-to",
     type=click.IntRange(min=0),
@@ -54,7 +62,7 @@ DEFAULT_LIMIT: Final = 100
 )
 @click.option(
     "--against",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=ExistingPath(file_okay=False),
     metavar="DIR",
     help="A copy from before the cleaning, or the replaced segments: nothing may be altered, lost or back again.",
 )
@@ -72,6 +80,7 @@ def verify(
     common: Common,
     paths: tuple[Path, ...],
     *,
+    partitions: tuple[str, ...],
     clean_to: int | None,
     against: Path | None,
     many_rounds: bool,
@@ -82,11 +91,15 @@ def verify(
 
     Checksums, every record's structure, the order of offsets, index files by what lookups find, transaction indexes,
     producer snapshots, leader epochs, checkpoints, files left over; below the clean point at most one record a key.
-    Exit code 5 when there is an error among the findings. Beside a running broker the newest bytes may be in motion.
+    Exit code 5 when there is an error among the findings. --partition goes with log directories. Beside a running
+    broker the newest bytes may be in motion.
     """
     if many_rounds and against is None:
         raise click.UsageError("--many-rounds goes with --against")
+    if partitions and not all(is_log_dir(path) for path in paths):
+        raise click.UsageError("--partition goes with log directories")
     settings = common.load_settings()
+    wanted = select_in(partitions, paths)
     expiration_ms, _ = resolve_producer_id_expiration_ms(settings_defaults=settings.broker_defaults())
     question = Question(
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
@@ -98,9 +111,9 @@ def verify(
         limit=limit or None,
     )
     verdicts: list[Verdict] = []
-    with common.output.progress("verify", total=_work(paths, passes=2 if against is None else 5)) as advance:
+    with common.output.progress("verify", total=_work(paths, wanted, passes=2 if against is None else 5)) as advance:
         for path in paths:
-            verdicts += _verify(path, replace(question, advance=advance), settings)
+            verdicts += _verify(path, replace(question, advance=advance), settings, wanted)
     _show(common.output, verdicts)
     return CorruptionError.exit_code if any(verdict.findings.errors for verdict in verdicts) else 0
 
@@ -121,7 +134,7 @@ def _ruled(question: Question, partition: Path, settings: Settings) -> Question:
     return replace(question, rules=rules, clean_to=clean_to)
 
 
-def _verify(path: Path, question: Question, settings: Settings) -> Iterator[Verdict]:
+def _verify(path: Path, question: Question, settings: Settings, wanted: Selection) -> Iterator[Verdict]:
     if path.is_file():
         yield _verify_file(path, _ruled(question, path.parent, settings))
     elif is_log_dir(path):
@@ -130,7 +143,7 @@ def _verify(path: Path, question: Question, settings: Settings) -> Iterator[Verd
         findings = Findings(question.limit)
         around = read_surroundings(path, findings)
         yield Verdict(str(path), findings)
-        for partition in partitions_in(path):
+        for partition in _chosen(path, wanted):
             if partition.is_symlink():
                 findings.error(
                     Kind.NOT_VERIFIED, str(partition), "is a symbolic link and not followed; the broker would follow it"
@@ -150,6 +163,10 @@ def _verify(path: Path, question: Question, settings: Settings) -> Iterator[Verd
                 findings.error(Kind.NOT_VERIFIED, str(partition), f"cannot be verified: {error}")
     else:
         yield _verify_partition(path, _ruled(question, path, settings))
+
+
+def _chosen(log_dir: Path, wanted: Selection) -> list[Path]:
+    return [path for path in partitions_in(log_dir) if not wanted or parse_topic_partition_dir(path.name) in wanted]
 
 
 def _verify_partition(path: Path, question: Question) -> Verdict:
@@ -191,11 +208,11 @@ def _verify_file(path: Path, question: Question) -> Verdict:
     return verify_segment(found, question)
 
 
-def _work(paths: Sequence[Path], passes: int) -> int:
+def _work(paths: Sequence[Path], wanted: Selection, passes: int) -> int:
     """Bytes that will be read, about: for the progress bar."""
     total = 0
     for path in paths:
-        directories = partitions_in(path) if path.is_dir() and is_log_dir(path) else [path] if path.is_dir() else []
+        directories = _chosen(path, wanted) if path.is_dir() and is_log_dir(path) else [path] if path.is_dir() else []
         for each in directories:
             with contextlib.suppress(CleanerdError):  # told when its turn comes
                 total += sum(file.size_bytes for file in list_partition(each).segments)

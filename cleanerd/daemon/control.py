@@ -32,6 +32,9 @@ MAX_CLIENTS: Final = 32
 IDLE_SECONDS: Final = 300.0
 RUNTIME_DIRECTORY: Final = Path("/run/cleanerd")
 
+UNKNOWN: Final = "the daemon knows no such compacted partition or topic"
+"""What is said of a name that means nothing to it."""
+
 _log = structlog.get_logger()
 
 

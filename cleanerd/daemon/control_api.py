@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.daemon.control import UNKNOWN
 from cleanerd.daemon.fleet.pauses import save_pauses
 from cleanerd.daemon.showing.view_parts import partition_view
 from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.scope.explanation import explain
+from cleanerd.scope.selection import METAVAR, select
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from cleanerd.daemon.looking.log_dir_look import LookContext
     from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
     from cleanerd.daemon.showing.publisher import Publisher
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.scope.selection import Selection
 
 
 class ControlApi:
@@ -88,55 +94,89 @@ class ControlApi:
         return await asyncio.to_thread(self._publisher.view.to_json)
 
     async def _explain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await self.explain(_name(request) or "")
+        return await self.explain(next(iter(_words(request)), ""))
 
     async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._reload_settings()
 
     async def _trigger(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Clean it now, whatever its dirty ratio and the windows say."""
-        tracked = self._partition(_name(request))
-        if tracked.excluded:
-            raise RefusedError(tracked.excluded, where=str(tracked.name))
-        if tracked.paused or self._fleet.pauses.everything:
-            raise RefusedError("is paused", where=str(tracked.name), hint="cleanerd resume")
-        work = self._fleet.work_of(tracked)
-        if work is None:
-            reason = self._fleet.dirs[tracked.path].mode.reason
-            raise RefusedError(reason, where=str(tracked.name))
-        tracked.asked = True
-        tracked.touch()
+        """Clean them now, whatever their dirty ratio and the windows say: all, or none if one that is named cannot be.
+
+        Those of a pattern that cannot be are left out, unless that is all of them.
+        """
+        wanted = self._select(request)
+        found: dict[TopicPartition, Tracked] = {}
+        for tracked in self._fleet.partitions.values():
+            if tracked.name in wanted:
+                found.setdefault(tracked.name, tracked)
+        refused = {name: reason for name, tracked in found.items() if (reason := self._why_not_now(tracked))}
+        if refused and (len(refused) == len(found) or not refused.keys().isdisjoint(wanted.named)):
+            name, reason = next(iter(refused.items()))
+            more = f", nor can {counted(len(refused) - 1, 'other partition')}" if len(refused) > 1 else ""
+            nothing = "" if len(found) == 1 else f": nothing is triggered{more}"
+            raise RefusedError(f"{reason}{nothing}", where=str(name))
+        triggered = []
+        for name, tracked in found.items():
+            if name not in refused:
+                tracked.asked = True
+                tracked.touch()
+                running = tracked.trigger is not None
+                triggered.append({"partition": str(name), "work": self._fleet.work_of(tracked), "running": running})
         self._schedule()
-        return {"partition": str(tracked.name), "work": work, "running": tracked.trigger is not None}
+        left_out = [{"partition": str(name), "reason": reason} for name, reason in refused.items()]
+        return {"triggered": triggered, "left_out": left_out}
+
+    def _why_not_now(self, tracked: Tracked) -> str:
+        """What keeps a partition from being cleaned although somebody asks for it."""
+        if tracked.excluded:
+            return tracked.excluded
+        if self._fleet.pauses.everything:
+            return "all cleaning is paused: cleanerd resume"
+        if tracked.paused:
+            return f"is paused: cleanerd resume {tracked.name}"
+        return self._fleet.dirs[tracked.path].mode.reason if self._fleet.work_of(tracked) is None else ""
 
     async def _pause(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """One partition or everything; what runs is stopped between two chunks."""
-        name = None if _name(request) is None else str(self._partition(_name(request)).name)
-        self._fleet.pause(name, paused=True)
-        stopped = self._dispatcher.interrupt(lambda job: name is None or str(job.name) == name)
+        """Some partitions or everything; what runs is stopped between two chunks."""
+        wanted = self._select(request, everything=True)
+        names = sorted(map(str, wanted)) if wanted else None
+        self._fleet.pause(names, paused=True)
+        stopped = self._dispatcher.interrupt(lambda job: not wanted or job.name in wanted)
         self._save_pauses()
-        return {"paused": name or "all", "stopped": stopped}
+        return {"paused": "all" if names is None else names, "stopped": stopped}
 
     async def _resume(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        # A partition that went away while it was paused can still be resumed.
-        name = _name(request)
-        if name is not None and name not in self._fleet.pauses.names:
-            self._partition(name)
-        self._fleet.pause(name, paused=False)
+        """End the pauses of some partitions, or that of everything; says too what stays paused."""
+        before = self._fleet.pauses
+        wanted = self._select(request, everything=True)
+        names = sorted(map(str, wanted)) if wanted else None
+        self._fleet.pause(names, paused=False)
         self._save_pauses()
         self._schedule()
-        return {"resumed": name or "all", "still_paused": sorted(self._fleet.pauses.names)}
+        now = self._fleet.pauses
+        return {
+            "resumed": "all" if names is None else [name for name in names if name in before.names],
+            "not_paused": ([] if before.everything else ["all"])
+            if names is None
+            else [name for name in names if name not in before.names],
+            "all_paused": now.everything,
+            "still_paused": sorted(now.names),
+        }
 
     async def _retry(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """End the quarantine of one partition, or of all."""
-        name = _name(request)
-        everyone = list(self._fleet.partitions.values())
-        wanted = [t for t in everyone if t.quarantine is not None] if name is None else [self._partition(name)]
-        for tracked in wanted:
+        """End the quarantine, or the wait after a failure, of some partitions; without names the quarantines of all."""
+        wanted = self._select(request, everything=True)
+        everyone = self._fleet.partitions.values()
+        asked = [t for t in everyone if (t.name in wanted if wanted else t.quarantine is not None)]
+        waiting = [tracked for tracked in asked if tracked.is_waiting]
+        for tracked in waiting:
             self._dispatcher.forgive(tracked)
         self._look_loop.wake()
         self._schedule()
-        return {"retried": [str(tracked.name) for tracked in wanted]}
+        retried = {str(tracked.name) for tracked in waiting}
+        paused = {str(t.name) for t in waiting if t.paused or self._fleet.pauses.everything}
+        healthy = {str(tracked.name) for tracked in asked} - retried
+        return {"retried": sorted(retried), "healthy": sorted(healthy), "paused": sorted(paused)}
 
     def _schedule(self) -> None:
         self._dispatcher.schedule()
@@ -148,17 +188,32 @@ class ControlApi:
             self._publisher.warn(unwritten)
         self._publisher.publish()
 
-    def _partition(self, name: str | None) -> Tracked:
-        if name is None:
-            raise ConfigError("no partition was named", hint="TOPIC-N")
+    def _select(self, request: Mapping[str, Any], *, everything: bool = False) -> Selection:
+        """What a request is about; nobody named is an error, or means ``everything``."""
+        words = _words(request)
+        if not words and not everything:
+            raise ConfigError("no partition was named", hint=METAVAR)
+        # A partition that went away while it was paused can still be resumed.
+        gone = (parse_topic_partition_dir(name) for name in self._fleet.pauses.names)
+        there = (tracked.name for tracked in self._fleet.partitions.values())
+        known = [*there, *(name for name in gone if name is not None and request.get("op") == "resume")]
+        return select(words, known, what=UNKNOWN, hint="see cleanerd status")
+
+    def _partition(self, name: str) -> Tracked:
         found = self._fleet.named(name)
         if not found:
-            raise ConfigError("the daemon knows no such compacted partition", where=name, hint="see cleanerd status")
+            raise ConfigError(UNKNOWN, where=name, hint="see cleanerd status")
         return found[0]
 
 
-def _name(request: Mapping[str, Any]) -> str | None:
-    name = request.get("partition")
-    if name is not None and not isinstance(name, str):
-        raise ConfigError("partition is not a text")
-    return name
+def _words(request: Mapping[str, Any]) -> list[str]:
+    """``partitions``, a list of words, or ``partition``, one of them.
+
+    Raises:
+        ConfigError: it is something else.
+    """
+    one = request.get("partition")
+    words = request.get("partitions", [] if one is None else [one])
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ConfigError("partitions is not a list of texts")
+    return words

@@ -96,6 +96,15 @@ def read_log_dir(path: Path) -> LogDir:
     )
 
 
+def partition_names(path: Path) -> tuple[TopicPartition, ...]:
+    """The partitions of a log directory by the names in it: nothing else is read.
+
+    Raises:
+        CleanerdError: it cannot be listed.
+    """
+    return _partitions(entry for entry in _scan(path) if entry.is_dir(follow_symlinks=False))
+
+
 def moved_here(log_dir: Path) -> frozenset[TopicPartition]:
     """The partitions whose replicas are on their way into this log directory, as it stands now (``-future``, S-21).
 

@@ -22,11 +22,12 @@ from cleanerd.errors import AgentUnavailableError, CleanerdError, RefusedError
 from cleanerd.log.partition import read_partition
 from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, TopicConfig
 from cleanerd.scope.broker_facts import BrokerFacts, being_moved, broker_facts
+from cleanerd.scope.selection import EVERYTHING, Selection
 from cleanerd.scope.settled import EarlierReading, read_twice
 from cleanerd.scope.targets import Target, require_compacted, topic_id_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import Literal
 
@@ -46,8 +47,10 @@ class Partitions(ABC):
         self.facts = facts
 
     @abstractmethod
-    def targets(self, wanted: Collection[TopicPartition] = ()) -> list[Target]:
+    def targets(self, wanted: Selection = EVERYTHING) -> list[Target]:
         """Those that are ``wanted``, or all that are compacted; cheap: no partition is opened.
+
+        Of those that a pattern found only the compacted ones are meant.
 
         Raises:
             AgentUnavailableError, AgentRefusalError: the broker does not say which there are.
@@ -76,7 +79,7 @@ class ByDisk(Partitions):
         super().__init__(log_dir, facts)
         self._configs: dict[str, TopicConfig | CleanerdError] = {}
 
-    def targets(self, wanted: Collection[TopicPartition] = ()) -> list[Target]:
+    def targets(self, wanted: Selection = EVERYTHING) -> list[Target]:
         """By the metadata log and settings."""
         found = []
         for name in self.log_dir.partitions:
@@ -85,7 +88,7 @@ class ByDisk(Partitions):
             config = self._config(name.topic)
             if isinstance(config, CleanerdError):
                 found.append(Target(name, None, config))
-            elif wanted or config.is_compacted:
+            elif name in wanted.named or config.is_compacted:
                 found.append(Target(name, config, None))
         return found
 
@@ -95,7 +98,7 @@ class ByDisk(Partitions):
         self.facts.require_same_topic(name, reading.log.topic_id)
         return reading
 
-    def admitted(self, wanted: Collection[TopicPartition] = ()) -> list[Target]:
+    def admitted(self, wanted: Selection = EVERYTHING) -> list[Target]:
         """The targets, with an error those that are refused whatever their logs hold."""
         return [self._admitted(target.name) for target in self.targets(wanted)]
 
@@ -161,14 +164,14 @@ class ByBroker(Partitions):
         self._passed_over = passed_over | NEVER_CLEANED
         self._silent: AgentUnavailableError | None = None
 
-    def targets(self, wanted: Collection[TopicPartition] = ()) -> list[Target]:
+    def targets(self, wanted: Selection = EVERYTHING) -> list[Target]:
         """By the policy that the broker goes by. Their configurations, from the files, show changes only."""
-        if wanted:
-            names = [name for name in self.log_dir.partitions if name in wanted]
-        else:
+        meant = wanted.named
+        if wanted.names - meant or not wanted:
             compacted = {log.name for log in self._broker.logs() if "compact" in log.policy}
-            names = [name for name in self.log_dir.partitions if name in compacted]
-            names = [name for name in names if name.topic not in self._passed_over]
+            usual = {name for name in compacted if name.topic not in self._passed_over}
+            meant |= usual & wanted.names if wanted else usual
+        names = [name for name in self.log_dir.partitions if name in meant]
         known = {topic: self._hint(topic) for topic in {name.topic for name in names}}
         return [Target(name, known[name.topic], None) for name in names]
 

@@ -170,8 +170,8 @@ def test_table(scene: Scene, shell: Shell) -> None:
         ((s.NAME, "{log_dir}", "--key", "xyz", "--hex"), 2, "no hexadecimal key"),
         ((s.NAME, "{log_dir}", "--key", "?", "--base64"), 2, "no base64 key"),
         ((s.NAME, "{log_dir}", "--key", "aa", "--base64", "--hex"), 2, "not both"),
-        (("orders", "{log_dir}", "--key", "a"), 2, "not of the form TOPIC-N"),
-        (("orders-7", "{log_dir}", "--key", "a"), 3, "no partition orders-7"),
+        (("order", "{log_dir}", "--key", "a"), 3, "did you mean orders"),
+        (("orders-7", "{log_dir}", "--key", "a"), 3, "orders-7: no such partition"),
     ],
 )
 def test_usage(scene: Scene, shell: Shell, arguments: tuple[str, ...], code: int, text: str) -> None:

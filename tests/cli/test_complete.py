@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from cleanerd.cli.complete import VARIABLE
 from cleanerd.cli.main import VERBS
+from tests.cli.clean_log_dirs import dirty
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def _answers(*words: str) -> list[str]:
@@ -23,7 +29,7 @@ def _answers(*words: str) -> list[str]:
         check=True,
     )
     # Verbs come without their modules, or every key press would wait for NumPy.
-    assert ("numpy" in done.stderr) == (len(words) > 1)
+    assert ("numpy" in done.stderr) == (len(words) > 1 and words[0] != "pause")
     return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
 
@@ -34,6 +40,21 @@ def test_verbs() -> None:
 
 def test_options_of_a_verb() -> None:
     assert {"--from-start", "--force"} <= set(_answers("clean", "--f"))
+
+
+def test_partitions(tmp_path: Path) -> None:
+    """Topics of several partitions, and partitions, of the directory that is typed; without one the settings'."""
+    path = make_log_dir(tmp_path / "logs", {"orders-0": dirty(), "orders-1": dirty(), "carts-0": dirty()})
+    assert _answers("plan", str(path), "--partition", "o") == ["orders", "orders-0", "orders-1"]
+    setting = f"cleanerd.log.dirs={path}"
+    assert _answers("explain", "--no-config", "--set", setting, "") == ["orders", "carts-0", "orders-0", "orders-1"]
+    assert _answers("pause", "--no-config", "--set", f"cleanerd.control.socket={tmp_path}/none", "o") == []
+
+
+def test_settings_and_strategies() -> None:
+    assert _answers("run", "--set", "cleanerd.log.d") == ["cleanerd.log.dirs="]
+    assert "topics.orders.min.compaction.lag.ms=" in _answers("run", "--set", "topics.orders.min.c")
+    assert _answers("plan", "--strategy", "h") == ["header:"]
 
 
 def test_an_unknown_verb_is_no_reason_to_complain() -> None:

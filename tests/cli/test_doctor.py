@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 from typing import TYPE_CHECKING, Any
 
@@ -57,16 +58,17 @@ def test_a_healthy_host(root: Path, shell: Shell) -> None:
 
 
 def test_table(root: Path, shell: Shell) -> None:
-    """People read the worst first, each with its fix; --quiet leaves out what is fine."""
+    """People read the worst first, each with its fix; what is fine is counted, -v lists it."""
     path = make(root)
     (path / HIGH_WATERMARKS).unlink()
     answer = shell("doctor", path)
     assert answer.code == 4
-    to_do = answer.out.split("What to do:\n")[1].splitlines()
-    assert to_do[0].strip().startswith("PROBLEM checkpoints")
-    assert "1 problem, " in answer.out.splitlines()[-1]
-    assert "\nok " in answer.out
-    assert "\nok " not in shell("doctor", path, "--quiet").out
+    first, fix, *_, last = answer.out.splitlines()
+    assert first.startswith("PROBLEM  checkpoints: ")
+    assert fix.startswith("         -> ")
+    assert re.fullmatch(r"\d+ checks passed, 1 problem(, .*)?; -v lists all", last)
+    assert "\nok " not in answer.out
+    assert "\nok  " in shell("doctor", path, "-v").out
 
 
 def test_log_directories_of_the_settings(root: Path, shell: Shell) -> None:

@@ -294,7 +294,7 @@ def test_an_earlier_failure(root: Path, shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("partition", "code", "says"),
     [
-        ("orders", 2, "TOPIC-N"),
+        ("order", 3, "did you mean orders"),
         ("orders-1", 3, "no such partition"),
         ("__cluster_metadata-0", 4, "never cleaned"),
     ],
@@ -319,11 +319,19 @@ def test_not_compacted(root: Path, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("verb", ["explain", "audit"])
-def test_malformed_partition(root: Path, shell: Shell, verb: str) -> None:
-    """Exit code 2, in the words of this verb: it has no --partition."""
-    answer = shell(verb, "orders", make(root), *(["--key", "k"] if verb == "audit" else []))
-    assert answer.code == 2
-    assert "'orders' is not of the form TOPIC-N" in answer.err
+def test_a_topic_is_all_its_partitions(root: Path, shell: Shell, verb: str) -> None:
+    """By its name or a pattern, as a list; an unknown word is told in the words of this verb: it has no --partition."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty(), "other-0": dirty()})
+    key = ["--key", "a"] if verb == "audit" else []
+    expected = [str(path / "orders-0"), str(path / "orders-1")] if verb == "audit" else [0, 1]
+    for word in ("orders", "ord*"):
+        rows = shell(verb, word, path, "--json", "--quiet", *key, *COMPACT).json["partitions"]
+        assert [row["path" if verb == "audit" else "partition"] for row in rows] == expected
+    text = shell(verb, "orders", path, *key, *COMPACT).out
+    assert ("orders-0" in text, "orders-1" in text, "other-0" in text) == (True, True, False)
+    answer = shell(verb, "nope*", path, *key)
+    assert answer.code == 3
+    assert "nope*: no such partition or topic" in answer.err
     assert "--partition" not in answer.err
 
 
@@ -366,3 +374,16 @@ def test_a_look_for_obstacles_that_fails(
     found = ask(shell, make(root, cleaner_offset=2))
     assert (found["cleaned_now"], found["rule"], found["changes"]) == (False, rule, changes)
     assert found["reason"].startswith("x: ")
+
+
+def test_settings_have_units(root: Path, shell: Shell) -> None:
+    """For people a day, a size, none; --json has the numbers."""
+    path = make(root)
+    lines = shell("explain", "orders-0", path, *COMPACT).out.splitlines()
+    rows = {words[0]: words for line in lines if (words := line.split()) and "." in words[0]}
+    assert rows["delete.retention.ms"][1:3] == ["1", "d"]
+    assert rows["max.compaction.lag.ms"][1] == "none"
+    assert rows["segment.bytes"][1:3] == ["1.0", "GiB"]
+    settings = ask(shell, path)["settings"]
+    assert settings["delete.retention.ms"]["value"] == 86_400_000
+    assert settings["max.compaction.lag.ms"]["value"] == 2**63 - 1

@@ -111,6 +111,25 @@ def test_exit_codes_and_the_one_line(how: str, code: int, said: str) -> None:
     assert (done.returncode, done.stderr, done.stdout) == (code, said, "")
 
 
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [
+        ("config", {"message": "bad key", "where": "a.toml:3", "hint": "did you mean good.key?", "exit_code": 3}),
+        ("usage", {"message": "LOG_DIR is missing", "where": None, "hint": None, "exit_code": 2}),
+        ("os", {"message": "/log/x: No such file or directory", "where": None, "hint": None, "exit_code": 1}),
+        ("abort", {"message": "aborted", "where": None, "hint": None, "exit_code": 1}),
+    ],
+)
+def test_an_error_is_json_too(
+    test_verbs: None, capsys: pytest.CaptureFixture[str], how: str, error: dict[str, object]
+) -> None:
+    """One object on stdout with the schema, for who reads nothing else; the line on stderr stays."""
+    assert run(["end", how, "--json"]) == error["exit_code"]
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"schema": 1, "error": error}
+    assert str(error["message"]) in captured.err
+
+
 def test_usage_errors_are_2(test_verbs: None, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (
         ["end", "usage"],

@@ -139,6 +139,28 @@ def test_a_long_name_folds_the_whole_table(capsys: pytest.CaptureFixture[str], m
     ]
 
 
+@pytest.mark.parametrize("channel", ["line", "note", "warning", "item"])
+def test_no_word_is_broken_at_the_edge(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, channel: str
+) -> None:
+    """What goes on below is indented, and a path stays whole so that it can be copied; a pipe gets one line."""
+    text = "/var/lib/kafka/data/orders-0: cannot be cleaned now, see /var/lib/kafka/data-with-quite-a-long-name-too"
+    out = Output()
+    says = {"line": out.line, "note": out.note, "warning": out.warning, "item": lambda text: out.item("warning", text)}
+    monkeypatch.setenv("COLUMNS", "40")
+    says[channel](text)
+    assert "".join(capsys.readouterr()).count("\n") == 1
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    says[channel](text)
+    lines = "".join(capsys.readouterr()).splitlines()
+    assert " ".join(line.strip() for line in lines).removeprefix("warning: ").removeprefix("warning  ") == text
+    indent = " " * (9 if channel == "item" else 2)
+    assert len(lines) > 2
+    assert all(line.startswith(indent) and line[len(indent)] != " " for line in lines[1:])
+    assert all(len(line) <= 40 or " " not in line.strip() for line in lines)
+
+
 def test_a_pipe_gets_a_line_a_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripts rely on it, whatever COLUMNS says."""
     monkeypatch.setenv("COLUMNS", "40")

@@ -138,6 +138,40 @@ def test_the_room_that_is_needed_is_told_apart_from_the_reserve(
     assert f"needs {needed} free for clean, {needed} for stage, plus the reserve of 1.0 MiB" in told
 
 
+def test_exact_ends_with_a_total(root: Path, shell: Shell) -> None:
+    """What all of them together would leave: one that is not cleaned keeps its size, one that is broken is told of."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty(cleaner_offset=6), "orders-2": dirty()})
+    broken = path / "orders-2" / f"{2:020d}.log"
+    broken.write_bytes(broken.read_bytes()[:-1] + b"?")
+    answer = shell("plan", path, "--exact", "--json", "--quiet", *COMPACT)
+    first, second, _ = answer.json["partitions"]
+    saved = first["exact"]["bytes_before"] - first["exact"]["bytes_after"]
+    assert saved > 0
+    size = first["bytes"] + second["bytes"]
+    assert answer.json["total"] == {
+        "partitions": 2, "bytes_before": size, "bytes_after": size - saved, "unknown": 1,
+    }  # fmt: skip
+    text = shell("plan", path, "--exact", "--quiet", *COMPACT).out
+    assert text.splitlines()[-1] == (
+        f"2 partitions: {size} -> {size - saved} B (-{round(100 * saved / size)} %); "
+        "1 partition could not be worked out"
+    )
+    (row,) = [line for line in text.splitlines() if line.startswith("orders-1")]
+    assert row.count(f"{second['bytes']} B") == 2, "every row says what is left"
+    assert "total" not in shell("plan", path, "--json", "--quiet", *COMPACT).json
+
+
+def test_after_is_what_clean_calls_after(root: Path, shell: Shell) -> None:
+    """Both of the whole log, active segment included: who compares the two tables sees the same figures."""
+    path = make(root)
+    planned = shell("plan", path, "--exact", "--force", "--quiet", *COMPACT).out.splitlines()[1].split("  ")
+    cleaned = shell.clean(path).out.splitlines()[1].split("  ")
+    sizes = [cell.strip() for cell in cleaned if cell.strip().endswith(" B")]
+    size = sum(segment.stat().st_size for segment in (path / "orders-0").glob("*.log"))
+    assert sizes[1] == f"{size} B"
+    assert sizes[0] in [cell.strip() for cell in planned]
+
+
 @pytest.mark.parametrize(
     ("facts", "options", "says"),
     [

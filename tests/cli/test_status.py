@@ -1,10 +1,13 @@
-"""The first line of ``cleanerd status``."""
+"""What ``cleanerd status`` shows: its first line, and which partitions."""
 
 from __future__ import annotations
 
-from cleanerd.cli.status import headline
+import pytest
+
+from cleanerd.cli.status import headline, matching
 from cleanerd.daemon.view import Totals
-from cleanerd.words import counted
+from cleanerd.errors import ConfigError
+from cleanerd.words import counted, human_change
 from tests.daemon.views import partition, view
 
 
@@ -27,3 +30,40 @@ def test_a_number_and_its_noun() -> None:
     """No operator reads ``1 partitions``."""
     assert [counted(count, "batch") for count in (0, 1, 1234)] == ["0 batches", "1 batch", "1,234 batches"]
     assert (counted(1, "topic", "is"), counted(2, "topic", "is")) == ("1 topic is", "2 topics are")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (15_518_925, 2_202_009, "14.8 -> 2.1 MiB (-86 %)"),
+        (15_518_925, 2_202, "14.8 MiB -> 2.2 KiB (-100.0 %)"),
+        (15_518_925, 15_500_000, "14.8 -> 14.8 MiB (-0.1 %)"),
+        (1000, 1000, "1000 -> 1000 B (0 %)"),
+        (1000, 0, "1000 -> 0 B (-100 %)"),
+        (1000, 1010, "1000 -> 1010 B (+1 %)"),
+        (0, 0, "0 -> 0 B"),
+    ],
+)
+def test_a_change(before: int, after: int, said: str) -> None:
+    """Units that agree are named once; what hardly changes is not called unchanged."""
+    assert human_change(before, after) == said
+
+
+def test_which_partitions() -> None:
+    """By names, topics, patterns, and by state; both together narrow it down."""
+    made = view(
+        partitions=(
+            partition("orders", 0),
+            partition("orders", 1, phase="quarantined"),
+            partition("carts", 0, phase="quarantined"),
+        )
+    ).to_json()
+
+    def names(*words: str, states: tuple[str, ...] = ()) -> list[str]:
+        return [f"{each['topic']}-{each['partition']}" for each in matching(made, words, states)]
+
+    assert names("orders") == ["orders-0", "orders-1"]
+    assert names(states=("quarantined",)) == ["orders-1", "carts-0"]
+    assert names("ord*", states=("quarantined",)) == ["orders-1"]
+    with pytest.raises(ConfigError, match="nope-0, x: the daemon knows no such"):
+        names("nope-0", "orders", "x")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cleaner.strategy_cases import batches, rec
-from tests.cli.clean_log_dirs import COMPACT, Shell, make
+from tests.cli.clean_log_dirs import COMPACT, Shell, dirty, make
 from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint
 from tests.support.logs import encode_batch
 from tests.verify import scene as s
@@ -129,7 +129,7 @@ def test_staged_file(scene: Scene, shell: Shell) -> None:
         (("{root}",), "neither segments nor a meta.properties"),
         (("{partition}", "--many-rounds"), "--many-rounds goes with --against"),
         (("{log_dir}/.kafka_cleanshutdown",), "not the name of a file that can be verified"),
-        (("{root}/missing",), "does not exist"),
+        (("{partition}", "--partition", "orders-0"), "--partition goes with log directories"),
         (("{file}", "--against", "{root}"), "--against is for directories"),
         ((), "Missing argument"),
     ],
@@ -195,3 +195,24 @@ def test_strategy_of_the_topic(root: Path, shell: Shell) -> None:
     assert (code, {finding["rule"] for finding in found}) == (5, {"R280-9", "R534-6"})
     answer = shell("verify", "--set", "topics.orders.compaction.strategy=no", log_dir / s.NAME)
     assert answer.code == 3
+
+
+@pytest.mark.parametrize("verb", ["verify", "inspect", "audit", "plan", "clean", "stage", "apply", "undo", "explain"])
+def test_a_missing_path_is_the_same_everywhere(root: Path, shell: Shell, verb: str) -> None:
+    """Exit code 3, and the path."""
+    before = ("orders-0",) if verb in {"audit", "explain"} else ()
+    more = {"audit": ("--key", "k"), "clean": ("--yes",), "undo": ("--yes",)}.get(verb, ())
+    answer = shell(verb, *before, root / "missing", *more)
+    assert answer.code == 3
+    assert f"{root / 'missing'}: does not exist" in answer.err
+
+
+def test_only_some_partitions(root: Path, shell: Shell) -> None:
+    """--partition: a partition, a topic, a pattern, in log directories."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty(), "carts-0": dirty()})
+    for word, expected in (
+        ("orders", ["orders-0", "orders-1"]), ("*-1", ["orders-1"]), ("carts-0", ["carts-0"]),
+    ):  # fmt: skip
+        told = shell("verify", path, "--partition", word, "--json", "--quiet").json["verified"]
+        assert [each["path"] for each in told] == [str(path), *(str(path / name) for name in expected)]
+    assert shell("verify", path, "--partition", "nope").code == 3

@@ -73,7 +73,7 @@ def test_asked_while_horizons_are_looked_up(root: Path, monkeypatch: pytest.Monk
         async def story(service: Service) -> None:
             await until("it reads", lambda: bool(service.dispatcher.running))
             told = await asyncio.to_thread(ask, root.parent / "control.sock", "trigger", partition="orders-0")
-            assert told["running"]
+            assert told["triggered"][0]["running"]
             go_on.set()
             await until("cleaned", lambda: [each.trigger for each in service.view().history] == ["asked"])
 

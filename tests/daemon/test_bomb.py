@@ -60,7 +60,7 @@ def test_what_kills_the_process_is_tried_last_and_alone(tmp_path: Path) -> None:
             (bad,) = [each for each in view["partitions"] if each["quarantine"]]
             assert "killed 2 times in a row" in bad["quarantine"]["reason"]
             assert bad["quarantine"]["retry_at_ms"] > bad["quarantine"]["since_ms"]
-            assert daemon.ask("retry", partition="orders-3") == {"retried": ["orders-3"]}
+            assert daemon.ask("retry", partition="orders-3")["retried"] == ["orders-3"]
             assert daemon.process.wait(30) == -9
             daemon.start()
             daemon.until("it is left alone again", settled)

@@ -16,6 +16,7 @@ from cleanerd.daemon.control import ControlServer, ask, control_socket, find_con
 from cleanerd.daemon.service import Service
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.settings import load_settings
+from tests.apply.offline_scene import two_groups
 from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
 from tests.support.fake_agent import refuse, wait
 
@@ -57,7 +58,7 @@ def test_pause_stops_what_runs_and_resume_lets_it_go_on(root: Path) -> None:
             assert service.view().paused, "remembered"
             await control("pause", partition="orders-1")
             answer = await control("resume")
-            assert answer == {"resumed": "all", "still_paused": ["orders-1"]}
+            assert (answer["resumed"], answer["still_paused"], answer["all_paused"]) == ("all", ["orders-1"], False)
             await until("one is clean", lambda: is_clean(service.view(), 8))
             assert partition(service.view(), "orders-1").phase == "paused"
             await control("resume", partition="orders-1")
@@ -77,7 +78,7 @@ def test_trigger_cleans_what_is_clean_enough(root: Path) -> None:
             await until("ready", lambda: service.view().ready)
             assert "min.cleanable.dirty.ratio" in partition(service.view()).reason
             answer = await control("trigger", partition="orders-1")
-            assert answer["work"] == "live"
+            assert answer["triggered"] == [{"partition": "orders-1", "work": "live", "running": False}]
             await until("done", lambda: len(service.view().history) == 1)
             await until("seen", lambda: is_clean(service.view(), 8, "orders-1"))
             (clean,) = service.view().history
@@ -117,6 +118,53 @@ def test_retry_ends_a_quarantine(root: Path) -> None:
 
         serve(assignments(root), fails)
         serve(assignments(root), is_retried)
+
+
+def test_several_names_are_all_or_nothing(root: Path) -> None:
+    """A topic and a pattern stand for their partitions; one unknown word, and nothing is done; all are named."""
+    with broker(root, {"orders-0": two_groups(), "orders-1": two_groups(), "carts-0": two_groups()}) as agent:
+        agent.settings["min.cleanable.dirty.ratio"] = "1"
+        control = asking(root)
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            for operation in ("pause", "resume", "retry", "trigger"):
+                with pytest.raises(CleanerdError, match=r"nope-0, no\*: the daemon knows no such") as caught:
+                    await control(operation, partitions=["orders-0", "nope-0", "no*"])
+                assert caught.value.exit_code == 3
+            assert service.fleet.pauses.names == frozenset()
+            assert not any(tracked.asked for tracked in service.fleet.partitions.values())
+            assert (await control("pause", partitions=["orders"]))["paused"] == ["orders-0", "orders-1"]
+            with pytest.raises(CleanerdError, match="orders-0: is paused: cleanerd resume orders-0"):
+                await control("trigger", partitions=["orders-0", "carts-0"])
+            assert not service.fleet.named("carts-0")[0].asked, "all or nothing"
+            told = await control("trigger", partitions=["*-0"])
+            assert [each["partition"] for each in told["triggered"]] == ["carts-0"]
+            assert [each["partition"] for each in told["left_out"]] == ["orders-0"]
+            await until("done", lambda: len(service.view().history) == 1)
+            assert (await control("resume", partitions=["ord*"]))["resumed"] == ["orders-0", "orders-1"]
+
+        serve(assignments(root), story)
+
+
+def test_what_is_said_of_pauses_and_failures_is_true(root: Path) -> None:
+    """``resume orders-0`` does not end the pause of everything; ``retry`` of a healthy partition tries nothing."""
+    with broker(root, 2) as agent:
+        agent.settings["min.cleanable.dirty.ratio"] = "1"
+        control = asking(root)
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            await control("pause")
+            await control("pause", partitions=["orders-0"])
+            told = await control("resume", partitions=["orders"])
+            assert told == {"resumed": ["orders-0"], "not_paused": ["orders-1"], "all_paused": True, "still_paused": []}
+            assert (await control("resume"))["not_paused"] == []
+            assert (await control("resume"))["not_paused"] == ["all"]
+            told = await control("retry", partitions=["orders-0"])
+            assert told == {"retried": [], "healthy": ["orders-0"], "paused": []}
+
+        serve(assignments(root), story)
 
 
 def test_status_and_explain(root: Path) -> None:

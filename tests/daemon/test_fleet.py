@@ -47,6 +47,9 @@ def look(**values: Any) -> PartitionLook:
     return replace(base, **values)
 
 
+SAVING = Saving(300, 250, clean_offset=10, bound_offset=20, clean_bytes=100, dirty_bytes=200)
+
+
 CLEAN = {"eligible": False, "reason": "clean enough", "dirty_bytes": 0}
 
 
@@ -130,9 +133,9 @@ def test_why_it_is_cleaned() -> None:
 
 def test_who_is_left_alone() -> None:
     fleet = fleet_with()
-    fleet.pause("orders-0", paused=True)
+    fleet.pause(["orders-0"], paused=True)
     assert triggers(fleet) == []
-    fleet.pause("orders-0", paused=False)
+    fleet.pause(["orders-0"], paused=False)
     fleet.pause(None, paused=True)
     assert triggers(fleet) == []
     fleet.pause(None, paused=False)
@@ -223,11 +226,30 @@ def test_what_a_cleaning_saved_is_what_the_next_is_expected_to() -> None:
     assert reclaimable_bytes(tracked(fleet)) == 100, "half of what is dirty, before anything is known"
     done(fleet, result=result(bytes_before=300, bytes_after=280))
     assert reclaimable_bytes(tracked(fleet)) == 20
-    done(fleet, saving=Saving(300, 250, 20, 200))
+    done(fleet, saving=SAVING)
     assert reclaimable_bytes(tracked(fleet)) == 50
     assert partition_view(fleet, tracked(fleet)).reclaimable_exact
     fleet.merge(dir_look(look(bound_offset=30)), NOW)
     assert not partition_view(fleet, tracked(fleet)).reclaimable_exact
+
+
+def test_nothing_is_left_to_reclaim_of_what_somebody_else_cleaned() -> None:
+    """The bound stays where it was when the partition is cleaned up to it: what was worked out is about another log."""
+    fleet = fleet_with(work="observe")
+    done(fleet, kind="observe", saving=SAVING)
+    fleet.merge(dir_look(look(clean_offset=20, clean_bytes=240, **CLEAN), work="observe"), NOW)
+    view = partition_view(fleet, tracked(fleet))
+    assert (view.reclaimable_bytes, view.reclaimable_exact) == (0, False)
+    # Tombstones go from a log that stays clean up to the same offset.
+    purge = replace(SAVING, clean_offset=20, clean_bytes=240, dirty_bytes=0)
+    done(fleet, kind="observe", saving=purge)
+    assert partition_view(fleet, tracked(fleet)).reclaimable_exact
+    fleet.merge(dir_look(look(clean_offset=20, clean_bytes=200, **CLEAN), work="observe"), NOW)
+    assert partition_view(fleet, tracked(fleet)).reclaimable_bytes == 0
+    # As much was written again: another log, which is worked out anew.
+    done(fleet, kind="observe", saving=SAVING)
+    fleet.merge(dir_look(look(clean_offset=20, bound_offset=30, dirty_bytes=205), work="observe"), NOW)
+    assert triggers(fleet) == ["ratio"]
 
 
 def test_tombstones_that_waited_for_what_went_now_have_another_turn() -> None:
@@ -274,7 +296,7 @@ def test_a_plan_from_a_clock_that_is_ahead_is_not_made_anew_all_the_time() -> No
 
 def test_observed_again_when_a_tenth_more_is_dirty() -> None:
     fleet = fleet_with(work="observe")
-    done(fleet, saving=Saving(300, 250, 20, 200))
+    done(fleet, saving=SAVING)
     assert triggers(fleet) == []
     fleet.merge(dir_look(look(bound_offset=30, dirty_bytes=219), work="observe"), NOW)
     assert triggers(fleet) == []
@@ -293,7 +315,7 @@ def test_what_is_gone_is_forgotten() -> None:
 def test_what_was_only_worked_out_is_staged_when_the_mode_says_so() -> None:
     """A reload from observe to on-start: nothing is staged yet."""
     fleet = fleet_with(work="observe")
-    done(fleet, kind="observe", saving=Saving(300, 250, 20, 200))
+    done(fleet, kind="observe", saving=SAVING)
     fleet.merge(dir_look(look(), work="stage"), NOW)
     assert triggers(fleet) == ["ratio"]
 

@@ -333,3 +333,9 @@ def test_the_picture_of_top() -> None:
     ):
         assert word in text, word
     assert "\x1b[2J" not in text
+    row["reason"] = "nothing to clean: " * 20
+    console = Console(width=80, record=True)
+    console.print(frame(view))
+    rows = [line for line in console.export_text().splitlines() if "nothing to" in line]
+    assert len(rows) == 30, "one line a partition"
+    assert all(row.startswith("orders-0") and len(row) <= 80 for row in rows)

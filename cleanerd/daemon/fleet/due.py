@@ -67,4 +67,4 @@ def _is_worked_out(tracked: Tracked, look: PartitionLook) -> bool:
     if saving is None:
         return False
     grown = GREW * (look.dirty_bytes - saving.dirty_bytes) >= saving.dirty_bytes
-    return look.bound_offset == saving.bound_offset or not grown
+    return look.clean_offset == saving.clean_offset and (look.bound_offset == saving.bound_offset or not grown)

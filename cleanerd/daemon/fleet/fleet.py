@@ -28,7 +28,7 @@ from cleanerd.daemon.partition_look import FailedLook
 from cleanerd.errors import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from cleanerd.daemon.fleet.pauses import Pauses
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
@@ -207,9 +207,9 @@ class Fleet:
         """Those of one log directory."""
         return (tracked for key, tracked in self.partitions.items() if key[0] == path)
 
-    def pause(self, name: str | None, *, paused: bool) -> None:
-        """One partition, or with None all of them."""
-        self.pauses = self.pauses.changed(name, paused=paused)
+    def pause(self, names: Collection[str] | None, *, paused: bool) -> None:
+        """The partitions of these names, or with None all cleaning."""
+        self.pauses = self.pauses.changed(names, paused=paused)
         for tracked in self.partitions.values():
             tracked.paused = str(tracked.name) in self.pauses.names
             tracked.touch()

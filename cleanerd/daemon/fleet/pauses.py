@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cleanerd.log.state_files import make_directory, read_state_file, write_state_file
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
 _FILE: Final = "daemon.json"
@@ -22,11 +23,11 @@ class Pauses:
     everything: bool = False
     names: frozenset[str] = frozenset()
 
-    def changed(self, name: str | None, *, paused: bool) -> Pauses:
-        """With that partition paused or not, or with None everything."""
-        if name is None:
+    def changed(self, names: Collection[str] | None, *, paused: bool) -> Pauses:
+        """With these partitions paused or not, or with None everything."""
+        if names is None:
             return replace(self, everything=paused)
-        return replace(self, names=self.names | {name} if paused else self.names - {name})
+        return replace(self, names=self.names.union(names) if paused else self.names.difference(names))
 
 
 NO_PAUSES: Final = Pauses()

@@ -98,6 +98,11 @@ class Tracked:
         """What it is known by."""
         return self.path, self.name
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a failure keeps it from being cleaned: there is something to try again."""
+        return self.quarantine is not None or self.hold != NO_HOLD
+
     def anew(self) -> Tracked:
         """Another topic of that name: of what is known only what people asked for stays."""
         return Tracked(self.name, self.path, paused=self.paused, asked=self.asked)
@@ -116,7 +121,7 @@ def reclaimable_bytes(tracked: Tracked) -> int:
     look, saving = tracked.look, tracked.saving
     if look is None:
         return 0
-    if saving is not None and saving.bound_offset == look.bound_offset:
+    if saving is not None and saving.is_of(look):
         return max(0, saving.bytes_before - saving.bytes_after)
     return int(tracked.share * look.dirty_bytes)
 

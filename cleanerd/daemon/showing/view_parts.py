@@ -60,7 +60,7 @@ def _partition_view(fleet: Fleet, tracked: Tracked) -> PartitionView:
     look, quarantine = tracked.look, tracked.quarantine
     found = fleet.dirs.get(tracked.path)
     mode: PartitionMode = "offline" if found is None else found.mode.mode
-    exact = look is not None and tracked.saving is not None and tracked.saving.bound_offset == look.bound_offset
+    exact = look is not None and tracked.saving is not None and tracked.saving.is_of(look)
     return PartitionView(
         topic=tracked.name.topic,
         partition=tracked.name.partition,

@@ -60,12 +60,23 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a cleaning would leave, exactly: bytes below the active segment, and up to where it would clean."""
+    """What a cleaning would leave, exactly: bytes below the active segment.
+
+    The others say of which log that is so: from ``clean_offset`` to ``bound_offset`` it was to be cleaned.
+    """
 
     bytes_before: int
     bytes_after: int
+    clean_offset: int
     bound_offset: int
+    clean_bytes: int
     dirty_bytes: int
+
+    def is_of(self, look: PartitionLook) -> bool:
+        """Whether the log is still the one that it was worked out for: nobody wrote more, and nobody cleaned it."""
+        return (self.clean_offset, self.bound_offset, self.clean_bytes, self.dirty_bytes) == (
+            look.clean_offset, look.bound_offset, look.clean_bytes, look.dirty_bytes,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

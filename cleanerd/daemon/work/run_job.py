@@ -130,7 +130,15 @@ def _observe(job: Job) -> JobDone:
         )
         saved = cleaning.saved_bytes()
     before = sum(segment.size_bytes for segment in found.log.segments[:-1])
-    saving = Saving(before, before - saved, found.bounds.bound.offset, found.bounds.dirtiness.cleanable_bytes)
+    bounds = found.bounds
+    saving = Saving(
+        bytes_before=before,
+        bytes_after=before - saved,
+        clean_offset=bounds.first_dirty_offset,
+        bound_offset=bounds.bound.offset,
+        clean_bytes=bounds.dirtiness.clean_bytes,
+        dirty_bytes=bounds.dirtiness.cleanable_bytes,
+    )
     return JobDone(job, job.clock.now_ms(), saving=saving)
 
 

@@ -1,0 +1,71 @@
+"""What ``clean`` asks before it begins: how much would be cleaned, and how; nothing where nothing would be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cleanerd.broker.mode import choose_mode
+from cleanerd.errors import CleanerdError
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.scope.partitions import partitions_of
+from cleanerd.words import counted, human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.cli.output import Output
+    from cleanerd.scope.selection import Selection
+    from cleanerd.settings import Settings
+
+
+def clean_question(
+    output: Output,
+    settings: Settings,
+    paths: Sequence[Path],
+    wanted: Selection,
+    options: CleaningOptions,
+    *,
+    live: bool,
+) -> str | None:
+    """``Clean 3 partitions (10.6 MiB, live)?``; None when there is nothing to clean, so nothing to ask.
+
+    Costs a listing of each partition. What cannot be looked at is not asked about: whoever cleans tells of it.
+    """
+    found = list(_to_clean(output, settings, paths, wanted, options, live=live))
+    if not found:
+        return None
+    what = str(found[0].log.name) if len(found) == 1 else counted(len(found), "partition")
+    size = sum(segment.size_bytes for survey in found for segment in survey.log.segments)
+    return f"Clean {what} ({human_bytes(size)}{', live' if live else ''})?"
+
+
+def _to_clean(
+    output: Output,
+    settings: Settings,
+    paths: Sequence[Path],
+    wanted: Selection,
+    options: CleaningOptions,
+    *,
+    live: bool,
+) -> Iterator[Survey]:
+    store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
+    for path in paths:
+        others = [other for other in paths if other != path]
+        try:
+            log_dir = read_log_dir(path)
+            choice = choose_mode(log_dir, others, settings.daemon.cleanerd_agent_socket)
+            if choice.mode != ("live" if live else "offline"):
+                continue  # it is refused
+            with partitions_of(settings, log_dir, others, choice, output.note) as partitions:
+                for target in partitions.targets(wanted):
+                    try:
+                        found = partitions.read(target.name).survey(store, options)
+                    except (CleanerdError, OSError):
+                        continue
+                    if found.to_clean:
+                        yield found
+        except CleanerdError:
+            continue

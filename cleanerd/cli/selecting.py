@@ -1,0 +1,189 @@
+"""The arguments that say what a verb is about: log directories, partitions; and what a shell offers for them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from cleanerd.errors import CleanerdError, ConfigError, system_error
+from cleanerd.scope.selection import METAVAR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from click.shell_completion import CompletionItem
+
+    from cleanerd.format.names import TopicPartition
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_ANSWER_SECONDS: Final = 1.0
+"""A key press waits no longer for the daemon."""
+
+
+class ExistingPath(click.Path):
+    """A path that has to be there: a missing one is the same error in every verb (exit code 3)."""
+
+    def __init__(self, *, file_okay: bool = True, dir_okay: bool = True) -> None:
+        super().__init__(file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+        """The path.
+
+        Raises:
+            ConfigError: there is nothing, or nothing of that kind.
+        """
+        path = Path(value)
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            raise ConfigError("does not exist", where=str(path)) from None
+        except OSError as error:
+            raise system_error("cannot be looked at", str(path), error) from error
+        if stat.S_ISDIR(mode) and not self.dir_okay:
+            raise ConfigError("is a directory, not a file", where=str(path))
+        if not stat.S_ISDIR(mode) and not self.file_okay:
+            raise ConfigError("is not a directory", where=str(path))
+        return path
+
+
+def log_dirs_argument(*, required: bool = True) -> Callable[[F], F]:
+    """``LOG_DIR...``: a directory that is given twice, whatever its spelling, counts once."""
+    return click.argument(
+        "log_dirs",
+        nargs=-1,
+        required=required,
+        metavar="LOG_DIR..." if required else "[LOG_DIR...]",
+        type=click.Path(path_type=Path, readable=False),
+        callback=lambda _context, _argument, paths: each_once(paths),
+    )
+
+
+def each_once(paths: Iterable[Path]) -> tuple[Path, ...]:
+    """Every place once, by its first spelling."""
+    return tuple({os.path.realpath(path): path for path in reversed(tuple(paths))}.values())[::-1]
+
+
+def existing_dirs(name: str, metavar: str) -> Callable[[F], F]:
+    """Directories that have to be there, each once."""
+    return click.argument(
+        name,
+        metavar=metavar,
+        nargs=-1,
+        required=True,
+        type=ExistingPath(file_okay=False),
+        callback=lambda _context, _argument, paths: each_once(paths),
+    )
+
+
+def partition_option(function: F) -> F:
+    """``--partition TOPIC[-N]``, which may be given several times."""
+    return click.option(
+        "--partition",
+        "partitions",
+        multiple=True,
+        metavar=METAVAR,
+        help="Only this partition, topic, or pattern such as 'orders-*'. Repeatable.",
+        shell_complete=_partitions_of_dirs,
+    )(function)
+
+
+def daemons_partitions(*, required: bool = False) -> Callable[[F], F]:
+    """``TOPIC[-N]...``: partitions that the running daemon knows."""
+    return click.argument(
+        "partitions",
+        nargs=-1,
+        required=required,
+        metavar=f"{METAVAR}..." if required else f"[{METAVAR}...]",
+        shell_complete=_partitions_of_daemon,
+    )
+
+
+def partition_argument(function: F) -> F:
+    """``TOPIC[-N]`` in front of ``LOG_DIR``, which a shell does not know yet: the settings' directories count."""
+    return click.argument("partition", metavar=METAVAR, shell_complete=_partitions_of_dirs)(function)
+
+
+def complete_setting(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """``--set KEY=``: every key, and below ``topics.NAME.`` those of a topic."""
+    from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS  # noqa: PLC0415 - pydantic takes its time
+
+    if incomplete.startswith("topics.") and incomplete.count(".") > 1:
+        _, topic, _ = incomplete.split(".", 2)
+        keys = [f"topics.{topic}.{key}" for key in TOPIC_FIELDS]
+    else:
+        keys = [*DAEMON_FIELDS, "topics."]
+    return _items(f"{key}=" if not key.endswith(".") else key for key in keys if key.startswith(incomplete))
+
+
+def complete_strategy(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What ``--strategy`` takes: two names, and what stands before that of a header."""
+    return _items(word for word in ("offset", "timestamp", "header:") if word.startswith(incomplete))
+
+
+def _partitions_of_dirs(context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Of the directories that are already typed, else of those that the settings name."""
+    from cleanerd.log.log_dir import partition_names  # noqa: PLC0415 - only a shell that completes needs it
+
+    names: list[TopicPartition] = []
+    given = [Path(each) for key in ("log_dirs", "paths", "dirs") for each in context.params.get(key) or ()]
+    # An option that still lacks its value leaves the arguments before it where they were typed.
+    given = given or [Path(each) for each in context.args]
+    for path in given or _settings_dirs(context):
+        try:
+            names += partition_names(path)
+        except CleanerdError:
+            continue
+    return _words(names, incomplete)
+
+
+def _partitions_of_daemon(context: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from cleanerd.daemon.control import ask, find_control_socket  # noqa: PLC0415 - as above
+    from cleanerd.format.names import TopicPartition  # noqa: PLC0415
+
+    try:
+        view = ask(find_control_socket(_settings(context)), "status", timeout_seconds=_ANSWER_SECONDS)
+    except CleanerdError:
+        return []
+    return _words([TopicPartition(each["topic"], each["partition"]) for each in view["partitions"]], incomplete)
+
+
+def _words(names: Iterable[TopicPartition], incomplete: str) -> list[CompletionItem]:
+    """Topics of several partitions, and partitions."""
+    known = sorted(set(names))
+    several = [topic for topic, count in Counter(name.topic for name in known).items() if count > 1]
+    return _items(word for word in (*several, *map(str, known)) if word.startswith(incomplete))
+
+
+def _items(words: Iterable[str]) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a shell that completes needs it
+
+    return [CompletionItem(word) for word in words]
+
+
+def _settings(context: click.Context) -> Any:
+    """By what is typed so far: files and ``--set``.
+
+    Raises:
+        ConfigError: they are no good.
+    """
+    from cleanerd.cli.default_config import default_config  # noqa: PLC0415
+    from cleanerd.settings import load_settings  # noqa: PLC0415
+
+    given = context.params
+    paths = given.get("config_paths") or (() if given.get("no_config") else default_config())
+    return load_settings(paths, given.get("assignments") or ())
+
+
+def _settings_dirs(context: click.Context) -> tuple[Path, ...]:
+    from cleanerd.scope.log_dirs import log_dirs_of  # noqa: PLC0415
+
+    try:
+        return log_dirs_of(_settings(context))
+    except CleanerdError:
+        return ()

@@ -1,0 +1,108 @@
+"""Which partitions the words of an operator mean: ``orders-0``, a topic, or a pattern such as ``orders-*``.
+
+The one place that resolves names, for every verb and for the daemon. Several words are taken together: either each of
+them means something, or all that mean nothing are named and nothing is selected.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import ConfigError, RefusedError
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
+from cleanerd.log.topic_config import NEVER_CLEANED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+METAVAR: Final = "TOPIC[-N]"
+"""How a help text calls such a word."""
+
+_PATTERN: Final = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection(Collection[TopicPartition]):
+    """The partitions of ``words``. Without words it is false, and means that everybody is.
+
+    ``named``: those of ``names`` that a word names itself or by their topic, and that are meant whatever they are. A
+    pattern means only what would be worked on anyway: compacted topics that no setting excludes.
+    """
+
+    words: tuple[str, ...] = ()
+    names: frozenset[TopicPartition] = frozenset()
+    named: frozenset[TopicPartition] = frozenset()
+
+    def __bool__(self) -> bool:
+        # Words that mean nothing in the directories that could be read must not turn into everything.
+        return bool(self.words)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[TopicPartition]:
+        return iter(sorted(self.names))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+EVERYTHING: Final = Selection()
+
+
+def select(
+    words: Sequence[str], known: Iterable[TopicPartition], *, what: str, hint: str, partial: bool = False
+) -> Selection:
+    """What ``words`` mean among the ``known`` partitions.
+
+    A word is a partition's name, else a topic's, else a pattern for either. ``what``: what the error calls whatever is
+    unknown. ``partial``: not all partitions are known, so a word that means none of the known is no error.
+
+    Raises:
+        ConfigError: words that mean nothing, all of them named, with the nearest names.
+        RefusedError: a word names a topic that is never cleaned.
+    """
+    if not words:
+        return EVERYTHING
+    by_text = {str(name): name for name in known}
+    by_topic: dict[str, set[TopicPartition]] = {}
+    for name in by_text.values():
+        by_topic.setdefault(name.topic, set()).add(name)
+    named: set[TopicPartition] = set()
+    matching: set[TopicPartition] = set()
+    unknown: list[str] = []
+    for word in dict.fromkeys(words):
+        _refuse_never_cleaned(word)
+        if word in by_text:
+            named.add(by_text[word])
+        elif word in by_topic:
+            named |= by_topic[word]
+        elif found := _matching(word, by_text):
+            matching |= found
+        else:
+            unknown.append(word)
+    if unknown and not partial:
+        near = _nearest(unknown, [*by_topic, *by_text])
+        raise ConfigError(what, where=", ".join(unknown), hint=f"did you mean {near}? {hint}" if near else hint)
+    return Selection(tuple(words), frozenset(named | matching), frozenset(named))
+
+
+def _refuse_never_cleaned(word: str) -> None:
+    name = parse_topic_partition_dir(word)
+    if word in NEVER_CLEANED or (name is not None and name.topic in NEVER_CLEANED):
+        raise RefusedError("is never cleaned: Kafka's own raft layer looks after it", where=word)
+
+
+def _matching(word: str, by_text: dict[str, TopicPartition]) -> set[TopicPartition]:
+    if _PATTERN.isdisjoint(word):
+        return set()
+    return {name for text, name in by_text.items() if fnmatchcase(name.topic, word) or fnmatchcase(text, word)}
+
+
+def _nearest(unknown: Iterable[str], names: Sequence[str]) -> str:
+    near = dict.fromkeys(match for word in unknown for match in difflib.get_close_matches(word, names, n=1))
+    return ", ".join(near)
