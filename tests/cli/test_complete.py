@@ -30,7 +30,7 @@ def _answers(*words: str) -> list[str]:
     )
     # Verbs come without their modules, or every key press would wait for NumPy.
     assert ("numpy" in done.stderr) == (len(words) > 1 and words[0] != "pause")
-    return [line.partition(",")[2] for line in done.stdout.splitlines()]
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
 
 
 def test_verbs() -> None:

@@ -271,7 +271,7 @@ def test_what_a_change_costs_is_counted_before(root: Path, shell: Shell) -> None
     assert (refused.code, told in refused.err) == (4, True)
     assert refused.err.count("refused: ") == 1
     assert "cleaned with other settings before" not in refused.err, "said once: as the reason of the refusal"
-    unasked = shell("clean", path, "--change-strategy", *QUIET)
+    unasked = shell("clean", path, "--force", "--change-strategy", *QUIET)
     assert unasked.code == 4
     assert told in unasked.err, "nobody was there to ask, but the number was said"
     assert told in shell("plan", path, "--exact", *QUIET).err
