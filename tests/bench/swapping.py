@@ -17,6 +17,7 @@ from cleanerd.cli.clean_live import clean_dir_live
 from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.output import Output
 from cleanerd.log.clean_point import StateStore
+from cleanerd.scope.selection import EVERYTHING
 from cleanerd.settings import load_settings
 
 PAUSE_SECONDS = 0.1
@@ -30,7 +31,7 @@ def main(state_dir: str, *log_dirs: str) -> None:
         options = CleaningOptions(now_ms=time.time_ns() // 1_000_000, force=True)
         output = Output(as_json=True, quiet=True)
         store = StateStore(settings.daemon.cleanerd_state_dir)
-        request = CleaningRequest(output, settings, [Path(path) for path in log_dirs], (), options, store)
+        request = CleaningRequest(output, settings, [Path(path) for path in log_dirs], EVERYTHING, options, store)
         results, failures = request.each(clean_dir_live)
         swaps += sum(result.groups for result in results)
         held_seconds = max(held_seconds, *(result.seconds.get("held", 0.0) for result in results), 0.0)

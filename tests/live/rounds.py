@@ -15,6 +15,7 @@ from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.output import Output
 from cleanerd.errors import AgentRefusalError
 from cleanerd.log.clean_point import StateStore
+from cleanerd.scope.selection import Selection
 from cleanerd.settings import load_settings
 from tests.support.log_dirs import batches_of
 
@@ -101,7 +102,8 @@ class Rounds:
         wished = CleaningOptions(now_ms=time.time_ns() // 1_000_000, force=True, **options)
         output = Output(as_json=True, quiet=True)
         store = StateStore(settings.daemon.cleanerd_state_dir)
-        request = CleaningRequest(output, settings, self.broker.log_dirs, names, wished, store)
+        wanted = Selection(tuple(map(str, names)), frozenset(names), frozenset(names))
+        request = CleaningRequest(output, settings, self.broker.log_dirs, wanted, wished, store)
         results, failures = request.each(clean_live.clean_dir_live)
         assert failures == []
         self.results += results
