@@ -78,7 +78,7 @@ def test_busy(shell: Shell, agent: FakeAgent) -> None:
 def test_not_compacted_by_the_broker(shell: Shell, agent: FakeAgent) -> None:
     """What the broker deletes is not cleaned, asked for or not: a mistake of the command line, as without --live."""
     agent.settings = {"cleanup.policy": "delete"}
-    assert shell(*live(shell, agent.log_dir)).json == {"schema": 1, "partitions": []}
+    assert shell(*live(shell, agent.log_dir)).json == {"schema": 1, "partitions": [], "errors": []}
     answer = shell(*live(shell, agent.log_dir, "--partition", NAME))
     assert answer.code == 3
     assert "cleanup.policy is delete, not compact" in answer.json["partitions"][0]["reason"]
@@ -156,7 +156,7 @@ def test_a_stuck_pause_is_a_problem(shell: Shell, agent: FakeAgent) -> None:
     assert levels >= {"problem", "warning"}
 
 
-@pytest.mark.parametrize("verb", [("agent", "info"), ("doctor",), ("plan",), ("clean", "--live", "--yes")])
+@pytest.mark.parametrize("verb", [("agent", "info"), ("doctor", "-v"), ("plan",), ("clean", "--live", "--yes")])
 def test_a_broker_without_a_version(shell: Shell, agent: FakeAgent, verb: tuple[str, ...]) -> None:
     """R-2: an answer without a version, as Kafka 4.4.0's was, is no reason not to go on."""
     agent.info = {"version": None}
