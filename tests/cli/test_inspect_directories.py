@@ -142,7 +142,7 @@ def test_staged_plan(capsys: Capture, tmp_path: Path) -> None:
 
 
 def test_names_that_say_nothing(capsys: Capture, tmp_path: Path) -> None:
-    """Bad usage, with the way out; ``--as`` is that way."""
+    """Bad usage, with the way out; ``--as`` is that way. A path that is not there is 3, as in every verb."""
     path = segment(tmp_path, A, name="mystery.bin")
     assert run(["inspect", str(path)]) == 2
     assert "--as KIND" in capsys.readouterr().err
@@ -150,7 +150,7 @@ def test_names_that_say_nothing(capsys: Capture, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert run(["inspect", str(tmp_path / "empty")]) == 2
     assert run(["inspect", str(tmp_path), "--as", "segment"]) == 2
-    assert run(["inspect", str(tmp_path / "missing")]) == 2
+    assert run(["inspect", str(tmp_path / "missing")]) == 3
 
 
 def test_metadata_snapshot(capsys: Capture, tmp_path: Path) -> None:
