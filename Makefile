@@ -13,7 +13,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/de
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).
 AGENT := cleanerd/agent/cleanerd-agent.jar
 
-.PHONY: help setup demo test test-all mutants check bench bench-spark soak fuzz format clean wheel docs
+.PHONY: help setup demo test test-all mutants check bench bench-spark soak fuzz format clean wheel docs screenshots
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -91,6 +91,9 @@ fuzz: ## hostile bytes for the kernel's decoder, one minute (nightly toolchain, 
 wheel: $(VENV)/.packages $(AGENT) ## dist/: a wheel with kernel, agent and what operators need, and a source distribution
 	$(BIN)/python tools/wheel.py dist
 	$(BIN)/python -m maturin sdist --out dist
+
+screenshots: setup .cache/.test-tools ## docs/images/: pictures of the status page, from the demonstration's data
+	$(BIN)/python -m tests.demo.screenshots docs/images
 
 docs: $(VENV)/.packages ## .cache/site: the pages as a site, built offline; every link and every anchor in it is checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

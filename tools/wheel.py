@@ -16,8 +16,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TREES = {"systemd": "share/cleanerd/systemd", "config": "share/cleanerd/config"}
-PAGES = sorted((ROOT / "docs").glob("*.md"))
-FILES = {f"docs/{page.name}": f"share/doc/cleanerd/{page.name}" for page in PAGES} | {
+PAGES = [str(page.relative_to(ROOT / "docs")) for page in sorted((ROOT / "docs").rglob("*.*"))]
+FILES = {f"docs/{page}": f"share/doc/cleanerd/{page}" for page in PAGES} | {
     "CHANGELOG.md": "share/doc/cleanerd/CHANGELOG.md"
 }
 AGENT = "cleanerd/agent/cleanerd-agent.jar"

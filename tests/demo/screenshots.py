@@ -1,0 +1,69 @@
+"""``make screenshots``: the pictures of the pages, from the demonstration's own data; the argument is where they go.
+
+The live part of the demonstration runs - a broker with the agent, producers out of order, ``cleanerd run`` - until the
+daemon has cleaned for a while; then Chromium looks at its page. So a picture shows what the page is today.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd_lab.demo.jars import find_kafka
+from cleanerd_lab.demo.live import BY_VERSION, LiveDemo
+from tests.daemon.browser import chromium
+
+if TYPE_CHECKING:
+    from cleanerd_lab.demo.jars import KafkaRelease
+    from tests.daemon.browser import Page
+
+MOST_BYTES: Final = 200 * 1024
+"""A picture's size: the first page of the repository has to be there at once."""
+
+PICTURES: Final = {"status": "", "partition": f"partition/{BY_VERSION}-0"}
+"""Name -> address on the page."""
+
+WIDTH, HEIGHT = 1280, 760
+_SECONDS: Final = 90
+_CLEANS: Final = 40
+"""So many make a page that has something to show."""
+
+
+def take(directory: Path, release: KafkaRelease) -> list[Path]:
+    """Every picture of :data:`PICTURES` into ``directory``; the paths.
+
+    Raises:
+        AssertionError: the daemon did not clean in time, or a picture is too large.
+        CleanerdError: the demonstration could not be started.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True) as work_dir,
+        LiveDemo(release, Path(work_dir), seed=1) as live,
+        chromium() as page,
+    ):
+        live.start()
+        reached = any(sample.cleans >= _CLEANS for sample in live.watch(_SECONDS))
+        assert reached, f"not {_CLEANS} cleanings in {_SECONDS} s"
+        return [_picture(page, live.url, directory / f"{name}.png", address) for name, address in PICTURES.items()]
+
+
+def _picture(page: Page, url: str, path: Path, address: str) -> Path:
+    page.look(width=WIDTH, height=HEIGHT)
+    page.open(url + address)
+    page.wait("document.querySelector('main').innerText.trim().length > 200")
+    page.shoot(path)
+    assert path.stat().st_size < MOST_BYTES, f"{path}: {path.stat().st_size} bytes"
+    return path
+
+
+def main(arguments: list[str]) -> None:
+    """Take them into the directory that is named."""
+    for path in take(Path(arguments[0]), find_kafka(None)):
+        sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
