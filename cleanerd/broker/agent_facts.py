@@ -74,8 +74,9 @@ def _producers(rows: object) -> dict[int, tuple[int | None, int]]:
 class AgentInfo:
     """``info``: who the agent is and whether it can work. ``ready``: the broker has come far enough in its start.
 
-    ``version`` is what the broker calls its release, None when it does not say. ``self_test``: passed, failed or not
-    run, empty from an agent that has none; ``self_test_told``: what was checked, or why not.
+    ``version`` is what the broker calls its release, None when it does not say. ``self_test``, the agent's swap in a
+    log of its own: passed, failed or not_run, empty from an agent that makes none; ``self_test_told``: what was
+    checked, or why not.
     ``pauses`` and ``failed_resumes``: partitions (``topic-0``) whose cleaner the agent holds, and could not let go.
     """
 
@@ -109,6 +110,13 @@ class AgentInfo:
     def kafka(self) -> str:
         """The broker's release in words."""
         return f"Kafka {self.version}" if self.version else "a Kafka that does not tell its release"
+
+    @property
+    def trial(self) -> str:
+        """What came of the agent's swap in a log of its own, in words."""
+        words = {"passed": "passed", "failed": "FAILED", "not_run": "could not be made"}
+        told = f": {self.self_test_told}" if self.self_test_told else ""
+        return words[self.self_test] + told if self.self_test in words else "this agent makes none"
 
     @property
     def incapable(self) -> str:

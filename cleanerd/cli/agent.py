@@ -162,6 +162,7 @@ def _tell(common: Common, socket: Path, info: AgentInfo) -> None:
         "broker": f"{info.kafka}, Java {info.java}, process {info.pid}, node {info.node_id}",
         "agent": f"build {info.build}, protocol {info.protocol}, loaded by {info.loaded}",
         "can swap": _capability(info),
+        "trial in a log of its own": info.trial,
         "log directories": ", ".join(info.log_dirs),
         "swaps so far": str(info.swaps),
         "broker's cleaner paused for": ", ".join(info.pauses) or "nothing",

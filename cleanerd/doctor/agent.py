@@ -51,3 +51,8 @@ def _check_agent(findings: Findings, info: AgentInfo, where: str) -> None:
         findings.warning("agent", f"is build {info.build}, this cleanerd brings {ours}", where, fix)
     elif not info.failed_resumes and not info.errors:
         findings.ok("agent", f"build {info.build} in {info.kafka}, {info.swaps} swaps so far", where)
+    if info.self_test == "passed":
+        findings.ok("agent", f"a trial in a log of its own {info.trial}", where)
+    elif info.capable and info.self_test:
+        fix = "give the broker's JVM a java.io.tmpdir outside of its log directories that it can write to"
+        findings.warning("agent", f"a trial in a log of its own {info.trial}", where, fix)

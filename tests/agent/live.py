@@ -255,9 +255,9 @@ class Live:
         return topic
 
 
-def attach(live: Live, jar: Path) -> None:
-    """Load ``jar``, as the JDK's own tool does."""
-    command = ["jcmd", str(live.broker.pid), "JVMTI.agent_load", str(jar), f'"jar={jar}"']
+def attach(live: Live, jar: Path, *options: str) -> None:
+    """Load ``jar``, as the JDK's own tool does; ``options``: further ones of the agent."""
+    command = ["jcmd", str(live.broker.pid), "JVMTI.agent_load", str(jar), f'"{",".join([f"jar={jar}", *options])}"']
     done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
     assert "return code: 0" in done.stdout
 

@@ -1,30 +1,51 @@
-"""Brokers of the releases that the other tests do not start: the agent swaps there as well."""
+"""Brokers of the releases that the other tests do not start: the agent tries itself, and swaps there as well."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from cleanerd_lab.demo.broker import Broker
-from tests.agent.live import JAR, PROPERTIES, Live
+from tests.agent.asking import RefusedError
+from tests.agent.live import JAR, PROPERTIES, Live, attach, is_another_build
+from tests.agent.test_races import changed_build
+from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch_jars
+from tests.live.metrics import JVM_ARG, Jmx
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
+GAUGES: Final = Path(__file__).parent / "java" / "Gauges.java"
+
 
 @pytest.fixture(params=["3.8", "4.4"])
 def release(request: pytest.FixtureRequest) -> Iterator[Live]:
     """A broker with the agent."""
-    jars = fetch_jars(request.param)
-    work_dir = Path(tempfile.mkdtemp(prefix=f"agent-{request.param}-"))
-    broker = Broker(jars.libs, work_dir, version=jars.version, properties=PROPERTIES, jvm_args=[f"-javaagent:{JAR}"])
+    yield from broker_of(request.param)
+
+
+def broker_of(profile: str, *jvm_args: str, called: str | None = None) -> Iterator[Live]:
+    """A broker with the agent, and with a directory for temporary files of its own.
+
+    ``called``: what it takes for its release. Kafka reads it from a file, and the first on the class path counts.
+    """
+    jars = fetch_jars(profile)
+    work_dir = Path(tempfile.mkdtemp(prefix=f"agent-{profile}-"))
+    arguments = [f"-javaagent:{JAR}", f"-Djava.io.tmpdir={temporary(work_dir)}", JVM_ARG, *jvm_args]
+    if called is not None:
+        (work_dir / "called" / "kafka").mkdir(parents=True)
+        (work_dir / "called" / "kafka" / "kafka-version.properties").write_text(f"version={called}\ncommitId=0\n")
+        arguments.append(f"-Xbootclasspath/a:{work_dir / 'called'}")
+    temporary(work_dir).mkdir()
+    broker = Broker(jars.libs, work_dir, version=jars.version, properties=PROPERTIES, jvm_args=arguments)
     try:
         broker.start()
         yield Live(broker)
@@ -33,10 +54,24 @@ def release(request: pytest.FixtureRequest) -> Iterator[Live]:
         shutil.rmtree(work_dir)
 
 
-def test_a_plan_is_swapped_in(release: Live) -> None:
-    """R-2, A-11, A-20, U-27: a known release with all its members; every group is in, and nothing is missed.
+def temporary(work_dir: Path) -> Path:
+    """The broker's directory for temporary files."""
+    return work_dir / "tmp"
 
-    4.4 has the class that tells its version in another package than 4.3: ``version`` was null there.
+
+def topics_with_gauges(live: Live) -> set[str]:
+    """The topics that the broker's metrics know."""
+    command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", str(GAUGES), str(Jmx(live.broker).port)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    return set(done.stdout.split())
+
+
+def test_a_plan_is_swapped_in(release: Live) -> None:
+    """R-2, R-10, A-11, A-20, U-27: a known release with all its members; every group is in, and nothing is missed.
+
+    4.4 has the class that tells its version in another package than 4.3: ``version`` was null there. The agent's trial
+    leaves nothing: no file, no gauge, no line that sounds like an error. A release that the tests know is not given up
+    because there is no place for the trial.
     """
     broker = release.broker
     assert f"Kafka version: {broker.version}" in broker.log_text()
@@ -44,6 +79,8 @@ def test_a_plan_is_swapped_in(release: Live) -> None:
         info = agent.ask("info")
         assert (info["version"], info["version_known"]) == (broker.version, True)
         assert (info["capable"], info["missing"], info["why_incapable"]) == (True, [], "")
+        assert (info["self_test"], info["errors"], info["swaps"]) == ("passed", [], 0)
+        assert list(temporary(broker.work_dir).glob("cleanerd-*")) == []
         topic = release.topic("orders")
         manifest = topic.stage(output_bytes=12_000)
         assert len(manifest.groups) > 1
@@ -54,9 +91,83 @@ def test_a_plan_is_swapped_in(release: Live) -> None:
         log = agent.ask("log", topic="orders", partition=0)
         held = {segment[0]: segment[3] for segment in log["segments"]}
         assert {output["base"]: output["ino"] for output in result["outputs"]}.items() <= held.items()
+    gauges = topics_with_gauges(release)
+    assert "orders" in gauges
+    assert "cleanerd-trial" not in gauges
     assert topic.clean_point == point
     assert topic.read() == topic.latest
+    text = broker.log_text()
+    assert [line for line in text.splitlines() if " ERROR " in line and "Reconfiguration failed" not in line] == []
+
     broker.kill()
+    shutil.rmtree(temporary(broker.work_dir))
     broker.start()
     assert topic.read() == topic.latest
     assert topic.clean_point == point
+    with release.asking() as agent:
+        info = agent.ask("info")
+    assert (info["capable"], info["self_test"]) == (True, "not_run")
+    assert str(temporary(broker.work_dir)) in info["self_test_told"]
+
+
+@pytest.fixture
+def stranger() -> Iterator[Live]:
+    """A release that nobody has seen yet, as far as it tells."""
+    yield from broker_of("4.4", called="4.9.0-acme")
+
+
+def asked(live: Live) -> dict[str, Any]:
+    """The agent's ``info``."""
+    with live.asking() as agent:
+        return agent.ask("info")
+
+
+def is_capable(live: Live) -> bool:
+    """Whether the agent that answers can swap; one that gives way may hang up first."""
+    try:
+        return bool(asked(live)["capable"])
+    except OSError:
+        return False
+
+
+def test_an_unknown_release(stranger: Live, tmp_path: Path) -> None:
+    """R-2, R-10: it is used only by the operator's word, and only when the trial showed that a swap works there.
+
+    Nothing of Kafka is called without that word; a build whose call of Kafka's swap is wrong is found out by the trial;
+    and an agent that can do nothing gives way to itself with other options.
+    """
+    assert "Kafka version: 4.9.0-acme" in stranger.broker.log_text()
+    info = asked(stranger)
+    assert (info["version"], info["base_version"], info["version_known"]) == ("4.9.0-acme", "4.9", False)
+    assert (info["capable"], info["missing"], info["self_test"]) == (False, [], "not_run")
+    assert "allow-unknown-version=true" in info["why_incapable"]
+    assert "partition=cleanerd-trial-0" not in stranger.broker.log_text()
+
+    # The broker is told of the first source only: the others stay in the log.
+    fault = ("sources.stream().map(source", "sources.stream().limit(1).map(source")
+    wrong = changed_build(tmp_path, "wrong", "BrokerLog.java", fault)
+    attach(stranger, wrong, "allow-unknown-version=true")
+    wait_until("the build with a fault", lambda: is_another_build(stranger, info["build"]))
+    found = asked(stranger)
+    assert (found["capable"], found["self_test"]) == (False, "failed")
+    assert "other segments" in found["why_incapable"]
+    with stranger.asking() as agent, pytest.raises(RefusedError) as refused:
+        agent.ask("logs")
+    assert refused.value.code == "incapable"
+    assert "other segments" in str(refused.value.answer)
+
+    shutil.rmtree(temporary(stranger.broker.work_dir))
+    attach(stranger, JAR, "allow-unknown-version=true")
+    wait_until("the build of the product", lambda: is_another_build(stranger, found["build"]))
+    found = asked(stranger)
+    assert (found["capable"], found["self_test"], found["version_known"]) == (False, "not_run", False)
+    assert "was not possible" in found["why_incapable"]
+
+    temporary(stranger.broker.work_dir).mkdir()
+    attach(stranger, JAR, "allow-unknown-version=true")
+    wait_until("a trial that passes", lambda: is_capable(stranger))
+    assert asked(stranger)["self_test"] == "passed"
+    topic = stranger.topic("orders", transactions=False)
+    with stranger.asking() as agent:
+        assert agent.ask("swap", **topic.request(topic.stage(output_bytes=60_000)))["done"] == [0]
+    assert topic.read() == topic.latest

@@ -167,6 +167,25 @@ def test_a_broker_without_a_version(shell: Shell, agent: FakeAgent, verb: tuple[
         assert "a Kafka that does not tell its release" in answer.out
 
 
+def test_the_trial_is_told(shell: Shell, agent: FakeAgent) -> None:
+    """R-10: what the agent tried in a log of its own; that it could not is a warning, since the release is known."""
+    told = "files were as they should be"
+    agent.info = {"self_test": "passed", "self_test_told": told}
+    assert f"passed: {told}" in shell("agent", "info", agent.log_dir).out
+    findings = shell("doctor", agent.log_dir, "--json").json["findings"]
+    assert [f["level"] for f in findings if told in f["what"]] == ["ok"]
+    agent.info = {"self_test": "not_run", "self_test_told": "no place"}
+    assert "could not be made: no place" in shell("agent", "info", agent.log_dir).out
+    (found,) = [f for f in shell("doctor", agent.log_dir, "--json").json["findings"] if "no place" in f["what"]]
+    assert found["level"] == "warning"
+    assert "java.io.tmpdir" in found["fix"]
+    agent.info = {"self_test": "failed", "capable": False, "why_incapable": "the trial went wrong: no index"}
+    assert "no: the trial went wrong: no index" in shell("agent", "info", agent.log_dir).out
+    assert "this agent makes none" not in shell("agent", "info", agent.log_dir).out
+    agent.info = {}
+    assert "this agent makes none" in shell("agent", "info", agent.log_dir).out
+
+
 def test_info(shell: Shell, agent: FakeAgent) -> None:
     """By log directory or by setting; without an agent 4, without any idea where to look 3."""
     answer = shell("agent", "info", agent.log_dir, "--json")

@@ -12,12 +12,16 @@ import java.util.Properties;
 /** The broker that this JVM is: its LogManagers, and what of them the agent can use. */
 final class Broker {
     private static final int MOST_NAMED = 3;
+    private static final long TRY_AGAIN_NANOS = 60_000_000_000L;
 
     final Members members;
     final Values values;
     final Release release;
     private final List<Object> managers;
     private final boolean allowUnknownVersion;
+    private volatile Trial.Result trial = new Trial.Result("not_run", "");
+    private boolean tried;
+    private long triedNanos;
 
     Broker(List<Object> managers, boolean allowUnknownVersion) {
         this.managers = managers;
@@ -44,7 +48,38 @@ final class Broker {
             return kafka + " is not a release that this agent knows; load it with the option allow-unknown-version=true "
                     + "to have it tried and used there nevertheless";
         }
+        String trialOf = "the agent's trial in a log of its own, in " + kafka + ", ";
+        if (trial.failed()) {
+            return trialOf + "went wrong: " + trial.told();
+        }
+        if (!trial.passed() && !release.known()) {
+            return trialOf + "was not possible: " + trial.told();
+        }
         return "";
+    }
+
+    /**
+     * Whether a swap works here, tried before the first one (R-10). What could not be tried is tried again after a
+     * minute: there may be room by then. Without the operator's word nothing of an unknown release is called.
+     */
+    synchronized void tryOut(AgentLog journal) {
+        boolean possible = members.missing.isEmpty() && (release.known() || allowUnknownVersion);
+        long now = System.nanoTime();
+        if (!possible || trial.passed() || trial.failed() || tried && now - triedNanos < TRY_AGAIN_NANOS) {
+            return;
+        }
+        Trial.Result before = trial;
+        trial = new Trial(this, journal).run();
+        tried = true;
+        triedNanos = System.nanoTime();
+        if (!trial.passed() && !trial.equals(before)) {
+            journal.warn("the trial in a log of its own: " + trial.state() + ": " + trial.told());
+        }
+    }
+
+    /** One of the LogManagers: what it has of its own, all have. */
+    Object anyManager() {
+        return managers.get(0);
     }
 
     List<Path> liveLogDirs() throws IOException {
@@ -136,6 +171,8 @@ final class Broker {
         answer.put("version", release.told());
         answer.put("base_version", release.base());
         answer.put("version_known", release.known());
+        answer.put("self_test", trial.state());
+        answer.put("self_test_told", trial.told());
         answer.put("node_id", nodeId());
         answer.put("log_dirs", liveLogDirs());
         answer.put("cleaner", hasCleaner());

@@ -9,7 +9,7 @@ import java.util.OptionalLong;
 import java.util.TreeMap;
 
 /** One partition's log inside the broker: the {@code UnifiedLog} object and the LogManager it belongs to. */
-final class BrokerLog {
+class BrokerLog {
     final Broker broker;
     final Object manager;
     final Object name;

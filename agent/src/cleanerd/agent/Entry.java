@@ -86,6 +86,7 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
             }
             begin(finder.foundVia());
         }
+        broker.tryOut(journal);
         if (!server.listens()) {
             listen();
         }

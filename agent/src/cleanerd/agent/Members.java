@@ -58,6 +58,7 @@ final class Members {
     final Field lastDataOffset;
     final Field producerEpoch;
 
+    final Class<?> logConfig;
     final Field compact;
     final Method settings;
     final Method segmentSize;
@@ -116,7 +117,7 @@ final class Members {
         lastDataOffset = field(lastRecord, "lastDataOffset");
         producerEpoch = field(lastRecord, "producerEpoch");
 
-        Class<?> logConfig = type(STORAGE + "LogConfig");
+        logConfig = type(STORAGE + "LogConfig");
         compact = field(logConfig, "compact");
         settings = method(logConfig, "values");
         segmentSize = optional(logConfig, "segmentSize");

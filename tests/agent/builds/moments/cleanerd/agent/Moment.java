@@ -12,6 +12,9 @@ final class Moment {
     private Moment() {}
 
     static void reached(String name) {
+        if (Thread.currentThread().getName().equals("cleanerd-agent")) {
+            return; // the agent's own trial: no test waits for that
+        }
         Path stop = PLACE.resolve(name + ".stop");
         try {
             if (Files.exists(stop)) {

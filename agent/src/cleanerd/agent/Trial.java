@@ -1,0 +1,161 @@
+package cleanerd.agent;
+
+import java.io.IOException;
+import java.nio.file.FileVisitResult;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.SimpleFileVisitor;
+import java.nio.file.attribute.BasicFileAttributes;
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.zip.CRC32C;
+
+/**
+ * Before anything of the broker's is touched: one swap, by the very code that swaps later, in a log that the broker's own
+ * classes make in a temporary directory, and a look at what came of it (R-10). So a release that has all the names, but
+ * means something else by them, is found out where nothing can be lost.
+ */
+final class Trial {
+    static final String TOPIC = "cleanerd-trial";
+
+    private static final long NEEDED_BYTES = 16L << 20;
+    private static final long DELETE_DELAY_MS = 60_000;
+    private static final Map<String, String> SETTINGS = Map.of("cleanup.policy", "compact", "segment.index.bytes", "4096",
+            "index.interval.bytes", "1", "file.delete.delay.ms", Long.toString(DELETE_DELAY_MS));
+    private static final String PLAN = "trial";
+    private static final List<Long> STAY = List.of(1L, 3L, 4L, 5L); // of 0 to 2 and 3 to 5; 6 is in the active segment
+    private static final long SECOND = 3;
+    private static final long END = 6;
+
+    private final Broker broker;
+    private final AgentLog journal;
+
+    /**
+     * What came of it.
+     *
+     * @param state passed, failed, or not_run: nothing is known about the release
+     * @param told what was checked, or what went wrong
+     */
+    record Result(String state, String told) {
+        boolean passed() {
+            return state.equals("passed");
+        }
+
+        boolean failed() {
+            return state.equals("failed");
+        }
+    }
+
+    Trial(Broker broker, AgentLog journal) {
+        this.broker = broker;
+        this.journal = journal;
+    }
+
+    Result run() {
+        Path directory = null;
+        try {
+            directory = place();
+            Path partition = Files.createDirectory(directory.resolve(TOPIC + "-0"));
+            try (TrialLog log = TrialLog.make(broker, partition, TOPIC, SETTINGS)) {
+                fill(log);
+                return swapIn(log);
+            }
+        } catch (Throwable e) { // whatever it is, the broker goes on
+            return new Result("not_run", "it could not be made ready: " + e);
+        } finally {
+            remove(directory);
+        }
+    }
+
+    /** In the JVM's directory for temporary files; IOException when that is not fit. */
+    private Path place() throws IOException {
+        Path parent = Path.of(System.getProperty("java.io.tmpdir")).toRealPath();
+        for (Path logDir : broker.liveLogDirs()) {
+            if (parent.startsWith(logDir.toRealPath())) {
+                throw new IOException(parent + " lies in the log directory " + logDir + "; java.io.tmpdir names another");
+            }
+        }
+        if (Files.getFileStore(parent).getUsableSpace() < NEEDED_BYTES) {
+            throw new IOException(parent + " has less than " + (NEEDED_BYTES >> 20) + " MiB left");
+        }
+        return Files.createTempDirectory(parent, "cleanerd-trial-").toRealPath();
+    }
+
+    private static void fill(TrialLog log) throws IOException, ReflectiveOperationException {
+        for (long offset = 0; offset <= END; offset++) {
+            if (offset == SECOND || offset == END) {
+                log.roll();
+            }
+            log.append(TrialData.batch(offset));
+        }
+        log.raiseHighWatermark();
+    }
+
+    private Result swapIn(TrialLog log) {
+        try {
+            Path staged = stage(log.dir());
+            long inode = FileFacts.of(staged.resolve("log")).inode();
+            Outcome outcome = new Outcome();
+            SwapRequest request = request(log, staged);
+            Evidence evidence = new Evidence(log, request.witnesses());
+            evidence.take(request);
+            new Swap(log, request, evidence, outcome, new ReentrantLock()).run(new Pauses(journal));
+            TrialCheck.check(log, STAY, END, inode, outcome, DELETE_DELAY_MS);
+            return new Result("passed", "files, offsets, indexes, producers, appends and deletions were as they should be");
+        } catch (Throwable e) {
+            String text = e instanceof Refusal ? e.getMessage() : e.toString();
+            return new Result("failed", text);
+        }
+    }
+
+    private static Path stage(Path partition) throws IOException {
+        Path directory = Files.createDirectories(partition.resolve(".kstage").resolve(PLAN));
+        Files.write(directory.resolve("log"), TrialData.log(STAY));
+        Files.write(directory.resolve("index"), TrialData.index(STAY));
+        Files.write(directory.resolve("timeindex"), TrialData.timeIndex(STAY));
+        return directory;
+    }
+
+    private static SwapRequest request(TrialLog log, Path staged) throws IOException, Refusal {
+        List<SegmentFacts> sources = new ArrayList<>();
+        for (BrokerSegment segment : log.segments(0, END)) {
+            sources.add(segment.facts());
+        }
+        Map<String, Group.StagedFile> files = new LinkedHashMap<>();
+        for (String kind : List.of("log", "index", "timeindex")) {
+            byte[] bytes = Files.readAllBytes(staged.resolve(kind));
+            CRC32C crc = new CRC32C();
+            crc.update(bytes);
+            files.put(kind, new Group.StagedFile(kind, bytes.length, (int) crc.getValue()));
+        }
+        Group group = new Group(0, END, List.copyOf(sources), files);
+        return new SwapRequest(PLAN, TOPIC, 0, null, log.dir().toString(), log.logStartOffset(), sources, List.of(group),
+                null, null, false, PLAN);
+    }
+
+    private static void remove(Path directory) {
+        if (directory == null) {
+            return;
+        }
+        try {
+            Files.walkFileTree(directory, new SimpleFileVisitor<>() {
+                @Override
+                public FileVisitResult visitFile(Path file, BasicFileAttributes attributes) throws IOException {
+                    Files.delete(file);
+                    return FileVisitResult.CONTINUE;
+                }
+
+                @Override
+                public FileVisitResult postVisitDirectory(Path visited, IOException e) throws IOException {
+                    Files.delete(visited);
+                    return FileVisitResult.CONTINUE;
+                }
+            });
+        } catch (IOException | RuntimeException e) {
+            directory.toFile().deleteOnExit(); // it is empty by then, or stays: a few kilobytes
+        }
+    }
+}

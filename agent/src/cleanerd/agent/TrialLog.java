@@ -1,0 +1,168 @@
+package cleanerd.agent;
+
+import java.io.File;
+import java.io.IOException;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
+import java.lang.reflect.Proxy;
+import java.nio.ByteBuffer;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * A log that the broker's own classes make for a trial, away from its log directories. No LogManager knows it. It has a
+ * scheduler of its own, and a channel of its own for failures: whatever goes wrong takes no directory of the broker
+ * offline. Its arguments are found by their types, because each release takes others.
+ */
+final class TrialLog extends BrokerLog implements AutoCloseable {
+    private static final int SOME_MS = 60_000;
+
+    private final TrialTasks tasks;
+
+    private TrialLog(Broker broker, Object name, Object log, TrialTasks tasks) {
+        super(broker, null, name, log);
+        this.tasks = tasks;
+    }
+
+    /** {@code directory}: new and empty, named like the partition. NoSuchMethodException: this release makes logs otherwise. */
+    static TrialLog make(Broker broker, Path directory, String topic, Map<String, String> settings)
+            throws IOException, ReflectiveOperationException {
+        TrialTasks tasks = new TrialTasks();
+        List<Method> makers = new ArrayList<>();
+        for (Method method : broker.members.log.getDeclaredMethods()) {
+            boolean named = method.getName().equals("create") || method.getName().equals("apply");
+            if (named && Modifier.isStatic(method.getModifiers()) && method.getReturnType() == broker.members.log) {
+                makers.add(method);
+            }
+        }
+        if (makers.isEmpty()) {
+            throw new NoSuchMethodException("create of the log");
+        }
+        Method maker = makers.stream().min(Comparator.comparingInt(Method::getParameterCount)).orElseThrow();
+        maker.setAccessible(true);
+        Object[] arguments = new Object[maker.getParameterCount()];
+        for (int i = 0; i < arguments.length; i++) {
+            arguments[i] = argument(broker, maker.getParameterTypes()[i], directory, settings, tasks);
+        }
+        Object name = broker.members.topicPartition.newInstance(topic, 0);
+        return new TrialLog(broker, name, Reflect.call(maker, null, arguments), tasks);
+    }
+
+    private static Object argument(Broker broker, Class<?> type, Path directory, Map<String, String> settings,
+            TrialTasks tasks) throws IOException, ReflectiveOperationException {
+        if (type == File.class) {
+            return directory.toFile();
+        }
+        if (type == broker.members.logConfig) {
+            return type.getConstructor(Map.class).newInstance(settings);
+        }
+        if (type == long.class || type == int.class || type == boolean.class) {
+            return type == long.class ? (Object) 0L : type == int.class ? (Object) SOME_MS : (Object) false;
+        }
+        if (Values.isOption(type)) {
+            return broker.values.emptyOption(type);
+        }
+        if (type.isAssignableFrom(ConcurrentHashMap.class)) {
+            return new ConcurrentHashMap<>();
+        }
+        if (type.getSimpleName().equals("Scheduler")) {
+            return Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, tasks);
+        }
+        if (type.getSimpleName().equals("LogDirFailureChannel")) {
+            Constructor<?> constructor = type.getConstructor(int.class);
+            return constructor.newInstance(1);
+        }
+        if (type.getSimpleName().equals("LogOffsetsListener") && type.isInterface()) {
+            return Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (proxy, method, values) -> null);
+        }
+        return ofTheManager(broker, type);
+    }
+
+    /** What is told of time, statistics and producers: the broker's own. */
+    private static Object ofTheManager(Broker broker, Class<?> type) throws ReflectiveOperationException {
+        Object manager = broker.anyManager();
+        for (Field field : manager.getClass().getDeclaredFields()) {
+            if (field.getType() == type) {
+                field.setAccessible(true);
+                return field.get(manager);
+            }
+        }
+        throw new NoSuchMethodException("no " + type.getName() + " to make a log with");
+    }
+
+    /** Appends batches as a follower does: offsets and producers as they are. */
+    void append(byte[] batches) throws IOException, ReflectiveOperationException {
+        for (Method method : log.getClass().getDeclaredMethods()) {
+            if (method.getName().equals("appendAsFollower")) {
+                Class<?>[] types = method.getParameterTypes();
+                Object records = Reflect.call(Reflect.method(types[0], "readableRecords", ByteBuffer.class), null,
+                        ByteBuffer.wrap(batches));
+                Reflect.call(method, log, types.length == 1 ? new Object[] {records} : new Object[] {records, 0});
+                return;
+            }
+        }
+        throw new NoSuchMethodException("appendAsFollower of the log");
+    }
+
+    /** Begins a new segment. */
+    void roll() throws IOException, ReflectiveOperationException {
+        for (Method method : log.getClass().getDeclaredMethods()) {
+            Class<?>[] types = method.getParameterTypes();
+            if (method.getName().equals("roll") && types.length == 1 && Values.isOption(types[0])) {
+                Reflect.call(method, log, broker.values.emptyOption(types[0]));
+                return;
+            }
+        }
+        throw new NoSuchMethodException("roll of the log");
+    }
+
+    /** From now on all that was appended counts as replicated. */
+    void raiseHighWatermark() throws IOException, ReflectiveOperationException {
+        Reflect.call(Reflect.method(log.getClass(), "updateHighWatermark", long.class), log, logEndOffset());
+    }
+
+    /** Where the offset index of a segment says that a reader of {@code offset} begins. */
+    long positionOf(BrokerSegment segment, long offset) throws IOException, ReflectiveOperationException {
+        Object index = Reflect.call(Reflect.method(segment.segment.getClass(), "offsetIndex"), segment.segment);
+        Object entry = Reflect.call(Reflect.method(index.getClass(), "lookup", long.class), index, offset);
+        return (Integer) Reflect.get(Reflect.field(entry.getClass(), "position"), entry);
+    }
+
+    TrialTasks tasks() {
+        return tasks;
+    }
+
+    @Override
+    boolean isCurrent() {
+        return true;
+    }
+
+    @Override
+    boolean hasFuture() {
+        return false;
+    }
+
+    /** The broker's cleaner does not know this log, so it need not be kept away. */
+    @Override
+    String cleaningState() {
+        return "no_cleaner";
+    }
+
+    /** Its metrics go, and its files. */
+    @Override
+    public void close() throws IOException {
+        for (String name : List.of("removeLogMetrics", "delete")) {
+            try {
+                Reflect.call(Reflect.method(log.getClass(), name), log);
+            } catch (NoSuchMethodException e) {
+                continue; // what is left of its directory goes with that
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+package cleanerd.agent;
+
+import java.io.IOException;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.Method;
+import java.lang.reflect.Proxy;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ScheduledFuture;
+
+/** The scheduler of a log that is made for a trial: it keeps what it is asked to do, and does it when told. */
+final class TrialTasks implements InvocationHandler {
+    private final List<Task> tasks = new ArrayList<>();
+
+    /** {@code work}: a Runnable, or a function of Scala. */
+    private record Task(String name, Object work, long delayMs) { }
+
+    @Override
+    public synchronized Object invoke(Object proxy, Method method, Object[] arguments) {
+        if (arguments != null && arguments.length >= 2 && arguments[0] instanceof String name) {
+            long delayMs = arguments.length > 2 && arguments[2] instanceof Long delay ? delay : 0;
+            tasks.add(new Task(name, arguments[1], delayMs));
+        }
+        Class<?> result = method.getReturnType();
+        if (result == ScheduledFuture.class) {
+            // Only ever cancelled.
+            CompletableFuture<Object> never = new CompletableFuture<>();
+            return Proxy.newProxyInstance(TrialTasks.class.getClassLoader(), new Class<?>[] {ScheduledFuture.class},
+                    (future, called, values) -> called.getName().equals("cancel") ? never.cancel(false) : null);
+        }
+        return result == boolean.class ? (Object) false : result == int.class ? (Object) 0 : null;
+    }
+
+    /** How many tasks of that name wait for {@code delayMs}. */
+    synchronized long count(String name, long delayMs) {
+        return tasks.stream().filter(task -> task.name().equals(name) && task.delayMs() == delayMs).count();
+    }
+
+    synchronized void run(String name) throws IOException, ReflectiveOperationException {
+        for (Task task : List.copyOf(tasks)) {
+            if (!task.name().equals(name)) {
+                continue;
+            }
+            if (task.work() instanceof Runnable runnable) {
+                runnable.run();
+            } else {
+                Reflect.call(Reflect.method(task.work().getClass(), "apply"), task.work());
+            }
+        }
+    }
+}
