@@ -19,11 +19,14 @@ from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.config_keys import READABLE_TOPIC_KEYS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
 CONNECT_SECONDS: Final = 10.0
 REQUEST_SECONDS: Final = 20.0
+
+_AT_ONCE: Final = 500
+"""As many topics one request names."""
 
 _ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 _UNKNOWN_TOPIC: Final = 3
@@ -119,8 +122,22 @@ class Cluster:
                 where=topic,
                 hint="the right to describe its configuration (DescribeConfigs) is missing",
             )
-        known = {key: _value(value) for key, value in values.items() if key in READABLE_TOPIC_KEYS}
-        return TopicFacts(topic, str(found["topic_id"] or ""), known)
+        return _facts(topic, found["topic_id"], values)
+
+    def topics(self, names: Sequence[str]) -> dict[str, TopicFacts]:
+        """The configurations of many topics, those left out that are not there or that we may not see."""
+        found: dict[str, TopicFacts] = {}
+        for start in range(0, len(names), _AT_ONCE):
+            some = list(names[start : start + _AT_ONCE])
+            with self._errors("the cluster"):
+                described = self._client.describe_topics(some)
+                there = {each["name"]: each["topic_id"] for each in described if not each["error_code"]}
+                resources = [ConfigResource(ConfigResourceType.TOPIC, topic) for topic in there]
+                answer = self._client.describe_configs(resources, include_synonyms=True, config_filter="all")
+            for topic, values in answer.get("topic", {}).items():
+                if values:
+                    found[topic] = _facts(topic, there[topic], values)
+        return found
 
     def alter(self, topic: str, changes: Mapping[str, str | None], *, dry_run: bool) -> None:
         """Set keys of the topic, or unset those with None; ``dry_run`` only asks whether the cluster would do it.
@@ -165,6 +182,11 @@ def require_bootstrap(servers: str | None) -> str:
             "bootstrap.servers is not set", hint="--set bootstrap.servers=HOST:PORT, or in a --config file"
         )
     return servers
+
+
+def _facts(topic: str, topic_id: object, values: Mapping[str, Any]) -> TopicFacts:
+    known = {key: _value(value) for key, value in values.items() if key in READABLE_TOPIC_KEYS}
+    return TopicFacts(topic, str(topic_id or ""), known)
 
 
 def _value(value: Mapping[str, Any]) -> KeyValue:

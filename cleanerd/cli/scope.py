@@ -32,7 +32,7 @@ def tell_what_is_missing(output: Output, facts: BrokerFacts, log_dir: Path) -> N
     """A note when topic configurations are unknown: nothing found to clean may only mean nothing known."""
     for warning in facts.warnings:
         output.warning(warning)
-    if facts.metadata is None:
+    if facts.metadata is None and not facts.told:
         output.note(
             f"{log_dir}: no KRaft metadata log found, so topics count as compacted only where settings say so "
             "(give the directory that has __cluster_metadata-0: --set cleanerd.metadata.log.dir=DIR)"

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd import __version__
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.log.state_files import locked, make_directory, read_state_file, set_aside, write_state_file
+from cleanerd.log.state_files import locked, make_directory, owner_of, read_state_file, set_aside, write_state_file
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
@@ -88,7 +87,7 @@ class Delegations:
         """
         directory = self.path.parent
         try:
-            make_directory(directory, _owner_of(directory))
+            make_directory(directory, owner_of(directory))
             with locked(self.path.with_suffix(".lock"), directory.stat()):
                 yield _Changing(self, self._load_for_change())
         except OSError as error:
@@ -174,11 +173,3 @@ def _entry(entry: dict[str, Any]) -> SavedDelegation:
             for key, change in entry["changes"].items()
         },
     )
-
-
-def _owner_of(directory: Path) -> os.stat_result:
-    """Of the state directory, or of the nearest directory above it that is there."""
-    for place in (directory, *directory.parents):
-        if place.exists():
-            return place.stat()
-    raise FileNotFoundError(2, "No such file or directory", str(directory))

@@ -87,6 +87,14 @@ def make_directory(path: Path, owner: os.stat_result, root: Path | None = None) 
         os.close(above)
 
 
+def owner_of(directory: Path) -> os.stat_result:
+    """Of the state directory, or of the nearest directory above it that is there."""
+    for place in (directory, *directory.parents):
+        if place.exists():
+            return place.stat()
+    raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(directory))
+
+
 @contextmanager
 def locked(path: Path, owner: os.stat_result, root: Path | None = None) -> Iterator[None]:
     """Hold the lock file ``path`` in the block, waiting for it a while: its owner could hold it for ever.

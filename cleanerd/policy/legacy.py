@@ -54,7 +54,11 @@ def batch_flags(batches: _kernel.Batches, *, mtime_ms: int, legacy_horizon_ms: i
 
 
 def converts(
-    version: tuple[int, int] | None, supported: tuple[int, int] | None, features: Mapping[str, int] | None
+    version: tuple[int, int] | None,
+    supported: tuple[int, int] | None,
+    features: Mapping[str, int] | None,
+    *,
+    zookeeper: bool = False,
 ) -> tuple[bool, str]:
     """Whether v0 and v1 batches become v2 as with a 4.x broker's cleaner, and who says so (U-18).
 
@@ -62,6 +66,7 @@ def converts(
         version: release that the operator named, None: find out.
         supported: lowest and highest metadata version level that the broker registered with, None when unknown.
         features: the cluster's feature levels, None when unknown.
+        zookeeper: the broker's metadata lies in ZooKeeper.
     """
     if version is not None:
         return version >= FIRST_WITHOUT_LEGACY, "setting"
@@ -70,4 +75,6 @@ def converts(
     level = None if features is None else features.get(METADATA_VERSION)
     if level is not None:
         return level >= FIRST_LEVEL_OF_4_0, "metadata.version of the cluster metadata"
+    if zookeeper:
+        return False, "ZooKeeper mode, which no release after 3.9 has"
     return True, "default: nothing tells the broker's release"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cleanerd.cleaner.resources import Resources
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.meta import read_meta_properties
-from cleanerd.format.names import uuid_to_base64
+from cleanerd.format.names import uuid_from_base64, uuid_to_base64
 from cleanerd.format.properties import read_properties
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from cleanerd.log.delegations import Delegations
@@ -19,6 +19,7 @@ from cleanerd.log.memory import measure, share_of
 from cleanerd.log.plain_file import read_plain
 from cleanerd.log.topic_config import (
     RUNNING_ORIGIN,
+    TOPIC_ORIGIN,
     TopicConfig,
     resolve_producer_id_expiration_ms,
     resolve_topic_config,
@@ -26,6 +27,7 @@ from cleanerd.log.topic_config import (
 from cleanerd.log.topic_keys import INTERNAL_SEGMENT_BYTES, TOPIC_KEYS
 from cleanerd.policy import legacy
 from cleanerd.scope.log_dirs import log_dirs_in
+from cleanerd.scope.told_topics import ORIGIN, Told, is_zookeeper_mode, told_topics
 
 if TYPE_CHECKING:
     import uuid
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.topic_memory import ToldTopic
     from cleanerd.settings import Settings
 
 METADATA_AGE_MS = 5 * 60 * 1000
@@ -46,6 +49,7 @@ class BrokerFacts:
 
     ``saved``: by topic the values from before ``cleanerd delegate``. ``warnings``: what could not be used of the state.
     ``metadata_dir``: the directory that the metadata log lies in. ``log_dirs``: the broker's, as far as they are known.
+    ``zookeeper``: its metadata lies in ZooKeeper; then ``told`` is what it said of its topics when it was last asked.
     """
 
     metadata: ClusterMetadata | None
@@ -56,6 +60,8 @@ class BrokerFacts:
     warnings: tuple[str, ...] = ()
     metadata_dir: Path | None = None
     log_dirs: tuple[Path, ...] = ()
+    zookeeper: bool = False
+    told: Mapping[str, ToldTopic] = field(default_factory=dict)
 
     def topic_config(
         self, topic: str, *, effective: Mapping[str, str] | None = None, segment_bytes: int = 0
@@ -83,6 +89,7 @@ class BrokerFacts:
             topic,
             overrides=self.settings.topic_overrides(topic),
             topic_configs=self._of_topic(topic),
+            topic_origin=ORIGIN if topic in self.told else TOPIC_ORIGIN,
             settings_defaults=self.settings.broker_defaults(),
             strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
             saved=self.saved.get(topic),
@@ -96,7 +103,7 @@ class BrokerFacts:
         Raises:
             RefusedError: the metadata knows the name with another id than ``topic_id``.
         """
-        known = None if self.metadata is None else self.metadata.topics.get(name.topic)
+        known = self._topic_id(name.topic)
         if topic_id is not None and known is not None and topic_id != known:
             raise RefusedError(
                 f"belongs to the topic {uuid_to_base64(topic_id)}, but {name.topic} is now {uuid_to_base64(known)}: "
@@ -157,6 +164,15 @@ class BrokerFacts:
             profile_origin=profile_origin,
         )
 
+    def _topic_id(self, topic: str) -> uuid.UUID | None:
+        if self.metadata is not None:
+            return self.metadata.topics.get(topic)
+        told = self.told.get(topic)
+        try:
+            return None if told is None or not told.topic_id else uuid_from_base64(told.topic_id)
+        except ValueError:
+            return None
+
     def _profile(self) -> tuple[bool, str]:
         """Whether batches of message format v0 and v1 become v2, and who says so (U-18)."""
         metadata = self.metadata
@@ -165,9 +181,12 @@ class BrokerFacts:
             self.settings.daemon.cleanerd_broker_version,
             None if registration is None else registration.features.get(legacy.METADATA_VERSION),
             None if metadata is None else metadata.features,
+            zookeeper=self.zookeeper,
         )
 
     def _of_topic(self, topic: str) -> Mapping[str, str] | None:
+        if topic in self.told:
+            return self.told[topic].values
         if self.metadata is None or topic not in self.metadata.topics:
             return None
         return self.metadata.topic_configs.get(topic, {})
@@ -221,6 +240,8 @@ def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path], *,
     only_before_ms = time.time_ns() // 1_000_000 - METADATA_AGE_MS if running else None
     copies = [(read_cluster_metadata(path, only_before_ms=only_before_ms), path.parent) for path in found]
     metadata, metadata_dir = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
+    zookeeper = metadata is None and is_zookeeper_mode(log_dir)
+    said = told_topics(settings, log_dir, running=running) if zookeeper else Told({}, ())
     delegations = Delegations(settings.daemon.cleanerd_state_dir)
     saved = {topic: entry.effective for topic, entry in delegations.of_cluster(log_dir.meta.cluster_id).items()}
     return BrokerFacts(
@@ -229,9 +250,11 @@ def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path], *,
         server_properties=properties,
         settings=settings,
         saved=saved,
-        warnings=tuple(delegations.warnings),
+        warnings=(*delegations.warnings, *said.warnings),
         metadata_dir=metadata_dir,
         log_dirs=tuple(own),
+        zookeeper=zookeeper,
+        told=said.topics,
     )
 
 

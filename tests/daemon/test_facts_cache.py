@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +13,7 @@ from cleanerd.daemon.looking import facts_cache
 from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
+from cleanerd.scope.told_topics import ASK_EVERY_MS
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.support.log_dirs import make_log_dir
@@ -38,6 +40,26 @@ def test_facts_are_read_again_when_a_file_changed(tmp_path: Path) -> None:
     while (facts := cache.get(known, log_dir, [], running=False)) is first:
         assert time.monotonic() < deadline, "how often it is read depends on what that costs"
     assert facts.topic_config("orders").delete_retention_ms == 50
+
+
+def test_a_broker_in_zookeeper_mode_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-40: no file tells of a change there, so time does, while the broker runs; one with KRaft has its files."""
+    root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    known, now = settings(tmp_path), [1000.0]
+    monkeypatch.setattr(facts_cache, "_SHARE", 0)
+    monkeypatch.setattr(facts_cache, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def is_kept(cache: FactsCache, *, running: bool) -> bool:
+        log_dir = read_log_dir(root)
+        first = cache.get(known, log_dir, [], running=running)
+        assert cache.get(known, log_dir, [], running=running) is first
+        now[0] += ASK_EVERY_MS / 1000
+        return cache.get(known, log_dir, [], running=running) is first
+
+    assert is_kept(FactsCache(), running=True)
+    (root / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=a\n")
+    assert not is_kept(FactsCache(), running=True)
+    assert is_kept(FactsCache(), running=False)
 
 
 def test_what_was_known_counts_while_it_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import METADATA_TOPIC
 from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
+from cleanerd.scope.told_topics import ASK_EVERY_MS, is_zookeeper_mode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +44,8 @@ class FactsCache:
         paths = [log_dir.path, *others]
         if self._facts is not None and self._facts.metadata_dir is not None:
             paths.append(self._facts.metadata_dir)  # it need not be a log directory
-        signature = (running, *_signature(settings, paths))
+        asks = (int(time.monotonic() * 1000) // ASK_EVERY_MS,) if running and is_zookeeper_mode(log_dir) else ()
+        signature = (running, *asks, *_signature(settings, paths))
         same = settings is self._settings and signature[0] == (self._signature or (None,))[0]
         fresh = signature == self._signature or time.monotonic() < self._again_at
         if self._facts is not None and same and fresh:

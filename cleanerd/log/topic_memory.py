@@ -1,0 +1,97 @@
+"""What a broker in ZooKeeper mode said of its topics' configuration: ``topics.json`` in the state directory.
+
+Such a broker keeps nothing of it on its disks, so it is asked while it runs, and what it said is kept for when it does
+not. One JSON file; a cluster's topics are replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd import __version__
+from cleanerd.log.state_files import locked, make_directory, owner_of, read_state_file, write_state_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FORMAT: Final = 1
+FILE_NAME: Final = "topics.json"
+
+# What json and the conversions below raise for bytes that are no such file.
+_DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+
+
+@dataclass(frozen=True, slots=True)
+class ToldTopic:
+    """A topic's id (empty: it has none, or the broker does not tell it) and its effective configuration."""
+
+    topic_id: str
+    values: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ToldTopics:
+    """What a broker of one cluster said at ``asked_ms``, of the topics that a log directory of it holds."""
+
+    cluster_id: str
+    node_id: int
+    asked_ms: int
+    topics: Mapping[str, ToldTopic]
+
+
+class TopicMemory:
+    """The file. Reading never fails: what cannot be used counts as absent, see ``warnings``."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.path = state_dir / FILE_NAME
+        self.warnings: list[str] = []
+
+    def of(self, cluster_id: str, node_id: int) -> ToldTopics | None:
+        """What one broker of a cluster said last."""
+        return next((each for each in self._load() if (each.cluster_id, each.node_id) == (cluster_id, node_id)), None)
+
+    def put(self, told: ToldTopics) -> None:
+        """Keep it, in place of what that broker said before. Where it cannot be kept, that is a warning."""
+        directory = self.path.parent
+        try:
+            make_directory(directory, owner_of(directory))
+            with locked(self.path.with_suffix(".lock"), directory.stat()):
+                others = [
+                    each for each in self._load() if (each.cluster_id, each.node_id) != (told.cluster_id, told.node_id)
+                ]
+                entries = [asdict(each) for each in (*others, told)]
+                document = {"format": FORMAT, "cleanerd": __version__, "brokers": entries}
+                write_state_file(self.path, json.dumps(document, indent=1).encode(), directory.stat())
+        except OSError as error:
+            self.warnings.append(
+                f"{self.path}: cannot be written ({error.strerror}): what the broker says of its topics is not kept"
+            )
+
+    def _load(self) -> list[ToldTopics]:
+        try:
+            document = json.loads(read_state_file(self.path))
+            if document["format"] != FORMAT:
+                raise ValueError(f"format {document['format']} is not {FORMAT}")
+            return [_entry(entry) for entry in document["brokers"]]
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            self.warnings.append(f"{self.path}: cannot be read ({error.strerror}); counts as absent")
+        except _DAMAGE as error:
+            self.warnings.append(f"{self.path}: damaged ({error}); counts as absent")
+        return []
+
+
+def _entry(entry: dict[str, Any]) -> ToldTopics:
+    return ToldTopics(
+        cluster_id=str(entry["cluster_id"]),
+        node_id=int(entry["node_id"]),
+        asked_ms=int(entry["asked_ms"]),
+        topics={
+            str(topic): ToldTopic(str(told["topic_id"]), {str(k): str(v) for k, v in told["values"].items()})
+            for topic, told in entry["topics"].items()
+        },
+    )

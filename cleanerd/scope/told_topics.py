@@ -1,0 +1,124 @@
+"""Topics of a broker in ZooKeeper mode: what it says of their configuration, now or when it was last asked.
+
+Up to 3.9 a broker may keep its topics' configuration in ZooKeeper, and none of it on its disks. So it is asked while it
+runs, and what it said counts when it does not - unless it ran on for long without being asked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import CleanerdError
+from cleanerd.log.log_dir import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
+from cleanerd.log.topic_keys import TOPIC_KEYS
+from cleanerd.log.topic_memory import ToldTopic, ToldTopics, TopicMemory
+from cleanerd.words import human_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.settings import Settings
+
+ASK_EVERY_MS: Final = 5 * 60_000
+"""A running broker is not asked more often."""
+
+UNASKED_MS: Final = 60 * 60_000
+"""A broker that ran on for longer than this after it was last asked may go by a configuration that nobody knows."""
+
+ORIGIN: Final = "the broker, when it was last asked"
+
+_SECONDS: Final = 5.0
+# Written while a broker runs, at least once a minute, and by nobody else.
+_SIGNS_OF_LIFE: Final = (HIGH_WATERMARK_CHECKPOINT, RECOVERY_POINT_CHECKPOINT, LOG_START_CHECKPOINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """``topics`` by name, empty when nothing is known that may be believed; ``warnings``: why, or how old it is."""
+
+    topics: Mapping[str, ToldTopic]
+    warnings: tuple[str, ...]
+
+
+def is_zookeeper_mode(log_dir: LogDir) -> bool:
+    """Whether the log directory is one of a broker that keeps its cluster's metadata in ZooKeeper."""
+    return log_dir.meta.version == 0
+
+
+def told_topics(settings: Settings, log_dir: LogDir, *, running: bool) -> Told:
+    """What is known of the topics of a broker in ZooKeeper mode. Never fails: what is in the way is a warning."""
+    cluster_id, node_id = log_dir.meta.cluster_id, log_dir.meta.node_id
+    if cluster_id is None or node_id is None:
+        return Told({}, ())
+    memory = TopicMemory(settings.daemon.cleanerd_state_dir)
+    known = memory.of(cluster_id, node_id)
+    now_ms = time.time_ns() // 1_000_000
+    warnings: list[str] = []
+    servers = settings.daemon.bootstrap_servers
+    if running and servers is None:
+        warnings.append(
+            f"{log_dir.path}: ZooKeeper mode keeps no topic configuration on the disk; to have the broker asked for it "
+            "set bootstrap.servers=HOST:PORT"
+        )
+    if running and servers is not None and (known is None or not 0 <= now_ms - known.asked_ms < ASK_EVERY_MS):
+        try:
+            new = _ask(servers, log_dir, cluster_id, node_id, now_ms)
+            # The broker's other log directories hold other topics; what it said of them is as good as it was.
+            if known is not None and now_ms - known.asked_ms < UNASKED_MS:
+                new = ToldTopics(cluster_id, node_id, now_ms, {**known.topics, **new.topics})
+            memory.put(new)
+            known = new
+        except CleanerdError as error:
+            warnings.append(f"{log_dir.path}: the broker was not asked for its topics' configuration: {error}")
+    warnings += memory.warnings
+    if known is None:
+        return Told({}, tuple(warnings))
+    ran_on_ms = _last_alive_ms(log_dir) - known.asked_ms
+    if ran_on_ms > UNASKED_MS:
+        warnings.append(
+            f"{log_dir.path}: the broker ran on for {human_ms(ran_on_ms)} after it was last asked for its topics' "
+            "configuration, so what it said does not count; start it and run cleanerd plan with bootstrap.servers set, "
+            "or say cleanup.policy in cleanerd's settings"
+        )
+        return Told({}, tuple(warnings))
+    return Told(known.topics, tuple(warnings))
+
+
+def _ask(servers: str, log_dir: LogDir, cluster_id: str, node_id: int, now_ms: int) -> ToldTopics:
+    """Raises: CleanerdError: nobody answers, or the cluster is another one."""
+    from cleanerd.admin.cluster import Cluster  # noqa: PLC0415 - a client library that only ZooKeeper mode needs here
+
+    names = sorted({name.topic for name in log_dir.partitions})
+    with Cluster(servers, connect_seconds=_SECONDS) as cluster:
+        found = cluster.cluster_id()
+        if found != cluster_id:
+            raise CleanerdError(
+                f"the log directory belongs to cluster {cluster_id}, that one is {found}",
+                where=f"bootstrap.servers={servers}",
+            )
+        told = cluster.topics(names)
+    return ToldTopics(
+        cluster_id,
+        node_id,
+        now_ms,
+        {
+            name: ToldTopic(
+                facts.topic_id, {key: value.effective for key, value in facts.values.items() if key in TOPIC_KEYS}
+            )
+            for name, facts in told.items()
+        },
+    )
+
+
+def _last_alive_ms(log_dir: LogDir) -> int:
+    times = [0]
+    for name in _SIGNS_OF_LIFE:
+        try:
+            times.append(os.stat(log_dir.path / name).st_mtime_ns // 1_000_000)
+        except OSError:
+            continue
+    return max(times)
