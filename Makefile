@@ -13,7 +13,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/de
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).
 AGENT := cleanerd/agent/cleanerd-agent.jar
 
-.PHONY: help setup demo test test-all mutants check bench bench-spark soak fuzz format clean wheel docs screenshots
+.PHONY: help setup demo test test-all mutants check bench bench-spark soak fuzz format clean wheel deb docs screenshots
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -99,6 +99,9 @@ docs: $(VENV)/.packages ## .cache/site: the pages as a site, built offline; ever
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "the site: .cache/site/index.html"
 
+deb: wheel ## dist/: a Debian package with cleanerd, what it needs, units, users, directories, completion
+	$(BIN)/python tools/deb.py dist dist
+
 # ---- checks -----------------------------------------------------------------------------------------------------------
 
 check: setup .cache/.test-tools ## linters, types, layers, shell scripts, alert rules, units
@@ -112,7 +115,7 @@ check: setup .cache/.test-tools ## linters, types, layers, shell scripts, alert 
 	$(BIN)/python -m tests.daemon.promtool check rules config/prometheus/cleanerd.rules.yml
 	$(BIN)/python -m tests.daemon.promtool check config --syntax-only config/prometheus/prometheus.yml
 	$(BIN)/python -m tests.daemon.promtool test rules config/prometheus/cleanerd.rules.test.yml
-	$(BIN)/shellcheck .ci/run agent/*.sh tools/*.sh tests/kafka/*.sh
+	$(BIN)/shellcheck .ci/run agent/*.sh tools/*.sh tools/debian/* tests/kafka/*.sh
 	$(BIN)/python -m pytest -q tests/packaging/test_systemd.py
 	@$(MAKE) --no-print-directory docs
 
