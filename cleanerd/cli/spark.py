@@ -1,6 +1,7 @@
 """``cleanerd spark``: verbs that run as Spark jobs, ``--master local[*]`` by default.
 
-A verb's body runs in the driver only: :func:`spark_verb` starts it through ``spark-submit`` with the same command line.
+A verb's body runs in the driver: :func:`spark_verb` starts it through ``spark-submit`` with the same command line.
+Where there is little to do, on this machine alone, some run without Spark.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import click
 
 from cleanerd.cli.options import common_options
 from cleanerd.cli.verbs import VerbGroup, VerbTable
-from cleanerd.spark.launch import DEFAULT_MASTER, is_driver, submit
+from cleanerd.spark.launch import DEFAULT_MASTER, is_driver, is_local, require_packages, submit
+from cleanerd.spark.small import bytes_below, is_little, is_short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from cleanerd.cli.options import Common
 
@@ -25,6 +27,7 @@ VERBS: Final[VerbTable] = {
     "clean": ("cleanerd.cli.spark_clean:clean", "Stage a cleaning on many machines; cleanerd apply swaps it in."),
     "audit": ("cleanerd.cli.spark_audit:audit", "Check a cleaning record by record; find where keys still occur."),
     "profile": ("cleanerd.cli.spark_profile:profile", "Count keys, versions, tombstones; what a cleaning would save."),
+    "divergence": ("cleanerd.cli.spark_divergence:divergence", "Compare the replicas of several brokers."),
     "snapshot": ("cleanerd.cli.spark_snapshot:snapshot", "Write the latest state of topics as Parquet."),
 }
 """Verb -> where its click command is, and one line for ``--help``."""
@@ -43,25 +46,37 @@ def spark() -> None:
     """Verbs that run as Spark jobs: on this machine, or on any cluster that sees the log directories."""
 
 
-def spark_verb(function: Callable[..., int]) -> Callable[..., int]:
-    """Give a verb the common options and ``--master --conf``; its body is called in a Spark driver, and only there.
+def spark_verb(
+    *, alone: Callable[[Mapping[str, Any]], bool] | None = None
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Give a verb the common options and ``--master --conf``; its body is called in a Spark driver.
 
     The body gets a :class:`Common` first, as every verb does, and neither master nor conf: ``spark_session`` has them.
+    ``alone``: whether it can do without Spark what its options say. Then, on a local master and when there is little to
+    read, it is called in this process, where ``spark_session`` is None; None: it never can.
     """
 
-    @functools.wraps(function)
-    def verb(common: Common, *, master: str, conf: tuple[str, ...], **options: Any) -> int:
-        if is_driver():
-            common = replace(common, told=None)
-            return function(common, **{name: _from_anywhere(value) for name, value in options.items()})
-        common.load_settings()  # what is wrong there is told without starting Java
-        arguments = click.get_current_context().find_root().obj
-        script = Path(__file__).parent / "submitted" / "cleanerd_driver.py"
-        return submit(script, arguments, master=master, conf=dict(each.split("=", 1) for each in conf))
+    def decorated(function: Callable[..., int]) -> Callable[..., int]:
+        @functools.wraps(function)
+        def verb(common: Common, *, master: str, conf: tuple[str, ...], **options: Any) -> int:
+            given = {name: _from_anywhere(value) for name, value in options.items()}
+            if is_driver():
+                return function(replace(common, told=None), **given)
+            common.load_settings()  # what is wrong there is told without starting Java
+            read_bytes = bytes_below(options.get("log_dirs", options.get("dirs", ()))) if is_local(master) else None
+            if alone is not None and alone(options) and is_little(read_bytes) and not conf:
+                require_packages()
+                return function(common, **given)
+            arguments = click.get_current_context().find_root().obj
+            script = Path(__file__).parent / "submitted" / "cleanerd_driver.py"
+            settings = dict(each.split("=", 1) for each in conf)
+            return submit(script, arguments, master=master, conf=settings, is_short=is_short(read_bytes))
 
-    for option in reversed(_OPTIONS):
-        option(verb)
-    return common_options(verb)
+        for option in reversed(_OPTIONS):
+            option(verb)
+        return common_options(verb)
+
+    return decorated
 
 
 def _from_anywhere(value: Any) -> Any:

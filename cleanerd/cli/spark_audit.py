@@ -36,7 +36,7 @@ _KEY_BYTES: Final = 16
 
 
 @click.command("audit")
-@spark_verb
+@spark_verb()
 @click.argument("dirs", metavar="BEFORE AFTER | LOG_DIR...", nargs=-1, required=True,
                 type=ExistingPath(file_okay=False))  # fmt: skip
 @partition_option

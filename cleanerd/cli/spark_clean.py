@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 @click.option(
     "--shards", type=click.IntRange(1, 4096), metavar="N", help="Into how many shards keys are cut, at least."
 )
-@spark_verb
+@spark_verb(alone=lambda given: given["shards"] is None)
 def clean(common: Common, log_dirs: tuple[Path, ...], *, shards: int | None, **given: Any) -> int:
     """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
 
     The log directories are read and written by the executors: they must lie on storage that driver and executors see
     under one path. What is staged is what cleanerd stage would stage, byte for byte.
     """
-    from cleanerd.spark.clean import spark_stage_partition  # noqa: PLC0415 - pyspark, which only the driver needs
+    from cleanerd.spark.clean import spark_stage_partition, stage_alone  # noqa: PLC0415 - pyarrow
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     with spark_session("cleanerd spark clean") as session:
-        stager = partial(spark_stage_partition, session, shards=shards)
+        stager = stage_alone if session is None else partial(spark_stage_partition, session, shards=shards)
         return stage_all(common, log_dirs, stager, **given)

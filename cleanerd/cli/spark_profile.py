@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command("profile")
-@spark_verb
+@spark_verb(alone=lambda _given: True)
 @existing_dirs("log_dirs", "LOG_DIR...")
 @partition_option
 def profile(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, ...]) -> int:
@@ -33,7 +33,7 @@ def profile(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str
     Map and shards are what cleanerd would need for it with the settings of this machine. Exit code 5 when there are
     bytes that cannot be read.
     """
-    from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyspark, which only a driver has
+    from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyarrow
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     settings = common.load_settings()

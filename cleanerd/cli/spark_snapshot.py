@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("snapshot")
-@spark_verb
+@spark_verb(alone=lambda given: "://" not in given["out"])
 @existing_dirs("log_dirs", "LOG_DIR...")
 @click.option("--out", required=True, metavar="DIR", help="A new directory, or any URL that Spark can write to.")
 @partition_option
@@ -39,7 +39,7 @@ def snapshot(
     What a read_committed consumer would get counts: from the log start to the high watermark, and no further than the
     first open transaction. A topic is a sub-directory; the offsets are in _cleanerd, written last.
     """
-    from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyspark, which only a driver has
+    from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyarrow
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     settings = common.load_settings()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cleanerd.spark.api import Logs
+    from cleanerd.spark.notebook import Logs
 
 __all__ = ["Logs", "register"]
 
@@ -24,7 +24,7 @@ def register(spark: SparkSession) -> None:
 
 def __getattr__(name: str) -> Any:
     if name == "Logs":
-        from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyspark
+        from cleanerd.spark.notebook import Logs  # noqa: PLC0415 - needs pyspark
 
         return Logs
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

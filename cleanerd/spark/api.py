@@ -1,4 +1,6 @@
-"""What somebody who writes PySpark has of cleanerd: :class:`Logs`, with a method for each thing that a verb does.
+"""What somebody who writes PySpark has of cleanerd: :class:`Logs`, with a method for each thing that a verb reads.
+
+What it cleans with is in ``notebook.py``: verbs that only look must not be able to change anything.
 
 The verbs are callers of it. ``read`` and ``latest().dataframe()`` need nothing of a session but ``spark.read``; the
 others run jobs of their own and need a session of this process, not one of Spark Connect.
@@ -17,6 +19,7 @@ from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT
 from cleanerd.spark.audit import Asked, Judged, audit_sides, new_digest_key
+from cleanerd.spark.divergence import Comparison, compare_logs, known_clean_end, pairs_of
 from cleanerd.spark.erasure import Erasure, search_keys
 from cleanerd.spark.logs import Log, size_of_all
 from cleanerd.spark.profile import Profile, profile_logs
@@ -60,14 +63,16 @@ class Logs:
 
     ``paths``: directories or patterns, as ``load()`` of the data source has them. ``strategies``: by topic ``offset``,
     ``timestamp``, ``header:NAME`` or a topic's keys (``{"compaction.strategy": ...}``), Kafka's rules for the others;
-    or a function from a topic to its rules. ``topics``, ``partitions`` (``orders-0``): only these.
+    or a function from a topic to its rules. ``topics``, ``partitions`` (``orders-0``): only these. ``spark`` None:
+    :meth:`profile`, :meth:`what_if` and :meth:`Latest.write_parquet` are done by this process alone, which for a few
+    hundred megabytes takes less than a session's start; the others are refused.
 
     Nothing is kept: each call looks at the directories as they are then.
     """
 
     def __init__(
         self,
-        spark: SparkSession,
+        spark: SparkSession | None,
         paths: Place | Iterable[Place],
         strategies: Mapping[str, Said] | RulesOf | None = None,
         *,
@@ -92,6 +97,17 @@ class Logs:
         return find_asked(options, self._rules)
 
     @property
+    def session(self) -> SparkSession:
+        """The session.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if self._spark is None:
+            raise ConfigError("needs a Spark session", where="Logs", hint="Logs(spark, ...)")
+        return self._spark
+
+    @property
     def size_bytes(self) -> int:
         """Bytes in their segments; raises as :meth:`found`."""
         return size_of_all(self.found())
@@ -101,7 +117,7 @@ class Logs:
         found = self.found()
         keys = {topic: keys_of(self._rules(topic)) for topic in {log.name.topic for log in found}}
         names = ",".join(str(log.name) for log in found)
-        reader = self._spark.read.format("kafka-segments").options(strategies=json.dumps(keys), partitions=names)
+        reader = self.session.read.format("kafka-segments").options(strategies=json.dumps(keys), partitions=names)
         told = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
         return reader.options(**told).load([str(path) for path in expanded(self._paths)])
 
@@ -168,8 +184,32 @@ class Logs:
             asked.append(Asked(rules, clean_end(sides.name, rules), first_dirty, log_start, many_rounds))
         key = new_digest_key() if digest_key is None else digest_key
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        judged = audit_sides(self._spark, compared, asked, now_ms=now, hash_key=key, examples=examples, advance=advance)
+        judged = audit_sides(
+            self.session, compared, asked, now_ms=now, hash_key=key, examples=examples, advance=advance
+        )
         return Audit(tuple(judged), tuple(notes), key)
+
+    def compare_replicas(
+        self,
+        others: Place | Iterable[Place],
+        *,
+        clean_end_of: Callable[[Log], int | None] = known_clean_end,
+        advance: Advance = nobody,
+    ) -> Comparison:
+        """Do these logs and those in each of ``others``, of other brokers or other times, hold the same?
+
+        What retention, cleanings at other moments and horizons explain is counted apart. ``clean_end_of``: up to where
+        a replica was cleaned, None: nobody knows; by default Kafka's checkpoint, for topics that go by Kafka's rules.
+
+        Raises:
+            ConfigError: nothing to compare.
+            CleanerdError: as :meth:`found`, or a file cannot be read.
+        """
+        places = [others] if isinstance(others, str | Path) else others
+        theirs = [Logs(None, p, self._rules, topics=self._topics, partitions=self._partitions) for p in places]
+        pairs, notes = pairs_of(self.found(), [logs.found() for logs in theirs])
+        found = compare_logs(self.session, pairs, clean_end_of=clean_end_of, advance=advance)
+        return Comparison(tuple(found), tuple(notes))
 
     def find_keys(self, keys: Iterable[bytes], *, limit: int = 10, advance: Advance = nobody) -> Erasure:
         """Where ``keys`` still lie, in every file below the directories: live, replaced, kept, staged.
@@ -179,7 +219,7 @@ class Logs:
             OSError: one cannot be listed.
         """
         return search_keys(
-            self._spark, expanded(self._paths), list(keys),
+            self.session, expanded(self._paths), list(keys),
             lambda topic: self._rules(topic) if topic else KAFKAS_RULES, limit=limit, advance=advance,
         )  # fmt: skip
 
@@ -191,7 +231,7 @@ class Logs:
 class Latest:
     """The latest state of logs. ``tombstones``: deleted keys too. ``whole_log``: to the end, acknowledged or not."""
 
-    def __init__(self, spark: SparkSession, logs: Logs, *, tombstones: bool, whole_log: bool) -> None:
+    def __init__(self, spark: SparkSession | None, logs: Logs, *, tombstones: bool, whole_log: bool) -> None:
         self._spark = spark
         self._logs = logs
         self._tombstones = tombstones

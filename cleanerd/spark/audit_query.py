@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TOTAL: Final = "total"
 
-_BY_OFFSET: Final = """
+BY_OFFSET: Final = """
 SELECT part, offset,
     count_if(flags & {BEFORE} != 0) AS befores,
     count_if(flags & {AFTER} != 0) AS afters,
@@ -150,7 +150,7 @@ def judge(session: SparkSession, records: DataFrame, examples: int) -> DataFrame
     A row per partition, kind and bucket: ``many`` findings and the first place ``at``; kind ``total`` has the counts
     and digests of the partition.
     """
-    offsets = session.sql(_BY_OFFSET, records=records, **FACTS)
+    offsets = session.sql(BY_OFFSET, records=records, **FACTS)
     judged = session.sql(_JUDGED, offsets=offsets, **FACTS)
     keys = session.sql(_BY_KEY, judged=judged, **FACTS)
     return session.sql(_TOLD, keys=keys, examples=examples)

@@ -20,16 +20,24 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cleanerd.apply.remember import not_cleaned
 from cleanerd.apply.round import stage_partition
-from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.broker.lock_file import broker_runs
+from cleanerd.cleaner.cleaner import Cleaning, NoProgress
 from cleanerd.cleaner.resources import disk_reserve_bytes
+from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.log.at_work import Marks
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.scope.partitions import ByDisk
 from cleanerd.spark.cleaning import SparkCleaning
 from cleanerd.spark.jobs import Jobs
 from cleanerd.spark.plan import ALONE_BYTES, SPLIT_BYTES
 from cleanerd.spark.work import is_claimed, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -39,16 +47,70 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.pool import ReaderPool
     from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.settings import Settings
     from cleanerd.spark.jobs import RunsJobs
 
 
 def spark_stage_partition(session: SparkSession, *arguments: Any, **options: Any) -> CleaningResult:
     """:func:`stage_by_jobs` by the executors of ``session``."""
     return stage_by_jobs(*arguments, jobs_of=functools.partial(Jobs, session), **options)
+
+
+def stage_log_dir(
+    session: SparkSession,
+    path: Path,
+    others: Sequence[Path],
+    settings: Settings,
+    wanted: Collection[TopicPartition],
+    options: CleaningOptions,
+    *,
+    shards: int | None = None,
+) -> list[CleaningResult]:
+    """Stage the compacted partitions of a stopped broker's log directory, or those ``wanted``, one after the other.
+
+    ``others``: the other directories, which may be the same broker's.
+
+    Raises:
+        RefusedError: a broker runs there: the verb reads its checkpoints twice, with some seconds between.
+        CleanerdError: the directory cannot be read.
+    """
+    if broker_runs(path):
+        raise RefusedError("a broker runs on this log directory", where=str(path), hint="cleanerd spark clean can")
+    log_dir = read_log_dir(path)
+    facts = broker_facts(settings, log_dir, others)
+    store = StateStore(settings.daemon.cleanerd_state_dir)
+    marks = Marks(store)
+    partitions = ByDisk(log_dir, facts)
+    results = []
+    for target in partitions.targets(wanted):
+        try:
+            reading = partitions.read(target.name)
+        except (CleanerdError, OSError) as error:
+            results.append(not_cleaned(store, log_dir, target.name, error))
+            continue
+        with marks.working(log_dir, target.name):
+            results.append(
+                stage_by_jobs(
+                    reading.log_dir,
+                    store,
+                    facts.resources(),
+                    name=target.name,
+                    config=reading.config,
+                    options=options,
+                    progress=NoProgress(),
+                    jobs_of=functools.partial(Jobs, session),
+                    shards=shards,
+                )
+            )
+    return results
+
+
+def stage_alone(*arguments: Any, **options: Any) -> CleaningResult:
+    """:func:`stage_by_jobs` by this process: nobody runs jobs, as there is too little to do."""
+    return stage_by_jobs(*arguments, jobs_of=None, **options)
 
 
 def stage_by_jobs(
@@ -60,7 +122,7 @@ def stage_by_jobs(
     options: CleaningOptions,
     progress: Progress,
     *,
-    jobs_of: Callable[[str, Progress], RunsJobs],
+    jobs_of: Callable[[str, Progress], RunsJobs] | None,
     keep_replaced: Path | None = None,
     shards: int | None = None,
     split_bytes: int = SPLIT_BYTES,
@@ -74,7 +136,8 @@ def stage_by_jobs(
     with contextlib.ExitStack() as stack:
 
         def cleaning_of(plan: CleaningPlan, pool: ReaderPool, progress: Progress) -> Cleaning:
-            if shards is None and sum(source.segment.size_bytes for source in plan.sources) < alone_bytes:
+            is_small = shards is None and sum(source.segment.size_bytes for source in plan.sources) < alone_bytes
+            if jobs_of is None or is_small:
                 sweep(Path(plan.path), alone=is_claimed(plan.path))
                 return Cleaning(plan, pool, progress)
             jobs = jobs_of(plan.plan_id, progress)

@@ -48,9 +48,11 @@ class Walked:
 
 
 def walk_headers(
-    session: SparkSession, logs: Sequence[Sequence[SegmentFile]], high_watermarks: Sequence[int] | None = None
+    session: SparkSession | None, logs: Sequence[Sequence[SegmentFile]], high_watermarks: Sequence[int] | None = None
 ) -> list[Walked]:
     """Walk ``logs``, the segments of one partition each, in order. Without ``high_watermarks`` all of a log is known.
+
+    Without a ``session`` this process does it.
 
     Raises:
         CleanerdError: a file cannot be read.
@@ -66,8 +68,11 @@ def walk_headers(
         )
         for number, files in enumerate(logs)
     ]
-    rows = spread(session, items, walk_one, _SCHEMA, "walk int, found string").collect()
-    found = {row.walk: json.loads(row.found) for row in rows}
+    if session is None:
+        found = {item["walk"]: json.loads(batch.column(1)[0].as_py()) for _, item in items for batch in walk_one(item)}
+    else:
+        rows = spread(session, items, walk_one, _SCHEMA, "walk int, found string").collect()
+        found = {row.walk: json.loads(row.found) for row in rows}
     return [
         Walked(
             each["end"],

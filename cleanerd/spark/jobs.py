@@ -9,8 +9,6 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from pyspark.errors import PySparkException
-
 from cleanerd import __version__
 from cleanerd.errors import CleanerdError
 from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
@@ -79,6 +77,8 @@ class Jobs:
         Raises:
             CleanerdError: Spark gave up.
         """
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - what this process does alone needs no pyspark
+
         if not tasks:
             return []
         frame = self._session.range(0, len(tasks), 1, len(tasks)).mapInArrow(

@@ -56,6 +56,14 @@ _QUIET: Final = {
 }
 """What ``--conf`` can say otherwise."""
 
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+JAVAS_ENVIRONMENT: Final = frozenset({"JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS"})
+_SHORT_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For a local session of some seconds, whose driver is its executor."""
+
+_OWN_WORKERS: Final = {"spark.python.daemon.module": "cleanerd.spark.worker_daemon"}
+"""Where the workers are this interpreter, which has it."""
+
 
 def is_driver() -> bool:
     """Whether this process was started by :func:`submit`."""
@@ -80,17 +88,31 @@ def checked_master(master: str) -> str:
     return master
 
 
-def require_spark() -> Path:
-    """The ``spark-submit`` of the installed pyspark, or of ``SPARK_HOME``.
+def is_local(master: str) -> bool:
+    """Whether tasks run in one process on this machine."""
+    return _LOCAL.fullmatch(master) is not None
+
+
+def require_packages() -> None:
+    """Nothing, where ``cleanerd[spark]`` is installed.
 
     Raises:
-        ConfigError: the packages of ``cleanerd[spark]`` or a Java that can run them are missing.
+        ConfigError: a package is missing.
     """
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
             f"not installed: {', '.join(missing)}", hint="pip install '/path/to/cleanerd-VERSION.whl[spark]'"
         )
+
+
+def require_spark() -> Path:
+    """The ``spark-submit`` of the installed pyspark, or of ``SPARK_HOME``.
+
+    Raises:
+        ConfigError: the packages of ``cleanerd[spark]`` or a Java that can run them are missing.
+    """
+    require_packages()
     _require_java()
     home = os.environ.get("SPARK_HOME")
     if home is None:
@@ -120,15 +142,17 @@ def _require_java() -> None:
         )
 
 
-def submit(script: Path, arguments: Sequence[str], *, master: str, conf: Mapping[str, str]) -> int:
-    """Run ``script`` with ``arguments`` as a Spark driver; returns its exit code.
+def submit(
+    script: Path, arguments: Sequence[str], *, master: str, conf: Mapping[str, str], is_short: bool = False
+) -> int:
+    """Run ``script`` with ``arguments`` as a Spark driver; returns its exit code. ``is_short``: there is little to do.
 
     Raises:
         ConfigError: there is no Spark here, or no such master.
     """
     where = checked_master(master)
     command = [str(require_spark()), "--master", where, "--name", "cleanerd"]
-    for key, value in {**_QUIET, **conf}.items():
+    for key, value in {**_QUIET, **_local_settings(where, is_short=is_short), **conf}.items():
         command += ["--conf", f"{key}={value}"]
     quoted = [quoted_argument(each) for each in arguments]
     with StderrGiver() as giver:
@@ -145,6 +169,28 @@ def submit(script: Path, arguments: Sequence[str], *, master: str, conf: Mapping
             raise
         lines.finish()
     return _exit_code(status)
+
+
+def _local_settings(master: str, *, is_short: bool) -> dict[str, str]:
+    """For a session on this machine, where nobody has said otherwise."""
+    if not is_local(master):
+        return {}
+    settings = {} if "PYSPARK_PYTHON" in os.environ else dict(_OWN_WORKERS)
+    if is_short and not _java_options_are_said():
+        settings[_JAVA_OPTIONS] = _SHORT_JAVA
+    return settings
+
+
+def _java_options_are_said() -> bool:
+    """Whether somebody chose how Java runs: two collectors together, and it would not start."""
+    if not JAVAS_ENVIRONMENT.isdisjoint(os.environ):
+        return True
+    home = os.environ.get("SPARK_HOME", "")
+    place = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else "")
+    try:
+        return bool(place) and _JAVA_OPTIONS in Path(place, "spark-defaults.conf").read_text(errors="replace")
+    except OSError:
+        return False
 
 
 def quoted_argument(argument: str) -> str:

@@ -2,67 +2,47 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
 
 from cleanerd.spark.audit import new_digest_key
+from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.header_walk import walk_headers
+from cleanerd.spark.key_counts import ADDED_RECORDS, Tally, added, at_shares, folded, shard_of, summary
 from cleanerd.spark.logs import size_of_all, work_on
-from cleanerd.spark.record_scan import COLUMNS, FACTS, SCHEMA, Fact, place_of, scan
-from cleanerd.spark.spread import nobody, queries, spread
+from cleanerd.spark.record_scan import scan
+from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries, spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.key_counts import Keys
     from cleanerd.spark.logs import Log
+    from cleanerd.spark.spread import Item
 
 SHARES: Final = (0.5, 0.9, 0.99)
 """Of the keys, at which records and bytes a key are told, besides the largest."""
 
-_KEYS: Final = """
-SELECT part, counts,
-    count(*) AS records,
-    sum(size) AS bytes,
-    max(CASE WHEN counts THEN named_struct('has_version', flags & {HAS_VERSION} != 0, 'version', version,
-        'offset', offset, 'size', size, 'is_tombstone', flags & {TOMBSTONE} != 0) END) AS winner,
-    count_if(counts AND flags & {HAS_VERSION} = 0) AS unversioned,
-    count_if(counts AND flags & {BAD_VERSION} != 0) AS misversioned,
-    count_if(counts AND flags & {TOMBSTONE} != 0) AS tombstones,
-    count_if(flags & {SEALED} = 0) AS active,
-    count_if(flags & {SEALED} != 0 AND flags & {VISIBLE} = 0) AS unseen,
-    sum(CASE WHEN flags & {SEALED} != 0 AND flags & ({VISIBLE} | {OPEN}) = 0 THEN size ELSE 0 END) AS unseen_bytes,
-    count_if(flags & {SEALED} != 0 AND flags & {VISIBLE} != 0 AND flags & {HAS_KEY} = 0) AS keyless,
-    sum(CASE WHEN flags & {SEALED} != 0 AND flags & {VISIBLE} != 0 AND flags & {HAS_KEY} = 0 THEN size ELSE 0 END)
-        AS keyless_bytes,
-    sum(CASE WHEN flags & {SEALED} != 0 THEN size ELSE 0 END) AS sealed_bytes,
-    count_if(flags & {SEALED} != 0) AS sealed
-FROM (SELECT *, flags & {COUNTS} = {COUNTS} AS counts FROM {records} WHERE flags & {DAMAGED} = 0)
-GROUP BY part, counts, CASE WHEN counts THEN key_high ELSE offset % 64 END, CASE WHEN counts THEN key_low ELSE 0L END
-"""
-"""A row a key; what does not compete is dealt out evenly."""
+MOST_KEYS: Final = 1 << 22
+"""So many keys this process counts at once when it is alone, with less than a gigabyte; more are counted in shards."""
 
-_PARTS: Final = """
-SELECT part,
-    sum(sealed) AS records, sum(sealed_bytes) AS bytes, sum(active) AS active, sum(unseen) AS unseen,
-    sum(unseen_bytes) AS unseen_bytes, sum(keyless) AS keyless, sum(keyless_bytes) AS keyless_bytes,
-    count_if(counts) AS keys,
-    sum(CASE WHEN counts THEN records END) AS keyed,
-    sum(CASE WHEN counts THEN records - 1 END) AS superseded,
-    sum(CASE WHEN counts THEN bytes - winner.size END) AS superseded_bytes,
-    sum(tombstones) AS tombstones,
-    count_if(winner.is_tombstone) AS deleted_keys,
-    sum(unversioned) AS unversioned, sum(misversioned) AS misversioned,
-    percentile_approx(CASE WHEN counts THEN records END, array(0.5, 0.9, 0.99)) AS records_shares,
-    max(CASE WHEN counts THEN records END) AS most_records,
-    percentile_approx(CASE WHEN counts THEN bytes END, array(0.5, 0.9, 0.99)) AS bytes_shares,
-    max(CASE WHEN counts THEN bytes END) AS most_bytes,
-    max(CASE WHEN counts THEN named_struct('records', records, 'offset', winner.offset) END).offset AS hottest
-FROM {keys}
-GROUP BY part
-"""
+_SENT_KEYS: Final = 1 << 20
+_BLOCK_KEYS: Final = 1 << 15
+_SHARD_BYTES: Final = 64 << 20
+"""About as much of a log one shard of its keys stands for."""
+
+_BLOCKS: Final = pa.schema([("target", pa.int32()), ("totals", pa.string()), ("keys", pa.binary())])
+_BLOCK_COLUMNS: Final = "target int, totals string, keys binary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,37 +82,126 @@ class Profile:
         return self.superseded / (self.keys + self.superseded) if self.keys else 0.0
 
 
-def profile_logs(session: SparkSession, logs: Sequence[Log], advance: Callable[[int], None] = nobody) -> list[Profile]:
-    """Profile each of ``logs``.
+def profile_logs(
+    session: SparkSession | None, logs: Sequence[Log], advance: Callable[[int], None] = nobody
+) -> list[Profile]:
+    """Profile each of ``logs``, by the tasks of ``session`` or, without one, by this process.
 
     Raises:
         CleanerdError: a file cannot be read.
     """
-    counts = int(Fact.SEALED | Fact.VISIBLE | Fact.HAS_KEY)
-    with queries(session, size_of_all(logs), advance):
-        walks = walk_headers(session, [log.segments for log in logs])
-        _, items = work_on(logs, walks, new_digest_key())
-        records = spread(session, items, scan, SCHEMA, COLUMNS)
-        keys = session.sql(_KEYS, records=records, COUNTS=counts, **FACTS)
-        found = {row.part: row.asDict() for row in session.sql(_PARTS, keys=keys).collect()}
+    if session is None:
+        walks = walk_headers(None, [log.segments for log in logs])
+        totals, keys = _counted_here(work_on(logs, walks, new_digest_key())[1], advance)
+    else:
+        with queries(session, size_of_all(logs), advance, rows_a_batch=ROWS_AN_ARROW_BATCH):
+            walks = walk_headers(session, [log.segments for log in logs])
+            totals, keys = _counted(session, work_on(logs, walks, new_digest_key())[1])
     return [
-        _profile(log, found.get(part), tuple(walked.damaged))
+        _profile(log, {**totals.get(part, {}), **keys.get(part, {})}, tuple(walked.damaged))
         for part, (log, walked) in enumerate(zip(logs, walks, strict=True))
     ]
 
 
-def _profile(log: Log, row: dict[str, object] | None, damaged: tuple[str, ...]) -> Profile:
-    def number(name: str) -> int:
-        value = None if row is None else row[name]
-        return int(value) if isinstance(value, int) else 0
+_Counted: TypeAlias = "tuple[dict[int, Counter[str]], dict[int, dict[str, Any]]]"
+"""By part: what is counted by record, and what by key."""
 
-    def shares(name: str, most: str) -> tuple[int, ...]:
-        values = None if row is None else row[name]
-        return (*values, number(most)) if isinstance(values, list) else (0,) * (len(SHARES) + 1)
+
+def _counted(session: SparkSession, items: Sequence[tuple[int, Item]]) -> _Counted:
+    shards = max(session.sparkContext.defaultParallelism, -(-sum(size for size, _ in items) // _SHARD_BYTES))
+    blocks = spread(session, items, partial(count_segment, shards), _BLOCKS, _BLOCK_COLUMNS)
+    dealt = blocks.repartitionById(shards, "target")
+    totals: dict[int, Counter[str]] = {}
+    summaries: list[Mapping[str, Any]] = []
+    for row in dealt.mapInArrow(count_shard, "found string").collect():
+        found = json.loads(row.found)
+        for part, counts in found["totals"]:
+            totals.setdefault(part, Counter()).update(counts)
+        summaries += found["keys"]
+    return totals, folded(summaries)
+
+
+def count_segment(shards: int, item: Item) -> Iterator[pa.RecordBatch]:
+    """What a task sends on of one :class:`SegmentWork`: counts, and its keys by shard, as packed columns."""
+    tally = Tally(item["part"])
+    for batch in scan(item):
+        if tally.add(batch) >= _SENT_KEYS:
+            yield from _key_blocks(tally.keys(), shards)
+            tally.forget_keys()
+    yield from _key_blocks(tally.keys(), shards)
+    counts = json.dumps([item["part"], tally.totals])
+    yield _block(item["part"] % shards, counts, None)
+
+
+def _key_blocks(keys: Keys, shards: int) -> Iterator[pa.RecordBatch]:
+    shard = shard_of(keys["high"], shards)
+    order = np.argsort(shard, kind="stable")
+    edges = np.searchsorted(shard[order], np.arange(shards + 1)).tolist()
+    for target, (first, last) in enumerate(pairwise(edges)):
+        for start in range(first, last, _BLOCK_KEYS):
+            rows = order[start : min(start + _BLOCK_KEYS, last)]
+            yield _block(target, None, pack({}, {name: column[rows] for name, column in keys.items()}))
+
+
+def _block(target: int, totals: str | None, keys: bytes | None) -> pa.RecordBatch:
+    columns = [pa.array([target], pa.int32()), pa.array([totals], pa.string()), pa.array([keys], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
+
+
+def count_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One shard of the keys: what tasks sent of it, added up; a row of JSON."""
+    totals: list[Any] = []
+    waiting: list[Keys] = []
+    rows = 0
+    for batch in batches:
+        totals += [json.loads(text) for text in batch.column(1).to_pylist() if text is not None]
+        for data in batch.column(2):
+            if data.is_valid:
+                waiting.append(unpack(data.as_py())[1])
+                rows += len(waiting[-1]["high"])
+        if rows >= ADDED_RECORDS:
+            waiting, rows = [added(waiting)], 0
+    found = {"totals": totals, "keys": summary(added(waiting))}
+    yield pa.RecordBatch.from_arrays([pa.array([json.dumps(found)])], ["found"])
+
+
+def _counted_here(items: Sequence[tuple[int, Item]], advance: Callable[[int], None]) -> _Counted:
+    """As :func:`_counted`, a partition after the other."""
+    totals: dict[int, Counter[str]] = {}
+    summaries: list[Mapping[str, Any]] = []
+    for part, of_part in groupby(items, key=lambda each: each[1]["part"]):
+        mine = list(of_part)
+        shards = 1
+        while (found := _tallied(part, mine, shards)) is None:
+            shards *= 4
+        counts, told = found
+        totals[part] = counts
+        summaries += told
+        advance(sum(size for size, _ in mine))
+    return totals, folded(summaries)
+
+
+def _tallied(
+    part: int, items: Sequence[tuple[int, Item]], shards: int
+) -> tuple[Counter[str], list[dict[str, Any]]] | None:
+    """None: too many keys for so few shards. Each shard reads the log once."""
+    told = []
+    for shard in range(shards):
+        tally = Tally(part, shard, shards)
+        for _, item in items:
+            for batch in scan(item):
+                if tally.add(batch) > MOST_KEYS:
+                    return None
+        told += summary(tally.keys())
+    return tally.totals, told
+
+
+def _profile(log: Log, found: Mapping[str, Any], damaged: tuple[str, ...]) -> Profile:
+    def number(name: str) -> int:
+        return int(found.get(name, 0))
 
     unpacked = number("bytes")
     gone = number("superseded_bytes") + number("unseen_bytes") + number("keyless_bytes")
-    offset = None if row is None else row["hottest"]
     return Profile(
         name=log.name,
         strategy=log.rules.strategy,
@@ -150,9 +219,9 @@ def _profile(log: Log, row: dict[str, object] | None, damaged: tuple[str, ...]) 
         deleted_keys=number("deleted_keys"),
         unversioned=number("unversioned"),
         misversioned=number("misversioned"),
-        records_a_key=shares("records_shares", "most_records"),
-        bytes_a_key=shares("bytes_shares", "most_bytes"),
-        hottest_offset=offset if isinstance(offset, int) and place_of(offset) is None else None,
+        records_a_key=at_shares(found.get("records_a_key", {}), SHARES),
+        bytes_a_key=at_shares(found.get("bytes_a_key", {}), SHARES),
+        hottest_offset=found["hottest"][1] if "hottest" in found else None,
         # As compressed as everything else in the segments.
         saved_bytes=log.sealed_bytes * gone // unpacked if unpacked else 0,
         damaged=damaged,

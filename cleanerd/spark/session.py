@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import SparkSession
+from cleanerd.spark.launch import is_driver
+from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROWS_AN_ARROW_BATCH: Final = 8
-"""Our rows are blocks of up to some megabytes; Spark's default of 10 000 of them would not fit any memory."""
+    from pyspark.sql import SparkSession
 
 REQUIRED: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS_AN_ARROW_BATCH),
@@ -22,11 +22,17 @@ REQUIRED: Final = {
 
 
 @contextlib.contextmanager
-def spark_session(name: str) -> Iterator[SparkSession]:
-    """The driver's session: made here, or the one that is there, which is then left running.
+def spark_session(name: str) -> Iterator[SparkSession | None]:
+    """The driver's session: made here, or the one that is there, which is then left running. None: this is no driver.
 
-    Master and memory come from ``spark-submit``; without it (tests, notebooks) from whoever made the session.
+    Master and memory come from ``spark-submit``; without it (tests, notebooks) from whoever made the session. A verb
+    runs in a process that is no driver when there is so little to do that it needs no Spark (``small.py``).
     """
+    if not is_driver():
+        yield None
+        return
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
     active = SparkSession.getActiveSession()
     if active is not None:
         yield active

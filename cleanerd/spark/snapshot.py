@@ -9,31 +9,33 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 
 from cleanerd import _kernel
 from cleanerd.errors import ConfigError, CorruptionError
+from cleanerd.format.names import TopicPartition
 from cleanerd.log.memory import worker_batch_bytes
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.logs import size_of_all, work_on
 from cleanerd.spark.record_scan import COLUMNS, FACTS, SCHEMA, Fact, scan, segment_from
+from cleanerd.spark.snapshot_here import write_here, write_offsets_here
 from cleanerd.spark.source.rows import bytes_column, headers_column, time_column
 from cleanerd.spark.spread import nobody, queries, spread, tasks_for
 from cleanerd.verify.listing import NO_END
 from cleanerd.verify.walk import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import Any
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from pyspark.sql import DataFrame, SparkSession
 
-    from cleanerd.format.names import TopicPartition
     from cleanerd.spark.header_walk import Walked
     from cleanerd.spark.logs import Log
     from cleanerd.verify.listing import SegmentFile
@@ -77,7 +79,7 @@ class Taken:
 
 
 def write_snapshot(
-    session: SparkSession,
+    session: SparkSession | None,
     logs: Sequence[Log],
     target: str,
     *,
@@ -85,7 +87,9 @@ def write_snapshot(
     whole_log: bool = False,
     advance: Callable[[int], None] = nobody,
 ) -> list[Taken]:
-    """Write the latest state of ``logs`` to the new directory ``target``, a sub-directory a topic.
+    """Write the latest state of ``logs`` to the new directory ``target`` (a URL), a sub-directory a topic.
+
+    By the tasks of ``session`` or, without one, by this process (``snapshot_here.py``), to a directory of this machine.
 
     As of which offsets it is stands beside it, in ``_cleanerd``, which Spark's readers pass over: it is written last,
     so a snapshot without it is not complete.
@@ -99,31 +103,48 @@ def write_snapshot(
         CleanerdError: a file cannot be read.
     """
     ends = [NO_END if whole_log else _high_watermark(log) for log in logs]
+    if session is None:
+        walks = _walked(None, logs, ends, whole_log=whole_log)
+        place = target.removeprefix("file://")
+        counts = write_here(logs, walks, Path(unquote(place)), STATE, tombstones=tombstones, advance=advance)
+        taken = _taken(logs, walks, counts)
+        write_offsets_here([_offsets_of(each) for each in taken], Path(unquote(place)))
+        return taken
     with queries(session, size_of_all(logs), advance):
-        walks = walk_headers(session, [log.segments for log in logs], ends)
-        if whole_log:
-            walks = [replace(walked, stable_end=walked.end_offset) for walked in walks]
-        damaged = [text for walked in walks for text in walked.damaged]
-        if damaged:
-            raise CorruptionError(damaged[0], where="snapshot", hint=f"{len(damaged)} such places; cleanerd verify")
+        walks = _walked(session, logs, ends, whole_log=whole_log)
         state = latest_state(session, logs, walks, tombstones=tombstones)
         state.write.mode("error").partitionBy("topic").parquet(target)
         # Spark would take a topic 2024 for a number, and an empty directory for a mistake.
         written = session.read.schema("topic string, partition int").parquet(target)
         rows = written.groupBy("topic", "partition").count().collect()
-        counts = {(row["topic"], row["partition"]): row["count"] for row in rows}
-        taken = [
-            Taken(
-                log.name,
-                log.rules.strategy,
-                max(log.log_start, log.segments[0].base),
-                walked.stable_end,
-                counts.get((log.name.topic, log.name.partition), 0),
-            )
-            for log, walked in zip(logs, walks, strict=True)
-        ]
-        _write_offsets(session, taken, f"{target}/_cleanerd")
+        taken = _taken(logs, walks, {TopicPartition(row["topic"], row["partition"]): row["count"] for row in rows})
+        offsets = pa.Table.from_pylist([_offsets_of(each) for each in taken])
+        # One JSON file, a line a partition.
+        session.createDataFrame(offsets).coalesce(1).write.mode("error").json(f"{target}/_cleanerd")
     return taken
+
+
+def _walked(session: SparkSession | None, logs: Sequence[Log], ends: Sequence[int], *, whole_log: bool) -> list[Walked]:
+    walks = walk_headers(session, [log.segments for log in logs], ends)
+    if whole_log:
+        walks = [replace(walked, stable_end=walked.end_offset) for walked in walks]
+    damaged = [text for walked in walks for text in walked.damaged]
+    if damaged:
+        raise CorruptionError(damaged[0], where="snapshot", hint=f"{len(damaged)} such places; cleanerd verify")
+    return walks
+
+
+def _taken(logs: Sequence[Log], walks: Sequence[Walked], counts: Mapping[TopicPartition, int]) -> list[Taken]:
+    return [
+        Taken(
+            log.name,
+            log.rules.strategy,
+            max(log.log_start, log.segments[0].base),
+            walked.stable_end,
+            counts.get(log.name, 0),
+        )
+        for log, walked in zip(logs, walks, strict=True)
+    ]
 
 
 def _high_watermark(log: Log) -> int:
@@ -136,17 +157,16 @@ def _high_watermark(log: Log) -> int:
     return log.high_watermark
 
 
-def _write_offsets(session: SparkSession, taken: Sequence[Taken], target: str) -> None:
-    """One JSON file, a line a partition: from and up to which offset the snapshot speaks."""
-    columns = {
-        "topic": [each.name.topic for each in taken],
-        "partition": [each.name.partition for each in taken],
-        "strategy": [each.strategy for each in taken],
-        "log_start_offset": [each.log_start for each in taken],
-        "end_offset": [each.end_offset for each in taken],
-        "records": [each.keys for each in taken],
+def _offsets_of(taken: Taken) -> dict[str, Any]:
+    """From and up to which offset the snapshot speaks of a partition."""
+    return {
+        "topic": taken.name.topic,
+        "partition": taken.name.partition,
+        "strategy": taken.strategy,
+        "log_start_offset": taken.log_start,
+        "end_offset": taken.end_offset,
+        "records": taken.keys,
     }
-    session.createDataFrame(pa.table(columns)).coalesce(1).write.mode("error").json(target)
 
 
 def latest_state(

@@ -13,8 +13,6 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from pyspark.errors import PySparkException
-
 from cleanerd import errors
 from cleanerd.spark.watch import Watch
 
@@ -32,10 +30,12 @@ Item: TypeAlias = "Mapping[str, Any]"
 Worker: TypeAlias = "Callable[[Item], Iterator[pa.RecordBatch]]"
 """What a task does with a piece."""
 
+ROWS_AN_ARROW_BATCH: Final = 8
+"""For rows that are blocks of up to some megabytes: Spark's default of 10 000 of them would not fit any memory."""
+
 _RAISED: Final = re.compile(r"^cleanerd\.errors\.(\w+): (.*)$", re.MULTILINE)
 _SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "true",  # few keys need few tasks
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
 
 
@@ -44,15 +44,24 @@ def nobody(_bytes: int) -> None:
 
 
 @contextlib.contextmanager
-def queries(session: SparkSession, size_bytes: int, advance: Callable[[int], None] = nobody) -> Iterator[None]:
-    """Settings for jobs of many small rows; the session's own come back afterwards. Told is how far they are.
+def queries(
+    session: SparkSession, size_bytes: int, advance: Callable[[int], None] = nobody, *, rows_a_batch: int = 65536
+) -> Iterator[None]:
+    """Settings for jobs of our own; the session's own come back afterwards. Told is how far they are.
 
-    ``size_bytes`` is what is read in all, ``advance`` gets as many bytes while the jobs of the block run.
+    ``size_bytes`` is what is read in all, ``advance`` gets as many bytes while the jobs of the block run;
+    ``rows_a_batch``: that many rows reach a task at once.
 
     Raises:
         CleanerdError: what a task raised, as it was said there, and not as Spark wraps it.
     """
-    wanted = {**_SETTINGS, "spark.sql.shuffle.partitions": str(max(_cores(session), -(-size_bytes // TASK_BYTES)))}
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - what this process does alone needs no pyspark
+
+    wanted = {
+        **_SETTINGS,
+        "spark.sql.shuffle.partitions": str(max(_cores(session), -(-size_bytes // TASK_BYTES))),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(rows_a_batch),
+    }
     before = {key: session.conf.get(key, None) for key in wanted}
     for key, value in wanted.items():
         session.conf.set(key, value)
@@ -82,12 +91,10 @@ def spread(
 
     ``columns`` is the schema in Spark's words. ``worker`` must be importable on the executors.
     """
-    bins = _pack(items, tasks_for(session, [size for size, _ in items]))
-    rows = [(number, json.dumps(each)) for number, each in enumerate(bins)]
-    work = session.createDataFrame(rows, "bin int, work string")
-    if rows:
-        work = work.repartitionById(len(rows), "bin")
-    return work.mapInArrow(partial(_run, worker, schema), columns)
+    bins = tuple(json.dumps(each) for each in _pack(items, tasks_for(session, [size for size, _ in items])))
+    # The work goes with the function: a DataFrame made of a list would start a second Python daemon.
+    numbers = session.range(0, len(bins), 1, max(len(bins), 1))
+    return numbers.mapInArrow(partial(_run, worker, schema, bins), columns)
 
 
 def tasks_for(session: SparkSession, sizes: Sequence[int]) -> int:
@@ -111,9 +118,11 @@ def _pack(items: Sequence[tuple[int, Item]], count: int) -> list[list[Item]]:
     return bins
 
 
-def _run(worker: Worker, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _run(
+    worker: Worker, schema: pa.Schema, bins: Sequence[str], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for text in batch.column("work").to_pylist():
-            for item in json.loads(text):
+        for number in batch.column(0).to_pylist():
+            for item in json.loads(bins[number]):
                 for found in worker(item):
                     yield found.cast(schema)

@@ -9,6 +9,7 @@
     start_and_read    the broker again, on the cleaned directory; two consumers, compared with what was acknowledged
     write_once_more   the topics still take records
     kafka_cleans      Kafka's own cleaner on the copy, timed, and read as well
+    read_by_spark     a topic of the cleaned directory as a DataFrame, compared with what was acknowledged
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cleanerd.format.names import SEGMENT_SUFFIX
 from cleanerd_lab.demo.broker import Broker
 from cleanerd_lab.demo.command import Command
 from cleanerd_lab.demo.compare import Verdict, compare
+from cleanerd_lab.demo.dataframe import SparkRead, read_by_spark
 from cleanerd_lab.demo.kafka_cleaner import KafkaCleaner, KafkaCleaning
 from cleanerd_lab.demo.reading import KAFKA_PYTHON_CODECS, Read, read_with_confluent, read_with_kafka_python
 from cleanerd_lab.demo.strategies import CONFIG, StrategyDemo
@@ -78,6 +80,7 @@ class Demo:
     def __init__(self, release: KafkaRelease, work_dir: Path, *, records: int, seed: int) -> None:
         self.work_dir = work_dir
         self.written: list[Written] = []
+        self._all_written: dict[str, Written] = {}
         self._records_each = max(records // (len(codecs()) + 1), 1)
         self._seed = seed
         self._broker = Broker(release.libs_dir, work_dir / "broker", version=release.version)
@@ -173,6 +176,7 @@ class Demo:
         read_back = 0
         for number, before in enumerate(self.written):
             more = write(self._broker.bootstrap, before.codec, records, seed=-self._seed - number)
+            self._all_written[before.topic] = Written(before.topic, before.codec, before.records | more.records)
             read = read_with_confluent(self._broker.bootstrap, before.topic)
             read_back += sum(read.records.get(offset) == record for offset, record in more.records.items())
         self._broker.stop()
@@ -193,6 +197,14 @@ class Demo:
             for topic in topics
         }
         return KafkaResult(cleaning, {topic: log_bytes(self.copied_log_dir, topic) for topic in topics}, same)
+
+    def read_by_spark(self) -> SparkRead:
+        """Read the last topic with PySpark where its segments lie: all that was written, once more included.
+
+        Raises:
+            CleanerdError: PySpark did not come to an end.
+        """
+        return read_by_spark(self.log_dir, self._all_written[self.written[-1].topic])
 
 
 def log_bytes(log_dir: Path, topic: str) -> int:

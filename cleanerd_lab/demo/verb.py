@@ -15,6 +15,7 @@ import click
 from cleanerd.cli.options import Common, common_options
 from cleanerd.errors import ConfigError
 from cleanerd.words import human_bytes, human_count, human_ms
+from cleanerd_lab.demo.dataframe import LINES, can_read
 from cleanerd_lab.demo.jars import find_kafka
 from cleanerd_lab.demo.live import LiveDemo
 from cleanerd_lab.demo.live_report import live_document, tell_live
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.output import Output
     from cleanerd_lab.demo.compare import Verdict
+    from cleanerd_lab.demo.dataframe import SparkRead
     from cleanerd_lab.demo.traffic import Written
 
 FAILED: Final = 1
@@ -86,6 +88,7 @@ def demo(
     Offline: five compacted topics, one for each codec; Kafka is stopped, `cleanerd clean` runs, Kafka starts again, and
     what consumers read is compared with what was acknowledged. Then Kafka's own cleaner gets a copy of the same data.
     On a sixth topic producers race out of order, and compaction.strategy=header keeps the highest versions.
+    Last, where cleanerd[spark] is installed, PySpark reads a cleaned topic as a DataFrame.
     Exit code 1 when anything differs.
     """
     common.load_settings()
@@ -170,16 +173,43 @@ class Teller:
         with page.step("Late writes, and a day later"):
             later = run.strategies.clean_a_day_later()
         tell_day_later(page, later)
+        dataframe = None
+        if can_read():
+            with page.step("PySpark reads a topic where it lies, without a broker"):
+                dataframe = run.read_by_spark()
+            self._tell_dataframe(dataframe)
+        else:
+            page.say("PySpark is not installed (cleanerd[spark]): nothing is shown of it.")
         good = (
             all(verdict.good for verdict in verdicts)
             and once_more.read_back == once_more.written
             and all(kafka.same_records.values())
             and compared.good
             and later.good
+            and (dataframe is None or dataframe.good)
         )
         document = _document(written, cleaned, verdicts, once_more, kafka)
         document["strategies"] = strategies_document(raced, by_version, compared, later)
+        if dataframe is not None:
+            document["dataframe"] = {**dataclasses.asdict(dataframe), "good": dataframe.good}
         return good, document
+
+    def _tell_dataframe(self, read: SparkRead) -> None:
+        self._page.say(LINES.rstrip())
+        self._page.say("Compared with every offset, key and value that the broker had acknowledged.")
+        self._page.table(
+            ("topic", "records", "keys alive", "wrong records", "wrong keys", ""),
+            [
+                [
+                    read.topic,
+                    human_count(read.records),
+                    human_count(read.keys),
+                    human_count(read.wrong_records),
+                    human_count(read.wrong_keys),
+                    "good" if read.good else "WRONG",
+                ]
+            ],
+        )
 
     def _tell_written(self, written: list[Written]) -> None:
         self._bytes_before = {each.topic: log_bytes(self._run.log_dir, each.topic) for each in written}

@@ -85,6 +85,8 @@ def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
     assert result["once_more"] == {"written": 500, "read_back": 500}
     assert result["kafka"]["cpu_seconds"] > 0
     _check_strategies(result["strategies"])
+    assert result["dataframe"]["good"] is True
+    assert result["dataframe"]["records"] > result["dataframe"]["keys"] > 100
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import cleanerd.spark
-from cleanerd.errors import ConfigError
+from cleanerd.errors import ConfigError, RefusedError
 from cleanerd.spark import Logs
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.profile import profile_logs
 from cleanerd.spark.strategies import Strategies, keys_of
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+from tests.cleaner.driver import NAME
 from tests.spark.audit_model import NOW, Pair
 from tests.spark.reading import read_rows
+from tests.spark.rich_log import NOW_MS, RichLog
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
 
@@ -96,6 +99,29 @@ def test_audit(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     assert logs.audit(path, up_to=0, now_ms=NOW).found == 6  # nothing may be gone there
     with pytest.raises(ConfigError, match="of one log directory"):
         Logs(spark, [path, after]).audit(path)
+
+
+def test_stage(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``cleanerd stage`` would stage, by the strategies that were said; a versioned one wants to be delegated."""
+    log_dir = RichLog(3).write(tmp_path / "logs", 4, 20)
+    settings = ["topics.orders.cleanup.policy=compact", f"cleanerd.state.dir={tmp_path}", "cleanerd.disk.reserve=0"]
+    how = {"force": True, "from_start": True, "now_ms": NOW_MS}
+    (staged,) = Logs(spark, log_dir).stage(settings, **how)
+    assert (str(staged.name), staged.outcome) == (NAME, "staged")
+    assert staged.dropped["superseded"] > 0
+    (plan,) = (log_dir / NAME / ".kstage").glob("*/manifest.json")
+    shutil.rmtree(plan.parent)
+    assert Logs(spark, log_dir).stage([f"cleanerd.state.dir={tmp_path}"], **how) == [], (
+        "nobody says that it is compacted"
+    )
+    by_version = Logs(spark, log_dir, {"orders": "header:version"}, topics=["orders"])
+    (refused,) = by_version.stage(settings, **how)
+    assert (refused.outcome, "delegate" in refused.reason) == ("skipped", True)
+    with pytest.raises(ConfigError, match="no such key"):
+        Logs(spark, log_dir).stage(["cleanerd.state.dri=x"])
+    monkeypatch.setattr("cleanerd.spark.clean.broker_runs", lambda _path: True)
+    with pytest.raises(RefusedError, match="a broker runs"):
+        Logs(spark, log_dir).stage(settings, **how)
 
 
 def test_find_keys(spark: SparkSession, path: Path) -> None:

@@ -57,9 +57,15 @@ def logs() -> Iterator[list[Log]]:
         yield find_logs([path], (), lambda topic: PAIRS[topic].rules)
 
 
+@pytest.fixture(scope="module", params=["jobs", "alone"])
+def by(request: pytest.FixtureRequest, spark: SparkSession) -> SparkSession | None:
+    """Who does it: tasks of a session, or this process."""
+    return spark if request.param == "jobs" else None
+
+
 @pytest.fixture(scope="module")
-def profiles(spark: SparkSession, logs: list[Log]) -> dict[str, Profile]:
-    return {each.name.topic: each for each in profile_logs(spark, logs)}
+def profiles(by: SparkSession | None, logs: list[Log]) -> dict[str, Profile]:
+    return {each.name.topic: each for each in profile_logs(by, logs)}
 
 
 def test_profile(profiles: dict[str, Profile]) -> None:
@@ -87,11 +93,11 @@ def test_profile(profiles: dict[str, Profile]) -> None:
         assert 0 <= found.saved_bytes <= found.stored_bytes
 
 
-def test_saving_is_what_a_cleaning_saves(spark: SparkSession, tmp_path: Path) -> None:
+def test_saving_is_what_a_cleaning_saves(by: SparkSession | None, tmp_path: Path) -> None:
     """80 of 100 records of equal size are superseded, so about four fifths of the bytes go."""
     data = b"".join(encode_batch([Record(b"%02d" % (at % 20), b"v" * 100)], base_offset=at) for at in range(100))
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: data, 100: b""}, indexes=False)})
-    (found,) = profile_logs(spark, find_logs([path], (), lambda _topic: KAFKAS_RULES))
+    (found,) = profile_logs(by, find_logs([path], (), lambda _topic: KAFKAS_RULES))
     assert (found.keys, found.superseded, found.superseded_share) == (20, 80, 0.8)
     assert found.saved_bytes == len(data) * 4 // 5
     assert found.records_a_key == (5, 5, 5, 5)
@@ -107,9 +113,9 @@ def test_map_memory() -> None:
 
 
 @pytest.fixture(scope="module")
-def snapshot(spark: SparkSession, logs: list[Log]) -> Iterator[tuple[list[Taken], list[Row]]]:
+def snapshot(spark: SparkSession, by: SparkSession | None, logs: list[Log]) -> Iterator[tuple[list[Taken], list[Row]]]:
     with scratch() as root:
-        taken = write_snapshot(spark, logs, (root / "out").as_uri(), whole_log=True)
+        taken = write_snapshot(by, logs, (root / "out").as_uri(), whole_log=True)
         assert (root / "out" / "topic=t1000").is_dir()
         yield taken, spark.read.parquet(str(root / "out")).collect()
 
@@ -136,14 +142,14 @@ def test_snapshot(snapshot: tuple[list[Taken], list[Row]], logs: list[Log]) -> N
     assert sum(each.keys for each in taken) == len(rows) > 25
 
 
-def test_snapshot_with_tombstones(spark: SparkSession, tmp_path: Path) -> None:
+def test_snapshot_with_tombstones(spark: SparkSession, by: SparkSession | None, tmp_path: Path) -> None:
     """Old formats and names that are no UTF-8 too."""
     odd = Record(b"odd", b"", 5, headers=((b"a\xff", None), (b"b", b"")))
     gone = encode_batch([odd, Record(b"gone", None, -1)], base_offset=1)
     data = encode_legacy(0, b"old", b"1", magic=1, timestamp=3) + gone
     path = make_log_dir(tmp_path / "logs", {"t-3": Partition({0: data}, indexes=False)})
     logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
-    (taken,) = write_snapshot(spark, logs, (tmp_path / "out").as_uri(), tombstones=True)
+    (taken,) = write_snapshot(by, logs, (tmp_path / "out").as_uri(), tombstones=True)
     assert taken.keys == 3
     rows = {bytes(row.key): row for row in spark.read.parquet(str(tmp_path / "out")).collect()}
     assert [(h.key, h.value) for h in rows[b"odd"].headers] == [("a\ufffd", None), ("b", b"")]
@@ -171,7 +177,7 @@ STABLE = {
 @pytest.mark.parametrize("how", STABLE)
 @pytest.mark.parametrize("high_watermark", [20, 3, 0, 40])
 def test_snapshot_ends_where_a_consumer_ends(
-    spark: SparkSession, tmp_path: Path, how: str, high_watermark: int
+    spark: SparkSession, by: SparkSession | None, tmp_path: Path, how: str, high_watermark: int
 ) -> None:
     """R280-14: as a read_committed consumer, which sees nothing from the high watermark or an open transaction on."""
     with_txn = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
@@ -187,7 +193,7 @@ def test_snapshot_ends_where_a_consumer_ends(
     partition = Partition({0: first, 15: rest}, high_watermark=high_watermark, aborted=aborted, indexes=False)
     path = make_log_dir(tmp_path / "logs", {"t-0": partition})
     logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
-    (taken,) = write_snapshot(spark, logs, (tmp_path / "out").as_uri())
+    (taken,) = write_snapshot(by, logs, (tmp_path / "out").as_uri())
     with LatestState(LogDirTopic([path], "t")) as state:
         state.update()
         expected = {record.offset: record.value for record in state.winners()}
@@ -201,23 +207,23 @@ def test_snapshot_ends_where_a_consumer_ends(
     (offsets,) = spark.read.json(str(tmp_path / "out" / "_cleanerd")).collect()
     assert (offsets.topic, offsets.partition, offsets.end_offset) == ("t", 0, taken.end_offset)
     assert offsets.records == len(rows)
-    (whole,) = write_snapshot(spark, logs, (tmp_path / "whole").as_uri(), whole_log=True)
+    (whole,) = write_snapshot(by, logs, (tmp_path / "whole").as_uri(), whole_log=True)
     assert whole.end_offset == 30
 
 
-def test_snapshot_without_a_high_watermark(spark: SparkSession, tmp_path: Path) -> None:
+def test_snapshot_without_a_high_watermark(by: SparkSession | None, tmp_path: Path) -> None:
     """A copy of some partitions only: nobody says what of it was acknowledged."""
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: encode_batch([Record(b"k", b"v")])}, indexes=False)})
     (path / "replication-offset-checkpoint").unlink()
     logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
     with pytest.raises(ConfigError, match=r"high watermark of t-0 is not known.*--whole-log"):
-        write_snapshot(spark, logs, (tmp_path / "out").as_uri())
+        write_snapshot(by, logs, (tmp_path / "out").as_uri())
     assert not (tmp_path / "out").exists()
-    (taken,) = write_snapshot(spark, logs, (tmp_path / "out").as_uri(), whole_log=True)
+    (taken,) = write_snapshot(by, logs, (tmp_path / "out").as_uri(), whole_log=True)
     assert taken.keys == 1
 
 
-def test_snapshot_of_damaged_bytes(spark: SparkSession, tmp_path: Path) -> None:
+def test_snapshot_of_damaged_bytes(by: SparkSession | None, tmp_path: Path) -> None:
     """A state that is not known is none, whether headers or a record are damaged."""
     good = encode_batch([Record(b"k", b"v")])
     bad = encode_batch([Record(b"k", b"v")], base_offset=1, payload=b"\x0e\x00\x00\x00\x02k\x02")
@@ -225,7 +231,8 @@ def test_snapshot_of_damaged_bytes(spark: SparkSession, tmp_path: Path) -> None:
         path = make_log_dir(tmp_path / f"logs-{at}", {"t-0": Partition({0: data, 5: b""}, indexes=False)})
         logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
         with pytest.raises(CorruptionError, match="byte"):
-            write_snapshot(spark, logs, (tmp_path / f"out-{at}").as_uri(), whole_log=True)
+            write_snapshot(by, logs, (tmp_path / f"out-{at}").as_uri(), whole_log=True)
+        assert not list((tmp_path / f"out-{at}").glob("**/*.parquet"))
 
 
 def test_directories(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 
 from cleanerd.cli.main import main
 from cleanerd.spark.launch import DRIVER_MARK, STDERR_MARK, unquoted_argument
+from cleanerd.spark.own_pyspark import prefer_installed
 from cleanerd.spark.streams import take_stderr
 
 if __name__ == "__main__":
@@ -16,4 +17,5 @@ if __name__ == "__main__":
         take_stderr(os.environ.get(STDERR_MARK, ""))
         sys.argv[1:] = map(unquoted_argument, sys.argv[1:])
     os.environ[DRIVER_MARK] = "1"
+    prefer_installed()
     main()

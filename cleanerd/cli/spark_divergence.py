@@ -1,0 +1,124 @@
+"""``cleanerd spark divergence``: do the replicas of several brokers hold the same? Reads only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cleanerd.cli.clean_end import clean_end
+from cleanerd.cli.output import Column
+from cleanerd.cli.scope import key_rules, select_in
+from cleanerd.cli.selecting import existing_dirs, partition_option
+from cleanerd.cli.spark import spark_verb
+from cleanerd.errors import CorruptionError
+from cleanerd.words import counted, human_count
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.cli.options import Common
+    from cleanerd.spark.divergence import Comparison, Divergence, Replica
+    from cleanerd.spark.logs import Log
+
+
+@click.command("divergence")
+@spark_verb()
+@existing_dirs("dirs", "LOG_DIR LOG_DIR...")
+@partition_option
+def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str, ...]) -> int:
+    """Hold the replicas in each further LOG_DIR against those in the first one: what nothing explains.
+
+    What retention took, cleanings at other moments and tombstones whose time was over is counted apart. Compared is
+    what both have, up to the lower high watermark. Exit code 5 when replicas differ otherwise.
+    """
+    if len(dirs) < 2:
+        raise click.UsageError("two directories at least")
+    from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyarrow
+    from cleanerd.spark.divergence import known_clean_end  # noqa: PLC0415
+    from cleanerd.spark.session import spark_session  # noqa: PLC0415
+
+    settings = common.load_settings()
+    names = tuple(select_in(partitions, dirs[:1]))
+
+    def cleaned_to(log: Log) -> int | None:
+        end = clean_end(settings, log.log_dir, log.name, log.rules)
+        return known_clean_end(log) if end is None else end
+
+    with spark_session("cleanerd divergence") as session:
+        logs = Logs(session, dirs[0], lambda topic: key_rules(settings, topic), partitions=names or None)
+        total = logs.size_bytes * len(dirs)
+        with common.output.progress("divergence", total=total) as advance:
+            compared = logs.compare_replicas(dirs[1:], clean_end_of=cleaned_to, advance=advance)
+    for note in compared.notes:
+        common.output.warning(note)
+    if common.output.as_json:
+        common.output.json({
+            "findings": compared.found,
+            "partitions": [_document(each) for each in compared.partitions],
+        })  # fmt: skip
+    else:
+        _tell(common, compared)
+    return CorruptionError.exit_code if compared.found else 0
+
+
+def _document(each: Divergence) -> dict[str, object]:
+    from cleanerd.spark.divergence import KINDS  # noqa: PLC0415
+
+    def replica(side: Replica) -> dict[str, object]:
+        return {
+            "log_dir": str(side.log_dir),
+            "begin_offset": side.begin,
+            "stable_end_offset": side.end_offset,
+            "clean_to": side.clean_end,
+        }
+
+    return {
+        "topic": each.name.topic,
+        "partition": each.name.partition,
+        "one": replica(each.one),
+        "other": replica(each.other),
+        "begin_offset": each.begin,
+        "end_offset": each.end,
+        "records_in_both": each.records,
+        "cleaned_in_one": each.cleaned,
+        "expired_in_one": each.expired,
+        "attributes_zeroed": each.zeroed,
+        "findings": {kind: each.findings[kind] for kind in KINDS},
+        "first_offsets": {kind: offset for kind, offset in each.examples.items() if offset >= 0},
+        "damaged": each.damaged,
+    }
+
+
+def _tell(common: Common, compared: Comparison) -> None:
+    from cleanerd.spark.divergence import KINDS  # noqa: PLC0415
+
+    columns = [
+        Column("partition"), Column("against"), Column("offsets"), Column("in both", right=True),
+        Column("cleaned in one", right=True), Column("expired in one", right=True), Column("verdict"),
+    ]  # fmt: skip
+    common.output.table(columns, [_row(each) for each in compared.partitions])
+    for each in compared.partitions:
+        for kind, offset in sorted(each.examples.items()):
+            if offset >= 0:
+                common.output.line(f"{each.name} {kind} from offset {offset}: {each.other.log_dir}")
+        for text in each.damaged:
+            common.output.line(f"{each.name} damaged: {text}")
+    kinds = [kind for kind in KINDS if any(each.findings[kind] for each in compared.partitions)]
+    for kind in kinds:
+        common.output.line(f"{kind}: {KINDS[kind]}")
+    if not kinds:
+        common.output.line(f"nothing is unexplained in {counted(len(compared.partitions), 'pair')} of replicas")
+
+
+def _row(each: Divergence) -> list[str]:
+    found = [f"{human_count(count)} {kind}" for kind, count in each.findings.items() if count]
+    return [
+        str(each.name),
+        str(each.other.log_dir),
+        f"{each.begin}-{each.end}",
+        human_count(each.records),
+        human_count(each.cleaned),
+        human_count(each.expired),
+        ", ".join(found) or "the same",
+    ]

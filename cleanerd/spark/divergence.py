@@ -1,0 +1,205 @@
+"""Do replicas of a partition hold the same? What retention, cleanings and horizons explain is told apart from the rest.
+
+Two replicas are compared as far as both are stable and begin. Cleaned at other moments they hold other records, but of
+each key the same one wins, unless it is a tombstone whose time was over in one of them. Where neither was cleaned they
+hold the same records. One query judges all partitions (``divergence_query.py``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import ConfigError
+from cleanerd.spark.audit import new_digest_key
+from cleanerd.spark.divergence_query import TOTAL, compare
+from cleanerd.spark.header_walk import walk_headers
+from cleanerd.spark.logs import size_of_all
+from cleanerd.spark.record_scan import COLUMNS, SCHEMA, Fact, SegmentWork, scan
+from cleanerd.spark.spread import nobody, queries, spread
+from cleanerd.verify.listing import NO_END
+from cleanerd.verify.rules import KAFKAS_RULES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.header_walk import Walked
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.spread import Item
+
+KINDS: Final[Mapping[str, str]] = {
+    "altered": "the same offset holds another record",
+    "missing": "a committed record is in one only, and no cleaning of the other one came so far",
+    "latest": "another record is the newest of its key, and no cleaning explains it",
+    "committed": "one has a transaction as committed, the other one as aborted",
+    "damaged": "bytes that cannot be read",
+}
+"""What nothing explains, in the order in which it is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One of the two. ``begin``: its first offset; ``end_offset``: up to where it is stable; ``clean_end``: cleaned."""
+
+    log_dir: Path
+    begin: int
+    end_offset: int
+    clean_end: int
+
+
+@dataclass(slots=True)
+class Divergence:
+    """Two replicas of a partition, from ``begin`` to ``end`` (exclusive), which both have.
+
+    ``records`` are in both. ``cleaned``: in one only, where the other one was cleaned; ``expired``: of them tombstones
+    that were the newest of their key; ``zeroed``: attributes that Kafka's cleaner set to 0 in one. ``findings`` by
+    kind, and ``examples``: the lowest offset of each kind.
+    """
+
+    name: TopicPartition
+    one: Replica
+    other: Replica
+    records: int = 0
+    cleaned: int = 0
+    expired: int = 0
+    zeroed: int = 0
+    findings: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, int] = field(default_factory=dict)
+    damaged: list[str] = field(default_factory=list)
+
+    @property
+    def begin(self) -> int:
+        """The first offset that both have."""
+        return max(self.one.begin, self.other.begin)
+
+    @property
+    def end(self) -> int:
+        """Up to where both are stable."""
+        return min(self.one.end_offset, self.other.end_offset)
+
+    @property
+    def found(self) -> int:
+        """How much there is that nothing explains."""
+        return sum(self.findings.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What :meth:`~cleanerd.spark.api.Logs.compare_replicas` found. ``notes``: what was not compared."""
+
+    partitions: tuple[Divergence, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def found(self) -> int:
+        """How much there is that nothing explains; 0: the replicas hold the same."""
+        return sum(each.found for each in self.partitions)
+
+
+def known_clean_end(log: Log) -> int | None:
+    """What the directory says: Kafka's checkpoint, 0 without one. Of a topic with other rules it says nothing."""
+    return (log.clean_end or 0) if log.rules == KAFKAS_RULES else None
+
+
+def compare_logs(
+    session: SparkSession,
+    pairs: Sequence[tuple[Log, Log]],
+    *,
+    clean_end_of: Callable[[Log], int | None] = known_clean_end,
+    advance: Callable[[int], None] = nobody,
+) -> list[Divergence]:
+    """Compare each pair of replicas; ``clean_end_of`` says up to where one was cleaned, None: as far as it may be.
+
+    Raises:
+        CleanerdError: a file cannot be read.
+    """
+    logs = [log for pair in pairs for log in pair]
+    with queries(session, size_of_all(logs), advance):
+        walks = walk_headers(session, [log.segments for log in logs], [_high_watermark(log) for log in logs])
+        found = [
+            _pair(pair, (walks[2 * number], walks[2 * number + 1]), clean_end_of) for number, pair in enumerate(pairs)
+        ]
+        items = [
+            item
+            for part, (pair, each) in enumerate(zip(pairs, found, strict=True))
+            for item in _work(part, pair, each, (walks[2 * part], walks[2 * part + 1]))
+        ]
+        for row in compare(session, spread(session, items, scan, SCHEMA, COLUMNS)).collect():
+            each = found[row.part]
+            if row.kind == TOTAL:
+                each.records, each.cleaned, each.expired, each.zeroed = row.same, row.cleaned, row.expired, row.zeroed
+            else:
+                each.findings[row.kind] += row.many
+                each.examples[row.kind] = row.at
+    for each in found:
+        if each.damaged and not each.findings["damaged"]:
+            each.findings["damaged"] = len(each.damaged)
+    return found
+
+
+def _high_watermark(log: Log) -> int:
+    return NO_END if log.high_watermark is None else log.high_watermark
+
+
+def _pair(pair: tuple[Log, Log], walks: tuple[Walked, Walked], clean_end_of: Callable[[Log], int | None]) -> Divergence:
+    one, other = (
+        Replica(
+            log.log_dir,
+            max(log.log_start, log.segments[0].base),
+            walked.stable_end,
+            log.segments[-1].base if (end := clean_end_of(log)) is None else end,
+        )
+        for log, walked in zip(pair, walks, strict=True)
+    )
+    return Divergence(pair[0].name, one, other, damaged=[*walks[0].damaged, *walks[1].damaged])
+
+
+def _work(
+    part: int, pair: tuple[Log, Log], each: Divergence, walks: tuple[Walked, Walked]
+) -> Iterator[tuple[int, Item]]:
+    """All segments that reach into what is compared. Of a record it is asked how far the *other* one was cleaned."""
+    cleaned = (each.other.clean_end, each.one.clean_end)
+    hash_key = new_digest_key()
+    for log, walked, side, clean_end in zip(pair, walks, (Fact.BEFORE, Fact.AFTER), cleaned, strict=True):
+        for number, segment in enumerate(log.segments):
+            if segment.base >= each.end or segment.end <= each.begin:
+                continue
+            yield (
+                segment.size_bytes,
+                SegmentWork(
+                    part=part,
+                    file=number,
+                    segment=segment,
+                    sides=side,
+                    hash_key=hash_key,
+                    rules=log.rules,
+                    hidden=walked.hidden,
+                    log_start=each.begin,
+                    bound=each.end,
+                    clean_end=clean_end,
+                ).to_item(),
+            )
+
+
+def pairs_of(one: Sequence[Log], others: Sequence[Sequence[Log]]) -> tuple[list[tuple[Log, Log]], list[str]]:
+    """What is in two of them, and what is in one only: each of ``others`` is held against ``one``.
+
+    Raises:
+        ConfigError: there is nothing to compare.
+    """
+    pairs: list[tuple[Log, Log]] = []
+    notes: list[str] = []
+    mine = {log.name: log for log in one}
+    for logs in others:
+        theirs = {log.name: log for log in logs}
+        pairs += [(mine[name], theirs[name]) for name in sorted(mine.keys() & theirs.keys())]
+        notes += [f"{name}: not in {logs[0].log_dir}" for name in sorted(mine.keys() - theirs.keys())]
+        notes += [f"{name}: not in {one[0].log_dir}" for name in sorted(theirs.keys() - mine.keys())]
+    if not pairs:
+        raise ConfigError("no partition has two replicas there", where=", ".join(str(log.log_dir) for log in one[:1]))
+    return pairs, notes

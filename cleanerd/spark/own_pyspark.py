@@ -1,0 +1,26 @@
+"""pyspark as it is installed, and not as Spark ships it: out of a zip file nothing is compiled but anew, each time.
+
+``spark-submit`` puts ``pyspark.zip`` in front of the module path of the driver and of the workers. Where it is the zip
+of the very package that is installed here, the package is the same and its compiled files are there.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.machinery import PathFinder
+from typing import Final
+
+_ZIPS: Final = ("pyspark.zip", "py4j-")
+
+
+def prefer_installed() -> None:
+    """Take Spark's zips off the module path if they belong to the package that is found without them."""
+    zips = [path for path in sys.path if os.path.basename(path).startswith(_ZIPS) and path.endswith(".zip")]
+    rest = [path for path in sys.path if path not in zips]
+    found = PathFinder.find_spec("pyspark", rest)
+    if found is None or found.origin is None or PathFinder.find_spec("py4j", rest) is None:
+        return
+    home = os.path.realpath(os.path.dirname(found.origin))
+    if all(os.path.realpath(path).startswith(home + os.sep) for path in zips):
+        sys.path[:] = rest

@@ -1,0 +1,54 @@
+"""What forks the Python workers of our own sessions (``spark.python.daemon.module``): lighter than pyspark's.
+
+It has pyspark, numpy and the kernel loaded before it forks, from files that are compiled. pandas is kept out: pyarrow
+would load it into each worker as soon as it sees an array, and none of our tasks has any use for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.abc import MetaPathFinder
+from typing import TYPE_CHECKING
+
+from cleanerd.spark.own_pyspark import prefer_installed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+
+class NoPandas(MetaPathFinder):
+    """Says that pandas is not installed: ``None`` in ``sys.modules`` pyarrow would take for a module."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Nothing of any other module.
+
+        Raises:
+            ModuleNotFoundError: it is pandas.
+        """
+        del path, target
+        if fullname == "pandas":
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
+        return None
+
+
+def main() -> None:
+    """Fork workers until Spark says that it is enough."""
+    prefer_installed()
+    sys.meta_path.insert(0, NoPandas())
+    # All that starts no thread. pyarrow does, and a fork takes none along.
+    import pyspark.worker  # noqa: PLC0415, F401
+    from pyspark.daemon import manager  # noqa: PLC0415
+
+    import cleanerd.log.memory  # noqa: PLC0415
+    import cleanerd.verify.partition_log  # noqa: PLC0415
+    import cleanerd.verify.rules  # noqa: PLC0415, F401
+
+    manager()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""What PySpark read in the demonstration, against what was acknowledged; the lines themselves run in ``test_verb``."""
+
+from __future__ import annotations
+
+from cleanerd_lab.demo.dataframe import LINES, compared
+from cleanerd_lab.demo.traffic import Written
+
+WRITTEN = Written("t", "none", {0: (b"a", b"1"), 1: (b"b", b"2"), 2: (b"a", b"3"), 3: (b"b", None)})
+
+
+def test_right() -> None:
+    """Superseded records may be gone, deleted keys have no newest value."""
+    read = compared(WRITTEN, {"2": ["61", "33"], "3": ["62", None]}, {"61": "33"})
+    assert (read.good, read.records, read.keys) == (True, 2, 1)
+
+
+def test_wrong() -> None:
+    """Another value, a deleted key that is back, one that is gone, and nothing at all."""
+    assert compared(WRITTEN, {"2": ["61", "34"]}, {"61": "33"}).wrong_records == 1
+    assert compared(WRITTEN, {"9": ["61", "33"]}, {"61": "33"}).wrong_records == 1
+    assert compared(WRITTEN, {"2": ["61", "33"]}, {"61": "31"}).wrong_keys == 1
+    assert compared(WRITTEN, {"2": ["61", "33"]}, {"61": "33", "62": "32"}).wrong_keys == 1
+    assert compared(WRITTEN, {"2": ["61", "33"]}, {}).wrong_keys == 1
+    assert not compared(Written("t", "none"), {}, {}).good
+
+
+def test_five_lines() -> None:
+    assert len(LINES.splitlines()) == 5

@@ -1,0 +1,104 @@
+"""Keys counted in parts and put together, against a dictionary."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cleanerd.spark import profile
+from cleanerd.spark.key_counts import COMPETES, Tally, added, at_shares, folded, shard_of, summary
+from cleanerd.spark.logs import find_logs
+from cleanerd.spark.profile import profile_logs
+from cleanerd.spark.record_scan import SCHEMA, Fact
+from cleanerd.verify.rules import KAFKAS_RULES
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch
+
+Known = dict[tuple[int, int], list[tuple[int, int, int, int, int]]]
+
+
+def batch_of(rows: list[dict[str, int]]) -> pa.RecordBatch:
+    columns = [pa.array([row.get(field.name, 0) for row in rows], field.type) for field in SCHEMA]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def made(seed: int) -> tuple[list[dict[str, int]], Known]:
+    """Random records, some of which do not count; hashes that share a half; and by key what counts."""
+    pick = random.Random(seed)
+    rows, known = [], defaultdict(list)
+    for offset in range(400):
+        has_version, deleted = pick.random() < 0.7, pick.random() < 0.2
+        flags = COMPETES | (Fact.HAS_VERSION * has_version) | (Fact.TOMBSTONE * deleted)
+        key = (pick.choice([-(2**63), -7, 0, 2**63 - 1]), pick.randrange(4))
+        version, size = pick.randrange(-3, 3) * has_version, pick.randrange(1, 9)
+        if pick.random() < 0.2:
+            flags &= ~int(pick.choice([Fact.SEALED, Fact.VISIBLE, Fact.HAS_KEY]))
+        else:
+            known[key].append((has_version, version, offset, size, deleted))
+        row = {"offset": offset, "key_high": key[0], "key_low": key[1], "version": version, "flags": int(flags)}
+        rows.append({**row, "size": size})
+    return rows, known
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("shards", [1, 3])
+def test_added_up_in_any_parts(seed: int, shards: int) -> None:
+    """Cut anywhere and added up in any order it is what a dictionary says: the winner by version (R280-4), the sums."""
+    rows, known = made(seed)
+    pick = random.Random(seed)
+    summaries: list[dict[str, Any]] = []
+    for shard in range(shards):
+        several = []
+        edges = [0, *sorted(pick.sample(range(1, len(rows)), 4)), len(rows)]
+        for first, end in pairwise(edges):
+            tally = Tally(0, shard, shards)
+            tally.add(batch_of(rows[first:end]))
+            several.append(tally.keys())
+        pick.shuffle(several)
+        keys = added([added(several[:2]), *several[2:]])
+        assert (shard_of(keys["high"], shards) == shard).all()
+        for row in range(len(keys["high"])):
+            records = known[int(keys["high"][row]), int(keys["low"][row])]
+            assert tuple(int(keys[name][row]) for name in ("has_version", "version", "offset", "size", "deleted")) == (
+                max(records)
+            )
+            assert (keys["records"][row], keys["bytes"][row]) == (len(records), sum(each[3] for each in records))
+        summaries += summary(keys)
+    found = folded(summaries)[0]
+    assert found["keys"] == len(known)
+    assert found["superseded"] == sum(len(records) - 1 for records in known.values())
+    assert found["deleted_keys"] == sum(max(records)[4] for records in known.values())
+    most = max(len(records) for records in known.values())
+    assert found["hottest"] == [most, max(max(each)[2] for each in known.values() if len(each) == most)]
+
+
+def test_nothing() -> None:
+    """A log without keys."""
+    assert summary(added([])) == []
+    assert at_shares({}, (0.5, 0.9)) == (0, 0, 0)
+
+
+def test_shares() -> None:
+    """Half of four are two: the second smallest."""
+    assert at_shares({1: 2, 5: 1, 9: 1}, (0.5, 0.75, 0.76)) == (1, 5, 9, 9)
+    values = np.sort(np.random.default_rng(1).integers(0, 50, 999))
+    counts = dict(zip(*(each.tolist() for each in np.unique(values, return_counts=True)), strict=True))
+    assert at_shares(counts, (0.5, 0.9)) == (values[499], values[899], values[-1])
+
+
+def test_more_keys_than_fit(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alone and with little memory: shard by shard, with the same result."""
+    data = b"".join(encode_batch([Record(b"%d" % (at % 70), b"v" * (at % 9))], base_offset=at) for at in range(200))
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: data, 200: b""}, indexes=False)})
+    logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
+    at_once = profile_logs(None, logs)
+    monkeypatch.setattr("cleanerd.spark.key_counts.ADDED_RECORDS", 10)
+    monkeypatch.setattr(profile, "MOST_KEYS", 20)
+    assert profile_logs(None, logs) == at_once
+    assert at_once[0].keys == 70

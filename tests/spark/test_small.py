@@ -1,0 +1,180 @@
+"""Verbs that find little to do on this machine start no Spark; who asks for one gets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from cleanerd.cleaner.manifest import STAGING
+from cleanerd.spark import launch, small
+from cleanerd.spark.launch import submit
+from tests.cleaner.driver import NAME
+from tests.spark.rich_log import NOW_MS, RichLog
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMPACT = ("--set", "topics.orders.cleanup.policy=compact", "--set", "cleanerd.disk.reserve=0")
+CLEAN = ("--force", "--from-start", "--now-ms", NOW_MS)
+
+
+def without_java(tmp_path: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Cleanerd where nothing that is Java can be started."""
+    state = f"cleanerd.state.dir={tmp_path / 'state'}"
+    command = [sys.executable, "-m", "cleanerd", *map(str, arguments), "--json", "--quiet", "--set", state, *COMPACT]
+    nowhere = os.environ | {"JAVA_HOME": str(tmp_path / "no java")}
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, env=nowhere)
+
+
+def told(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    return RichLog(3, transactions=True).write(tmp_path / "logs", 4, 20)
+
+
+def staged_files(log_dir: Path) -> dict[str, bytes]:
+    """What a plan holds but its name: by file name."""
+    found = (log_dir / NAME / STAGING).glob("*/*")
+    return {path.name: path.read_bytes() for path in found if path.suffix != ".json"}
+
+
+def test_clean_as_stage(tmp_path: Path, log_dir: Path) -> None:
+    """The files that ``stage`` writes, without Java; swept too is what a killed run of Spark has left."""
+    other = tmp_path / "other" / "logs"
+    shutil.copytree(log_dir, other, copy_function=shutil.copy2)
+    left = log_dir / NAME / STAGING / "spark-20200101t000000-00000000"
+    left.mkdir(parents=True)
+    os.utime(left, (0, 0))
+    (ours,) = told(without_java(tmp_path, "spark", "clean", log_dir, *CLEAN))["partitions"]
+    (theirs,) = told(without_java(tmp_path, "stage", other, *CLEAN))["partitions"]
+    assert ours["outcome"] == theirs["outcome"] == "staged"
+    assert staged_files(log_dir) == staged_files(other)
+    assert staged_files(log_dir)
+    assert not left.exists()
+
+
+def test_profile_and_snapshot(tmp_path: Path, log_dir: Path) -> None:
+    """The latest state of the one is the keys that the other counts, but for the deleted and what is not closed yet."""
+    (profile,) = told(without_java(tmp_path, "spark", "profile", log_dir))["partitions"]
+    assert profile["keys"] > profile["deleted_keys"] > 0
+    out = tmp_path / "100% out"
+    document = told(without_java(tmp_path, "spark", "snapshot", log_dir, "--out", out))
+    table = pq.read_table(out)
+    assert table.num_rows == document["records"] > 0
+    assert len(set(table.column("key").to_pylist())) == table.num_rows
+    (partition,) = document["partitions"]
+    (offsets,) = (json.loads(line) for path in (out / "_cleanerd").glob("*.json") for line in path.open())
+    assert offsets == partition
+    again = without_java(tmp_path, "spark", "snapshot", log_dir, "--out", out)
+    assert (again.returncode, "exists already" in again.stderr) == (3, True)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ("clean", "--shards", 1),
+        ("profile", "--conf", "spark.driver.memory=1g"),
+        ("profile", "--master", "spark://127.0.0.1:9"),
+        ("snapshot", "--out", "s3a://bucket/table"),
+        ("audit", "--key", "a"),
+    ],
+)
+def test_who_asks_for_spark_gets_it(tmp_path: Path, log_dir: Path, asked: Sequence[object]) -> None:
+    """Which here means that Java is missed."""
+    done = without_java(tmp_path, "spark", asked[0], log_dir, *asked[1:])
+    assert (done.returncode, "no java there" in done.stderr) == (3, True), done.stderr
+
+
+def test_what_is_little(tmp_path: Path) -> None:
+    """Every file that may hold records counts, wherever it lies; on a cluster nothing is little."""
+    (tmp_path / "t-0" / "kept").mkdir(parents=True)
+    for name in ("1.log", "kept/2.log.deleted", "1.index"):
+        (tmp_path / "t-0" / name).write_bytes(b"0123456789")
+    assert small.bytes_below([tmp_path]) == 20
+    assert small.is_little(small.ALONE_BYTES)
+    assert not small.is_little(small.ALONE_BYTES + 1)
+    assert not small.is_little(None)
+    assert not small.is_short(None)
+
+
+@pytest.fixture
+def settings_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What ``spark-submit`` is told, by a script in its place."""
+    script = tmp_path / "home" / "bin" / "spark-submit"
+    script.parent.mkdir(parents=True)
+    script.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/told\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path / "home"))
+    for name in ("PYSPARK_PYTHON", "SPARK_CONF_DIR", *launch.JAVAS_ENVIRONMENT):
+        monkeypatch.delenv(name, raising=False)
+
+    def asked(**how: Any) -> dict[str, str]:
+        assert submit(tmp_path / "driver.py", [], **{"master": "local[2]", "conf": {}, **how}) == 0
+        words = (tmp_path / "told").read_text().splitlines()
+        return dict(word.split("=", 1) for word in words if word.startswith("spark."))
+
+    return asked
+
+
+JAVA = "spark.driver.extraJavaOptions"
+WORKERS = "spark.python.daemon.module"
+
+
+def test_settings_of_a_short_session(settings_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only on this machine, and never against what somebody has said."""
+    assert "SerialGC" in settings_of(is_short=True)[JAVA]
+    assert JAVA not in settings_of(is_short=False)
+    assert {JAVA, WORKERS}.isdisjoint(settings_of(is_short=True, master="spark://127.0.0.1:7077"))
+    assert settings_of(is_short=True, conf={JAVA: "-Dx=y"})[JAVA] == "-Dx=y"
+    assert WORKERS in settings_of()
+    (tmp_path / "home" / "conf").mkdir()
+    (tmp_path / "home" / "conf" / "spark-defaults.conf").write_text(f"{JAVA} -XX:+UseG1GC\n")
+    assert JAVA not in settings_of(is_short=True)
+    (tmp_path / "home" / "conf" / "spark-defaults.conf").unlink()
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseG1GC")
+    assert JAVA not in settings_of(is_short=True)
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/env/bin/python")
+    assert WORKERS not in settings_of()
+
+
+def test_installed_pyspark_is_preferred(tmp_path: Path) -> None:
+    """To a zip of the same package; a zip of another Spark stays in front."""
+    code = """
+import sys
+from cleanerd.spark.own_pyspark import prefer_installed
+prefer_installed()
+print([path for path in sys.path if path.endswith(".zip") and "pyspark" in path])
+"""
+    own = Path(launch.require_spark()).parents[1] / "python" / "lib" / "pyspark.zip"
+    for path, left in ((own, []), (tmp_path / "pyspark.zip", [str(tmp_path / "pyspark.zip")])):
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(path), *filter(None, sys.path)])}
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env=environment
+        )
+        assert eval(done.stdout) == left  # noqa: S307 - our own
+
+
+def test_workers_without_pandas() -> None:
+    """pyarrow, which loads pandas with the first array that it is given, does without."""
+    code = """
+import sys
+from cleanerd.spark.worker_daemon import NoPandas
+sys.meta_path.insert(0, NoPandas())
+import numpy, pyarrow
+pyarrow.array(numpy.arange(3)).to_pylist(), pyarrow.array(["a"]), pyarrow.array([None], pyarrow.binary())
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
