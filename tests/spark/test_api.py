@@ -108,7 +108,7 @@ def test_stage(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     how = {"force": True, "from_start": True, "now_ms": NOW_MS}
     (staged,) = Logs(spark, log_dir).stage(settings, **how)
     assert (str(staged.name), staged.outcome) == (NAME, "staged")
-    assert staged.dropped["superseded"] > 0
+    assert staged.dropped.superseded > 0
     (plan,) = (log_dir / NAME / ".kstage").glob("*/manifest.json")
     shutil.rmtree(plan.parent)
     assert Logs(spark, log_dir).stage([f"cleanerd.state.dir={tmp_path}"], **how) == [], (
@@ -117,7 +117,7 @@ def test_stage(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     by_version = Logs(spark, log_dir, {"orders": "header:version"}, topics=["orders"])
     (refused,) = by_version.stage(settings, **how)
     assert (refused.outcome, "delegate" in refused.reason) == ("skipped", True)
-    with pytest.raises(ConfigError, match="no such key"):
+    with pytest.raises(ConfigError, match="unknown key"):
         Logs(spark, log_dir).stage(["cleanerd.state.dri=x"])
     monkeypatch.setattr("cleanerd.spark.clean.broker_runs", lambda _path: True)
     with pytest.raises(RefusedError, match="a broker runs"):
