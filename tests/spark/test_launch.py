@@ -47,7 +47,7 @@ def test_no_masters(master: str) -> None:
 
 def test_no_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "NEEDED", ("pyspark", "no_such_package"))
-    with pytest.raises(ConfigError, match=r"no_such_package.*cleanerd\[spark\]"):
+    with pytest.raises(ConfigError, match=r"no_such_package.*whl\[spark\]"):
         launch.require_spark()
 
 
