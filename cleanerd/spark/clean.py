@@ -37,7 +37,7 @@ from cleanerd.spark.plan import ALONE_BYTES, SPLIT_BYTES
 from cleanerd.spark.work import is_claimed, sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.pool import ReaderPool
     from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.scope.selection import Selection
     from cleanerd.settings import Settings
     from cleanerd.spark.jobs import RunsJobs
 
@@ -64,7 +65,7 @@ def stage_log_dir(
     path: Path,
     others: Sequence[Path],
     settings: Settings,
-    wanted: Collection[TopicPartition],
+    wanted: Selection,
     options: CleaningOptions,
     *,
     shards: int | None = None,

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.scope.selection import EVERYTHING, Selection
 from cleanerd.settings import load_settings
 from cleanerd.spark import api
 from cleanerd.spark.clean import stage_log_dir
@@ -56,7 +57,8 @@ class Logs(api.Logs):
         places = sorted({log.log_dir for log in found})
         results = []
         for place in places:
-            wanted = [log.name for log in found if log.log_dir == place] if chosen else []
+            names = frozenset(log.name for log in found if log.log_dir == place)
+            wanted = Selection(tuple(map(str, names)), names, names) if chosen else EVERYTHING
             others = [other for other in places if other != place]
             results += stage_log_dir(session, place, others, effective, wanted, options, shards=shards)
         return results
