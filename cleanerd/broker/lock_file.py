@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.held_file import VERB_FILE, Holder, holder_of
 from cleanerd.broker.record_lock import asked_holder
+from cleanerd.errors import RefusedError, system_error
 from cleanerd.log.plain_file import open_plain
 
 if TYPE_CHECKING:
@@ -55,6 +56,31 @@ def worker_of(log_dir: Path) -> Holder | None:
 def broker_runs(log_dir: Path) -> bool:
     """Whether ``.lock`` is held, and not by one of us."""
     return is_held(log_dir) and holder_of(log_dir, VERB_FILE) is None
+
+
+def broker_process(log_dir: Path) -> int:
+    """The process of the broker that runs on ``log_dir``.
+
+    Raises:
+        RefusedError: none does, or the kernel does not say which: it is in a container, or the lock lies elsewhere.
+    """
+    if not broker_runs(log_dir):
+        raise RefusedError("no broker runs there: nobody holds its lock", where=str(log_dir), hint="start the broker")
+    try:
+        descriptor = open_plain(log_dir / LOCK_FILE)
+        try:
+            pid = asked_holder(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise system_error("cannot be asked who holds it", str(log_dir / LOCK_FILE), error) from error
+    if pid is None or pid <= 0:
+        raise RefusedError(
+            "a broker runs there whose process cannot be seen from here",
+            where=str(log_dir),
+            hint="in a container run cleanerd inside of it; else name the process by --pid",
+        )
+    return pid
 
 
 def neighbour_owner(log_dir: Path) -> Owner:

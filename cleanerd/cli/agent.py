@@ -12,6 +12,7 @@ import click
 from cleanerd.broker.agent_attach import Jvm, attach, log_dirs_of, look_at
 from cleanerd.broker.agent_jar import build_of_jar, jar_path
 from cleanerd.broker.live_broker import LiveBroker, find_socket
+from cleanerd.broker.lock_file import broker_process
 from cleanerd.broker.mode import LOOK
 from cleanerd.cli.agent_build import warn_of_another_build
 from cleanerd.cli.options import Common, common_options
@@ -19,6 +20,7 @@ from cleanerd.cli.output import Column
 from cleanerd.cli.selecting import log_dirs_argument
 from cleanerd.cli.verbs import OwnVerbs
 from cleanerd.errors import AgentUnavailableError, ConfigError
+from cleanerd.log.log_dir import read_log_dir
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +56,10 @@ def path(common: Common) -> None:
 
 @agent.command("attach", short_help="Load the agent into a running broker.")
 @common_options
-@click.option("--pid", type=click.IntRange(min=2), required=True, metavar="N", help="The broker's process.")
+@click.option(
+    "--pid", type=click.IntRange(min=1), metavar="N", help="The broker's process, instead of log directories."
+)
+@log_dirs_argument(required=False)
 @click.option("--jar", metavar="PATH", help="The jar, by a path that the broker can open. Default: that of agent path.")
 @click.option(
     "--socket", "wanted", metavar="PATH", help="Where the agent listens. Default: in the first log directory."
@@ -65,12 +70,19 @@ def path(common: Common) -> None:
     help="Swap in a release that the agent does not know, if its trial succeeds.",
 )
 def attach_command(
-    common: Common, *, pid: int, jar: str | None, wanted: str | None, allow_unknown_version: bool
+    common: Common,
+    log_dirs: tuple[Path, ...],
+    *,
+    pid: int | None,
+    jar: str | None,
+    wanted: str | None,
+    allow_unknown_version: bool,
 ) -> int:
-    """Load the agent into a running broker; it lasts until the broker stops.
+    """Load the agent into the running broker of LOG_DIR; it lasts until the broker stops.
 
-    Run it as the broker's user or as root. An agent of another build that is already loaded hands over as soon as it
-    has no swap at work; so does one of the same build that does not listen.
+    Run it as the broker's user or as root. For a broker in a container, which hides its process, give --pid. An agent
+    of another build that is already loaded hands over as soon as it has no swap at work; so does one of the same build
+    that does not listen.
     """
     settings = common.load_settings()
     place = str(jar_path()) if jar is None else jar
@@ -78,14 +90,22 @@ def attach_command(
     options += ",allow-unknown-version=true" if allow_unknown_version else ""
     if "," in place or (wanted and "," in wanted):
         raise click.UsageError("an agent's option cannot hold a comma: choose other paths")
-    jvm = look_at(pid)
-    started = time.monotonic()
-    attach(jvm, place, options)
-    seconds = time.monotonic() - started
+    if (pid is None) == (not log_dirs):
+        raise click.UsageError("name the broker by its log directories, or by --pid")
+    jvm = look_at(_process_of(log_dirs) if pid is None else pid)
     configured = jvm.root / wanted.lstrip("/") if wanted else settings.daemon.cleanerd_agent_socket
-    socket, info = _wait_for(jvm, configured, build_of_jar() if jar is None else None)
-    warn_of_another_build(common.output, info)
-    common.output.note(f"loaded in {1000 * seconds:.0f} ms; after a restart of the broker it is gone")
+    build = build_of_jar() if jar is None else None
+    there = None if build is None or allow_unknown_version else _listening(jvm, configured)
+    if there is not None and there[1].build == build:
+        socket, info = there
+        common.output.note("already loaded, of this build: nothing was done")
+    else:
+        started = time.monotonic()
+        attach(jvm, place, options)
+        seconds = time.monotonic() - started
+        socket, info = _wait_for(jvm, configured, build)
+        warn_of_another_build(common.output, info)
+        common.output.note(f"loaded in {1000 * seconds:.0f} ms; after a restart of the broker it is gone")
     _tell(common, socket, info)
     return 0 if info.capable or not info.ready else AgentUnavailableError.exit_code
 
@@ -93,7 +113,7 @@ def attach_command(
 @agent.command("info", short_help="Show which Kafka it runs in, and whether it can swap.")
 @common_options
 @click.option(
-    "--pid", type=click.IntRange(min=2), metavar="N", help="The broker's process, instead of log directories."
+    "--pid", type=click.IntRange(min=1), metavar="N", help="The broker's process, instead of log directories."
 )
 @log_dirs_argument(required=False)
 def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None) -> int:
@@ -117,6 +137,32 @@ def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None)
     warn_of_another_build(common.output, info)
     _tell(common, socket, info)
     return 0 if info.capable else AgentUnavailableError.exit_code
+
+
+def _process_of(log_dirs: Sequence[Path]) -> int:
+    """The broker's process, by who holds the lock of its log directories.
+
+    Raises:
+        ConfigError: one of them is no log directory, or they belong to several brokers.
+        RefusedError: no broker runs there, or one whose process cannot be seen from here.
+    """
+    found = {path: broker_process(read_log_dir(path).path) for path in log_dirs}
+    if len(set(found.values())) > 1:
+        told = ", ".join(f"{path}: process {pid}" for path, pid in found.items())
+        raise ConfigError("several brokers run there", where=told, hint="name one broker's log directories")
+    return next(iter(found.values()))
+
+
+def _listening(jvm: Jvm, configured: Path | None) -> tuple[Path, AgentInfo] | None:
+    """The agent that is loaded already, if it answers."""
+    socket = find_socket(configured, log_dirs_of(jvm))
+    if socket is None:
+        return None
+    try:
+        with LiveBroker(socket, LOOK) as broker:
+            return socket, broker.info()
+    except AgentUnavailableError:
+        return None
 
 
 def _wait_for(jvm: Jvm, configured: Path | None, build: str | None) -> tuple[Path, AgentInfo]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from cleanerd.cli.operations import tell_operations
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.cli.selecting import daemons_partitions
@@ -44,9 +45,18 @@ PARTITION_COLUMNS = (
     help="Only partitions in this state. Repeatable.",
 )
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N partitions. Default: all.")
-def status(common: Common, partitions: tuple[str, ...], *, states: tuple[str, ...], limit: int | None) -> int:
+@click.option("--operations", is_flag=True, help="Instead: what operators asked for, the last of it, and who they are.")
+def status(
+    common: Common, partitions: tuple[str, ...], *, states: tuple[str, ...], limit: int | None, operations: bool
+) -> int:
     """Print what the daemon knows of its log directories and partitions. Exit code 1 when it is unhealthy."""
-    view = ask(find_control_socket(common.load_settings()), "status")
+    socket = find_control_socket(common.load_settings())
+    if operations:
+        if partitions or states:
+            raise click.UsageError("--operations goes with --limit only")
+        tell_operations(common.output, ask(socket, "operations")["operations"], limit)
+        return 0
+    view = ask(socket, "status")
     found = matching(view, partitions, states)
     rows = found if limit is None else found[:limit]
     if common.output.as_json:

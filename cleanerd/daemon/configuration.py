@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.scope.log_dirs import log_dirs_of
+from cleanerd.settings.names import TOPICS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +31,7 @@ NEEDS_RESTART: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The keys whose values a reload changed, and those of them that ``need a restart``."""
+    """The keys whose values a reload changed, those of topics too, and those of them that ``need a restart``."""
 
     keys: tuple[str, ...]
     need_restart: tuple[str, ...]
@@ -60,6 +61,7 @@ class Configuration:
         log_dirs = log_dirs_of(settings, known=self.log_dirs)
         keys = tuple(key for key in settings.origins if settings.value(key) != before.value(key))
         later = tuple(key for key in keys if key in NEEDS_RESTART)
+        keys += _changed_topics(before, settings)
         kept = {key.replace(".", "_"): before.value(key) for key in later}
         self.settings = replace(settings, daemon=settings.daemon.model_copy(update=kept))
         self.log_dirs = log_dirs
@@ -78,3 +80,15 @@ class Configuration:
     def window_is_open(self) -> bool:
         """Whether any cleaning may begin now, by local time."""
         return self.settings.daemon.cleanerd_windows.is_open(datetime.now().astimezone())
+
+
+def _changed_topics(before: Settings, after: Settings) -> tuple[str, ...]:
+    """``topics.orders.min.compaction.lag.ms``: what is set for a topic or a pattern now, was, or was otherwise."""
+    then, now = _of_topics(before), _of_topics(after)
+    return tuple(key for key in {**now, **then} if now.get(key) != then.get(key))
+
+
+def _of_topics(settings: Settings) -> dict[str, Any]:
+    return {
+        f"{TOPICS}.{table.name}.{key}": value for table in settings.tables for key, (value, _) in table.values.items()
+    }

@@ -13,6 +13,8 @@ import json
 import os
 import socket
 import stat
+import struct
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,17 +37,36 @@ RUNTIME_DIRECTORY: Final = Path("/run/cleanerd")
 UNKNOWN: Final = "the daemon knows no such compacted partition or topic"
 """What is said of a name that means nothing to it."""
 
+_CREDENTIALS: Final = struct.Struct("=iII")
+"""``struct ucred``: process, user, group."""
+
 _log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process at the other end of a connection."""
+
+    uid: int
+    pid: int
+
+
 class ControlServer:
-    """Listens on ``path``. ``handlers`` by the name of the operation; a CleanerdError is an answer too."""
+    """Listens on ``path``. ``handlers`` by the name of the operation; a CleanerdError is an answer too.
+
+    ``note`` is told of every operation that a handler answered: its name, the request, who asked, why it was refused.
+    """
 
     def __init__(
-        self, path: Path, handlers: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]]
+        self,
+        path: Path,
+        handlers: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]],
+        *,
+        note: Callable[[str, Mapping[str, Any], Peer, str], None] = lambda *_: None,
     ) -> None:
         self.path = path
         self._handlers = handlers
+        self._note = note
         self._server: asyncio.AbstractServer | None = None
         self._clients: set[asyncio.Task[None]] = set()
 
@@ -107,13 +128,14 @@ class ControlServer:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
-        if task is None or len(self._clients) >= MAX_CLIENTS or not _is_ours(writer):
+        peer = _peer_of(writer)
+        if task is None or len(self._clients) >= MAX_CLIENTS or peer.uid not in {0, os.geteuid()}:
             writer.close()
             return
         self._clients.add(task)
         try:
             while line := await asyncio.wait_for(reader.readline(), IDLE_SECONDS):
-                answer = await self._answer(line)
+                answer = await self._answer(line, peer)
                 writer.write(json.dumps(answer, default=str).encode() + b"\n")
                 # Who does not read is not waited for.
                 await asyncio.wait_for(writer.drain(), IDLE_SECONDS)
@@ -123,7 +145,7 @@ class ControlServer:
             self._clients.discard(task)
             writer.close()
 
-    async def _answer(self, line: bytes) -> dict[str, Any]:
+    async def _answer(self, line: bytes, peer: Peer) -> dict[str, Any]:
         try:
             request = json.loads(line)
         except (ValueError, RecursionError):
@@ -133,19 +155,23 @@ class ControlServer:
         if handler is None:
             return {"ok": False, "error": f"unknown operation {operation!r}", "code": 2}
         try:
-            return {"ok": True, "result": await handler(request)}
+            result = await handler(request)
         except CleanerdError as error:
+            self._note(str(operation), request, peer, str(error))
             return {"ok": False, "error": str(error), "code": error.exit_code}
         except Exception as error:  # noqa: BLE001 - a request must not end the daemon
             _log.exception("a request failed", operation=operation)
             return {"ok": False, "error": f"unexpected error: {type(error).__name__}: {error}", "code": 1}
+        self._note(str(operation), request, peer, "")
+        return {"ok": True, "result": result}
 
 
-def _is_ours(writer: asyncio.StreamWriter) -> bool:
-    """The daemon's own user, or root (SO_PEERCRED)."""
-    peer = writer.get_extra_info("socket")
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int.from_bytes(credentials[4:8], "little") in {0, os.geteuid()}
+def _peer_of(writer: asyncio.StreamWriter) -> Peer:
+    """Who asks, by the kernel's word (SO_PEERCRED)."""
+    connection = writer.get_extra_info("socket")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _gid = _CREDENTIALS.unpack(credentials)
+    return Peer(uid, pid)
 
 
 def control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.daemon.clock import wall_ms
 from cleanerd.daemon.control import UNKNOWN
 from cleanerd.daemon.fleet.pauses import save_pauses
+from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
 from cleanerd.daemon.showing.view_parts import partition_view
 from cleanerd.daemon.workers import WorkerDiedError
-from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from cleanerd.errors import CleanerdError, ConfigError, RefusedError, system_error
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.scope.explanation import explain
 from cleanerd.scope.selection import METAVAR, select
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from cleanerd.daemon.configuration import Configuration
+    from cleanerd.daemon.control import Peer
     from cleanerd.daemon.dispatcher import Dispatcher
     from cleanerd.daemon.fleet.fleet import Fleet
     from cleanerd.daemon.fleet.tracked import Tracked
@@ -50,6 +54,7 @@ class ControlApi:
         self._dispatcher = dispatcher
         self._look_loop = look_loop
         self._reload_settings = reload
+        self._journal = Operations(self._state_dir)
 
     def handlers(self) -> dict[str, Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]]:
         """The operations by name."""
@@ -61,6 +66,7 @@ class ControlApi:
             "retry": self._retry,
             "reload": self._reload,
             "explain": self._explain,
+            "operations": self._operations,
         }
 
     async def explain(self, name: str) -> dict[str, Any]:
@@ -95,6 +101,31 @@ class ControlApi:
 
     async def _explain(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         return await self.explain(next(iter(_words(request)), ""))
+
+    async def _operations(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
+        try:
+            found = await asyncio.to_thread(read_operations, self._state_dir)
+        except OSError as error:
+            raise system_error("cannot be read", str(self._state_dir), error) from error
+        return {"operations": [asdict(each) for each in found]}
+
+    def note(self, operation: str, request: Mapping[str, Any], peer: Peer, refused: str) -> None:
+        """Something was asked for over the socket: what changes anything goes into the journal."""
+        if operation in JOURNALED:
+            try:
+                words = tuple(_words(request))
+            except ConfigError:
+                words = ()
+            self._write_down(Operation(wall_ms(), operation, words, peer.uid, peer.pid, refused))
+
+    def note_signal(self, refused: str) -> None:
+        """SIGHUP: nobody says who sent it."""
+        self._write_down(Operation(wall_ms(), "reload", (), None, None, refused))
+
+    def _write_down(self, operation: Operation) -> None:
+        self._journal.note(operation)
+        if self._journal.unwritten:
+            self._publisher.warn(self._journal.unwritten)
 
     async def _reload(self, _request: Mapping[str, Any]) -> Mapping[str, Any]:
         return self._reload_settings()

@@ -119,7 +119,7 @@ class Service:
         self.control_api = ControlApi(
             self.configuration, self.fleet, self.publisher, self.dispatcher, self.look_loop, self.reload
         )
-        self._control = ControlServer(control_socket(settings), self.control_api.handlers())
+        self._control = ControlServer(control_socket(settings), self.control_api.handlers(), note=self.control_api.note)
         self._http: HttpServer | None = None
         if http is not None and daemon.cleanerd_http_listen is not None:
             host, port = daemon.cleanerd_http_listen
@@ -150,7 +150,8 @@ class Service:
             tasks = [asyncio.create_task(work) for work in works]
             _log.info("started", version=__version__, log_dirs=[str(path) for path in self.configuration.log_dirs],
                       mode=self.configuration.settings.daemon.cleanerd_mode,
-                      control=str(self._control.path))  # fmt: skip
+                      control=str(self._control.path),
+                      page=None if self._http is None else self._http.address)  # fmt: skip
             self._tell_that_it_observes()
             number = await self._until_stopped(tasks)
         finally:
@@ -229,8 +230,12 @@ class Service:
                 self.notifier.watchdog()
 
     def _on_hangup(self) -> None:
-        with contextlib.suppress(CleanerdError):  # it is logged and shown
+        refused = ""
+        try:
             self.reload()
+        except CleanerdError as error:  # it is logged and shown
+            refused = str(error)
+        self.control_api.note_signal(refused)
 
     def reload(self) -> dict[str, Any]:
         """Read the settings again.
@@ -242,7 +247,7 @@ class Service:
         try:
             change = self.configuration.reload()
         except CleanerdError as error:
-            self.publisher.warn(f"settings not reloaded: {error}")
+            self.publisher.not_reloaded(f"settings not reloaded: {error}")
             self._ready()
             raise
         self._apply_settings()

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.broker.agent_attach import Jvm
 from cleanerd.broker.agent_client import SOCKET
 from cleanerd.broker.agent_jar import build_of_jar, jar_path
+from cleanerd.cli import agent as agent_module
 from tests.apply.live_scene import content, leftovers, running
 from tests.apply.offline_scene import NOW
 from tests.cleaner.driver import NAME
-from tests.cli.clean_log_dirs import Shell
+from tests.cli.clean_log_dirs import Shell, lock_holder
 from tests.support.fake_agent import refuse, wait_for
 from tests.support.log_dirs import Partition, make_log_dir, tree
 
@@ -224,6 +226,53 @@ def test_path(shell: Shell) -> None:
     answer = shell("agent", "path")
     assert (answer.code, answer.out.strip()) == (0, str(jar_path()))
     assert shell("agent", "path", "--json").json["build"] == build_of_jar()
+
+
+def test_the_broker_is_found_by_its_lock(shell: Shell, tmp_path: Path) -> None:
+    """By who holds the log directory's lock; here that is no JVM, so nothing is loaded."""
+    idle = make_log_dir(tmp_path / "idle", {})
+    answer = shell("agent", "attach", idle)
+    assert (answer.code, "no broker runs there" in answer.err) == (4, True)
+    assert shell("agent", "attach", tmp_path / "nowhere").code == 3
+    first, second = (make_log_dir(tmp_path / name, {}) for name in ("first", "second"))
+    with lock_holder(first) as pid, lock_holder(second) as other:
+        answer = shell("agent", "attach", first)
+        assert (answer.code, f"process {pid}: is not a HotSpot JVM" in answer.err) == (4, True)
+        answer = shell("agent", "attach", first, second)
+        assert answer.code == 3
+        assert f"{second}: process {other}" in answer.err
+    assert shell("agent", "attach").code == 2
+    assert shell("agent", "attach", first, "--pid", 1).code == 2
+
+
+def test_process_one_is_a_process(shell: Shell) -> None:
+    """A broker's, in its container; here it is no JVM, or somebody else's."""
+    assert shell("agent", "attach", "--pid", 1).code == 4
+    assert shell("agent", "attach", "--pid", 0).code == 2
+
+
+def test_loaded_already(shell: Shell, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent of this build that answers is left alone; one of another build is replaced."""
+    if build_of_jar() is None:
+        pytest.fail("the jar is missing: make setup")
+    loaded: list[str] = []
+    jvm = Jvm(os.getpid(), os.geteuid(), os.getegid(), os.getpid(), catches_quit=True)
+    monkeypatch.setattr(agent_module, "look_at", lambda _pid: jvm)
+    monkeypatch.setattr(agent_module, "log_dirs_of", lambda _jvm: [agent.log_dir])
+
+    def attach(_jvm: Jvm, jar: str, _options: str) -> None:
+        loaded.append(jar)
+        agent.info = {"build": build_of_jar()}
+
+    monkeypatch.setattr(agent_module, "attach", attach)
+    answer = shell("agent", "attach", "--pid", 7)
+    assert (answer.code, loaded) == (0, [str(jar_path())])
+    answer = shell("agent", "attach", "--pid", 7)
+    assert (answer.code, len(loaded)) == (0, 1)
+    assert "already loaded" in answer.err
+    assert "can swap" in answer.out
+    shell("agent", "attach", "--pid", 7, "--allow-unknown-version")
+    assert len(loaded) == 2, "what is asked for beyond that needs the agent"
 
 
 @pytest.mark.parametrize(("pid", "reason"), [(None, "is not a HotSpot JVM"), (2**22 + 1, "does not exist")])

@@ -366,6 +366,8 @@ def test_who_shows_the_view_is_started_and_stopped(root: Path) -> None:
     seen: list[str] = []
 
     class Shows:
+        address = "http://localhost:1/"
+
         def __init__(self, listen: str, view: Any, explain: Any) -> None:
             seen.append(listen)
             self.view, self.explain = view, explain

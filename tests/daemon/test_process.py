@@ -205,6 +205,15 @@ def test_reload_by_signal_and_by_verb(root: Path, capsys: pytest.CaptureFixture[
             assert "log.cleaner.threads" in done.out
             view = daemon.until("reloaded", lambda view: view["settings_generation"] == 3)
             assert view["threads"] == 1
+            assert not any("not reloaded" in warning for warning in view["warnings"]), "what was wrong is mended"
+            config.write_text('[topics."orders"]\n"min.compaction.lag.ms" = "1h"\n')
+            assert "changed: topics.orders.min.compaction.lag.ms" in verb(root, capsys, "reload").out
+            config.write_text("")
+            assert daemon.ask("reload")["changed"] == ["topics.orders.min.compaction.lag.ms"], "and when it goes"
+            rows = verb(root, capsys, "status", "--operations").out.splitlines()
+            assert [row.split()[2] for row in rows[1:3]] == ["reload", "reload"]
+            assert any(row.split()[1:3] == ["a", "signal"] and "did you mean" in row for row in rows)
+            assert verb(root, capsys, "status", "--operations", "orders").code == 2
 
 
 @dataclass(frozen=True)

@@ -115,6 +115,14 @@ class HttpServer:
         """The port that is listened on, once started."""
         return self._port
 
+    @property
+    def address(self) -> str:
+        """Where a browser finds the status page, once started; of all addresses the loopback's."""
+        host = self._host or "localhost"
+        if host in {"0.0.0.0", "::"}:  # noqa: S104 - is compared, not listened on
+            host = "localhost"
+        return f"http://{f'[{host}]' if ':' in host else host}:{self._port}/"
+
     async def start(self) -> None:
         """Listen. A server that was stopped can be started again."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="cleanerd-http")

@@ -63,6 +63,7 @@ class Publisher:
         self._started_ms = started_ms
         self._events: dict[str, float] = {}
         self._of_settings: tuple[str, ...] = ()
+        self._not_reloaded = ""
         self._round_ended_at = time.monotonic()
         self._last_round_ms: int | None = None
         self.ready = False
@@ -96,10 +97,20 @@ class Publisher:
         self.ready = self.ready or not self._configuration.is_behind
 
     def reloaded(self, warnings: list[str]) -> None:
-        """Other settings count from now on. Who was ready stays so: work goes on with what is known."""
+        """Other settings count from now on. Who was ready stays so: work goes on with what is known.
+
+        What was wrong with the file at an earlier try is so no longer.
+        """
         self._of_settings = tuple(warnings)
+        self._not_reloaded = ""
         for warning in warnings:
             _log.warning("setting", reason=warning)
+        self.publish()
+
+    def not_reloaded(self, warning: str) -> None:
+        """The settings that were there before go on counting: said until others do."""
+        self._not_reloaded = warning
+        _log.warning("warning", reason=warning)
         self.publish()
 
     def warn(self, text: str) -> None:
@@ -110,6 +121,9 @@ class Publisher:
         self._events[text] = time.monotonic()
         while len(self._events) > WARNINGS:
             self._events.pop(next(iter(self._events)))
+
+    def _about_settings(self) -> list[str]:
+        return [*([self._not_reloaded] if self._not_reloaded else []), *self._of_settings]
 
     def _of_late(self) -> list[str]:
         oldest = time.monotonic() - EVENT_SECONDS
@@ -147,7 +161,7 @@ class Publisher:
             partitions=tuple(partition_view(fleet, tracked) for tracked in partitions),
             running=tuple(running_view(job) for job in self._running.values()),
             history=self._counters.history,
-            warnings=tuple(dict.fromkeys([*self._of_settings, *self._of_dirs(), *self._of_late()])),
+            warnings=tuple(dict.fromkeys([*self._about_settings(), *self._of_dirs(), *self._of_late()])),
             totals=self._counters.totals(),
         )
 

@@ -1,0 +1,48 @@
+"""``cleanerd status --operations``: who paused, triggered or reloaded what, and when."""
+
+from __future__ import annotations
+
+import pwd
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.cli.output import Column
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cleanerd.cli.output import Output
+
+
+def tell_operations(output: Output, operations: Sequence[Mapping[str, Any]], limit: int | None) -> None:
+    """The newest first, at most ``limit`` of them."""
+    shown = list(reversed(operations))[:limit]
+    if output.as_json:
+        output.json({"operations": shown})
+        return
+    if not operations:
+        output.line("Nobody has asked for anything yet.")
+        return
+    columns = [Column("time"), Column("who"), Column("operation"), Column("partitions"), Column("answer")]
+    output.table(columns, [_row(each) for each in shown])
+
+
+def _row(each: Mapping[str, Any]) -> list[str]:
+    everything = "all" if each["operation"] in {"pause", "resume", "retry"} else ""
+    return [
+        datetime.fromtimestamp(each["at_ms"] / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        who(each["uid"]),
+        each["operation"],
+        ", ".join(each["partitions"]) or everything,
+        f"refused: {each['refused']}" if each["refused"] else "done",
+    ]
+
+
+def who(uid: int | None) -> str:
+    """A user by name, where this host has one for the number."""
+    if uid is None:
+        return "a signal"
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"

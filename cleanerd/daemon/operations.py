@@ -1,0 +1,104 @@
+"""What operators did: who paused, resumed, triggered, tried again or reloaded, and when; kept over a restart.
+
+``operations.json`` in the state directory has the last of them, the daemon's log all.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from cleanerd.log.state_files import make_directory, read_state_file, write_state_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+JOURNALED: Final = frozenset({"trigger", "pause", "resume", "retry", "reload"})
+"""The operations of the control socket that change something."""
+
+KEPT: Final = 500
+MOST_WORDS: Final = 20
+"""So many names of one operation are kept; the others are counted."""
+
+_FILE: Final = "operations.json"
+_FORMAT: Final = 1
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One of them. ``uid`` and ``pid`` of who asked, None for a signal; ``partitions`` as they were typed.
+
+    ``refused``: what the daemon answered instead; empty when it was done.
+    """
+
+    at_ms: int
+    operation: str
+    partitions: tuple[str, ...]
+    uid: int | None
+    pid: int | None
+    refused: str = ""
+
+    @classmethod
+    def from_json(cls, document: dict[str, Any]) -> Operation:
+        """What the file holds.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is nothing of the kind.
+        """
+        uid, pid = document["uid"], document["pid"]
+        return cls(
+            at_ms=int(document["at_ms"]),
+            operation=str(document["operation"]),
+            partitions=tuple(map(str, document["partitions"])),
+            uid=None if uid is None else int(uid),
+            pid=None if pid is None else int(pid),
+            refused=str(document["refused"]),
+        )
+
+
+class Operations:
+    """The journal of one daemon, in ``state_dir``; called by its event loop alone."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self.unwritten = ""
+
+    def note(self, operation: Operation) -> None:
+        """Log it and write it down; ``unwritten`` says why that was not possible."""
+        words = operation.partitions
+        if len(words) > MOST_WORDS:
+            words = (*words[:MOST_WORDS], f"and {len(words) - MOST_WORDS} more")
+        operation = replace(operation, partitions=words)
+        told = {key: value for key, value in asdict(operation).items() if value not in (None, "", ())}
+        told.pop("at_ms")  # the log has its own
+        _log.info("asked for", **told)
+        try:
+            if not self._state_dir.exists():
+                make_directory(self._state_dir, self._state_dir.parent.stat())
+            kept = [asdict(each) for each in (*read_operations(self._state_dir), operation)[-KEPT:]]
+            document = {"format": _FORMAT, "operations": kept}
+            write_state_file(self._state_dir / _FILE, json.dumps(document).encode(), self._state_dir.stat())
+            self.unwritten = ""
+        except OSError as error:
+            self.unwritten = f"{self._state_dir / _FILE}: cannot be written ({error.strerror}); see the daemon's log"
+
+
+def read_operations(state_dir: Path) -> Sequence[Operation]:
+    """The last operations, the oldest first. A file that is missing or damaged has none.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        document = json.loads(read_state_file(state_dir / _FILE))
+        return [Operation.from_json(each) for each in document["operations"]]
+    except FileNotFoundError:
+        return []
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []

@@ -1,0 +1,99 @@
+"""The journal of what operators did: who, what, when, and what they were told."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cli.operations import who
+from cleanerd.daemon.control import ask
+from cleanerd.daemon.operations import KEPT, MOST_WORDS, Operation, Operations, read_operations
+from cleanerd.errors import CleanerdError
+from tests.daemon.scene import assignments, broker, serve, until
+from tests.daemon.test_control import asking
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.daemon.service import Service
+
+
+def test_who_did_what(root: Path) -> None:
+    """By the kernel's word for the user; what was refused too, and only what changes anything; kept over a restart."""
+    with broker(root, 2):
+        control = asking(root)
+
+        async def asks(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            await control("status")
+            await control("pause", partitions=["orders"])
+            with pytest.raises(CleanerdError):
+                await control("trigger", partitions=["nope-0"])
+            await control("resume")
+
+        async def asks_again(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            await control("reload")
+            told = (await control("operations"))["operations"]
+            assert [(each["operation"], each["partitions"], bool(each["refused"])) for each in told] == [
+                ("pause", ["orders"], False),
+                ("trigger", ["nope-0"], True),
+                ("resume", [], False),
+                ("reload", [], False),
+            ]
+            assert {(each["uid"], each["pid"]) for each in told} == {(os.geteuid(), os.getpid())}
+            assert [each["at_ms"] for each in told] == sorted(each["at_ms"] for each in told)
+
+        serve(assignments(root), asks)
+        serve(assignments(root), asks_again)
+
+
+def test_the_last_ones_are_kept(tmp_path: Path) -> None:
+    """A script that asks all day fills no disk, and a list of ten thousand names is not repeated."""
+    journal = Operations(tmp_path / "state")
+    names = tuple(f"orders-{number}" for number in range(MOST_WORDS + 5))
+    for number in range(KEPT + 3):
+        journal.note(Operation(number, "pause", names, 0, 7))
+    kept = read_operations(tmp_path / "state")
+    assert [each.at_ms for each in kept] == list(range(3, KEPT + 3))
+    assert kept[0].partitions == (*names[:MOST_WORDS], "and 5 more")
+    assert journal.unwritten == ""
+
+
+def test_a_damaged_journal_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "operations.json").write_text('{"operations": [{"at_ms": "x"}]}')
+    assert read_operations(tmp_path) == []
+    Operations(tmp_path).note(Operation(1, "reload", (), None, None))
+    assert [each.operation for each in read_operations(tmp_path)] == ["reload"]
+
+
+def test_a_journal_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """The operation is done all the same, and the daemon's log has it."""
+    (tmp_path / "state").write_text("a file, not a directory")
+    journal = Operations(tmp_path / "state")
+    journal.note(Operation(1, "pause", (), 0, 7))
+    assert "operations.json: cannot be written" in journal.unwritten
+
+
+def test_a_user_by_name() -> None:
+    assert who(0) == "root"
+    assert who(4_000_000_123) == "uid 4000000123"
+    assert who(None) == "a signal"
+
+
+def test_nobody_else_is_written_down_as_somebody(root: Path) -> None:
+    """What a request says of itself does not count."""
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            await until("ready", lambda: service.view().ready)
+            told = await asking(root)("pause", uid=12345, pid=1)
+            assert told["paused"] == "all"
+
+        serve(assignments(root), story)
+    (only,) = read_operations(root.parent / "state")
+    assert (only.uid, only.pid) == (os.geteuid(), os.getpid())
+    with pytest.raises(CleanerdError):
+        ask(root.parent / "control.sock", "operations")
