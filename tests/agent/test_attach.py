@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.broker.lock_file import broker_process
 from cleanerd_lab.demo.broker import Broker
 from tests.agent import damage
 from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, file_facts, is_another_build
@@ -55,6 +56,11 @@ def test_attached_twice_it_runs_once(bare: Live) -> None:
     assert first[2] == "agentmain"
     attach(bare, JAR)
     assert build_of(bare) == first
+
+
+def test_the_process_is_known_by_the_log_directory(bare: Live) -> None:
+    """``agent attach LOG_DIR``: Java's lock names its process."""
+    assert {broker_process(path) for path in bare.broker.log_dirs} == {bare.broker.pid}
 
 
 def take_over(live: Live, jar: Path) -> None:
