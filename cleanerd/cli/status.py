@@ -62,7 +62,7 @@ def status(
     if common.output.as_json:
         common.output.json({**view, "partitions": rows, "matching_partitions": len(found)})
     else:
-        _tell(common.output, view, rows)
+        tell(common.output, view, rows)
         if len(rows) < len(found):
             common.output.note(f"{len(rows)} of {counted(len(found), 'partition')} shown")
     return 0 if view["healthy"] else 1
@@ -79,7 +79,8 @@ def matching(view: Mapping[str, Any], words: Sequence[str], states: Sequence[str
     return [each for name, each in rows if (not wanted or name in wanted) and (not states or each["state"] in states)]
 
 
-def _tell(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+def tell(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    """A status in words, with these of its partitions."""
     output.line(headline(view))
     output.line()
     output.table(
@@ -91,7 +92,14 @@ def _tell(output: Output, view: Mapping[str, Any], rows: Sequence[Mapping[str, A
         ],
     )  # fmt: skip
     output.line()
-    output.table(PARTITION_COLUMNS, [partition_row(p, view["made_ms"]) for p in rows])
+    # Where there is one directory its name says nothing.
+    where = [Column("log directory")] if len(view["log_dirs"]) > 1 else []
+    cells = [
+        [name, *([each["log_dir"]] if where else []), *others]
+        for each in rows
+        for name, *others in [partition_row(each, view["made_ms"])]
+    ]
+    output.table([PARTITION_COLUMNS[0], *where, *PARTITION_COLUMNS[1:]], cells)
     for warning in view["warnings"]:
         output.warning(warning)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cleanerd.cli.status import headline, matching
+from cleanerd.cli.output import Output
+from cleanerd.cli.status import headline, matching, tell
 from cleanerd.daemon.view import Totals
 from cleanerd.errors import ConfigError
 from cleanerd.words import counted, human_change
-from tests.daemon.views import partition, view
+from tests.daemon.views import log_dir, partition, view
 
 
 def test_the_headline() -> None:
@@ -67,3 +68,16 @@ def test_which_partitions() -> None:
     assert names("ord*", states=("quarantined",)) == ["orders-1"]
     with pytest.raises(ConfigError, match="nope-0, x: the daemon knows no such"):
         names("nope-0", "orders", "x")
+
+
+def test_several_log_directories_have_a_column(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where there is one its name says nothing."""
+    rows = (partition(log_dir="/data-1"), partition(number=1, log_dir="/data-2"))
+    both = view(log_dirs=(log_dir("/data-1"), log_dir("/data-2")), partitions=rows).to_json()
+    tell(Output(), both, both["partitions"])
+    told = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("orders-")]
+    assert [words[:2] for words in told] == [["orders-0", "/data-1"], ["orders-1", "/data-2"]]
+    one = view(log_dirs=(log_dir("/data-1"),), partitions=rows[:1]).to_json()
+    tell(Output(), one, one["partitions"])
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("orders-")]
+    assert "/data-1" not in row
