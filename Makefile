@@ -13,7 +13,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/de
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).
 AGENT := cleanerd/agent/cleanerd-agent.jar
 
-.PHONY: help setup demo test test-all mutants check bench bench-spark soak fuzz format clean wheel deb docs screenshots
+.PHONY: help setup demo test test-all mutants check bench bench-spark soak torture fuzz format clean wheel deb docs screenshots
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -78,6 +78,9 @@ bench-spark: setup ## a clean by Spark beside the local engine: BENCH_SPARK_GIB=
 
 soak: setup ## the daemon beside a loaded broker for SOAK_MINUTES (15): does memory, or anything else of it, grow?
 	$(BIN)/python -m tests.soak.run
+
+torture: setup ## system calls that fail, crashes, power cuts, histories, hostile bytes, for TORTURE_MINUTES (10); TORTURE_SEED goes on
+	$(BIN)/python -m tests.torture.run
 
 mutants: setup ## wrong rules, planted one by one: each must turn a test red; some minutes
 	$(BIN)/python -m tests.mutants.run --kernel --agent

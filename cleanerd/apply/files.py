@@ -32,6 +32,7 @@ from cleanerd.log.safe_open import (
     open_trusted_directory,
     parent,
     read_whole,
+    write_all,
 )
 from cleanerd.log.small_file import if_it_may_be_given, unreadable
 
@@ -52,7 +53,8 @@ _COULD_BE_RENAMED: Final = frozenset({errno.EISDIR, errno.ENOTEMPTY, errno.EEXIS
 class Operation:
     """One change. ``target`` belongs to ``rename``; ``data`` to ``append`` and ``write``; ``owner`` to ``write``.
 
-    ``link`` gives the file ``target``, which lies in ``directory`` (a descriptor), the further name ``name`` here.
+    ``link`` gives the file ``target``, which lies in ``directory`` (a descriptor), the further name ``name`` here;
+    ``origin`` is its path, for messages.
 
     ``append`` creates the file if need be, ``write`` replaces its contents; neither is on the disk before ``fsync``,
     and no name is before ``fsync_directory`` of the directory it stands in.
@@ -64,6 +66,7 @@ class Operation:
     data: bytes = b""
     owner: Owner | None = None
     directory: int = -1
+    origin: str = ""
 
 
 class PartitionFiles:
@@ -206,7 +209,7 @@ class PartitionFiles:
 
     def link_from(self, other: PartitionFiles, source: str, name: str) -> None:
         """Give ``source``, a file of ``other`` on the same file system, the further name ``name`` here."""
-        self.perform(Operation("link", name, target=source, directory=other._fd))
+        self.perform(Operation("link", name, target=source, directory=other._fd, origin=other.where(source)))
 
     def append(self, name: str, data: bytes) -> None:
         """Add ``data`` at the end of ``name``, which comes into being if need be."""
@@ -230,7 +233,8 @@ class PartitionFiles:
         try:
             self._system_call(operation)
         except OSError as error:
-            raise self._failure(f"cannot {_VERBS[operation.kind]}", operation.name, error) from error
+            what = f"cannot {_VERBS[operation.kind]}" + (f" to {operation.origin}" if operation.origin else "")
+            raise self._failure(what, operation.name, error) from error
 
     def _system_call(self, operation: Operation) -> None:
         name = operation.name
@@ -322,12 +326,12 @@ def _append(operation: Operation, place: int, name: str) -> None:
 
 def _put(descriptor: int, operation: Operation) -> None:
     """Write the operation's bytes, flush them, and close the file."""
-    with open(descriptor, "wb", buffering=0) as file:
+    try:
         if operation.owner is not None:
             give(descriptor, operation.owner)
-        rest = memoryview(operation.data)
-        while rest:
-            rest = rest[file.write(rest) :]
+        write_all(descriptor, operation.data)
+    finally:
+        os.close(descriptor)
 
 
 def give(descriptor: int, owner: Owner) -> None:

@@ -18,7 +18,7 @@ from cleanerd import __version__
 from cleanerd.cleaner.manifest import FileFact, FileKind  # noqa: TC001 - pydantic resolves the annotations
 from cleanerd.errors import UnsupportedLogError, system_error
 from cleanerd.format.names import TopicPartition, uuid_from_base64, uuid_to_base64
-from cleanerd.log.state_files import locked, make_directory, read_state_file, set_aside, write_state_file
+from cleanerd.log.state_files import DAMAGE, locked, make_directory, read_state_file, set_aside, write_state_file
 
 if TYPE_CHECKING:
     import os
@@ -132,7 +132,7 @@ class KeptSegments:
             return ()
         except OSError as error:
             raise system_error("cannot be read", str(self.path), error) from error
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except DAMAGE:
             self._set_aside()
             return ()
 
@@ -184,10 +184,11 @@ class KeptSegments:
 
 
 def _parse(data: bytes, where: str) -> tuple[KeptEntry, ...]:
-    """The entries in ``data``. Raises ValueError, KeyError, TypeError or RecursionError for what is no such file.
+    """The entries in ``data``.
 
     Raises:
         UnsupportedLogError: a newer cleanerd wrote it.
+        One of ``DAMAGE``: it is no such file.
     """
     document = json.loads(data)
     version = int(document["format"])

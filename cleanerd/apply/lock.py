@@ -19,6 +19,7 @@ from cleanerd.broker.held_file import VERB_FILE, HeldFile, holder_of
 from cleanerd.broker.lock_file import LOCK_FILE, neighbour_owner
 from cleanerd.broker.record_lock import asked_holder, set_lock
 from cleanerd.errors import CleanerdError, LogDirBusyError
+from cleanerd.log.safe_open import closed_on_error
 from cleanerd.log.small_file import unreadable
 
 if TYPE_CHECKING:
@@ -150,7 +151,8 @@ def _open(log_dir: Path) -> int:
                     return os.open(path, flags)
                 except FileNotFoundError:  # removed in between by a broker that stops
                     continue
-            give(descriptor, neighbour_owner(log_dir))
+            with closed_on_error(descriptor):
+                give(descriptor, neighbour_owner(log_dir))
             return descriptor
     except OSError as error:
         raise unreadable("cannot be opened", path, error) from error

@@ -8,6 +8,7 @@ record of one of them would become the newest of its key: the plan is stale.
 
 from __future__ import annotations
 
+from io import BufferedReader
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
 from cleanerd.cleaner.plan import HASH_KEY_BYTES, uncleanable_sources
 from cleanerd.errors import CleanerdError, StalePlanError
 from cleanerd.log.read import SegmentReader, until_damage, whole
+from cleanerd.log.safe_open import raw_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,7 +148,7 @@ def _put(files: PartitionFiles, plan_id: str, offset_map: OffsetMap, shard: int,
 
 
 def _portions(files: PartitionFiles, plan_id: str) -> Iterator[NDArray[np.uint64]]:
-    with open(files.open(_name(plan_id)), "rb") as file:
+    with BufferedReader(raw_file(files.open(_name(plan_id)), "rb")) as file:
         file.seek(HASH_KEY_BYTES)
         while data := file.read(16 * _PORTION_KEYS):
             yield np.frombuffer(data, "<u8").astype(np.uint64)
@@ -157,7 +159,7 @@ def _checked(files: PartitionFiles, plan_id: str, purged: FileFact) -> bytes:
     name = _name(plan_id)
     if not has_fact(files, name, purged):
         raise _stale(files, f"{name} is missing or not what was written")
-    with open(files.open(name), "rb") as file:
+    with BufferedReader(raw_file(files.open(name), "rb")) as file:
         return file.read(HASH_KEY_BYTES)
 
 

@@ -16,6 +16,7 @@ from cleanerd.cleaner.manifest import FileFact, staged_name
 from cleanerd.errors import StalePlanError, system_error
 from cleanerd.format.index import OFFSET_ENTRY
 from cleanerd.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, file_name, parse_file_name
+from cleanerd.log.safe_open import raw_file, read_at
 from cleanerd.log.small_file import unreadable
 from cleanerd.words import human_ms
 
@@ -113,7 +114,7 @@ def file_fact(files: PartitionFiles, name: str) -> FileFact:
         CleanerdError: the file cannot be read.
     """
     descriptor = files.open(name)
-    with open(descriptor, "rb", buffering=0) as file:
+    with raw_file(descriptor, "rb") as file:
         size = 0
         crc = 0
         try:
@@ -256,7 +257,7 @@ def _walk(descriptor: int, position: int, end: int) -> int:
     while position < end:
         at = position - start
         if at + _SIZE.stop > len(chunk):
-            start, at, chunk = position, 0, os.pread(descriptor, min(_CHUNK_BYTES, end - position), position)
+            start, at, chunk = position, 0, read_at(descriptor, min(_CHUNK_BYTES, end - position), position)
         size = int.from_bytes(chunk[at + _SIZE.start : at + _SIZE.stop], "big", signed=True) + _SIZE.stop
         if len(chunk) < _SIZE.stop or size <= _SIZE.stop:
             return -1
@@ -272,13 +273,14 @@ def _last_indexed_position(files: PartitionFiles, base: int) -> int:
         return 0
     descriptor = files.open(name)
     try:
-        entry = os.pread(
-            descriptor, OFFSET_ENTRY.itemsize, (status.st_size // OFFSET_ENTRY.itemsize - 1) * OFFSET_ENTRY.itemsize
-        )
+        last = (status.st_size // OFFSET_ENTRY.itemsize - 1) * OFFSET_ENTRY.itemsize
+        entry = read_at(descriptor, OFFSET_ENTRY.itemsize, last)
     except OSError as error:
         raise unreadable("cannot be read", files.path / name, error) from error
     finally:
         os.close(descriptor)
+    if len(entry) < OFFSET_ENTRY.itemsize:  # it was cut meanwhile
+        return 0
     return max(int(np.frombuffer(entry, OFFSET_ENTRY)["position"][0]), 0)
 
 
@@ -286,7 +288,7 @@ def _is_batch(descriptor: int, position: int, expected: BatchWitness | None) -> 
     """Whether the batch at ``position`` is the witnessed one; the CRC is compared for magic 2 only."""
     if expected is None:
         return True
-    frame = os.pread(descriptor, _FRAME_BYTES, max(position, 0))
+    frame = read_at(descriptor, _FRAME_BYTES, max(position, 0))
     if position < 0 or len(frame) < _FRAME_BYTES or int.from_bytes(frame[:8], "big", signed=True) != expected.offset:
         return False
     return frame[_MAGIC] < 2 or int.from_bytes(frame[_CRC], "big") == expected.crc

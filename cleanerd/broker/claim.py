@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.stage import open_staging
 from cleanerd.errors import CleanerdError, LogDirBusyError, RefusedError, system_error
-from cleanerd.log.safe_open import PlantedError, open_to_write
+from cleanerd.log.safe_open import PlantedError, closed_on_error, open_to_write
 from cleanerd.log.small_file import if_it_may_be_given
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ def _open_lock(partition: int, staging: int) -> int:
     except FileExistsError:
         return open_to_write(CLAIM, dir_fd=staging)
     # A run as root must not leave what the broker's user cannot lock.
-    owner = os.fstat(partition)
-    with if_it_may_be_given():
+    with closed_on_error(lock), if_it_may_be_given():
+        owner = os.fstat(partition)
         os.fchown(lock, owner.st_uid, owner.st_gid)
     return lock
 

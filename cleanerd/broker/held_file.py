@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.record_lock import asked_holder, set_lock
 from cleanerd.errors import LogDirBusyError
-from cleanerd.log.safe_open import open_to_read, open_to_write, open_trusted_directory
+from cleanerd.log.safe_open import closed_on_error, open_to_read, open_to_write, open_trusted_directory
 from cleanerd.log.small_file import if_it_may_be_given
 
 if TYPE_CHECKING:
@@ -143,8 +143,8 @@ def _open(name: str, directory: int) -> int:
         except FileExistsError:
             continue
         # The next one to hold it may be the broker's user, as the daemon is, and not root.
-        owner = os.fstat(directory)
-        with if_it_may_be_given():
+        with closed_on_error(descriptor), if_it_may_be_given():
+            owner = os.fstat(directory)
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
         return descriptor
     raise _restless(name)

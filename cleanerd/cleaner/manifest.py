@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAda
 from cleanerd import __version__
 from cleanerd.errors import CorruptionError, UnsupportedLogError, system_error
 from cleanerd.format.names import MAX_OFFSET, file_name, uuid_from_base64, uuid_to_base64
-from cleanerd.log.safe_open import create, read_whole
+from cleanerd.log.safe_open import create, read_whole, write_all
 from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
 
 if TYPE_CHECKING:
@@ -260,10 +260,12 @@ def write_manifest(directory: int, manifest: Manifest, *, where: str = MANIFEST)
     """
     temporary = f"{MANIFEST}.tmp"
     try:
-        with open(create(temporary, dir_fd=directory, mode=0o644), "wb") as file:
-            file.write(manifest.to_json())
-            file.flush()
-            os.fsync(file.fileno())
+        descriptor = create(temporary, dir_fd=directory, mode=0o644)
+        try:
+            write_all(descriptor, manifest.to_json())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
         os.rename(temporary, MANIFEST, src_dir_fd=directory, dst_dir_fd=directory)
         os.fsync(directory)
     except OSError as error:

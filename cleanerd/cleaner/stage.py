@@ -16,7 +16,16 @@ from cleanerd.cleaner.log_file import LogFile, WriteBuffer
 from cleanerd.cleaner.manifest import STAGING, FileFact, FileKind, StagedGroup
 from cleanerd.errors import NoSpaceError, system_error
 from cleanerd.format.names import file_name
-from cleanerd.log.safe_open import PlantedError, create, make_directory, new_directory, parent, require_at
+from cleanerd.log.safe_open import (
+    PlantedError,
+    closed_on_error,
+    create,
+    make_directory,
+    new_directory,
+    parent,
+    require_at,
+    write_all,
+)
 from cleanerd.log.segment import Segment
 from cleanerd.log.small_file import if_it_may_be_given
 from cleanerd.words import human_bytes
@@ -102,7 +111,9 @@ class Staging:
         name = file_name(base, ".log")
         where = f"{self.path}/{name}"
         self._check_space(expected_bytes)
-        output = LogFile(os.dup(self._create(name)), where, self._buffer)
+        descriptor = os.dup(self._create(name))
+        with closed_on_error(descriptor):
+            output = LogFile(descriptor, where, self._buffer)
         try:
             yield output
             output.sync()
@@ -183,7 +194,7 @@ class Staging:
             os.close(descriptor)
 
     def _write(self, name: str, content: bytes) -> None:
-        write_all(self._create(name), memoryview(content))
+        write_all(self._create(name), content)
 
     def _dress(self, name: str, look: Look, mtime_ns: int) -> None:
         """What it shall look like, and the modification time of the last source; then all of it is on the disk."""
@@ -229,13 +240,10 @@ def open_staging(partition: int) -> int:
     Nobody but its owner looks into it: files in it are not yet what the segments are.
     """
     staging = make_directory(STAGING, dir_fd=partition, mode=STAGING_MODE)
-    try:
+    with closed_on_error(staging):
         if not os.listdir(staging):  # a run that was killed before it gave it away put nothing in it
             give_as(partition, staging)
         require_owner(partition, staging, STAGING)
-    except BaseException:
-        os.close(staging)
-        raise
     return staging
 
 
@@ -255,10 +263,3 @@ def require_owner(model: int, directory: int, name: str) -> None:
     owner, found = os.fstat(model).st_uid, os.fstat(directory).st_uid
     if found != owner and (found == 0 or found != os.geteuid()):
         raise PlantedError(errno.EPERM, f"it belongs to user {found}, the partition to user {owner}", name)
-
-
-def write_all(descriptor: int, data: memoryview) -> None:
-    """``os.write`` until everything is written; raises OSError."""
-    done = 0
-    while done < len(data):
-        done += os.write(descriptor, data[done:])

@@ -14,8 +14,9 @@ from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.cli.selecting import ExistingPath, each_once, partition_option
-from cleanerd.errors import CleanerdError, CorruptionError
+from cleanerd.errors import CleanerdError, CorruptionError, worst_exit_code
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name, parse_topic_partition_dir
+from cleanerd.log.safe_open import PlantedError
 from cleanerd.log.topic_config import resolve_producer_id_expiration_ms
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.kinds import Kind
@@ -91,8 +92,8 @@ def verify(
 
     Checksums, every record's structure, the order of offsets, index files by what lookups find, transaction indexes,
     producer snapshots, leader epochs, checkpoints, files left over; below the clean point at most one record a key.
-    Exit code 5 when there is an error among the findings. --partition goes with log directories. Beside a running
-    broker the newest bytes may be in motion.
+    Exit code 5 when there is an error among the findings, 1 when all of them are partitions that cannot be read.
+    --partition goes with log directories. Beside a running broker the newest bytes may be in motion.
     """
     if many_rounds and against is None:
         raise click.UsageError("--many-rounds goes with --against")
@@ -111,11 +112,14 @@ def verify(
         limit=limit or None,
     )
     verdicts: list[Verdict] = []
+    unread: list[CleanerdError] = []
     with common.output.progress("verify", total=_work(paths, wanted, passes=2 if against is None else 5)) as advance:
         for path in paths:
-            verdicts += _verify(path, replace(question, advance=advance), settings, wanted)
+            verdicts += _verify(path, replace(question, advance=advance), settings, wanted, unread)
     _show(common.output, verdicts)
-    return CorruptionError.exit_code if any(verdict.findings.errors for verdict in verdicts) else 0
+    # A disk that does not answer says nothing of the bytes on it.
+    found = sum(verdict.findings.errors for verdict in verdicts) - len(unread)
+    return worst_exit_code({error.exit_code for error in unread} | ({CorruptionError.exit_code} if found else set()))
 
 
 def _ruled(question: Question, partition: Path, settings: Settings) -> Question:
@@ -134,7 +138,10 @@ def _ruled(question: Question, partition: Path, settings: Settings) -> Question:
     return replace(question, rules=rules, clean_to=clean_to)
 
 
-def _verify(path: Path, question: Question, settings: Settings, wanted: Selection) -> Iterator[Verdict]:
+def _verify(
+    path: Path, question: Question, settings: Settings, wanted: Selection, unread: list[CleanerdError]
+) -> Iterator[Verdict]:
+    """``unread`` gets what the system refused to read of a partition, which is a finding too."""
     if path.is_file():
         yield _verify_file(path, _ruled(question, path.parent, settings))
     elif is_log_dir(path):
@@ -161,6 +168,8 @@ def _verify(path: Path, question: Question, settings: Settings, wanted: Selectio
             except CleanerdError as error:
                 # One partition that cannot be read stops no other one.
                 findings.error(Kind.NOT_VERIFIED, str(partition), f"cannot be verified: {error}")
+                if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, PlantedError):
+                    unread.append(error)
     else:
         yield _verify_partition(path, _ruled(question, path, settings))
 

@@ -33,6 +33,7 @@ from cleanerd.log.batch_file import StoredBatch, read_batches
 from cleanerd.log.log_dir import METADATA_TOPIC
 from cleanerd.log.memory import batch_bytes_of_objects
 from cleanerd.log.plain_file import open_plain
+from cleanerd.log.safe_open import raw_file
 from cleanerd.log.zeros import only_zeros
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ def zero_tail(path: Path, position: int) -> int:
     Raises:
         CorruptionError: they are not, so the file ends inside a batch.
     """
-    with open(open_plain(path), "rb") as file:
+    with raw_file(open_plain(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if not only_zeros(file.fileno(), position, size):
             raise CorruptionError(

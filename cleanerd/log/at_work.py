@@ -22,9 +22,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.log.safe_open import create, open_to_read
+from cleanerd.log.safe_open import create, open_to_read, read_whole, write_all
 from cleanerd.log.small_file import if_it_may_be_given
-from cleanerd.log.state_files import make_directory, opened
+from cleanerd.log.state_files import DAMAGE, make_directory, opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,6 @@ _FORMAT: Final = 1
 _MODE: Final = 0o600
 _MOST_BYTES: Final = 64 * 1024
 _TEMPORARY: Final = ".tmp"
-_DAMAGE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +200,7 @@ def _write(name: str, place: int, mark: _Mark, owner: os.stat_result, *, lock: b
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with if_it_may_be_given():
             os.fchown(descriptor, owner.st_uid, owner.st_gid)
-        os.write(descriptor, json.dumps(asdict(mark)).encode())
+        write_all(descriptor, json.dumps(asdict(mark)).encode())
         if not lock:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.rename(temporary, name, src_dir_fd=place, dst_dir_fd=place)
@@ -216,14 +215,13 @@ def _write(name: str, place: int, mark: _Mark, owner: os.stat_result, *, lock: b
 def _read(name: str, place: int) -> _Mark | None:
     """None: there is none, or nobody can make sense of it."""
     try:
-        with open(open_to_read(name, dir_fd=place, one_name=True), "rb") as file:
-            document = json.loads(file.read(_MOST_BYTES))
+        document = json.loads(read_whole(name, dir_fd=place, max_bytes=_MOST_BYTES, one_name=True))
         if document["format"] != _FORMAT:
             return None
         return _Mark(
             int(document["deaths"]), int(document["at_ms"]), float(document["boot_seconds"]), bool(document["left"])
         )
-    except (OSError, *_DAMAGE):
+    except (OSError, *DAMAGE):
         return None
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from io import BufferedReader
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import MAGIC_AT, Frame, parse_frame
 from cleanerd.log.plain_file import open_plain
+from cleanerd.log.safe_open import raw_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +53,7 @@ def read_batches(path: Path, *, start: int = 0, cut_tail_ends: bool, limit_bytes
         OSError: the file cannot be read.
     """
     where = str(path)
-    with open(open_plain(path), "rb", buffering=_BUFFER_BYTES) as file:
+    with BufferedReader(raw_file(open_plain(path), "rb"), _BUFFER_BYTES) as file:
         size = os.fstat(file.fileno()).st_size
         position = start
         file.seek(start)

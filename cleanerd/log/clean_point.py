@@ -20,7 +20,7 @@ from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.log.rules_memory import RulesMemory
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, plain_name, read_whole
 from cleanerd.log.small_file import read_small_file
-from cleanerd.log.state_files import make_directory, opened, read_state_file, set_aside, write_state_file
+from cleanerd.log.state_files import DAMAGE, make_directory, opened, read_state_file, set_aside, write_state_file
 
 if TYPE_CHECKING:
     import uuid
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from cleanerd.log.segment import Segment
 
 STATE_FORMAT = 1
-
-# What json and the conversions below raise for bytes that are no state file.
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +123,7 @@ class StateStore:
             return None
         except OSError as error:
             self._failed(path, f"{path}: cannot be read ({error.strerror}); counts as absent")
-        except _DAMAGE as error:
+        except DAMAGE as error:
             self.failures += 1
             if self._keeps_damaged:
                 self.warnings.append(f"{path}: damaged ({error}); counts as absent")
@@ -198,7 +195,7 @@ class StateStore:
                         if _is_gone(log_dir.path / f"{topic}-{number}", TopicPartition(topic, number), file):
                             os.unlink(file, dir_fd=directory)
                             removed += 1
-                    except (OSError, CleanerdError, *_DAMAGE):
+                    except (OSError, CleanerdError, *DAMAGE):
                         continue
         except OSError:
             return removed  # it is not there yet

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd import __version__
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.log.state_files import locked, make_directory, owner_of, read_state_file, set_aside, write_state_file
+from cleanerd.log.state_files import DAMAGE, locked, make_directory, owner_of, read_state_file, set_aside, write_state_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 FILE_NAME: Final = "delegations.json"
-
-# What json and the conversions below raise for bytes that are no such file.
-_DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class Delegations:
             pass
         except OSError as error:
             self.warnings.append(f"{self.path}: cannot be read ({error.strerror}); counts as absent")
-        except _DAMAGE as error:
+        except DAMAGE as error:
             self.warnings.append(f"{self.path}: damaged ({error}); counts as absent")
         return []
 
@@ -102,7 +99,7 @@ class Delegations:
             return _read(data)
         except _NewerError as error:
             raise RefusedError(str(error), where=str(self.path), hint="use the newer release") from error
-        except _DAMAGE as error:
+        except DAMAGE as error:
             aside = set_aside(self.path)
             self.warnings.append(f"{self.path}: damaged ({error}); set aside as {aside.name}, counts as absent")
             return []

@@ -13,10 +13,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
-from cleanerd.log.safe_open import MAX_SMALL_FILE_BYTES, PlantedError, open_to_read, size_within, too_large
+from cleanerd.log.safe_open import (
+    MAX_SMALL_FILE_BYTES,
+    PlantedError,
+    closed_on_error,
+    open_to_read,
+    raw_file,
+    size_within,
+    too_large,
+)
 
 LOG_DIR_FILES: Final = frozenset({
     ".kafka_cleanshutdown", ".lock", "cleaner-offset-checkpoint", "log-start-offset-checkpoint", "meta.properties",
@@ -34,11 +43,8 @@ def open_place(path: Path | str) -> int:
 def open_plain_at(name: str, dir_fd: int) -> int:
     """A descriptor to read the file ``name`` in the directory ``dir_fd`` with; raises OSError, see ``safe_open``."""
     descriptor = open_to_read(name, dir_fd=dir_fd)
-    try:
+    with closed_on_error(descriptor):
         _require_readable(os.fstat(descriptor), os.fstat(dir_fd), name)
-    except BaseException:
-        os.close(descriptor)
-        raise
     return descriptor
 
 
@@ -67,7 +73,7 @@ def read_plain(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> by
 
 
 def _whole(descriptor: int, name: str, max_bytes: int) -> bytes:
-    with open(descriptor, "rb") as file:
+    with BufferedReader(raw_file(descriptor, "rb")) as file:
         size_within(descriptor, name, max_bytes)
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:

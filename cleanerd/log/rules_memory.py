@@ -11,6 +11,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, open_directory, open_trusted_directory, read_whole
+from cleanerd.log.state_files import DAMAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 PARTITIONS: Final = "partitions"
 SUFFIX: Final = ".json"
-
-# What json and the look-ups below raise for bytes that are no state file.
-_DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class RulesMemory:
@@ -108,5 +106,5 @@ def _fingerprint(name: str, directory: int) -> str | None:
     try:
         point = json.loads(read_whole(name, dir_fd=directory, max_bytes=MAX_FACTS_BYTES))["clean_point"]
         return None if point is None else str(point["fingerprint"])
-    except (OSError, *_DAMAGE):
+    except (OSError, *DAMAGE):
         return None

@@ -15,7 +15,8 @@ import errno
 import os
 import stat
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from io import FileIO
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,15 +134,14 @@ def new_directory(name: str, *, dir_fd: int, mode: int) -> int:
     with parent(name, dir_fd) as (place, last):
         os.mkdir(last, 0o700, dir_fd=place)
         descriptor = open_directory(last, dir_fd=place)
-    status = os.fstat(descriptor)
-    if status.st_uid != os.geteuid():
-        os.close(descriptor)
-        raise MadeMeanwhileError(errno.EEXIST, "something else created it meanwhile", name)
-    if os.listdir(descriptor):
-        os.close(descriptor)
-        raise MadeMeanwhileError(errno.EEXIST, "another directory was put in its place", name)
-    if status.st_mode & 0o777 != mode:
-        os.fchmod(descriptor, mode)
+    with closed_on_error(descriptor):
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid():
+            raise MadeMeanwhileError(errno.EEXIST, "something else created it meanwhile", name)
+        if os.listdir(descriptor):
+            raise MadeMeanwhileError(errno.EEXIST, "another directory was put in its place", name)
+        if status.st_mode & 0o777 != mode:
+            os.fchmod(descriptor, mode)
     return descriptor
 
 
@@ -158,7 +158,7 @@ def read_whole(
     name: str, *, dir_fd: int | None = None, max_bytes: int = MAX_SMALL_FILE_BYTES, one_name: bool = False
 ) -> bytes:
     """All of the plain file ``name``, at most ``max_bytes``; see :func:`open_to_read`."""
-    with open(open_to_read(name, dir_fd=dir_fd, one_name=one_name), "rb", buffering=0) as file:
+    with raw_file(open_to_read(name, dir_fd=dir_fd, one_name=one_name), "rb") as file:
         # Not all at once: so much memory would be asked for as there may be.
         data = bytearray()
         wanted = size_within(file.fileno(), name, max_bytes) + 1
@@ -168,6 +168,40 @@ def read_whole(
     if len(data) > max_bytes:
         raise too_large(name, max_bytes)
     return bytes(data)
+
+
+@contextmanager
+def closed_on_error(descriptor: int) -> Iterator[None]:
+    """Whatever the block needs before the descriptor is somebody's: when that fails it is closed, and not lost."""
+    try:
+        yield
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def raw_file(descriptor: int, mode: Literal["rb", "wb"]) -> FileIO:
+    """An unbuffered file that owns the descriptor, closed also when the disk fails meanwhile.
+
+    ``open`` looks at what it is given, and leaves it open when it cannot.
+    """
+    with closed_on_error(descriptor):
+        return FileIO(descriptor, mode)
+
+
+def read_at(descriptor: int, count: int, position: int) -> bytes:
+    """``os.pread`` until there are ``count`` bytes or the file ends: one call may give fewer. Raises OSError."""
+    data = os.pread(descriptor, count, position)
+    while data and len(data) < count and (more := os.pread(descriptor, count - len(data), position + len(data))):
+        data += more
+    return data
+
+
+def write_all(descriptor: int, data: memoryview | bytes) -> None:
+    """``os.write`` until everything is written; raises OSError."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
 
 
 def size_within(descriptor: int, name: str, max_bytes: int) -> int:
@@ -228,12 +262,9 @@ def _open(name: str, flags: int, *, dir_fd: int | None, one_name: bool) -> int:
         if error.errno in {errno.ELOOP, errno.ENXIO, errno.EISDIR}:
             raise _planted(name, dir_fd, error.strerror) from error
         raise
-    try:
+    with closed_on_error(descriptor):
         _require_plain(os.fstat(descriptor), name, one_name=one_name)
         os.set_blocking(descriptor, True)
-    except BaseException:
-        os.close(descriptor)
-        raise
     return descriptor
 
 

@@ -11,6 +11,7 @@ import fcntl
 import os
 import time
 from contextlib import contextmanager
+from io import BufferedWriter
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.log import safe_open
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
+DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading a JSON file of ours raises when its text is not what we wrote; int() of an infinity included."""
+
 LOCK_WAIT_SECONDS: Final = 30.0
 """Whoever changes a file of ours has it for moments only."""
 
@@ -39,7 +43,7 @@ def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path 
     """Replace ``path``: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""
     temporary = path.with_suffix(".tmp").name
     with opened(path.parent, root) as directory:
-        with open(safe_open.create(temporary, dir_fd=directory), "wb") as file:
+        with BufferedWriter(safe_open.raw_file(safe_open.create(temporary, dir_fd=directory), "wb")) as file:
             _give(file.fileno(), owner)
             os.fchmod(file.fileno(), FILE_MODE)
             file.write(data)
@@ -108,7 +112,8 @@ def locked(path: Path, owner: os.stat_result, root: Path | None = None) -> Itera
         except FileExistsError:
             descriptor = safe_open.open_to_write(path.name, dir_fd=directory)
         else:
-            _give(descriptor, owner)
+            with safe_open.closed_on_error(descriptor):
+                _give(descriptor, owner)
     try:
         _wait_for(descriptor, path.name)
         yield

@@ -27,6 +27,7 @@ from cleanerd.log.safe_open import (
     parent,
     plain_name,
     read_whole,
+    write_all,
 )
 
 if TYPE_CHECKING:
@@ -165,8 +166,12 @@ def write_file(plan: CleaningPlan, name: str, data: bytes) -> str:
     """
     place = f"{work_name(plan.plan_id)}/{plain_name(name)}"
     try:
-        with _opened(plan.path) as partition, open(create(place, dir_fd=partition), "wb") as file:
-            file.write(data)
+        with _opened(plan.path) as partition:
+            descriptor = create(place, dir_fd=partition)
+        try:
+            write_all(descriptor, data)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise system_error("cannot be written", f"{plan.path}/{place}", error) from error
     return name

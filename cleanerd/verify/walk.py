@@ -13,6 +13,7 @@ from cleanerd.errors import CorruptionError, system_error
 from cleanerd.format.batch import parse_frame
 from cleanerd.log.memory import batch_bytes
 from cleanerd.log.plain_file import open_plain
+from cleanerd.log.safe_open import raw_file
 from cleanerd.log.zeros import only_zeros
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ def _offset_at(data: NDArray[np.uint8]) -> int:
 
 def _opened(path: Path) -> FileIO:
     try:
-        return open(open_plain(path), "rb", buffering=0)
+        return raw_file(open_plain(path), "rb")
     except OSError as error:
         raise system_error("cannot be opened", str(path), error) from error
 

@@ -12,6 +12,7 @@ from cleanerd.errors import CleanerdError, system_error
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY, read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX
 from cleanerd.log.plain_file import open_plain
+from cleanerd.log.safe_open import read_at
 from cleanerd.verify.listing import bytes_of
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def is_batch(segment: SegmentFile, position: int, least: int, most: int) -> bool
     try:
         wanted = _FIRST_BYTES
         while True:
-            data = np.frombuffer(os.pread(descriptor, wanted, position), np.uint8)
+            data = np.frombuffer(read_at(descriptor, wanted, position), np.uint8)
             batches = _first(data, position)
             if batches is None:
                 return False

@@ -1,0 +1,1 @@
+"""What breaks cleanerd on purpose: `make torture`."""

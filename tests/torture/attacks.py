@@ -1,0 +1,204 @@
+"""What `make torture` does, each a generator that is somewhere else already: a step is a few seconds of it.
+
+A step is told by its number and the seed alone, so that it can be played again.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tests.cleaner.strategy_script import Shape
+from tests.cleaner.test_strategy_histories import run_history
+from tests.crash.classify import STARTS, Classifier
+from tests.crash.scenario import TOPIC_DIR, build, record
+from tests.crash.states import crash_states, crashes_while_recovering
+from tests.crash.test_recover_states import recovered
+from tests.crash.test_swap_states import right
+from tests.crash.test_undo_states import staged, undo_all
+from tests.crash.volume import RecordingFiles
+from tests.differential.random_history import random_history
+from tests.differential.random_oddities import random_oddities
+from tests.differential.random_transactions import random_transactions
+from tests.differential.seeds import play_seed
+from tests.torn import play as torn
+from tests.torture import hostile, system_calls
+from tests.torture.jobs import JOBS
+from tests.torture.shim import FAULTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from tests.kafka.judge import Judge
+
+CALLS: Final = 20
+IMAGES: Final = 120
+CUTS: Final = 25
+HISTORIES: Final = 15
+DUELS: Final = 2
+INPUTS: Final = 300
+RANKINGS: Final = (("header", "long"), ("header", "varlong"), ("timestamp", "long"), ("offset", "long"))
+
+
+@dataclass(slots=True)
+class Step:
+    """What a step came to. ``wrong``: a counterexample each, beginning with the command that plays it again."""
+
+    cases: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+
+
+class Attack(Protocol):
+    """One way to break it."""
+
+    def step(self, number: int) -> Step:
+        """Step ``number``; raises AssertionError, or what was not expected, for a counterexample."""
+
+
+@dataclass
+class Place:
+    """What attacks share: a directory that is theirs, Kafka's classes, which are started when the first asks."""
+
+    work: Path
+    seed: int
+    open_judge: Callable[[], Judge]
+    stack: ExitStack = field(default_factory=ExitStack)
+    _judge: list[Judge] = field(default_factory=list)
+
+    @property
+    def judge(self) -> Judge:
+        """One JVM for all."""
+        if not self._judge:
+            self._judge.append(self.stack.enter_context(self.open_judge()))
+        return self._judge[0]
+
+    def rng(self, *what: object) -> random.Random:
+        """The dice of one step."""
+        return random.Random(" ".join(map(str, (self.seed, *what))))
+
+
+class SystemCalls:
+    """Every i-th system call of every job fails in every way, in an order that the seed says, each once."""
+
+    def __init__(self, place: Place, jobs: Sequence[str] = tuple(JOBS), faults: Sequence[str] = tuple(FAULTS)) -> None:
+        self._bench = place.stack.enter_context(system_calls.bench())
+        self.cases = system_calls.all_cases(self._bench, jobs, faults)
+        place.rng("system calls").shuffle(self.cases)
+
+    def step(self, number: int) -> Step:
+        done = Step()
+        for case in (self.cases[at % len(self.cases)] for at in range(number * CALLS, (number + 1) * CALLS)):
+            struck, wrong = self._bench.play(case)
+            done.cases += 1
+            done.counts["calls that failed"] += struck.hits > 0
+            done.counts["told"] += struck.code != 0
+            if wrong:
+                done.wrong.append("\n  ".join([case.again, f"{struck.call} of {struck.path}", *wrong]))
+        return done
+
+
+class CrashImages:
+    """What a crash leaves in the course of a swap, of an undo, of the recovery of a swap: Kafka's loader, and ours."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._work = place.work / "crash"
+        self._scenario = build(place.judge, self._work / "scenario")
+        self._swap = record(self._scenario, self._work / "recorded" / TOPIC_DIR)
+        undone = self._work / "undone" / TOPIC_DIR
+        staged(self._scenario).write(undone)
+        with RecordingFiles(undone) as files:
+            undo_all(files, self._scenario)
+            self._undo = files.operations
+        self._classifier = Classifier(self._scenario, place.judge, self._work / "loaded")
+        self._seen: set[int] = set()
+
+    def step(self, number: int) -> Step:
+        rng, place = self._place.rng("crash", number), self._work / "recovering" / TOPIC_DIR
+        kind = ("swap", "undo", "recovery of a swap")[number % 3]
+        seed = rng.randrange(1 << 32)
+        if kind == "swap":
+            states = crash_states(self._scenario.old, self._swap, 60, seed)
+        elif kind == "undo":
+            states = crash_states(staged(self._scenario), self._undo, 60, seed)
+        else:
+            states = crashes_while_recovering(self._scenario.old, self._swap, place, 2, seed)
+        fresh = [state for state in states if hash(state.key()) not in self._seen]
+        states = rng.sample(fresh, min(IMAGES, len(fresh)))
+        self._seen.update(hash(state.key()) for state in states)
+        start = rng.choice(list(STARTS))
+        right(states, self._classifier.judged(states, start, twice=rng.random() < 0.3))
+        if kind != "undo":
+            recovered(states, self._scenario, self._work)
+        return Step(len(states), Counter({f"of {kind}": len(states)}))
+
+
+class PowerCuts:
+    """Torn logs in all modes: what Kafka recovers with us and without."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def step(self, number: int) -> Step:
+        rng = self._place.rng("torn", number)
+        work = self._place.work / "torn"
+        seen = torn.play(self._place.judge, work, [rng.randrange(1 << 32) for _ in range(CUTS)])
+        return Step(CUTS, Counter({"Kafka cannot load either": seen["refused by Kafka"]}))
+
+
+class Histories:
+    """Random histories under strategies against a dictionary, and by offset against Kafka's own cleaner."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    def step(self, number: int) -> Step:
+        rng, done = self._place.rng("histories", number), Step()
+        for _ in range(HISTORIES):
+            ranking, kind = rng.choice(RANKINGS)
+            guard = "forever" if rng.random() < 0.25 else "horizon"
+            shape = Shape(ranking, kind, rng.choice(("null", "flag", "header")), guard, rng.random() < 0.5)
+            kinds = {"stops": rng.random() < 0.5, "moves": rng.random() < 0.5, "changes": rng.random() < 0.33}
+            run_history(Counter(), shape, rng.randrange(1 << 32), rng.randint(2, 4), **kinds)
+        for _ in range(DUELS):
+            make = rng.choice((random_history, random_transactions, random_oddities))
+            seed = rng.randrange(1 << 32)
+            play_seed(self._place.judge, self._place.work / "duels", seed, make(seed), make.__name__)
+        shutil.rmtree(self._place.work / "duels", ignore_errors=True)
+        done.cases = HISTORIES + DUELS
+        done.counts["against Kafka's cleaner"] = DUELS
+        return done
+
+
+class HostileBytes:
+    """Every reader that is written in Python."""
+
+    def __init__(self, place: Place) -> None:
+        self._seed = place.seed
+        self._readers = place.stack.enter_context(hostile.readers())
+
+    def step(self, number: int) -> Step:
+        done = Step()
+        with hostile.limits():
+            for name, reader in self._readers.items():
+                for each in range(number * INPUTS, (number + 1) * INPUTS):
+                    told = hostile.play(reader, self._seed, each)
+                    if told:
+                        done.wrong.append(f"{hostile.again(name, self._seed, each)}\n  {told}")
+                done.cases += INPUTS
+        return done
+
+
+ATTACKS: Final[dict[str, Callable[[Place], Attack]]] = {
+    "system calls": SystemCalls,
+    "crash images": CrashImages,
+    "power cuts": PowerCuts,
+    "histories": Histories,
+    "hostile bytes": HostileBytes,
+}

@@ -1,0 +1,320 @@
+/* Preloaded into a test: the i-th system call below a directory fails, is interrupted, or does half of its work.
+ *
+ * Nothing happens until fault_arm(). Then every call that names or has open something below `root` (or any socket, as
+ * far as sockets are asked for) is counted if its class is in `mask`; number `target` (from 0) fails with `error`, and
+ * all later ones as well when `lasting`. `error` SHORT lets a read or write do half of what it was asked for.
+ * Built by tests/torture/shim.py; never shipped. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+enum { OPEN, CREATE, READ, WRITE, SYNC, RENAME, UNLINK, LINK, MKDIR, LIST, STAT, CHANGE, ATTRIBUTE, ROOM, MMAP,
+       SOCKET, CONNECT, SEND, RECEIVE, CLASSES };
+#define SHORT (-1)
+#define PATH 1024
+
+static struct {
+    atomic_int armed;
+    int target, error, lasting;
+    unsigned mask;
+    char root[PATH];
+    atomic_int seen, hits;
+    atomic_int by_class[CLASSES];
+    char call[32], path[PATH];
+} fault;
+
+void fault_arm(const char *root, int target, int error, int lasting, unsigned mask) {
+    atomic_store(&fault.armed, 0);
+    snprintf(fault.root, sizeof fault.root, "%s", root);
+    fault.target = target;
+    fault.error = error;
+    fault.lasting = lasting;
+    fault.mask = mask;
+    fault.call[0] = fault.path[0] = 0;
+    atomic_store(&fault.seen, 0);
+    atomic_store(&fault.hits, 0);
+    for (int row = 0; row < CLASSES; row++) atomic_store(&fault.by_class[row], 0);
+    atomic_store(&fault.armed, 1);
+}
+
+void fault_disarm(void) { atomic_store(&fault.armed, 0); }
+int fault_seen(void) { return atomic_load(&fault.seen); }
+int fault_hits(void) { return atomic_load(&fault.hits); }
+int fault_by_class(int row) { return atomic_load(&fault.by_class[row]); }
+const char *fault_call(void) { return fault.call; }
+const char *fault_path(void) { return fault.path; }
+
+/* Where a descriptor leads; "" when that cannot be said. */
+static void descriptor_path(int descriptor, char *path) {
+    char link[40];
+    if (descriptor == AT_FDCWD) snprintf(link, sizeof link, "/proc/self/cwd");
+    else snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    long length = syscall(SYS_readlinkat, AT_FDCWD, link, path, PATH - 1);
+    path[length < 0 ? 0 : length] = 0;
+}
+
+static void named_path(int directory, const char *name, char *path) {
+    if (name == NULL) { path[0] = 0; return; }
+    if (name[0] == '/') { snprintf(path, PATH, "%s", name); return; }
+    descriptor_path(directory, path);
+    size_t length = strlen(path);
+    snprintf(path + length, PATH - length, "/%s", name);
+}
+
+static int is_below(const char *path) {
+    size_t length = strlen(fault.root);
+    return strncmp(path, fault.root, length) == 0 && (path[length] == '/' || path[length] == 0 || path[length] == ' ');
+}
+
+/* Whether this call is to fail; `path` is empty for a socket. */
+static int strikes(int row, const char *call, const char *path) {
+    if (row < SOCKET && !is_below(path)) return 0;
+    atomic_fetch_add(&fault.by_class[row], 1);
+    if (!(fault.mask >> row & 1)) return 0;
+    int number = atomic_fetch_add(&fault.seen, 1);
+    if (fault.target < 0 || number < fault.target || (number > fault.target && !fault.lasting)) return 0;
+    if (atomic_fetch_add(&fault.hits, 1) == 0) {
+        snprintf(fault.call, sizeof fault.call, "%s", call);
+        snprintf(fault.path, sizeof fault.path, "%s", path);
+    }
+    return 1;
+}
+
+static int strikes_named(int row, const char *call, int directory, const char *name) {
+    if (!atomic_load(&fault.armed)) return 0;
+    int before = errno;
+    char path[PATH];
+    named_path(directory, name, path);
+    int yes = strikes(row, call, path);
+    errno = yes ? fault.error : before;
+    return yes;
+}
+
+static int strikes_open(int row, const char *call, int descriptor) {
+    if (!atomic_load(&fault.armed)) return 0;
+    int before = errno;
+    char path[PATH];
+    descriptor_path(descriptor, path);
+    if (strncmp(path, "socket:", 7) == 0) row = row == READ ? RECEIVE : row == WRITE ? SEND : row;
+    int yes = strikes(row, call, path);
+    errno = yes ? fault.error : before;
+    return yes;
+}
+
+#define REAL(type, name, ...) \
+    static type (*real)(__VA_ARGS__); \
+    if (real == NULL) real = (type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
+
+#define OPENING(name) \
+    int name(const char *path, int flags, ...) { \
+        REAL(int, name, const char *, int, ...); \
+        va_list more; va_start(more, flags); mode_t mode = va_arg(more, mode_t); va_end(more); \
+        if (strikes_named(flags & O_CREAT ? CREATE : OPEN, #name, AT_FDCWD, path)) return -1; \
+        return real(path, flags, mode); \
+    }
+OPENING(open)
+OPENING(open64)
+
+#define OPENING_AT(name) \
+    int name(int directory, const char *path, int flags, ...) { \
+        REAL(int, name, int, const char *, int, ...); \
+        va_list more; va_start(more, flags); mode_t mode = va_arg(more, mode_t); va_end(more); \
+        if (strikes_named(flags & O_CREAT ? CREATE : OPEN, #name, directory, path)) return -1; \
+        return real(directory, path, flags, mode); \
+    }
+OPENING_AT(openat)
+OPENING_AT(openat64)
+
+/* Half of what was read, or written, but never nothing: nothing would be the end of the file. */
+static size_t half(size_t count) { return count < 2 ? count : count / 2; }
+
+ssize_t read(int file, void *data, size_t count) {
+    REAL(ssize_t, read, int, void *, size_t);
+    if (!strikes_open(READ, "read", file)) return real(file, data, count);
+    if (fault.error != SHORT) return -1;
+    ssize_t got = real(file, data, count);
+    if (got < 2) return got;
+    off_t back = got - (ssize_t)half((size_t)got);
+    if (lseek(file, -back, SEEK_CUR) < 0) return got; /* what cannot be given back must not be lost */
+    return got - back;
+}
+
+#define READING_AT(name, offset_type) \
+    ssize_t name(int file, void *data, size_t count, offset_type offset) { \
+        REAL(ssize_t, name, int, void *, size_t, offset_type); \
+        if (!strikes_open(READ, #name, file)) return real(file, data, count, offset); \
+        if (fault.error != SHORT) return -1; \
+        ssize_t got = real(file, data, count, offset); \
+        return got < 2 ? got : (ssize_t)half((size_t)got); \
+    }
+READING_AT(pread, off_t)
+READING_AT(pread64, off64_t)
+
+#define READING_PARTS(name, offset_type) \
+    ssize_t name(int file, const struct iovec *parts, int count, offset_type offset) { \
+        REAL(ssize_t, name, int, const struct iovec *, int, offset_type); \
+        if (!strikes_open(READ, #name, file)) return real(file, parts, count, offset); \
+        if (fault.error != SHORT) return -1; \
+        ssize_t got = real(file, parts, count, offset); \
+        return got < 2 ? got : (ssize_t)half((size_t)got); \
+    }
+READING_PARTS(preadv, off_t)
+READING_PARTS(preadv64, off64_t)
+
+ssize_t preadv64v2(int file, const struct iovec *parts, int count, off64_t offset, int flags) {
+    REAL(ssize_t, preadv64v2, int, const struct iovec *, int, off64_t, int);
+    if (!strikes_open(READ, "preadv2", file)) return real(file, parts, count, offset, flags);
+    if (fault.error != SHORT) return -1;
+    ssize_t got = real(file, parts, count, offset, flags);
+    return got < 2 ? got : (ssize_t)half((size_t)got);
+}
+
+ssize_t write(int file, const void *data, size_t count) {
+    REAL(ssize_t, write, int, const void *, size_t);
+    if (!strikes_open(WRITE, "write", file)) return real(file, data, count);
+    return fault.error == SHORT ? real(file, data, half(count)) : -1;
+}
+
+#define WRITING_AT(name, offset_type) \
+    ssize_t name(int file, const void *data, size_t count, offset_type offset) { \
+        REAL(ssize_t, name, int, const void *, size_t, offset_type); \
+        if (!strikes_open(WRITE, #name, file)) return real(file, data, count, offset); \
+        return fault.error == SHORT ? real(file, data, half(count), offset) : -1; \
+    }
+WRITING_AT(pwrite, off_t)
+WRITING_AT(pwrite64, off64_t)
+
+ssize_t writev(int file, const struct iovec *parts, int count) {
+    REAL(ssize_t, writev, int, const struct iovec *, int);
+    if (!strikes_open(WRITE, "writev", file)) return real(file, parts, count);
+    return fault.error == SHORT && count > 0 ? write(file, parts[0].iov_base, half(parts[0].iov_len)) : -1;
+}
+
+#define BY_DESCRIPTOR(row, type, name, parameters, arguments, types) \
+    type name parameters { \
+        REAL(type, name, types); \
+        return strikes_open(row, #name, file) ? -1 : real arguments; \
+    }
+#define C ,
+BY_DESCRIPTOR(SYNC, int, fsync, (int file), (file), int)
+BY_DESCRIPTOR(SYNC, int, fdatasync, (int file), (file), int)
+BY_DESCRIPTOR(ROOM, int, ftruncate, (int file, off_t size), (file, size), int C off_t)
+BY_DESCRIPTOR(ROOM, int, ftruncate64, (int file, off64_t size), (file, size), int C off64_t)
+BY_DESCRIPTOR(ROOM, int, fallocate, (int file, int mode, off_t at, off_t size), (file, mode, at, size),
+              int C int C off_t C off_t)
+BY_DESCRIPTOR(CHANGE, int, fchmod, (int file, mode_t mode), (file, mode), int C mode_t)
+BY_DESCRIPTOR(CHANGE, int, fchown, (int file, uid_t user, gid_t group), (file, user, group), int C uid_t C gid_t)
+BY_DESCRIPTOR(CHANGE, int, futimens, (int file, const struct timespec times[2]), (file, times),
+              int C const struct timespec *)
+BY_DESCRIPTOR(STAT, int, fstat, (int file, struct stat *found), (file, found), int C struct stat *)
+BY_DESCRIPTOR(STAT, int, fstat64, (int file, struct stat64 *found), (file, found), int C struct stat64 *)
+BY_DESCRIPTOR(STAT, int, fstatvfs, (int file, struct statvfs *found), (file, found), int C struct statvfs *)
+BY_DESCRIPTOR(STAT, int, fstatvfs64, (int file, struct statvfs64 *found), (file, found), int C struct statvfs64 *)
+BY_DESCRIPTOR(ATTRIBUTE, ssize_t, fgetxattr, (int file, const char *name, void *value, size_t size),
+              (file, name, value, size), int C const char * C void * C size_t)
+BY_DESCRIPTOR(ATTRIBUTE, ssize_t, flistxattr, (int file, char *list, size_t size), (file, list, size),
+              int C char * C size_t)
+BY_DESCRIPTOR(ATTRIBUTE, int, fsetxattr, (int file, const char *name, const void *value, size_t size, int flags),
+              (file, name, value, size, flags), int C const char * C const void * C size_t C int)
+BY_DESCRIPTOR(SEND, ssize_t, send, (int file, const void *data, size_t size, int flags), (file, data, size, flags),
+              int C const void * C size_t C int)
+BY_DESCRIPTOR(CONNECT, int, connect, (int file, const struct sockaddr *to, socklen_t size), (file, to, size),
+              int C const struct sockaddr * C socklen_t)
+
+ssize_t recv(int file, void *data, size_t size, int flags) {
+    REAL(ssize_t, recv, int, void *, size_t, int);
+    if (!strikes_open(RECEIVE, "recv", file)) return real(file, data, size, flags);
+    return fault.error == SHORT ? real(file, data, half(size), flags) : -1;
+}
+
+int socket(int domain, int type, int protocol) {
+    REAL(int, socket, int, int, int);
+    int before = errno;
+    if (atomic_load(&fault.armed) && strikes(SOCKET, "socket", "")) { errno = fault.error; return -1; }
+    errno = before;
+    return real(domain, type, protocol);
+}
+
+int posix_fallocate64(int file, off64_t at, off64_t size) { /* returns what others leave in errno */
+    REAL(int, posix_fallocate64, int, off64_t, off64_t);
+    return strikes_open(ROOM, "posix_fallocate", file) ? fault.error : real(file, at, size);
+}
+
+#define MAPPING(name, offset_type) \
+    void *name(void *at, size_t size, int protection, int flags, int file, offset_type offset) { \
+        REAL(void *, name, void *, size_t, int, int, int, offset_type); \
+        if (file >= 0 && strikes_open(MMAP, #name, file)) return MAP_FAILED; \
+        return real(at, size, protection, flags, file, offset); \
+    }
+MAPPING(mmap64, off64_t)
+
+#define BY_NAME(row, type, name, parameters, arguments, types) \
+    type name parameters { \
+        REAL(type, name, types); \
+        return strikes_named(row, #name, AT_FDCWD, path) ? -1 : real arguments; \
+    }
+BY_NAME(RENAME, int, rename, (const char *path, const char *to), (path, to), const char * C const char *)
+BY_NAME(UNLINK, int, unlink, (const char *path), (path), const char *)
+BY_NAME(UNLINK, int, rmdir, (const char *path), (path), const char *)
+BY_NAME(LINK, int, link, (const char *path, const char *to), (path, to), const char * C const char *)
+BY_NAME(MKDIR, int, mkdir, (const char *path, mode_t mode), (path, mode), const char * C mode_t)
+BY_NAME(CHANGE, int, chmod, (const char *path, mode_t mode), (path, mode), const char * C mode_t)
+BY_NAME(CHANGE, int, chown, (const char *path, uid_t user, gid_t group), (path, user, group),
+        const char * C uid_t C gid_t)
+BY_NAME(STAT, int, stat, (const char *path, struct stat *found), (path, found), const char * C struct stat *)
+BY_NAME(STAT, int, stat64, (const char *path, struct stat64 *found), (path, found), const char * C struct stat64 *)
+BY_NAME(STAT, int, lstat, (const char *path, struct stat *found), (path, found), const char * C struct stat *)
+BY_NAME(STAT, int, lstat64, (const char *path, struct stat64 *found), (path, found), const char * C struct stat64 *)
+BY_NAME(STAT, int, statvfs, (const char *path, struct statvfs *found), (path, found),
+        const char * C struct statvfs *)
+BY_NAME(STAT, int, statvfs64, (const char *path, struct statvfs64 *found), (path, found),
+        const char * C struct statvfs64 *)
+
+#define BELOW(row, type, name, parameters, arguments, types) \
+    type name parameters { \
+        REAL(type, name, types); \
+        return strikes_named(row, #name, directory, path) ? -1 : real arguments; \
+    }
+BELOW(RENAME, int, renameat, (int directory, const char *path, int there, const char *to), (directory, path, there, to),
+      int C const char * C int C const char *)
+BELOW(RENAME, int, renameat2, (int directory, const char *path, int there, const char *to, unsigned flags),
+      (directory, path, there, to, flags), int C const char * C int C const char * C unsigned)
+BELOW(UNLINK, int, unlinkat, (int directory, const char *path, int flags), (directory, path, flags),
+      int C const char * C int)
+BELOW(LINK, int, linkat, (int directory, const char *path, int there, const char *to, int flags),
+      (directory, path, there, to, flags), int C const char * C int C const char * C int)
+BELOW(MKDIR, int, mkdirat, (int directory, const char *path, mode_t mode), (directory, path, mode),
+      int C const char * C mode_t)
+BELOW(CHANGE, int, fchmodat, (int directory, const char *path, mode_t mode, int flags), (directory, path, mode, flags),
+      int C const char * C mode_t C int)
+BELOW(CHANGE, int, fchownat, (int directory, const char *path, uid_t user, gid_t group, int flags),
+      (directory, path, user, group, flags), int C const char * C uid_t C gid_t C int)
+BELOW(CHANGE, int, utimensat, (int directory, const char *path, const struct timespec times[2], int flags),
+      (directory, path, times, flags), int C const char * C const struct timespec * C int)
+BELOW(STAT, int, fstatat, (int directory, const char *path, struct stat *found, int flags),
+      (directory, path, found, flags), int C const char * C struct stat * C int)
+BELOW(STAT, int, fstatat64, (int directory, const char *path, struct stat64 *found, int flags),
+      (directory, path, found, flags), int C const char * C struct stat64 * C int)
+
+DIR *opendir(const char *path) {
+    REAL(DIR *, opendir, const char *);
+    return strikes_named(LIST, "opendir", AT_FDCWD, path) ? NULL : real(path);
+}
+
+struct dirent64 *readdir64(DIR *directory) { /* NULL with an error, or without one at the end */
+    REAL(struct dirent64 *, readdir64, DIR *);
+    return strikes_open(LIST, "readdir", dirfd(directory)) ? NULL : real(directory);
+}

@@ -1,0 +1,333 @@
+"""Hostile bytes for every reader that is written in Python: files of Kafka, files of ours, answers and requests.
+
+    python -m tests.torture.hostile                                    a million for each; READER=NAME for one
+    python -m tests.torture.hostile --reader manifest --number 17     one input again
+
+A reader gives a value or raises a :class:`CleanerdError` (where its contract says so, OSError). Anything else is a
+mistake, and so is what takes longer than a second or more memory than a gibibyte. The kernel has ``make fuzz``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+
+from cleanerd.apply.files import PartitionFiles
+from cleanerd.apply.journal import Journal
+from cleanerd.apply.kept_segments import KeptSegments
+from cleanerd.apply.ready_file import Ready
+from cleanerd.apply.restore import RestorePlan
+from cleanerd.broker import agent_facts
+from cleanerd.cleaner.manifest import Manifest
+from cleanerd.daemon.control import ControlServer
+from cleanerd.errors import CleanerdError
+from cleanerd.format.batch import parse_header
+from cleanerd.format.checkpoint import read_epoch_checkpoint, read_offset_checkpoint
+from cleanerd.format.index import read_offset_index, read_time_index, read_txn_index
+from cleanerd.format.meta import read_meta_properties, read_partition_metadata
+from cleanerd.format.metadata import read_metadata_record
+from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.format.properties import read_properties
+from cleanerd.format.record import records_of
+from cleanerd.format.snapshot import read_snapshot
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.delegations import Delegations
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
+from tests.support.fake_agent import FakeAgent
+from tests.support.format_bytes import topic as topic_record
+from tests.torture.jobs import JOBS, NAME, Scene, impatient, make
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Callable, Iterator, Sequence
+
+SLOW_SECONDS: Final = 1.0
+MEMORY_BYTES: Final = 1 << 30
+PLAN_ID: Final = "20261122t000000-0123abcd"
+_ODD: Final = (
+    None, True, -1, 0, 2**31, 2**63, -(2**63) - 1, 2**64, 1e308, "", "x" * 300, "\0", "..", "a/b", [], {}, [[]], [None],
+    {"": None}, "9" * 400,
+)  # fmt: skip
+_BYTES: Final = (0, 1, 0x7F, 0x80, 0xFF, ord("\n"), ord(" "), ord("{"), ord('"'), ord("9"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """``read`` is given bytes made of one of ``seeds``."""
+
+    name: str
+    seeds: tuple[bytes, ...]
+    read: Callable[[bytes], object]
+
+
+def mutated(rng: random.Random, seeds: Sequence[bytes]) -> bytes:
+    """Something like one of the seeds."""
+    data = rng.choice(seeds)
+    if data[:1] in b"{[" and rng.random() < 0.6:
+        try:
+            return _odd_document(rng, json.loads(data))
+        except ValueError:
+            pass
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
+        at = rng.randrange(len(changed) + 1)
+        match rng.randrange(6):
+            case 0 if changed:
+                changed[at % len(changed)] ^= 1 << rng.randrange(8)
+            case 1 if changed:
+                changed[at % len(changed)] = rng.choice(_BYTES)
+            case 2:
+                del changed[at:]
+            case 3:
+                changed[at:at] = rng.randbytes(rng.choice((1, 4, 8, 40)))
+            case 4:
+                changed[at:at] = changed[: rng.randrange(len(changed) + 1)]
+            case _:
+                del changed[at : at + rng.randrange(1, 9)]
+    return bytes(changed[: 1 << 16])
+
+
+def _odd_document(rng: random.Random, document: Any) -> bytes:
+    """A JSON text in which some values are others, or gone, or there twice."""
+    places = list(_places(document))
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        if not places:
+            break
+        holder, key = rng.choice(places)
+        try:
+            if rng.random() < 0.2:
+                del holder[key]
+            else:
+                holder[key] = rng.choice([*_ODD, rng.choice(places)[0]])
+        except (KeyError, IndexError):
+            continue  # its holder has changed
+    try:
+        text = json.dumps(document)
+    except (ValueError, RecursionError):
+        return b"[" * 100_000
+    return text.replace("1e+308", "1e999").encode()
+
+
+def _places(document: Any) -> Iterator[tuple[Any, Any]]:
+    known = isinstance(document, (dict, list))
+    for key, value in document.items() if isinstance(document, dict) else enumerate(document) if known else ():
+        yield document, key
+        yield from _places(value)
+
+
+@contextmanager
+def readers() -> Iterator[dict[str, Reader]]:
+    """All of them by name, with seeds from a log directory that was cleaned, and one that was staged."""
+    memory = Path("/dev/shm")  # noqa: S108
+    root = Path(tempfile.mkdtemp(prefix="cleanerd-hostile-", dir=memory if memory.is_dir() else None))
+    try:
+        staged, cleaned = Scene(root / "staged"), Scene(root / "cleaned")
+        with impatient():
+            for scene, job in ((staged, "stage"), (cleaned, "clean-keep")):
+                make(scene)
+                JOBS[job].work(scene)
+        found = [*_kafkas(staged), *_ours(staged, cleaned, root), *_spoken(staged)]
+        yield {reader.name: reader for reader in found}
+    finally:
+        shutil.rmtree(root)
+
+
+def _kafkas(scene: Scene) -> list[Reader]:
+    def seeds(pattern: str) -> tuple[bytes, ...]:
+        return tuple(path.read_bytes() for path in sorted(scene.logs.rglob(pattern)))
+
+    def header(data: bytes) -> None:
+        parse_header(data, 0)
+        list(records_of(data, limit_bytes=1 << 20))
+
+    record = topic_record("orders", cast("uuid.UUID", SimpleNamespace(bytes=b"\1" * 16)))
+    return [
+        Reader("offset checkpoint", seeds("*-checkpoint"), lambda data: read_offset_checkpoint(data, "x")),
+        Reader("epoch checkpoint", seeds("leader-epoch-checkpoint"), lambda data: read_epoch_checkpoint(data, "x")),
+        Reader("offset index", seeds("*.index"), read_offset_index),
+        Reader("time index", seeds("*.timeindex"), read_time_index),
+        Reader("transaction index", seeds("*.txnindex"), read_txn_index),
+        Reader("producer snapshot", seeds("*.snapshot"), lambda data: read_snapshot(data, "x")),
+        Reader("meta.properties", seeds("meta.properties"), lambda data: read_meta_properties(data, "x")),
+        Reader("partition.metadata", seeds("partition.metadata"), lambda data: read_partition_metadata(data, "x")),
+        Reader("properties", (b"a=b\\\n c\n!x\nk\\u0041 : v\n", *seeds("meta.properties")), read_properties),
+        Reader("metadata record", (record,), read_metadata_record),
+        Reader("batch", seeds("*.log"), header),
+    ]
+
+
+def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
+    (plan,) = (staged.partition / ".kstage").iterdir()
+    log_dir = read_log_dir(cleaned.logs)
+    name = parse_topic_partition_dir(NAME)
+    assert name is not None
+    log = read_partition(log_dir, name)
+    store = StateStore(cleaned.root / "state")
+    state, trash = store.path(log_dir, log), cleaned.root / "state" / "trash.json"
+    words = [f"{word} {PLAN_ID} {base} {end}" for word in ("begin", "done") for base, end in ((0, 14), (15, 19))]
+    journal = b"".join(line + b" %08x\n" % zlib.crc32(line) for line in map(str.encode, words))
+    scratch = root / "scratch"
+    (scratch / ".kstage" / PLAN_ID).mkdir(parents=True)
+
+    def from_file(path: Path, read: Callable[[], object]) -> Callable[[bytes], object]:
+        def reader(data: bytes) -> object:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            return read()
+
+        return reader
+
+    def entries() -> object:
+        with PartitionFiles(scratch) as files:
+            return Journal(files, PLAN_ID).entries()
+
+    restore = {
+        "format": 1,
+        "plan": PLAN_ID,
+        "groups": [{"base": 0, "end": 14, "segments": [{"base": 0, "files": {"log": {"bytes": 1, "crc32c": 2}}}]}],
+    }
+    change = {"before": None, "effective": "0.5", "after": "1.0"}
+    one = {"cluster_id": "c", "topic": "orders", "topic_id": "i", "delegated_ms": 1, "changes": {"a": change}}
+    saved = json.dumps({"format": 1, "delegations": [one]}).encode()
+    return [
+        Reader("manifest", ((plan / "manifest.json").read_bytes(),), lambda data: Manifest.from_json(data, "x")),
+        Reader("ready", ((plan / "ready.json").read_bytes(),), lambda data: Ready.from_json(data, "x")),
+        Reader("restore plan", (json.dumps(restore).encode(),), lambda data: RestorePlan.from_json(data, "x")),
+        Reader("journal", (journal,), from_file(scratch / ".kstage" / PLAN_ID / "journal", entries)),
+        Reader("state", (state.read_bytes(),), from_file(state, lambda: StateStore(store.root).load(log_dir, log))),
+        Reader("trash", (trash.read_bytes(),), from_file(trash, lambda: KeptSegments(store.root).entries())),
+        Reader(
+            "delegations",
+            (saved,),
+            from_file(root / "delegations" / "delegations.json", lambda: Delegations(root / "delegations").load()),
+        ),
+    ]
+
+
+def _spoken(scene: Scene) -> list[Reader]:
+    """What is said on sockets: by an agent, and to the daemon."""
+    agent = FakeAgent(scene.logs, scene.logs / "none.sock")
+    request = {"topic": "orders", "partition": 0}
+
+    def asked(ask: Callable[[Any], object]) -> Callable[[bytes], object]:
+        def read(data: bytes) -> object:
+            try:
+                answer = json.loads(data)
+            except (ValueError, RecursionError):
+                return None  # the client's own test: tests/apply/test_live_answers.py
+            if not isinstance(answer, dict):
+                return None
+            client = SimpleNamespace(call=lambda *_, **__: answer, close=lambda: None, where="/x")
+            return ask(client)
+
+        return read
+
+    async def refuse(_request: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    server = ControlServer(Path("/x"), dict.fromkeys(("status", "trigger"), refuse))
+
+    def control(data: bytes) -> None:
+        answer = asyncio.run(server._answer(data))
+        if "unexpected" in str(answer.get("error")):
+            raise AssertionError(answer)
+
+    orders = parse_topic_partition_dir(NAME)
+    assert orders is not None
+    return [
+        Reader("agent's info", (_json(agent.do_info({})),), asked(agent_facts.ask_info)),
+        Reader("agent's logs", (_json(agent.do_logs({})),), asked(agent_facts.ask_logs)),
+        Reader("agent's log", (_json(agent.do_log(request)),), asked(lambda asks: agent_facts.ask_log(asks, orders))),
+        Reader("control request", (b'{"op":"status"}', b'{"op":"trigger","partition":"a-0"}'), control),
+    ]
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document).encode()
+
+
+class _TooSlow(BaseException):
+    """Not an Exception: a reader must not swallow it."""
+
+
+def _late(_number: int, _frame: object) -> None:
+    raise _TooSlow
+
+
+def play(reader: Reader, seed: int, number: int) -> str:
+    """Input ``number``: "" when all is well, else what happened."""
+    data = mutated(random.Random(f"{seed} {reader.name} {number}"), reader.seeds)
+    signal.setitimer(signal.ITIMER_REAL, SLOW_SECONDS)
+    try:
+        reader.read(data)
+    except CleanerdError:
+        return ""
+    except (_TooSlow, MemoryError) as error:
+        return f"{type(error).__name__} on {data[:200]!r}"
+    except Exception as error:  # noqa: BLE001 - that is what is looked for
+        return f"{type(error).__name__}: {error} on {data[:400]!r}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return ""
+
+
+def again(reader: str, seed: int, number: int) -> str:
+    """The command that plays it again."""
+    return f".venv/bin/python -m tests.torture.hostile --reader {reader!r} --seed {seed} --number {number}"
+
+
+@contextmanager
+def limits() -> Iterator[None]:
+    """What one input may cost."""
+    before, handler = resource.getrlimit(resource.RLIMIT_AS), signal.signal(signal.SIGALRM, _late)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY_BYTES, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+        signal.signal(signal.SIGALRM, handler)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play one input, or so many for each reader."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--reader", action="append", default=[])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--number", type=int, default=-1)
+    parser.add_argument("--count", type=int, default=1_000_000)
+    options = parser.parse_args(arguments)
+    bad = 0
+    with readers() as known, limits():
+        for name in options.reader or known:
+            began = time.monotonic()
+            numbers = [options.number] if options.number >= 0 else range(options.count)
+            wrong = [(number, told) for number in numbers if (told := play(known[name], options.seed, number))]
+            for number, told in wrong[:3]:
+                sys.stdout.write(f"{again(name, options.seed, number)}\n  {told}\n")
+            bad += len(wrong)
+            sys.stdout.write(f"{name}: {len(numbers)} inputs, {len(wrong)} wrong, {time.monotonic() - began:.0f} s\n")
+            sys.stdout.flush()
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    np.seterr(all="raise")
+    sys.exit(main(sys.argv[1:]))

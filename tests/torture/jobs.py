@@ -1,0 +1,287 @@
+"""The log that is worked on while system calls fail, and the jobs: verbs of the command line, and what the daemon does.
+
+The log is small and has one of each: groups of two segments that change beside one that does not, an aborted and a
+committed transaction, a tombstone, packed batches, a producer snapshot, a segment without a change.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.broker.live_broker import Patience
+from cleanerd.cli import apply as apply_module
+from cleanerd.cli import clean as clean_module
+from cleanerd.cli import undo as undo_module
+from cleanerd.cli.main import VERBS, run
+from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.clock import Clock
+from cleanerd.daemon.looking.log_dir_look import LookContext
+from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
+from cleanerd.daemon.partition_look import FailedLook
+from cleanerd.daemon.work import run_job
+from cleanerd.daemon.work.job import Job, Kind
+from cleanerd.log.clean_point import StateStore
+from cleanerd.scope import settled
+from cleanerd.settings import load_settings
+from tests.support.log_dirs import Partition, Producer, make_log_dir
+from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_marker, keyed_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from cleanerd.daemon.work.progress import JobProgress
+    from cleanerd.errors import CleanerdError
+
+NAME: Final = "orders-0"
+NOW: Final = BASE_TIMESTAMP_MS + 1_000_000
+SOCKET: Final = ".cleanerd-agent.sock"
+QUICK: Final = Patience(
+    tries=3,
+    first_wait_seconds=0.01,
+    longest_wait_seconds=0.02,
+    lost_seconds=0.3,
+    deletion_seconds=0.3,
+    connect_seconds=1.0,
+    answer_seconds=1.0,
+    swap_seconds=1.0,
+)
+
+Broker = Literal["down", "up", "agent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """``root`` holds everything that calls may fail at: the log directory, our state, what is kept."""
+
+    root: Path
+
+    @property
+    def logs(self) -> Path:
+        """The log directory."""
+        return self.root / "logs"
+
+    @property
+    def partition(self) -> Path:
+        """The partition directory."""
+        return self.logs / NAME
+
+    def settings(self) -> list[str]:
+        """Assignments of every verb."""
+        return [
+            f"cleanerd.state.dir={self.root / 'state'}",
+            "cleanerd.disk.reserve=0",
+            "log.cleaner.threads=1",
+            "log.cleaner.dedupe.buffer.size=2097152",
+            "topics.orders.cleanup.policy=compact",
+            "topics.orders.segment.bytes=2500",
+            "cleanerd.delegation=assumed",
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Torment:
+    """A job: ``before`` it others are done in peace. ``work`` gives the exit code, and prints what operators see.
+
+    ``ends``: what the log is when it ends well, and it may be anything between that and what it was before; "same":
+    nothing may change.
+    """
+
+    name: str
+    work: Callable[[Scene], int]
+    before: tuple[str, ...] = ()
+    ends: Literal["new", "old", "same"] = "same"
+    broker: Broker = "down"
+
+
+def make(scene: Scene) -> None:
+    """The log as it is before anybody came."""
+    segments = {
+        0: keyed_batch(0, [("a", "1"), ("b", "1"), ("c", "1")], timestamp=NOW - 5000)
+        + _of_producer(7, 3)
+        + encode_marker(6, commit=False, producer_id=7, timestamp=NOW - 5000),
+        7: keyed_batch(7, [("a", "2"), ("b", "2"), ("a", "3")], timestamp=NOW - 4000, codec=1)
+        + _of_producer(8, 10)
+        + encode_marker(13, commit=True, producer_id=8, timestamp=NOW - 4000),
+        14: keyed_batch(14, [("big", "x" * 2200)], timestamp=NOW - 3000),
+        15: keyed_batch(15, [("c", None), ("d", "1")], timestamp=NOW - 2000),
+        17: keyed_batch(17, [("d", "2"), ("e", "1")], timestamp=NOW - 1500, codec=2),
+        19: keyed_batch(19, [("z", "1")], timestamp=NOW - 1000),
+    }
+    producers = [Producer(7, 5, NOW - 5000, last_sequence=2), Producer(8, 12, NOW - 4000, last_sequence=2)]
+    partition = Partition(
+        segments, snapshots={19: producers}, aborted={0: [(7, 3, 6, 7)]}, mtime_ms=NOW - 1000, index_interval_bytes=64
+    )
+    make_log_dir(scene.logs, {NAME: partition})
+    (scene.root / "kept").mkdir()
+
+
+def _of_producer(producer_id: int, base: int) -> bytes:
+    """Three batches of one transaction, of one record each."""
+    return b"".join(
+        encode_batch(
+            [Record(b"t%d" % number, b"v" * 40, timestamp=NOW - 5000)],
+            base_offset=base + number,
+            transactional=True,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=number,
+        )
+        for number in range(3)
+    )
+
+
+def verb(*arguments: str) -> Callable[[Scene], int]:
+    """A command line; ``{logs}`` and ``{root}`` are put in."""
+
+    def work(scene: Scene) -> int:
+        places = {"{logs}": str(scene.logs), "{root}": str(scene.root), "{root}/kept": str(scene.root / "kept")}
+        told = [places.get(each, each) for each in arguments]
+        return run([*told, *(word for each in scene.settings() for word in ("--set", each))])
+
+    return work
+
+
+def daemon(kind: Kind) -> Callable[[Scene], int]:
+    """A look by the daemon, and its job."""
+
+    def work(scene: Scene) -> int:
+        store = StateStore(scene.root / "state")
+        settings = load_settings([], [f"cleanerd.log.dirs={scene.logs}", *scene.settings()], {})
+        looker = LogDirLooker(scene.logs)
+        try:
+            context = LookContext(settings, (scene.logs,), store, now_ms=lambda: NOW)
+            # Beside a broker the lower of two readings of its checkpoints counts.
+            first = looker.look(context)
+            _said(first.error or "; ".join(look.reason for look in first.looks if isinstance(look, FailedLook)))
+            present = first.present or ()
+            found = looker.look(replace(context, stale=[(str(scene.logs), name) for name in present]))
+        finally:
+            looker.release()
+        if found.error or found.facts is None or not found.looks:
+            return _said(found.error or "nothing was found")
+        (look,) = found.looks
+        if isinstance(look, FailedLook):
+            return _said(look.reason)
+        done = run_job.run(
+            Job(
+                name=look.name,
+                path=scene.logs,
+                kind=kind,
+                trigger="asked",
+                look=look,
+                facts=found.facts,
+                socket=scene.logs / SOCKET if kind == "live" else None,
+                store=store,
+                progress=cast("JobProgress", _Progress()),
+                started_ms=NOW,
+                threads=1,
+                before=None,
+                backoff=Backoff(1000, 8000),
+                clock=Clock(wall=lambda: NOW, steady=lambda: 0),
+            )
+        )
+        result = done.result
+        if result is not None and result.error is not None:
+            return _said(f"{result.outcome}: {result.reason}", result.error)
+        return _said(done.failed or done.passing)
+
+    return work
+
+
+def _said(what: str, error: CleanerdError | None = None) -> int:
+    if what:
+        sys.stderr.write(f"{what}\n")
+    return 0 if not what else 1 if error is None else error.exit_code
+
+
+class _Progress:
+    def phase(self, name: str, total_bytes: int) -> None:
+        """Nobody watches."""
+
+    def advance(self, done_bytes: int) -> None:
+        """Nobody watches."""
+
+    def wrote(self, done_bytes: int) -> None:
+        """Nobody watches."""
+
+    def check(self) -> None:
+        """Nobody stops it."""
+
+
+_ASKED: Final = ("--force", "--now-ms", str(NOW))
+
+JOBS: Final = {
+    job.name: job
+    for job in (
+        Torment("clean", verb("clean", "{logs}", "--yes", *_ASKED), ends="new"),
+        Torment("clean-keep", verb("clean", "{logs}", "--yes", "--keep-replaced", "{root}/kept", *_ASKED), ends="new"),
+        Torment("stage", verb("stage", "{logs}", *_ASKED), broker="up"),
+        Torment("apply", verb("apply", "{logs}"), before=("stage",), ends="new"),
+        Torment("undo", verb("undo", "{logs}", "--yes"), before=("clean-keep",), ends="old"),
+        Torment("verify", verb("verify", "{logs}", "--now-ms", str(NOW))),
+        Torment("plan", verb("plan", "{logs}", "--exact", *_ASKED)),
+        Torment("daemon-stage", daemon("stage"), broker="up"),
+        Torment("daemon-live", daemon("live"), ends="new", broker="agent"),
+        Torment("daemon-observe", daemon("observe"), broker="up"),
+        Torment("daemon-horizons", daemon("horizons"), before=("clean",), broker="up"),
+        Torment("daemon-drop", daemon("drop"), before=("stage",), broker="up"),
+    )
+}
+
+
+@contextmanager
+def impatient() -> Iterator[None]:
+    """No second for a lock to settle, no ten between two readings, no minute for a lost answer: nobody else is here."""
+    real, settle_seconds = LogDirLock.acquire, settled.SETTLE_SECONDS
+
+    class QuickLock:
+        @staticmethod
+        def acquire(path: Path, wait_seconds: float = 0.0) -> LogDirLock:  # noqa: ARG004
+            return real(path, 0, settle_seconds=0)
+
+    real_broker = run_job.SwappingBroker
+    modules = (apply_module, clean_module, undo_module)
+    for module in modules:
+        vars(module)["LogDirLock"] = QuickLock
+    vars(settled)["SETTLE_SECONDS"] = 0.0
+    vars(run_job)["SwappingBroker"] = lambda socket: real_broker(socket, QUICK)
+    try:
+        yield
+    finally:
+        for module in modules:
+            vars(module)["LogDirLock"] = LogDirLock
+        vars(settled)["SETTLE_SECONDS"] = settle_seconds
+        vars(run_job)["SwappingBroker"] = real_broker
+
+
+def descriptors() -> dict[int, str]:
+    """What this process has open."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return found
+
+
+def names(wanted: Sequence[str]) -> list[Torment]:
+    """The jobs ``wanted``, all for none.
+
+    Raises:
+        KeyError: there is no such job.
+    """
+    return [JOBS[name] for name in wanted] if wanted else list(JOBS.values())
+
+
+def preload() -> None:
+    """What the verbs import when they are called, once for all forks."""
+    for target, _ in VERBS.values():
+        importlib.import_module(target.partition(":")[0])

@@ -1,0 +1,130 @@
+"""System calls that fail, by a library that is preloaded: what may fail how, and the switch for it.
+
+The process must have been started with the library (:func:`preloaded`); children that it forks have it as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import hashlib
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SOURCE: Final = Path(__file__).parent / "fault_shim.c"
+CLASSES: Final = (
+    "open", "create", "read", "write", "fsync", "rename", "unlink", "link", "mkdir", "list", "stat", "change",
+    "attribute", "room", "mmap", "socket", "connect", "send", "receive",
+)  # fmt: skip
+"""Kinds of calls, in the order of the shim's ``enum``."""
+
+_FILES: Final = CLASSES[: CLASSES.index("mmap")]
+_GROWING: Final = ("create", "write", "fsync", "rename", "link", "mkdir", "room")
+_INTERRUPTED: Final = ("open", "create", "read", "write", "fsync", "room", "connect", "send", "receive")
+SHORT: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What befalls the calls of ``classes``: an error number, or :data:`SHORT`; ``lasting``: from the i-th call on."""
+
+    name: str
+    error: int
+    classes: tuple[str, ...]
+    lasting: bool = False
+
+    @property
+    def mask(self) -> int:
+        """The classes as bits."""
+        return sum(1 << CLASSES.index(each) for each in self.classes)
+
+    @property
+    def cause(self) -> str:
+        """What the system says; "" for what is no error."""
+        return os.strerror(self.error) if self.is_error else ""
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the call fails; to be interrupted or to do half is none that anybody may notice."""
+        return self.error not in {SHORT, errno.EINTR}
+
+
+FAULTS: Final = {
+    fault.name: fault
+    for fault in (
+        Fault("EIO", errno.EIO, _FILES),
+        Fault("EIO-lasting", errno.EIO, _FILES, lasting=True),
+        Fault("ENOSPC", errno.ENOSPC, _GROWING),
+        Fault("ENOSPC-lasting", errno.ENOSPC, _GROWING, lasting=True),
+        Fault("EMFILE", errno.EMFILE, ("open", "create", "socket")),
+        Fault("EMFILE-lasting", errno.EMFILE, ("open", "create", "socket"), lasting=True),
+        Fault("ENOMEM", errno.ENOMEM, ("open", "list", "mmap", "socket")),
+        Fault("ECONNRESET", errno.ECONNRESET, ("connect", "send", "receive")),
+        Fault("EINTR", errno.EINTR, _INTERRUPTED),
+        Fault("short", SHORT, ("read", "write", "receive")),
+        Fault("short-lasting", SHORT, ("read", "write", "receive"), lasting=True),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """What happened: ``seen`` calls of the fault's classes, of which ``hits`` failed; the first one and its path."""
+
+    seen: int
+    hits: int
+    call: str
+    path: str
+    by_class: dict[str, int]
+
+
+def build() -> Path:
+    """The library, compiled when its source is not the one that it was made of."""
+    text = SOURCE.read_bytes()
+    target = Path(tempfile.gettempdir()) / f"cleanerd-faults-{os.getuid()}-{hashlib.sha256(text).hexdigest()[:16]}.so"
+    if not target.exists():
+        made = target.with_suffix(f".{os.getpid()}")
+        options = ("-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-U_FORTIFY_SOURCE")
+        subprocess.run(["cc", *options, "-o", str(made), str(SOURCE), "-ldl"], check=True)
+        made.rename(target)
+    return target
+
+
+def preloaded() -> dict[str, str]:
+    """The environment of a process in which calls can be made to fail."""
+    return {**os.environ, "LD_PRELOAD": str(build()), "PYTHONHASHSEED": "0"}
+
+
+class Shim:
+    """The switch, in a process that was started with the library."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+        for name in ("fault_call", "fault_path"):
+            getattr(self._library, name).restype = ctypes.c_char_p
+
+    @staticmethod
+    def is_there() -> bool:
+        """Whether this process has the library."""
+        return hasattr(ctypes.CDLL(None), "fault_arm")
+
+    def arm(self, root: Path, fault: Fault, target: int) -> None:
+        """Call number ``target`` (from 0; -1: none, they are only counted) below ``root`` fails."""
+        lasting = int(fault.lasting)
+        self._library.fault_arm(os.fsencode(root), target, fault.error, lasting, ctypes.c_uint(fault.mask))
+
+    def disarm(self) -> Struck:
+        """All is well again."""
+        self._library.fault_disarm()
+        counts = {name: self._library.fault_by_class(row) for row, name in enumerate(CLASSES)}
+        return Struck(
+            self._library.fault_seen(),
+            self._library.fault_hits(),
+            os.fsdecode(self._library.fault_call()),
+            os.fsdecode(self._library.fault_path()),
+            {name: count for name, count in counts.items() if count},
+        )

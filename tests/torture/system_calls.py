@@ -1,0 +1,397 @@
+"""Every i-th system call fails: each job of :mod:`jobs`, each fault of :mod:`shim`, every i until the job passes.
+
+    python -m tests.torture.system_calls                                    all of it, minutes to hours
+    python -m tests.torture.system_calls --job clean --fault EIO --call 17  one case again, with what it said
+
+After each: the log is old or new, as a plain reading of Kafka's rules finds it; the message names the file and the
+cause; the exit code is right; no descriptor is left open; and the next run, in peace, ends well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.torture.jobs import JOBS, SOCKET, Scene, Torment, descriptors, impatient, make, preload
+from tests.torture.loaded import Segments, as_loaded, leftovers, records
+from tests.torture.shim import FAULTS, Fault, Shim, preloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+LIMIT_SECONDS: Final = 60
+"""Nothing that is done here takes a second; what takes this long hangs."""
+COUNTED: Final = Fault("counted", 0, tuple(dict.fromkeys(each for fault in FAULTS.values() for each in fault.classes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a forked child said: exit code (negative: a signal), its words, open descriptors too many, the fault."""
+
+    code: int
+    words: str
+    leaked: list[str]
+    seen: int = 0
+    hits: int = 0
+    call: str = ""
+    path: str = ""
+    by_class: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One call that fails."""
+
+    job: str
+    fault: str
+    call: int
+
+    @property
+    def again(self) -> str:
+        """The command that plays it again."""
+        return (
+            f".venv/bin/python -m tests.torture.system_calls --job {self.job} --fault {self.fault} --call {self.call}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A case that ended as it must not."""
+
+    case: Case
+    told: str
+    what: list[str]
+
+
+class Undisturbed:
+    """The log before, and what a cleaning makes of it that nobody disturbs.
+
+    ``careful``: the same where the producer snapshot cannot be read. Producers are read from the log then, which is
+    said, and batches stay that need not.
+    """
+
+    def __init__(self, bench: Bench, job: Torment) -> None:
+        with bench.scene() as scene:
+            self.old = as_loaded(scene.partition)
+            self.new = _cleaned(bench, scene, job)
+        with bench.scene() as scene:
+            for snapshot in scene.partition.glob("*.snapshot"):
+                snapshot.write_bytes(b"damaged")
+            self.careful = _cleaned(bench, scene, job)
+
+    def groups_swapped(self, found: Segments, new: Segments) -> list[bool] | None:
+        """Group by group whether it is as in ``new``; None when something is neither old nor new."""
+        answer = []
+        bases = sorted(new)
+        ends = [*bases[1:], 1 << 62]
+        if any(base < bases[0] for base in found):
+            return None
+        for base, end in zip(bases, ends, strict=True):
+            old, clean, here = (
+                {each: files for each, files in segments.items() if base <= each < end}
+                for segments in (self.old, new, found)
+            )
+            if old == clean == here:
+                continue
+            if here not in (old, clean):
+                return None
+            answer.append(here == clean)
+        return answer
+
+
+def _cleaned(bench: Bench, scene: Scene, job: Torment) -> Segments:
+    for each in (*map(JOBS.__getitem__, job.before), job):
+        bench.in_peace(scene, each)
+    return as_loaded(scene.partition)
+
+
+class Bench:
+    """Where it is done: a directory in memory, a fork for every run."""
+
+    def __init__(self, work: Path) -> None:
+        self.root = work / "here"
+        self._model = work / "model"
+        self._words = work / "words"
+        self._shim = Shim()
+        preload()
+        make(Scene(self._model))
+        self._undisturbed: dict[str, Undisturbed] = {}
+
+    @contextmanager
+    def scene(self) -> Iterator[Scene]:
+        """The log as it was made."""
+        shutil.copytree(self._model, self.root)
+        try:
+            yield Scene(self.root)
+        finally:
+            shutil.rmtree(self.root)
+
+    def undisturbed(self, job: Torment) -> Undisturbed:
+        """What the log is before and after ``job``, or after what it takes back."""
+        cleaning = JOBS[job.before[0]] if job.ends == "old" else job
+        if cleaning.name not in self._undisturbed:
+            self._undisturbed[cleaning.name] = Undisturbed(self, cleaning)
+        return self._undisturbed[cleaning.name]
+
+    def in_peace(self, scene: Scene, job: Torment) -> None:
+        """``job``, which must end well."""
+        done = self.do(scene, job)
+        if done.code != 0:
+            raise AssertionError(f"{job.name}: exit code {done.code}: {done.words}")
+
+    def do(self, scene: Scene, job: Torment, fault: Fault = COUNTED, call: int = -1) -> Done:
+        """``job`` in a fork, with this fault."""
+
+        def work() -> Done:
+            with impatient():
+                before = descriptors()
+                self._shim.arm(scene.root, fault, call)
+                try:
+                    code = job.work(scene)
+                except BaseException:  # noqa: BLE001 - what gets out is what is looked for
+                    code = 70
+                    traceback.print_exc()
+                struck = self._shim.disarm()
+                gc.collect()
+                open_now = descriptors()
+                leaked = [where for number, where in open_now.items() if before.get(number) != where]
+            return Done(code, "", leaked, struck.seen, struck.hits, struck.call, struck.path, struck.by_class)
+
+        with beside(scene, job):
+            return self._forked(work)
+
+    def _forked(self, work: Callable[[], Done]) -> Done:
+        reading, writing = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(LIMIT_SECONDS)
+            words = os.open(self._words, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            os.dup2(words, 1)
+            os.dup2(words, 2)
+            try:
+                done = work()
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os.write(writing, json.dumps(asdict(done)).encode())
+            except BaseException:  # noqa: BLE001 - the child ends here whatever happens
+                traceback.print_exc()
+                sys.stderr.flush()
+            finally:
+                os._exit(0)
+        os.close(writing)
+        with open(reading, "rb") as answer:
+            data = answer.read()
+        _, status = os.waitpid(child, 0)
+        words = self._words.read_text(errors="replace")
+        if not data:
+            code = os.waitstatus_to_exitcode(status)
+            return Done(-code if code else 71, f"it ended by itself or hung\n{words}", [])
+        told: dict[str, Any] = json.loads(data)
+        return Done(**{**told, "words": words})
+
+    def play(self, case: Case) -> tuple[Done, list[str]]:
+        """One case: what was said, and what is wrong with it."""
+        job, fault = JOBS[case.job], FAULTS[case.fault]
+        if job.ends != "same":
+            self.undisturbed(job)
+        with self.scene() as scene:
+            for name in job.before:
+                self.in_peace(scene, JOBS[name])
+            start = as_loaded(scene.partition)
+            done = self.do(scene, job, fault, case.call)
+            wrong = [*self._log(job, scene, start, done), *_words(fault, done), *_descriptors(done)]
+            wrong += self._again(job, scene, start)
+        return done, wrong
+
+    def _log(self, job: Torment, scene: Scene, start: Segments, done: Done) -> list[str]:
+        """Old or new, and new when it says so."""
+        found = as_loaded(scene.partition)
+        if job.ends == "same":
+            return [] if found == start else ["the log changed"]
+        known = self.undisturbed(job)
+        swapped = known.groups_swapped(found, known.new)
+        if swapped is None and "producer snapshot ignored" in done.words:
+            swapped = known.groups_swapped(found, known.careful)
+        if swapped is None:
+            return [f"the log is neither old nor new: {_listing(scene.partition)}"]
+        if job.ends == "new" and swapped != sorted(swapped, reverse=True):
+            return [f"a later group is new and an earlier one is not: {swapped}"]
+        if done.code == 0 and not all(each == (job.ends == "new") for each in swapped):
+            return [f"exit code 0, and the work is not done: {swapped}"]
+        return []
+
+    def _again(self, job: Torment, scene: Scene, start: Segments) -> list[str]:
+        """The next run, in peace."""
+        done = self.do(scene, job)
+        if job.name == "apply" and done.code == 0:
+            # A plan that was half done is finished as far as it went and dropped: the rest is cleaned as it comes.
+            done = self.do(scene, JOBS["clean"])
+        wrong = [] if done.code == 0 else [f"the next run fails with exit code {done.code}: {done.words}"]
+        known = None if job.ends == "same" else self.undisturbed(job)
+        expected = start if known is None else known.new if job.ends == "new" else known.old
+        if records(as_loaded(scene.partition)) != records(expected):
+            wrong.append(f"after the next run the log is not what it should be: {_listing(scene.partition)}")
+        left = leftovers(scene.partition)
+        if job.ends != "same" and left:
+            wrong.append(f"after the next run there are left: {left}")
+        return wrong
+
+
+def _words(fault: Fault, done: Done) -> list[str]:
+    """What is said of it."""
+    wrong = []
+    if not fault.is_error and done.code != 0:
+        return [f"no error happened, and the exit code is {done.code}: {done.words}"]
+    if done.code < 0 or done.code >= 70 or "Traceback" in done.words or "unexpected error" in done.words:
+        return [f"it is told as a mistake of ours, exit code {done.code}: {done.words}"]
+    if done.code == 0 or done.hits == 0:
+        return wrong
+    if done.code not in {1, 4, 6}:
+        wrong.append(f"exit code {done.code} for a call that failed")
+    said = re.sub(r"\s+", " ", done.words)
+    if fault.cause not in said:
+        wrong.append(f"the cause is not told: {done.words}")
+    path = Path(done.path)
+    # Of a disk that is gone another file may be told than the first: what is of no account is passed over.
+    known = (path.name, str(path.parent), path.parent.name, *(("/here/",) if fault.lasting else ()))
+    if done.path.startswith("/") and not any(each in said for each in known):
+        wrong.append(f"the file {done.path} is not told: {done.words}")
+    return wrong
+
+
+def _descriptors(done: Done) -> list[str]:
+    return [f"left open: {done.leaked}"] if done.leaked else []
+
+
+def _listing(directory: Path) -> list[str]:
+    return sorted(f"{path.relative_to(directory)} ({path.stat().st_size})" for path in directory.rglob("*"))
+
+
+@contextmanager
+def beside(scene: Scene, job: Torment) -> Iterator[None]:
+    """A stand-in for the broker in a process of its own, if the job has one beside it."""
+    if job.broker == "down":
+        yield
+        return
+    ready, told = os.pipe()
+    end, ended = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(ended)
+        _be_a_broker(scene, told, end, agent=job.broker == "agent")
+    os.close(told)
+    os.close(end)
+    try:
+        if os.read(ready, 1) != b"y":
+            raise AssertionError("the stand-in for the broker did not start")
+        yield
+    finally:
+        os.close(ready)
+        os.close(ended)
+        os.waitpid(child, 0)
+
+
+def _be_a_broker(scene: Scene, told: int, end: int, *, agent: bool) -> None:
+    from tests.apply.live_scene import held  # noqa: PLC0415
+    from tests.support.fake_agent import FakeAgent  # noqa: PLC0415
+
+    try:
+        with held(scene.logs):
+            if not agent:
+                os.write(told, b"y")
+                os.read(end, 1)
+            else:
+                with FakeAgent(scene.logs, scene.logs / SOCKET, settings={"segment.bytes": "2500"}):
+                    os.write(told, b"y")
+                    os.read(end, 1)
+    finally:
+        os._exit(0)
+
+
+@contextmanager
+def bench() -> Iterator[Bench]:
+    """In memory where there is one: thousands of directories are made and flushed."""
+    memory = Path("/dev/shm")  # noqa: S108
+    work = Path(tempfile.mkdtemp(prefix="cleanerd-calls-", dir=memory if memory.is_dir() else None))
+    try:
+        yield Bench(work)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def in_its_own_process(arguments: Sequence[str]) -> None:
+    """Start anew with the library, unless it is there."""
+    if not Shim.is_there():
+        command = [sys.executable, "-m", "tests.torture.system_calls", *arguments]
+        os.execve(sys.executable, command, preloaded())  # noqa: S606
+
+
+def count(bench: Bench, job: Torment) -> dict[str, int]:
+    """How many calls of each class the job makes, when nothing fails."""
+    with bench.scene() as scene:
+        for name in job.before:
+            bench.in_peace(scene, JOBS[name])
+        return bench.do(scene, job).by_class
+
+
+def all_cases(bench: Bench, jobs: Sequence[str], faults: Sequence[str]) -> list[Case]:
+    """Every call of every job that can fail so, once."""
+    cases = []
+    for name in jobs:
+        calls = count(bench, JOBS[name])
+        for fault in (FAULTS[each] for each in faults):
+            total = sum(calls.get(each, 0) for each in fault.classes)
+            cases += [Case(name, fault.name, call) for call in range(total)]
+    return cases
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play one case, all, or some that are drawn; the exit code is 1 when one is wrong."""
+    in_its_own_process(arguments)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--job", choices=JOBS, action="append", default=[])
+    parser.add_argument("--fault", choices=FAULTS, action="append", default=[])
+    parser.add_argument("--call", type=int, default=-1, help="only this one, and what it said")
+    parser.add_argument("--sample", type=int, default=0, help="so many, drawn from all")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args(arguments)
+    jobs, faults = options.job or list(JOBS), options.fault or list(FAULTS)
+    wrong_cases = 0
+    with bench() as here:
+        if options.call >= 0:
+            cases = [Case(job, fault, options.call) for job in jobs for fault in faults]
+        else:
+            cases = all_cases(here, jobs, faults)
+            sys.stdout.write(f"{len(cases)} cases\n")
+        if options.sample:
+            cases = random.Random(options.seed).sample(cases, min(options.sample, len(cases)))
+        for case in cases:
+            done, wrong = here.play(case)
+            if options.call >= 0:
+                sys.stdout.write(f"{done.call} of {done.path}: exit code {done.code}\n{done.words}\n")
+            if wrong:
+                wrong_cases += 1
+                sys.stdout.write("\n  ".join([case.again, f"{done.call} of {done.path}", *wrong]) + "\n")
+                sys.stdout.flush()
+    sys.stdout.write(f"{len(cases)} played, {wrong_cases} wrong\n")
+    return int(wrong_cases > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,216 @@
+"""What torture found, each as small as it gets: descriptors that stayed open, half reads, numbers that are none."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.apply.files import PartitionFiles
+from cleanerd.apply.kept_segments import KEPT_FILE, KeptSegments
+from cleanerd.apply.validate import check_witness
+from cleanerd.broker.claim import Claim
+from cleanerd.broker.held_file import HeldFile
+from cleanerd.cli.main import run
+from cleanerd.errors import CleanerdError
+from cleanerd.format.names import TopicPartition
+from cleanerd.log import safe_open
+from cleanerd.log.delegations import Delegations
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
+from cleanerd.log.segment import BatchWitness, Witness
+from cleanerd.log.state_files import locked
+from tests.apply.offline_scene import two_groups
+from tests.support.log_dirs import make_log_dir
+from tests.torture.jobs import descriptors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+FAILING = ("fstat", "fchown", "fchmod", "listdir")
+
+
+@contextmanager
+def fails(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[list[str]]:
+    """Each call of ``os.NAME`` in the block; what was asked for is noted."""
+    asked: list[str] = []
+
+    def call(*_arguments: object, **_options: object) -> object:
+        asked.append(name)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, call)
+        yield asked
+
+
+def _take(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        Claim.take(directory, path).give_back()
+    finally:
+        os.close(directory)
+
+
+def _lock(path: Path) -> None:
+    with locked(path / "lock", path.stat()):
+        pass
+
+
+def _make(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.close(safe_open.make_directory("made", dir_fd=directory, mode=0o700))
+    finally:
+        os.close(directory)
+
+
+OPENING = {
+    "make_directory": _make,
+    "claim": _take,
+    "held file": lambda path: HeldFile.take(path, "held").release(),
+    "state lock": _lock,
+    "read": lambda path: safe_open.read_whole(str(path / "file")),
+}
+
+
+@pytest.mark.parametrize("failing", FAILING)
+@pytest.mark.parametrize("what", OPENING)
+def test_nothing_stays_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, failing: str) -> None:
+    """U-29: the disk fails after a file was opened and before it is somebody's; it was lost, and the daemon ran out."""
+    (tmp_path / "file").write_bytes(b"x")
+    work: Callable[[Path], object] = OPENING[what]
+    before = descriptors()
+    with fails(monkeypatch, failing) as asked:
+        try:
+            work(tmp_path)
+        except (OSError, CleanerdError):
+            assert asked
+    assert descriptors() == before
+    work(tmp_path)
+
+
+def test_a_file_that_cannot_be_made_of_a_descriptor(tmp_path: Path) -> None:
+    """``open`` leaves what it is given open when it cannot look at it: here because it is a directory."""
+    before = descriptors()
+    with pytest.raises(IsADirectoryError):
+        safe_open.raw_file(os.open(tmp_path, os.O_RDONLY), "rb")
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("most", [1, 3, 7])
+def test_half_a_read_is_no_other_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """POSIX: a read may give fewer bytes than there are. The plan was dropped for it, or the round died of it."""
+    root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    log = read_partition(read_log_dir(root), TopicPartition("orders", 0))
+    real = os.pread
+    with PartitionFiles(log.path) as files:
+        segment = log.segments[0]
+        status = files.stat(f"{segment.base:020d}.log")
+        assert status is not None
+        (files.path / f"{segment.base:020d}.index").write_bytes(bytes(8))
+        data = (files.path / f"{segment.base:020d}.log").read_bytes()
+        witness = Witness(
+            segment.base, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns,
+            *(_batch(data) for _ in range(2)),
+        )  # fmt: skip
+        monkeypatch.setattr(os, "pread", lambda file, count, at: real(file, min(count, most), at))
+        check_witness(files, witness)
+
+
+def _batch(data: bytes) -> BatchWitness:
+    return BatchWitness(int.from_bytes(data[:8], "big"), int.from_bytes(data[17:21], "big"))
+
+
+def test_read_at_gives_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that was asked for, or up to the end of the file."""
+    (tmp_path / "file").write_bytes(bytes(range(100)))
+    descriptor = os.open(tmp_path / "file", os.O_RDONLY)
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda file, count, at: real(file, min(count, 7), at))
+    try:
+        assert safe_open.read_at(descriptor, 30, 10) == bytes(range(10, 40))
+        assert safe_open.read_at(descriptor, 30, 90) == bytes(range(90, 100))
+        assert safe_open.read_at(descriptor, 30, 200) == b""
+    finally:
+        os.close(descriptor)
+
+
+def test_half_a_write_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark of what is worked on was left with half of its words."""
+    descriptor = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: real(file, bytes(data)[:3]))
+    try:
+        safe_open.write_all(descriptor, b"0123456789")
+    finally:
+        os.close(descriptor)
+    assert (tmp_path / "file").read_bytes() == b"0123456789"
+
+
+def test_a_disk_that_fails_is_no_corruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """OP-10: ``verify`` of a log directory told it with exit code 5, of the partition alone with 1."""
+    root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    real = os.preadv
+
+    def preadv(file: int, buffers: list[bytearray], at: int, *rest: int) -> int:
+        if os.readlink(f"/proc/self/fd/{file}").endswith(".log"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(file, buffers, at, *rest)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    assert run(["verify", str(root)]) == run(["verify", str(root / "orders-0")]) == 1
+    assert "Input/output error" in capsys.readouterr().out
+    monkeypatch.undo()
+    (root / "orders-0" / f"{0:020d}.log").write_bytes(b"damage")
+    assert run(["verify", str(root)]) == 5
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999"])
+def test_a_number_that_is_none_is_damage(tmp_path: Path, number: str) -> None:
+    """S-40: JSON knows no infinity, Python's reader does; ``undo`` died of it instead of setting the file aside."""
+    (tmp_path / KEPT_FILE).write_text(f'{{"format": {number}, "entries": []}}')
+    kept = KeptSegments(tmp_path)
+    assert kept.entries() == ()
+    assert kept.warnings
+
+
+def test_a_delegation_with_such_a_number_is_damage(tmp_path: Path) -> None:
+    """The same for ``delegations.json``: it counts as absent, with a warning."""
+    change = {"before": None, "effective": "0.5", "after": "1.0"}
+    one = {"cluster_id": "c", "topic": "t", "topic_id": "i", "delegated_ms": 1, "changes": {"a": change}}
+    text = json.dumps({"format": 1, "delegations": [one]})
+    known = Delegations(tmp_path)
+    known.path.write_text(text)
+    assert len(known.load()) == 1
+    known.path.write_text(text.replace('"delegated_ms": 1', '"delegated_ms": 1e999'))
+    assert known.load() == []
+    assert known.warnings
+
+
+def test_a_link_that_cannot_be_made_names_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-40: what is put back lies elsewhere, and that is where the disk failed."""
+    for name in ("here", "kept"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "kept" / "file").write_bytes(b"x")
+    with PartitionFiles(tmp_path / "here") as files, PartitionFiles(tmp_path / "kept") as kept:
+        with fails(monkeypatch, "link"), pytest.raises(CleanerdError) as told:
+            files.link_from(kept, "file", "name")
+        assert str(tmp_path / "kept" / "file") in str(told.value)
+        assert str(tmp_path / "here" / "name") in str(told.value)
+        files.link_from(kept, "file", "name")
+
+
+def test_the_same_file_whole(tmp_path: Path) -> None:
+    """So that the test before can fail: this one is read."""
+    (tmp_path / KEPT_FILE).write_text(json.dumps({"format": 1, "entries": []}))
+    kept = KeptSegments(tmp_path)
+    assert kept.entries() == ()
+    assert not kept.warnings

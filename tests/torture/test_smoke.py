@@ -1,0 +1,78 @@
+"""A few of what ``make torture`` does, so that it works on the day that somebody wants to know; long: ten minutes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.torture.loaded import as_loaded, leftovers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+def run(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command: Sequence[str] = [sys.executable, "-m", f"tests.torture.{module}", *arguments]
+    return subprocess.run(
+        command, cwd=TOP, text=True, capture_output=True, check=False, env={**os.environ, **environment}
+    )
+
+
+@pytest.mark.timeout(300)
+def test_some_calls_fail() -> None:
+    """U-29, U-38, OP-10: of clean, apply and undo, drawn from all; see `system_calls`."""
+    jobs = [word for job in ("clean", "apply", "undo") for word in ("--job", job)]
+    done = run("system_calls", *jobs, "--sample", "25", "--seed", "15")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "25 played, 0 wrong" in done.stdout
+
+
+@pytest.mark.timeout(300)
+def test_some_hostile_bytes() -> None:
+    """U-33: every reader gives a value or an error of ours."""
+    done = run("hostile", "--count", "150")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("150 inputs, 0 wrong") > 20
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+@pytest.mark.timeout(1800)
+def test_ten_minutes(tmp_path: Path) -> None:
+    """``make torture`` as it is called, with a seed that nobody has tried; then it goes on where it was."""
+    seed = str(int.from_bytes(os.urandom(4)))
+    told = {"TORTURE_SEED": seed, "TORTURE_STATE": str(tmp_path / "state.json")}
+    done = run("run", **told, TORTURE_MINUTES="9.5")
+    assert done.returncode == 0, done.stdout + done.stderr
+    before = json.loads((tmp_path / "state.json").read_text())["attacks"]
+    assert min(figures["cases"] for figures in before.values()) > 50
+    done = run("run", "--attack", "system calls", **told, TORTURE_MINUTES="0")
+    after = json.loads((tmp_path / "state.json").read_text())["attacks"]
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert after["system calls"]["steps"] == before["system calls"]["steps"] + 1
+
+
+def test_what_a_start_would_make_of_it(tmp_path: Path) -> None:
+    """The judge of `system_calls`, judged: swap, cleaned and deleted files count as Kafka's loader has them count."""
+    batch = (7).to_bytes(8, "big") + (49).to_bytes(4, "big") + bytes(7) + bytes(4) + (2).to_bytes(4, "big") + bytes(34)
+    for name, data in {
+        "00000000000000000007.log": b"old",
+        "00000000000000000009.log": b"within",
+        "00000000000000000010.log": b"behind",
+        "00000000000000000007.log.swap": batch,
+        "00000000000000000007.index.swap": b"",
+        "00000000000000000010.log.cleaned": b"half",
+        "00000000000000000010.log.swap": batch,
+        "00000000000000000003.log.deleted": b"gone",
+    }.items():
+        (tmp_path / name).write_bytes(data)
+    assert as_loaded(tmp_path) == {7: {"log": batch, "index": b""}, 10: {"log": b"behind"}}
+    assert len(leftovers(tmp_path)) == 5
