@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import resource
 import shutil
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 import zlib
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -139,7 +140,7 @@ def readers() -> Iterator[dict[str, Reader]]:
     root = Path(tempfile.mkdtemp(prefix="cleanerd-hostile-", dir=memory if memory.is_dir() else None))
     try:
         staged, cleaned = Scene(root / "staged"), Scene(root / "cleaned")
-        with impatient():
+        with impatient(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
             for scene, job in ((staged, "stage"), (cleaned, "clean-keep")):
                 make(scene)
                 JOBS[job].work(scene)
