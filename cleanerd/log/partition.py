@@ -97,7 +97,10 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
     except OSError as error:
         raise unreadable("cannot be listed", path, error) from error
     try:
-        segments, snapshots, unfinished = _list(path, directory)
+        try:
+            segments, snapshots, unfinished = _list(path, directory)
+        except OSError as error:
+            raise unreadable("cannot be listed", path, error) from error
         if not segments:
             raise CorruptionError("holds no segment", where=str(path), hint="start the broker once, it creates one")
         metadata = _facts(PARTITION_METADATA, directory, path, MAX_IDENTITY_BYTES)
@@ -133,12 +136,10 @@ def _list(path: Path, directory: int) -> tuple[list[Segment], list[int], list[st
         before_ns = os.fstat(directory).st_mtime_ns
         try:
             found = _list_once(path, directory)
-        except FileNotFoundError as error:
+        except FileNotFoundError:
             if attempt == _ATTEMPTS - 1:
-                raise unreadable("cannot be listed", path, error) from error
+                raise
             continue
-        except OSError as error:
-            raise unreadable("cannot be listed", path, error) from error
         age_ns = abs(time.time_ns() - before_ns)
         if before_ns == os.fstat(directory).st_mtime_ns and age_ns > _CLOCK_TICK_NS:
             break

@@ -173,6 +173,17 @@ def test_a_disk_that_fails_is_no_corruption(
     assert run(["verify", str(root)]) == 5
 
 
+@pytest.mark.parametrize("failing", ["fstat", "scandir"])
+def test_a_partition_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    """OP-10: an error of ours with its path, wherever the disk fails; a worker of the daemon died of it."""
+    root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    log_dir = read_log_dir(root)
+    before = descriptors()
+    with fails(monkeypatch, failing), pytest.raises(CleanerdError, match=r"orders-0: cannot be listed: Input/output"):
+        read_partition(log_dir, TopicPartition("orders", 0))
+    assert descriptors() == before
+
+
 @pytest.mark.parametrize("number", ["1e999", "-1e999"])
 def test_a_number_that_is_none_is_damage(tmp_path: Path, number: str) -> None:
     """S-40: JSON knows no infinity, Python's reader does; ``undo`` died of it instead of setting the file aside."""
