@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd import __version__
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.log.state_files import DAMAGE, locked, make_directory, owner_of, read_state_file, set_aside, write_state_file
+from cleanerd.log.state_files import (
+    DAMAGE,
+    locked,
+    make_directory,
+    owner_of,
+    read_state_file,
+    set_aside,
+    write_state_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd import __version__
-from cleanerd.log.state_files import locked, make_directory, owner_of, read_state_file, write_state_file
+from cleanerd.log.state_files import DAMAGE, locked, make_directory, owner_of, read_state_file, write_state_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 FILE_NAME: Final = "topics.json"
-
-# What json and the conversions below raise for bytes that are no such file.
-_DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ class TopicMemory:
             pass
         except OSError as error:
             self.warnings.append(f"{self.path}: cannot be read ({error.strerror}); counts as absent")
-        except _DAMAGE as error:
+        except DAMAGE as error:
             self.warnings.append(f"{self.path}: damaged ({error}); counts as absent")
         return []
 
