@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 GAUGES: Final = Path(__file__).parent / "java" / "Gauges.java"
 
 
-@pytest.fixture(params=["3.8", "4.4"])
+@pytest.fixture(
+    params=["3.3", pytest.param("3.6", marks=pytest.mark.long), pytest.param("3.8", marks=pytest.mark.long), "4.4"]
+)
 def release(request: pytest.FixtureRequest) -> Iterator[Live]:
     """A broker with the agent."""
     yield from broker_of(request.param)

@@ -5,7 +5,6 @@ import java.io.IOException;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
-import java.util.OptionalLong;
 import java.util.TreeMap;
 
 /** One partition's log inside the broker: the {@code UnifiedLog} object and the LogManager it belongs to. */
@@ -72,7 +71,7 @@ class BrokerLog {
     }
 
     boolean remote() throws IOException {
-        return (Boolean) Reflect.call(members.remote, log);
+        return members.remote != null && (Boolean) Reflect.call(members.remote, log);
     }
 
     /** Whether a log directory move is copying this partition. */
@@ -125,10 +124,9 @@ class BrokerLog {
     Map<String, List<Object>> producers() throws IOException {
         Map<String, List<Object>> result = new TreeMap<>();
         for (Map.Entry<Object, Object> entry : broker.values.map(Reflect.call(members.lastRecords, log)).entrySet()) {
-            OptionalLong offset = (OptionalLong) Reflect.get(members.lastDataOffset, entry.getValue());
+            Object offset = broker.values.orNull(Reflect.get(members.lastDataOffset, entry.getValue()));
             Object epoch = Reflect.get(members.producerEpoch, entry.getValue());
-            result.put(entry.getKey().toString(),
-                    java.util.Arrays.asList(offset.isPresent() ? offset.getAsLong() : null, epoch));
+            result.put(entry.getKey().toString(), java.util.Arrays.asList(offset, epoch));
         }
         return result;
     }

@@ -16,6 +16,8 @@ import java.util.Properties;
  */
 final class Members {
     private static final String STORAGE = "org.apache.kafka.storage.internals.log.";
+    /** Where they lie while they are Scala's: LogConfig and LastRecord up to 3.4, LogSegment 3.6, UnifiedLog 3.9. */
+    private static final String CORE = "kafka.log.";
 
     /** What was not found, in words; empty: capable. */
     final List<String> missing = new ArrayList<>();
@@ -95,14 +97,16 @@ final class Members {
         cleaningState = method(managerClass, "cleaningState", partitionClass);
         updateCheckpoints = threeArguments(managerClass, "updateCheckpoints");
 
-        log = firstType("kafka.log.UnifiedLog", STORAGE + "UnifiedLog");
+        log = moved("UnifiedLog");
         lock = field(log, "lock");
         dir = method(log, "dir");
         topicId = method(log, "topicId");
         partition = method(log, "topicPartition");
         config = method(log, "config");
         isFuture = method(log, "isFuture");
-        remote = method(log, "remoteLogEnabled");
+        logConfig = moved("LogConfig");
+        // Up to 3.4 no broker knew remote storage.
+        remote = logConfig != null && logConfig.getName().startsWith(CORE) ? null : method(log, "remoteLogEnabled");
         highWatermark = method(log, "highWatermark");
         lastStable = method(log, "lastStableOffset");
         logEnd = method(log, "logEndOffset");
@@ -113,23 +117,23 @@ final class Members {
         activeSegment = method(log, "activeSegment");
         replaceSegments = replaceSegments();
         lastRecords = method(log, "lastRecordsOfActiveProducers");
-        Class<?> lastRecord = type(STORAGE + "LastRecord");
+        Class<?> lastRecord = moved("LastRecord");
         lastDataOffset = field(lastRecord, "lastDataOffset");
         producerEpoch = field(lastRecord, "producerEpoch");
 
-        logConfig = type(STORAGE + "LogConfig");
         compact = field(logConfig, "compact");
         settings = method(logConfig, "values");
         segmentSize = optional(logConfig, "segmentSize");
         segmentSizeField = segmentSize == null ? field(logConfig, "segmentSize") : null;
 
-        Class<?> segment = type(STORAGE + "LogSegment");
+        Class<?> segment = moved("LogSegment");
         open = method(segment, "open", File.class, long.class, logConfig, time, boolean.class, int.class, boolean.class,
                 String.class);
         base = method(segment, "baseOffset");
         size = method(segment, "size");
         flush = method(segment, "flush");
-        setLastModified = method(segment, "setLastModified", long.class);
+        boolean scala = segment != null && segment.getName().startsWith(CORE);
+        setLastModified = method(segment, scala ? "lastModified_$eq" : "setLastModified", long.class);
         deleteIfExists = method(segment, "deleteIfExists");
         records = method(segment, "log");
         fileOfRecords = method(resultOf(records), "file");
@@ -204,6 +208,11 @@ final class Members {
         }
         missing.add("class " + String.join(" or ", names));
         return null;
+    }
+
+    /** A class of the log that was moved from the core to the storage module. */
+    private Class<?> moved(String name) {
+        return firstType(CORE + name, STORAGE + name);
     }
 
     private Class<?> type(String name) {

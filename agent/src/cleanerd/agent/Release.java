@@ -12,8 +12,12 @@ import java.util.regex.Pattern;
  * @param base the release of Apache Kafka, {@code 4.3}; null when it cannot be told
  */
 record Release(String told, String base) {
-    /** Releases whose brokers the tests swap in, or whose members were compared with theirs: 4.0 to 4.2. */
-    private static final Set<String> KNOWN = Set.of("3.8", "3.9", "4.0", "4.1", "4.2", "4.3", "4.4");
+    /**
+     * Releases whose brokers the tests swap in; 3.4, 3.5 and 3.7, in whose brokers the trial passed; 4.0 to 4.2, whose
+     * members were compared (R-2).
+     */
+    private static final Set<String> KNOWN = Set.of("3.3", "3.4", "3.5", "3.6", "3.7", "3.8", "3.9", "4.0", "4.1",
+            "4.2", "4.3", "4.4");
 
     private static final Pattern NUMBER = Pattern.compile("([0-9]{1,4})\\.([0-9]{1,4})(|[.-][A-Za-z0-9._+-]*)");
 

@@ -60,7 +60,7 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
             return directory.toFile();
         }
         if (type == broker.members.logConfig) {
-            return type.getConstructor(Map.class).newInstance(settings);
+            return configOf(type, settings);
         }
         if (type == long.class || type == int.class || type == boolean.class) {
             return type == long.class ? (Object) 0L : type == int.class ? (Object) SOME_MS : (Object) false;
@@ -82,6 +82,23 @@ final class TrialLog extends BrokerLog implements AutoCloseable {
             return Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, (proxy, method, values) -> null);
         }
         return ofTheManager(broker, type);
+    }
+
+    /** Up to 3.4 it also takes the names of what a topic overrides, as a set of Scala; an empty one comes with the class. */
+    private static Object configOf(Class<?> type, Map<String, String> settings)
+            throws IOException, ReflectiveOperationException {
+        try {
+            return type.getConstructor(Map.class).newInstance(settings);
+        } catch (NoSuchMethodException e) {
+            Object none = Reflect.call(Reflect.method(type, "apply$default$2"), null);
+            for (Constructor<?> constructor : type.getConstructors()) {
+                Class<?>[] types = constructor.getParameterTypes();
+                if (types.length == 2 && types[0] == Map.class && types[1].isInstance(none)) {
+                    return constructor.newInstance(settings, none);
+                }
+            }
+            throw e;
+        }
     }
 
     /** What is told of time, statistics and producers: the broker's own. */

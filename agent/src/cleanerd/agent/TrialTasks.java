@@ -17,7 +17,10 @@ final class TrialTasks implements InvocationHandler {
     private record Task(String name, Object work, long delayMs) { }
 
     @Override
-    public synchronized Object invoke(Object proxy, Method method, Object[] arguments) {
+    public synchronized Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
+        if (method.isDefault()) {
+            return InvocationHandler.invokeDefault(proxy, method, arguments); // it comes back with all the arguments
+        }
         if (arguments != null && arguments.length >= 2 && arguments[0] instanceof String name) {
             long delayMs = arguments.length > 2 && arguments[2] instanceof Long delay ? delay : 0;
             tasks.add(new Task(name, arguments[1], delayMs));

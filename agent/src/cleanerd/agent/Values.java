@@ -8,6 +8,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.OptionalLong;
 
 /** Options, lists and maps that are Scala's in one release and Java's in the next, treated alike. */
 final class Values {
@@ -27,6 +28,9 @@ final class Values {
     Object orNull(Object option) throws IOException {
         if (option instanceof Optional<?> found) {
             return found.orElse(null);
+        }
+        if (option instanceof OptionalLong found) {
+            return found.isPresent() ? found.getAsLong() : null;
         }
         return option == null || flag(option, "isEmpty") ? null : call(option, "get");
     }
