@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd_lab.demo.broker import Broker
-from tests.kafka.judge import Judge, fetch
+from tests.kafka.judge import Judge, fetch_jars
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -56,11 +56,23 @@ def broker_39() -> Iterator[StartBroker]:
     yield from brokers("3.9")
 
 
+@pytest.fixture
+def broker_44() -> Iterator[StartBroker]:
+    """Brokers of Kafka 4.4 on demand; see StartBroker."""
+    yield from brokers("4.4")
+
+
+@pytest.fixture
+def broker_33() -> Iterator[StartBroker]:
+    """Brokers of Kafka 3.3 on demand; see StartBroker."""
+    yield from brokers("3.3")
+
+
 class StartBroker:
     """Call it with the keywords of ``Broker`` for a started one. All are killed and their files removed afterwards."""
 
     def __init__(self, profile: str, work_dir: Path) -> None:
-        self.jars = fetch(profile)
+        self.jars = fetch_jars(profile)
         self.brokers: list[Broker] = []
         self._work_dir = work_dir
 

@@ -229,6 +229,15 @@ def test_ten_kills(broker_43: StartBroker, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("release", ["44", "33"])
+def test_kills_of_other_releases(request: pytest.FixtureRequest, release: str, tmp_path: Path) -> None:
+    """R-2: the newest release and the oldest."""
+    start: StartBroker = request.getfixturevalue(f"broker_{release}")
+    killing = kill(start, tmp_path, 10, MOSTLY_CLEANERD)
+    assert sum(killing.moments.values()) >= 9
+
+
+@pytest.mark.long
 @pytest.mark.timeout(2400)
 def test_two_hundred_kills(broker_43: StartBroker, tmp_path: Path) -> None:
     """The same for longer."""
