@@ -13,7 +13,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/de
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).
 AGENT := cleanerd/agent/cleanerd-agent.jar
 
-.PHONY: help setup demo test test-all mutants check bench bench-spark soak torture fuzz format clean wheel deb docs screenshots
+.PHONY: help compatibility setup demo test test-all mutants check bench bench-spark soak torture fuzz format clean wheel deb docs screenshots
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -81,6 +81,9 @@ soak: setup ## the daemon beside a loaded broker for SOAK_MINUTES (15): does mem
 
 torture: setup ## system calls that fail, crashes, power cuts, histories, hostile bytes, for TORTURE_MINUTES (10); TORTURE_SEED goes on
 	$(BIN)/python -m tests.torture.run
+
+compatibility: setup ## each release by brokers and Kafka's classes, and docs/compatibility.md; COMPATIBILITY=quick, COMPATIBILITY_ROWS=3.8
+	$(BIN)/python -m tests.compatibility.run
 
 mutants: setup ## wrong rules, planted one by one: each must turn a test red; some minutes
 	$(BIN)/python -m tests.mutants.run --kernel --agent

@@ -1,0 +1,61 @@
+"""The matrix: release x mode x what is run, each row some tests of this tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+RELEASES_CELLS: Final = "tests/differential/test_releases.py"
+ZOOKEEPER: Final = "tests/scope/test_zookeeper.py"
+LOADERS: Final = "tests/crash/test_swap_states.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row; ``tests`` are arguments of pytest. ``by``: who says that it is right."""
+
+    release: str
+    mode: str
+    what: str
+    by: str
+    tests: tuple[str, ...]
+
+    @property
+    def key(self) -> str:
+        """What the row is found by in the results."""
+        return f"{self.release} | {self.mode} | {self.what}"
+
+
+_CLASSES: Final = "its cleaner, loader and log classes"
+_BROKER: Final = "a broker"
+
+ROWS: Final = (
+    Row("3.6", "down", "cleaning, message formats v0 to v2", _CLASSES, (RELEASES_CELLS, "-k", "3.6")),
+    Row("3.6", "down", "swaps cut short at every step", _CLASSES, (LOADERS, "-k", "other_releases and judge_36")),
+    Row(
+        "3.8",
+        "down, ZooKeeper",
+        "cleaning, topics as the broker told them",
+        _BROKER,
+        (ZOOKEEPER,),
+    ),
+    Row("3.8", "live", "swaps, restart after a kill", _BROKER, ("tests/agent/test_releases.py", "-k", "3.8")),
+    Row("3.9", "down", "cleaning", _CLASSES, ("tests/differential/test_kafka_39.py",)),
+    Row("3.9", "down", "swaps cut short at every step", _CLASSES, (LOADERS, "-k", "loader_of_3_9")),
+    Row("3.9", "live", "swaps under a reader, restarts", _BROKER, ("tests/agent/test_swap.py", "-k", "3.9")),
+    Row("3.9", "live", "load: producers, transactions, consumers", _BROKER, ("tests/live/test_load.py", "-k", "39")),
+    Row("3.9", "live", "beside the broker's own cleaner", _BROKER, ("tests/live/test_both_cleaners.py", "-k", "39")),
+    Row("4.3", "down", "cleaning, every table", _CLASSES, ("tests/differential", "--ignore", RELEASES_CELLS)),
+    Row(
+        "4.3", "down", "swaps cut short at every step", _CLASSES, ("tests/crash", "-k", "not judge_3 and not judge_44")
+    ),
+    Row("4.3", "live", "swaps under a reader, restarts", _BROKER, ("tests/agent/test_swap.py", "-k", "4.3")),
+    Row("4.3", "live", "load: producers, transactions, consumers", _BROKER, ("tests/live/test_load.py", "-k", "43")),
+    Row("4.3", "live", "kills of broker and cleanerd", _BROKER, ("tests/live/test_kills.py",)),
+    Row("4.3", "live", "replica moves, deletion, retention meanwhile", _BROKER, ("tests/live/test_races.py",)),
+    Row("4.3", "live", "beside the broker's own cleaner", _BROKER, ("tests/live/test_both_cleaners.py", "-k", "43")),
+    Row("4.4", "down", "cleaning, message formats v0 to v2", _CLASSES, (RELEASES_CELLS, "-k", "4.4")),
+    Row("4.4", "down", "swaps cut short at every step", _CLASSES, (LOADERS, "-k", "other_releases and judge_44")),
+    Row("4.4", "live", "swaps, restart after a kill", _BROKER, ("tests/agent/test_releases.py", "-k", "4.4")),
+    Row("3.9, 4.3", "live", "a JVM that lets nobody attach", _BROKER, ("tests/live/test_attach.py",)),
+)

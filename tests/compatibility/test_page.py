@@ -1,0 +1,27 @@
+"""The page about releases says what the matrix and its last run say."""
+
+from __future__ import annotations
+
+from tests.compatibility.matrix import ROWS
+from tests.compatibility.page import PAGE, TOP, Result, page, read_results
+
+
+def test_the_page_is_that_of_the_last_run() -> None:
+    """Nobody edits it, and no result is of a row that is gone."""
+    results = read_results()
+    assert PAGE.read_text() == page(results)
+    assert set(results) <= {row.key for row in ROWS}
+    assert [key for key, result in results.items() if result.failed] == []
+
+
+def test_rows_name_tests_that_are_there() -> None:
+    """Each row is one row, and runs something."""
+    assert len({row.key for row in ROWS}) == len(ROWS)
+    assert [row.tests[0] for row in ROWS if not (TOP / row.tests[0]).exists()] == []
+
+
+def test_a_row_that_failed_says_so() -> None:
+    """And one that was never run is no success."""
+    shown = page({ROWS[0].key: Result(tests=5, failed=2, date="2026-01-02", long=False)}).split("\n")
+    assert sum("| 5, the quick ones | 2026-01-02 | **2 failed** |" in line for line in shown) == 1
+    assert sum("not run yet" in line for line in shown) == len(ROWS) - 1
