@@ -63,14 +63,14 @@ def _java_in(directory: Path) -> list[int]:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
     """Every codec is cleaned, both clients read what was acknowledged, Kafka's cleaner leaves the same records.
 
     By versions Kafka's cleaner keeps wrong ones, cleanerd none (KIP-280), and LatestState said so before (R280-14).
     """
     demo = _start(["--only", "offline", "--records", "24000", "--json", "--kafka-libs", str(jars.libs)], tmp_path)
-    stdout, stderr = demo.communicate(timeout=280)
+    stdout, stderr = demo.communicate(timeout=580)
     assert demo.returncode == 0, stderr
     result = json.loads(stdout)
     assert result["schema"] == 1
@@ -91,12 +91,12 @@ def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 def test_the_live_part(jars: KafkaJars, place: Path) -> None:
     """The daemon cleans under load, the broker swaps, no client notices, every key is right, nothing is left."""
     arguments = ["--only", "live", "--seconds", "12", "--json", "--kafka-libs", str(jars.libs)]
     demo = _start(arguments, place)
-    stdout, stderr = demo.communicate(timeout=180)
+    stdout, stderr = demo.communicate(timeout=380)
     assert demo.returncode == 0, stderr
     result = json.loads(stdout)["live"]
     assert result["good"] is True

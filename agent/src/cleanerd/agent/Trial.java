@@ -105,6 +105,8 @@ final class Trial {
             new Swap(log, request, evidence, outcome, new ReentrantLock()).run(new Pauses(journal));
             TrialCheck.check(log, STAY, END, inode, outcome, DELETE_DELAY_MS);
             return new Result("passed", "files, offsets, indexes, producers, appends and deletions were as they should be");
+        } catch (VirtualMachineError e) { // the JVM's trouble, which says nothing of the release
+            return new Result("not_run", "it was cut short: " + e);
         } catch (Throwable e) {
             String text = e instanceof Refusal ? e.getMessage() : e.toString();
             return new Result("failed", text);
