@@ -328,19 +328,6 @@ def test_a_plan_that_went_away_is_staged_again() -> None:
     assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["ratio"]
 
 
-def test_what_is_staged_is_not_purged_yet() -> None:
-    """The time stays due; the plan alone keeps it from being made again."""
-    due = look(**CLEAN, purge_known=True, next_purge_ms=NOW - 5)
-    fleet = fleet_with(due, work="stage")
-    assert triggers(fleet) == ["purge"]
-    done(fleet, kind="stage", result=result("staged", next_purge_ms=NOW + DAY_MS))
-    fleet.merge(dir_look(replace(due, staged=StagedPlan(20, NOW)), work="stage"), NOW)
-    assert triggers(fleet) == []
-    assert partition_view(fleet, tracked(fleet)).next_purge_ms == NOW - 5
-    fleet.merge(dir_look(due, work="stage"), NOW)
-    assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["purge"]
-
-
 def test_what_somebody_else_cleaned_has_horizons_that_nobody_knows() -> None:
     """The broker's own cleaner, after ours: they are looked up again."""
     fleet = fleet_with(look(**CLEAN, purge_known=True, next_purge_ms=None))

@@ -5,19 +5,34 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.cleaner.staged_plan import StagedPlan
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
-from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF, Tracked
+from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF, RESTAGE_AFTER_MS, Tracked
+from cleanerd.daemon.showing.view_parts import partition_view
 from cleanerd.errors import LogDirBusyError, RefusedError
 from cleanerd.log import clean_point
 from cleanerd.scope import settled
 from tests.apply.live_scene import held
 from tests.daemon.scene import assignments, broker, partition, serve, until
-from tests.daemon.test_fleet import DAY_MS, NOW, dir_look, done, job_on, look, result, triggers
+from tests.daemon.test_fleet import (
+    CLEAN,
+    DAY_MS,
+    NOW,
+    dir_look,
+    done,
+    fleet_with,
+    job_on,
+    look,
+    result,
+    tracked,
+    triggers,
+)
 from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, write_segment
 from tests.support.logs import Record, encode_batch
 
@@ -147,3 +162,16 @@ def test_what_only_somebody_can_change_is_tried_ever_more_seldom() -> None:
     for _ in range(12):
         done(busy, result=result("skipped", reason="busy", error=LogDirBusyError("busy")))
     assert triggers(busy, NOW + HOLD_BACKOFF.longest_ms) == ["ratio"]
+
+
+def test_what_is_staged_is_not_purged_yet() -> None:
+    """The time stays due; the plan alone keeps it from being made again."""
+    due = look(**CLEAN, purge_known=True, next_purge_ms=NOW - 5)
+    fleet = fleet_with(due, work="stage")
+    assert triggers(fleet) == ["purge"]
+    done(fleet, kind="stage", result=result("staged", next_purge_ms=NOW + DAY_MS))
+    fleet.merge(dir_look(replace(due, staged=StagedPlan(20, NOW)), work="stage"), NOW)
+    assert triggers(fleet) == []
+    assert partition_view(fleet, tracked(fleet)).next_purge_ms == NOW - 5
+    fleet.merge(dir_look(due, work="stage"), NOW)
+    assert triggers(fleet, NOW + RESTAGE_AFTER_MS) == ["purge"]

@@ -4,7 +4,6 @@
         judge.make(path, [Segment(0, (Batch((Record(0, 1000, b"k", b"v"),)),)), Segment(1)], now_ms=2000)
         judge.clean(path, [Round(now_ms=3000)], source=None)
         judge.dump(path).records
-
 A partition directory must be named like one (``topic-0``): Kafka takes the topic from the name.
 """
 

@@ -1,0 +1,55 @@
+"""What stands for a broker while a job has a call that fails: it holds the lock, and answers as the agent does."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.torture.jobs import SOCKET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.torture.jobs import Scene, Torment
+
+
+@contextmanager
+def beside(scene: Scene, job: Torment) -> Iterator[None]:
+    """A stand-in for the broker in a process of its own, if the job has one beside it."""
+    if job.broker == "down":
+        yield
+        return
+    ready, told = os.pipe()
+    end, ended = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(ended)
+        _be_a_broker(scene, told, end, agent=job.broker == "agent")
+    os.close(told)
+    os.close(end)
+    try:
+        if os.read(ready, 1) != b"y":
+            raise AssertionError("the stand-in for the broker did not start")
+        yield
+    finally:
+        os.close(ready)
+        os.close(ended)
+        os.waitpid(child, 0)
+
+
+def _be_a_broker(scene: Scene, told: int, end: int, *, agent: bool) -> None:
+    from tests.apply.live_scene import held  # noqa: PLC0415
+    from tests.support.fake_agent import FakeAgent  # noqa: PLC0415
+
+    try:
+        with held(scene.logs):
+            if not agent:
+                os.write(told, b"y")
+                os.read(end, 1)
+            else:
+                with FakeAgent(scene.logs, scene.logs / SOCKET, settings={"segment.bytes": "2500"}):
+                    os.write(told, b"y")
+                    os.read(end, 1)
+    finally:
+        os._exit(0)
