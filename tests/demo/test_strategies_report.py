@@ -1,4 +1,4 @@
-"""``cleanerd demo`` ends with exit code 1 when the topic with versions is not what it should be."""
+"""``cleanerd demo`` ends with exit code 1 when the topic with versions, or a DataFrame, is not what it should be."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from cleanerd.cli.output import Output
 from cleanerd_lab.bench.process import Cost
 from cleanerd_lab.demo.compare import Wrong
+from cleanerd_lab.demo.dataframe import SparkRead
 from cleanerd_lab.demo.kafka_cleaner import KafkaCleaning
 from cleanerd_lab.demo.page import Page
 from cleanerd_lab.demo.race import RaceFacts
@@ -31,6 +32,7 @@ from cleanerd_lab.demo.verb import Teller, tell_end
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+READ = SparkRead("orders", records=10, keys=5, wrong_records=0, wrong_keys=0, seconds=1.0)
 KAFKAS = Wrong(other_value=5, deleted_but_back=1)
 COMPARED = Compared(
     views=(
@@ -59,7 +61,7 @@ def _wrong_view(number: int) -> Compared:
     return replace(COMPARED, views=tuple(views))
 
 
-def _run(compared: Compared, later: DayLater) -> Demo:
+def _run(compared: Compared, later: DayLater, read: SparkRead) -> Demo:
     """A demonstration that did nothing, and in which the rest is right."""
 
     def gives(result: object) -> Callable[..., object]:
@@ -85,21 +87,25 @@ def _run(compared: Compared, later: DayLater) -> Demo:
         write_once_more=gives(OnceMore(1, 1)),
         kafka_cleans=gives(KafkaResult(KafkaCleaning(1.0, 1.0), {}, {})),
         strategies=strategies,
+        read_by_spark=gives(read),
     )
     return cast("Demo", run)
 
 
 @pytest.mark.parametrize(
-    ("compared", "later", "exit_code"),
+    ("compared", "later", "read", "exit_code"),
     [
-        (COMPARED, LATER, 0),
-        (_wrong_view(1), LATER, 1),
-        (_wrong_view(2), LATER, 0),
-        (_wrong_view(3), LATER, 1),
-        (replace(COMPARED, as_promised=False), LATER, 1),
-        (replace(COMPARED, kafka_by_its_rules=False), LATER, 1),
-        (COMPARED, replace(LATER, wrong=Wrong(deleted_but_back=1)), 1),
-        (COMPARED, replace(LATER, as_expected=False), 1),
+        (COMPARED, LATER, READ, 0),
+        (_wrong_view(1), LATER, READ, 1),
+        (_wrong_view(2), LATER, READ, 0),
+        (_wrong_view(3), LATER, READ, 1),
+        (replace(COMPARED, as_promised=False), LATER, READ, 1),
+        (replace(COMPARED, kafka_by_its_rules=False), LATER, READ, 1),
+        (COMPARED, replace(LATER, wrong=Wrong(deleted_but_back=1)), READ, 1),
+        (COMPARED, replace(LATER, as_expected=False), READ, 1),
+        (COMPARED, LATER, replace(READ, wrong_records=1), 1),
+        (COMPARED, LATER, replace(READ, wrong_keys=1), 1),
+        (COMPARED, LATER, replace(READ, records=0), 1),
     ],
     ids=[
         "good",
@@ -110,13 +116,16 @@ def _run(compared: Compared, later: DayLater) -> Demo:
         "Kafka's cleaner broken",
         "a deleted key is back",
         "a tombstone too many",
+        "a record of a DataFrame",
+        "a key of a DataFrame",
+        "an empty DataFrame",
     ],
 )
 def test_any_difference_is_exit_code_1(
-    capsys: pytest.CaptureFixture[str], compared: Compared, later: DayLater, exit_code: int
+    capsys: pytest.CaptureFixture[str], compared: Compared, later: DayLater, read: SparkRead, exit_code: int
 ) -> None:
     page = Page(Output())
-    good, document = Teller(page, _run(compared, later)).tell()
+    good, document = Teller(page, _run(compared, later, read)).tell()
     assert tell_end(Output(), page, good=good, seconds=0.0, document=document) == exit_code
     printed = capsys.readouterr().out
     assert ("SOMETHING DIFFERS" in printed) == bool(exit_code)
