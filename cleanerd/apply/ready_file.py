@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cleanerd.cleaner.manifest import FileFact
 from cleanerd.errors import CorruptionError
+from cleanerd.log.state_files import DAMAGE
 
 FORMAT: Final = 3
 
@@ -52,7 +53,7 @@ class Ready:
             document = json.loads(data)
             clean_to, strategy, result = document["clean_to"], document["strategy"], document["result"]
             purged = None if document["purged"] is None else FileFact(**document["purged"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except DAMAGE:
             raise CorruptionError("is no record of a staged plan", where=where) from None
         kept = document.get("keep_replaced")
         sound = (clean_to is None or isinstance(clean_to, int)) and isinstance(result, dict)

@@ -23,6 +23,7 @@ from cleanerd.broker.record_lock import asked_holder, set_lock
 from cleanerd.errors import LogDirBusyError
 from cleanerd.log.safe_open import closed_on_error, open_to_read, open_to_write, open_trusted_directory
 from cleanerd.log.small_file import if_it_may_be_given
+from cleanerd.log.state_files import DAMAGE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -197,5 +198,5 @@ def _read(descriptor: int) -> Holder:
     try:
         document = json.loads(os.pread(descriptor, _MAX_BYTES, 0))
         return Holder(str(document["name"])[:60], int(document["pid"]), str(document["host"])[:253])
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+    except (OSError, *DAMAGE):
         return Holder("another cleanerd", 0, "")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from cleanerd.log.state_files import make_directory, read_state_file, write_state_file
+from cleanerd.log.state_files import DAMAGE, make_directory, read_state_file, write_state_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ class Operation:
         """What the file holds.
 
         Raises:
-            KeyError, TypeError, ValueError: it is nothing of the kind.
+            One of ``DAMAGE``: it is nothing of the kind.
         """
         uid, pid = document["uid"], document["pid"]
         return cls(
@@ -98,7 +98,5 @@ def read_operations(state_dir: Path) -> Sequence[Operation]:
     try:
         document = json.loads(read_state_file(state_dir / _FILE))
         return [Operation.from_json(each) for each in document["operations"]]
-    except FileNotFoundError:
-        return []
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (FileNotFoundError, *DAMAGE):
         return []

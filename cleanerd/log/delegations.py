@@ -15,6 +15,7 @@ from cleanerd import __version__
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.state_files import (
     DAMAGE,
+    entries_of,
     locked,
     make_directory,
     owner_of,
@@ -65,15 +66,7 @@ class Delegations:
 
     def load(self) -> list[SavedDelegation]:
         """Every saved delegation; none where there is no file, or none that can be used."""
-        try:
-            return _read(read_state_file(self.path))
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            self.warnings.append(f"{self.path}: cannot be read ({error.strerror}); counts as absent")
-        except DAMAGE as error:
-            self.warnings.append(f"{self.path}: damaged ({error}); counts as absent")
-        return []
+        return entries_of(self.path, _read, self.warnings)
 
     def of_cluster(self, cluster_id: str | None) -> dict[str, SavedDelegation]:
         """Those of one cluster by topic; of all clusters when it is not known which one it is."""

@@ -1,7 +1,7 @@
 """Files below the state directory: read, replaced, locked, whoever owns the directory (U-33).
 
 The state directory itself is the operator's word, and may be a link. What lies below it belongs to the broker's user,
-and a run as root must not be led elsewhere by it. Every function raises OSError.
+and a run as root must not be led elsewhere by it. Every function but ``entries_of`` raises OSError.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import os
 import time
 from contextlib import contextmanager
 from io import BufferedWriter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cleanerd.log import safe_open
 from cleanerd.log.small_file import if_it_may_be_given
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+T = TypeVar("T")
 
 FILE_MODE: Final = 0o640
 DIRECTORY_MODE: Final = 0o750
@@ -37,6 +39,22 @@ def read_state_file(path: Path, root: Path | None = None, *, max_bytes: int = sa
     """All of ``path``, at most ``max_bytes``, which lies below the state directory ``root`` (None: directly in it)."""
     with opened(path.parent, root) as directory:
         return safe_open.read_whole(path.name, dir_fd=directory, max_bytes=max_bytes)
+
+
+def entries_of(path: Path, parse: Callable[[bytes], list[T]], warnings: list[str]) -> list[T]:
+    """What ``parse`` makes of a file of entries; none where there is no file.
+
+    One that cannot be read, or of which ``parse`` raises one of :data:`DAMAGE`, counts as absent: ``warnings`` says so.
+    """
+    try:
+        return parse(read_state_file(path))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        warnings.append(f"{path}: cannot be read ({error.strerror}); counts as absent")
+    except DAMAGE as error:
+        warnings.append(f"{path}: damaged ({error}); counts as absent")
+    return []
 
 
 def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path | None = None) -> None:

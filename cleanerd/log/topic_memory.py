@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd import __version__
-from cleanerd.log.state_files import DAMAGE, locked, make_directory, owner_of, read_state_file, write_state_file
+from cleanerd.log.state_files import entries_of, locked, make_directory, owner_of, write_state_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,18 +68,15 @@ class TopicMemory:
             )
 
     def _load(self) -> list[ToldTopics]:
-        try:
-            document = json.loads(read_state_file(self.path))
-            if document["format"] != FORMAT:
-                raise ValueError(f"format {document['format']} is not {FORMAT}")
-            return [_entry(entry) for entry in document["brokers"]]
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            self.warnings.append(f"{self.path}: cannot be read ({error.strerror}); counts as absent")
-        except DAMAGE as error:
-            self.warnings.append(f"{self.path}: damaged ({error}); counts as absent")
-        return []
+        return entries_of(self.path, _read, self.warnings)
+
+
+def _read(data: bytes) -> list[ToldTopics]:
+    """Raises one of ``DAMAGE``: it is no such file."""
+    document = json.loads(data)
+    if document["format"] != FORMAT:
+        raise ValueError(f"format {document['format']} is not {FORMAT}")
+    return [_entry(entry) for entry in document["brokers"]]
 
 
 def _entry(entry: dict[str, Any]) -> ToldTopics:

@@ -62,8 +62,19 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
     assert journal.unwritten == ""
 
 
-def test_a_damaged_journal_is_begun_anew(tmp_path: Path) -> None:
-    (tmp_path / "operations.json").write_text('{"operations": [{"at_ms": "x"}]}')
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"operations": [{"at_ms": "x"}]}',
+        '{"operations": [{"at_ms": 1e999, "operation": "pause", "partitions": [], "uid": 0, "pid": 7, "refused": ""}]}',
+        "[" * 100_000,
+        "[]",
+    ],
+    ids=["a word for a time", "an infinite time", "depth", "a list"],
+)
+def test_a_damaged_journal_is_begun_anew(tmp_path: Path, text: str) -> None:
+    """Whatever is in it, it keeps no operation from being done."""
+    (tmp_path / "operations.json").write_text(text)
     assert read_operations(tmp_path) == []
     Operations(tmp_path).note(Operation(1, "reload", (), None, None))
     assert [each.operation for each in read_operations(tmp_path)] == ["reload"]

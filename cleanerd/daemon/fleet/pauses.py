@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.log.state_files import make_directory, read_state_file, write_state_file
+from cleanerd.log.state_files import DAMAGE, make_directory, read_state_file, write_state_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -44,7 +44,7 @@ def load_pauses(state_dir: Path) -> tuple[Pauses, str]:
         reason = f"format {document['format']}"
     except FileNotFoundError:
         return NO_PAUSES, ""
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, *DAMAGE) as error:
         reason = str(error)
     return NO_PAUSES, f"{path}: damaged or not readable ({reason}); nothing counts as paused"
 
