@@ -19,6 +19,7 @@ from cleanerd.cli.main import run
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.delegations import Delegations
 from cleanerd_lab.demo.broker import STARTED, free_port
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,14 +65,16 @@ class Cli:
 def create(broker: Broker, topic: str, **configs: str) -> None:
     keys = {key.replace("_", "."): text for key, text in configs.items()}
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1, config={"cleanup.policy": "compact", **keys})])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1, config={"cleanup.policy": "compact", **keys})])[topic].result(
+        PATIENCE_SECONDS
+    )
 
 
 def own(broker: Broker, topic: str) -> dict[str, str]:
     """What is set on the topic itself, as librdkafka sees it: another client than the one under test."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    entries = admin.describe_configs([resource])[resource].result(30)
+    entries = admin.describe_configs([resource])[resource].result(PATIENCE_SECONDS)
     return {name: entry.value for name, entry in entries.items() if entry.source == 1}
 
 
@@ -122,7 +125,10 @@ def test_what_goes_wrong_is_one_line(broker: Broker, tmp_path: Path, capsys: pyt
     for verb in ("delegate", "hand-back"):
         code, out, err = cli(verb, "nobody", "--yes")
         assert (code, out, err) == (3, "", "cleanerd: nobody: no such topic\n")
-    assert "nobody" not in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+    assert (
+        "nobody"
+        not in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=PATIENCE_SECONDS).topics
+    )
     create(broker, "deleting", cleanup_policy="delete")
     code, _, err = cli("delegate", "deleting", "--yes")
     assert (code, len(err.splitlines())) == (3, 1)
@@ -167,12 +173,12 @@ def _write(broker: Broker) -> None:
     for topic in ("ours", "theirs"):
         for number in range(20):
             producer.produce(topic, key=f"k{number % 3}", value=str(number), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
     time.sleep(1.1)
 
 
 def _write_until(broker: Broker, done: Any) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not done():
         assert time.monotonic() < deadline, broker.log_text()[-2000:]
         _write(broker)

@@ -7,11 +7,12 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+from tests.support.patience import PATIENCE_SECONDS
+
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-ANSWER_SECONDS = 60
 SOCKET = ".cleanerd-agent.sock"
 GLANCES = 10
 
@@ -29,10 +30,10 @@ class Asking:
     """One connection; to an agent that is just starting, as soon as it listens."""
 
     def __init__(self, path: Path) -> None:
-        deadline = time.monotonic() + ANSWER_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             self._socket = socket.socket(socket.AF_UNIX)
-            self._socket.settimeout(ANSWER_SECONDS)
+            self._socket.settimeout(PATIENCE_SECONDS)
             try:
                 self._socket.connect(str(path))
                 break

@@ -29,13 +29,13 @@ from tests.brokers.readers import read_with_librdkafka
 from tests.brokers.traffic import SILENT
 from tests.cleaner.driver import Silent, config, resources
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from cleanerd_lab.demo.broker import Broker
 
 JAR: Final = Path(cleanerd.__file__).parent / "agent" / "cleanerd-agent.jar"
 SEGMENT_BYTES: Final = 20_000
-WAIT_SECONDS: Final = 40
 KEYS: Final = 30
 
 PROPERTIES: Final = {
@@ -110,7 +110,7 @@ class Topic:
             key = f"tail-{number}".encode()
             self.latest[key] = chance.randbytes(200)
             plain.produce(self.name, key=key, value=self.latest[key], partition=0)
-            plain.flush(30)
+            plain.flush(PATIENCE_SECONDS)
 
     def _producer(self, **settings: object) -> Producer:
         return Producer({"bootstrap.servers": self.broker.bootstrap, "linger.ms": 0, **settings}, logger=SILENT)
@@ -124,13 +124,13 @@ class Topic:
                 if counts:
                     self.latest[key] = value
                 producer.produce(self.name, key=key, value=value, partition=0)
-            assert producer.flush(30) == 0
+            assert producer.flush(PATIENCE_SECONDS) == 0
 
     def wait_until_settled(self) -> None:
         """Until everything that was written is below the checkpoints on the disk, but for the active segment."""
         name = parse_topic_partition_dir(f"{self.name}-0")
         with Asking(self.broker.log_dirs[0] / SOCKET) as agent:
-            deadline = time.monotonic() + WAIT_SECONDS
+            deadline = time.monotonic() + PATIENCE_SECONDS
             while True:
                 log = agent.ask("log", topic=self.name, partition=0)
                 on_disk = read_log_dir(self.log_dir)
@@ -249,7 +249,7 @@ class Live:
             size: str(SEGMENT_BYTES),
         }
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap}, logger=SILENT)
-        admin.create_topics([NewTopic(name, 1, 1, config=values | settings)])[name].result(30)
+        admin.create_topics([NewTopic(name, 1, 1, config=values | settings)])[name].result(PATIENCE_SECONDS)
         topic = Topic(self.broker, name)
         topic.fill(transactions=transactions)
         return topic
@@ -258,7 +258,7 @@ class Live:
 def attach(live: Live, jar: Path, *options: str) -> None:
     """Load ``jar``, as the JDK's own tool does; ``options``: further ones of the agent."""
     command = ["jcmd", str(live.broker.pid), "JVMTI.agent_load", str(jar), f'"{",".join([f"jar={jar}", *options])}"']
-    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    done = subprocess.run(command, check=True, timeout=PATIENCE_SECONDS, capture_output=True, text=True)
     assert "return code: 0" in done.stdout
 
 

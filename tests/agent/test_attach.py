@@ -18,6 +18,7 @@ from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, file_facts
 from tests.agent.test_races import build, changed_build
 from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,6 +167,6 @@ def test_what_is_no_agent_starts_nothing(attached: Live) -> None:
     """A-01: a broken argument is told on stderr, and that is all."""
     before = build_of(attached)
     command = ["jcmd", str(attached.broker.pid), "JVMTI.agent_load", str(JAR), '"jar=/nowhere.jar"']
-    subprocess.run(command, check=True, timeout=60, capture_output=True)
+    subprocess.run(command, check=True, timeout=PATIENCE_SECONDS, capture_output=True)
     assert build_of(attached) == before
     assert "cleanerd agent: not started" in attached.broker.log_text()

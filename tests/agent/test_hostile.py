@@ -16,6 +16,7 @@ import pytest
 
 from tests.agent.asking import Asking, RefusedError
 from tests.brokers.node import wait_until
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from tests.agent.live import Live
@@ -234,7 +235,11 @@ def test_another_user(live: Live) -> None:
 
     def as_nobody() -> str:
         done = subprocess.run(
-            [sys.executable, "-c", program, str(live.socket)], capture_output=True, text=True, check=True, timeout=30
+            [sys.executable, "-c", program, str(live.socket)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE_SECONDS,
         )
         return done.stdout.strip()
 

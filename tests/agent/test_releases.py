@@ -17,6 +17,7 @@ from tests.agent.test_races import changed_build
 from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch_jars
 from tests.live.metrics import JVM_ARG, Jmx
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +65,7 @@ def temporary(work_dir: Path) -> Path:
 def topics_with_gauges(live: Live) -> set[str]:
     """The topics that the broker's metrics know."""
     command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", str(GAUGES), str(Jmx(live.broker).port)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
     return set(done.stdout.split())
 
 

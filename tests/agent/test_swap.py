@@ -19,6 +19,7 @@ from tests.agent.live import JAR
 from tests.brokers.node import wait_until
 from tests.brokers.traffic import SILENT
 from tests.support.log_dirs import read_segments
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from tests.agent.asking import Asking
@@ -127,7 +128,7 @@ def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
         agent.ask("swap", **topic.request(replace(manifest, plan="20260101t000000-00000000")))
     assert refused.value.code in {"source_changed", "source_gone"}
 
-    wait_until("the old files are gone", lambda: not list(topic.directory.glob("*.deleted")), seconds=20)
+    wait_until("the old files are gone", lambda: not list(topic.directory.glob("*.deleted")))
     assert not [name for name in open_files(live) if "swapped-0" in name and "(deleted)" in name]
 
 
@@ -153,7 +154,7 @@ def test_offsets_for_times_after_the_swap(live: Live, topic: Topic) -> None:
     for record in records[:: len(records) // 7]:
         asked = {TopicPartition(topic.name, 0): OffsetSpec.for_timestamp(record.timestamp)}
         (future,) = admin.list_offsets(asked).values()
-        assert future.result(30).timestamp >= record.timestamp
+        assert future.result(PATIENCE_SECONDS).timestamp >= record.timestamp
 
 
 def test_a_group_at_a_time(live: Live, agent: Asking) -> None:
@@ -190,7 +191,7 @@ def test_the_log_start_moves(live: Live, agent: Asking) -> None:
     request = topic.request(manifest, manifest.groups[1:2], log_start=0)
     before = topic.listing()
     target = TopicPartition(topic.name, 0, 5)
-    admin.delete_records([target])[TopicPartition(topic.name, 0)].result(30)
+    admin.delete_records([target])[TopicPartition(topic.name, 0)].result(PATIENCE_SECONDS)
     with pytest.raises(RefusedError) as refused:
         agent.ask("swap", **request)
     assert refused.value.code == "log_start"

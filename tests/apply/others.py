@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.patience import PATIENCE_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -36,7 +38,7 @@ def answering(command: list[str]) -> Iterator[str]:
             yield process.stdout.readline().strip()
         finally:
             process.stdin.close()
-            process.wait(timeout=30)
+            process.wait(timeout=PATIENCE_SECONDS)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from cleanerd.broker import agent_attach
 from cleanerd.broker.agent_attach import Jvm
 from cleanerd.errors import CleanerdError
 from tests.support.hostile import OWNER, PLANTS, Victim, plant
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +51,7 @@ def attach_file(jvm: Jvm) -> Path:
 
     thread = threading.Thread(target=make, daemon=True)
     thread.start()
-    thread.join(20)
+    thread.join(PATIENCE_SECONDS)
     assert not thread.is_alive()
     (path,) = found
     assert not path.exists()

@@ -42,7 +42,7 @@ def test_a_file_that_nobody_writes_is_free(log: Path) -> None:
     assert probe_lease(log) is LeaseResult.FREE
     begun = time.monotonic()
     log.open("r+b").close()
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 20  # a lease that is not given back holds it up for lease-break-time, 45 s
     assert probe_lease(log) is LeaseResult.FREE
 
 

@@ -17,6 +17,7 @@ from cleanerd.apply import lock as lock_module
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.errors import CleanerdError, LogDirBusyError
 from tests.apply.others import java_lock, python, record_lock
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,7 +147,7 @@ os._exit(0)  # without unlocking, like a killed process
     done = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert done.stdout is not None
     child = int(done.stdout.readline())
-    done.wait(timeout=30)
+    done.wait(timeout=PATIENCE_SECONDS)
     try:
         take(tmp_path, wait_seconds=2.0).release()
         os.kill(child, 0)
@@ -221,7 +222,7 @@ def test_waiting_is_bounded(tmp_path: Path, path: Path, monkeypatch: pytest.Monk
         begun = time.monotonic()
         with pytest.raises(LogDirBusyError):
             take(tmp_path, wait_seconds=100.0)
-        assert 0.3 <= time.monotonic() - begun < 3
+        assert 0.3 <= time.monotonic() - begun < 60
 
 
 def test_a_lock_that_is_given_back_in_time_is_won(tmp_path: Path, path: Path) -> None:

@@ -14,6 +14,7 @@ from cleanerd.format.checkpoint import read_offset_checkpoint
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from tests.brokers.ledger import Partition
 from tests.support.log_dirs import read_segments
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
     from cleanerd.format.names import TopicPartition
 
-CLEAN_SECONDS: Final = 60
-WAIT_SECONDS: Final = 40
 
 # slf4j-simple: [time] [thread] LEVEL logger - message; reload4j, by the pattern of demo/broker.py: [time] LEVEL message
 # (logger).
@@ -77,7 +76,7 @@ def cleanerd(
         capture_output=True,
         text=True,
         check=False,
-        timeout=CLEAN_SECONDS,
+        timeout=PATIENCE_SECONDS,
     )
     return Run(done.returncode, json.loads(done.stdout) if done.stdout.strip() else None, done.stderr)
 
@@ -117,7 +116,7 @@ def complaints(log_text: str) -> frozenset[str]:
     return frozenset(kinds)
 
 
-def wait_until(what: str, condition: Callable[[], bool], seconds: float = WAIT_SECONDS) -> None:
+def wait_until(what: str, condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     """Poll until ``condition`` holds."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -13,12 +13,11 @@ from kafka import TopicPartition as PyTopicPartition
 
 from tests.brokers.ledger import Partition, Record
 from tests.brokers.traffic import SILENT
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-READ_SECONDS: Final = 60
-CALL_SECONDS: Final = 30
 _NO_OFFSET: Final = -1
 
 
@@ -57,9 +56,9 @@ def read_with_librdkafka(
         consumer.assign([RdTopicPartition(p.topic, p.number, 0) for p in partitions])
         records: dict[Partition, list[Record]] = {partition: [] for partition in partitions}
         ends: dict[Partition, int] = {}
-        deadline = time.monotonic() + READ_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while len(ends) < len(partitions):
-            assert time.monotonic() < deadline, f"no end within {READ_SECONDS} s: {set(partitions) - set(ends)}"
+            assert time.monotonic() < deadline, f"no end within {PATIENCE_SECONDS} s: {set(partitions) - set(ends)}"
             for message in consumer.consume(1000, 0.2):
                 partition = _rd_partition(message)
                 error = message.error()
@@ -113,7 +112,7 @@ def _rd_record(message: Any) -> Record:
 
 
 def _rd_high_watermark(consumer: Consumer, partition: Partition) -> int:
-    _, high = consumer.get_watermark_offsets(RdTopicPartition(partition.topic, partition.number), CALL_SECONDS)
+    _, high = consumer.get_watermark_offsets(RdTopicPartition(partition.topic, partition.number), PATIENCE_SECONDS)
     return int(high)
 
 
@@ -126,9 +125,9 @@ def read_with_kafka_python(bootstrap: str, partitions: Sequence[Partition]) -> R
         consumer.seek_to_beginning(*names)
         ends = consumer.end_offsets(names)
         records: dict[Partition, list[Record]] = {partition: [] for partition in partitions}
-        deadline = time.monotonic() + READ_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while behind := [name for name in names if consumer.position(name) < ends[name]]:
-            assert time.monotonic() < deadline, f"no end within {READ_SECONDS} s: {behind}"
+            assert time.monotonic() < deadline, f"no end within {PATIENCE_SECONDS} s: {behind}"
             for name, found in consumer.poll(timeout_ms=200, max_records=5000).items():
                 records[Partition(name.topic, name.partition)] += [_py_record(record) for record in found]
         return Reading(
@@ -170,7 +169,7 @@ def times_with_librdkafka(bootstrap: str, times: Times, isolation: str = "read_c
         answers: Answers = {partition: [] for partition in times}
         for asked in _rounds(times):
             question = [RdTopicPartition(p.topic, p.number, time_ms) for p, time_ms in asked.items()]
-            for answer in consumer.offsets_for_times(question, CALL_SECONDS):
+            for answer in consumer.offsets_for_times(question, PATIENCE_SECONDS):
                 assert answer.error is None, answer
                 offset = None if answer.offset == _NO_OFFSET else answer.offset
                 answers[Partition(answer.topic, answer.partition)].append(offset)

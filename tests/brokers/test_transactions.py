@@ -14,6 +14,7 @@ from tests.brokers.node import cleanerd, directory_of, segment_bases
 from tests.brokers.readers import read_with_librdkafka
 from tests.brokers.traffic import Drafts, Librdkafka, Transactional
 from tests.kafka.judge import fetch
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +68,7 @@ def test_transactions(tmp_path: Path) -> None:
     with broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         for created in admin.create_topics([NewTopic(p.topic, 1, 1, config=CONFIG) for p in history]).values():
-            created.result(30)
+            created.result(PATIENCE_SECONDS)
         producer, hanging = (Transactional(name, broker.bootstrap) for name in ("goes-on", "hangs"))
         plain = Librdkafka("plain", broker.bootstrap)
         transactions(producer, drafts, history[ENDED], 90)

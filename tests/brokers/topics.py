@@ -15,12 +15,12 @@ from confluent_kafka.admin import (
 )
 
 from tests.brokers.ledger import Partition
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-CALL_SECONDS: Final = 30
 RATIO: Final = "min.cleanable.dirty.ratio"
 
 
@@ -95,7 +95,7 @@ def create(bootstrap: str, release: str) -> None:
     ]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for created in admin.create_topics(wanted).values():
-        created.result(CALL_SECONDS)
+        created.result(PATIENCE_SECONDS)
 
 
 def alter(bootstrap: str, topic: str, key: str, value: str) -> None:
@@ -104,4 +104,4 @@ def alter(bootstrap: str, topic: str, key: str, value: str) -> None:
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[change])
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for altered in admin.incremental_alter_configs([resource]).values():
-        altered.result(CALL_SECONDS)
+        altered.result(PATIENCE_SECONDS)

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from kafka import KafkaProducer
 
 from tests.brokers.ledger import Headers, Partition, Record
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     import random
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message
 
-DELIVERY_SECONDS: Final = 40
 SILENT: Final = logging.getLogger("tests.brokers.clients")
 SILENT.disabled = True
 
@@ -58,7 +58,7 @@ class Librdkafka:
                 "enable.idempotence": True,
                 "linger.ms": 2,
                 "batch.num.messages": 20,
-                "message.timeout.ms": DELIVERY_SECONDS * 1000,
+                "message.timeout.ms": PATIENCE_SECONDS * 1000,
                 "reconnect.backoff.max.ms": 500,
                 "error_cb": self._complain,
                 **config,
@@ -70,7 +70,7 @@ class Librdkafka:
         acknowledged: list[Record] = []
         for draft in drafts:
             self.send(partition, draft, acknowledged)
-        assert self._producer.flush(DELIVERY_SECONDS) == 0, f"{self.name}: {partition}: not all was acknowledged"
+        assert self._producer.flush(PATIENCE_SECONDS) == 0, f"{self.name}: {partition}: not all was acknowledged"
         assert len(acknowledged) == len(drafts), f"{self.name}: {partition}: {self.problems}"
         return acknowledged
 
@@ -112,17 +112,17 @@ class Transactional(Librdkafka):
 
     def __init__(self, name: str, bootstrap: str) -> None:
         super().__init__(name, bootstrap, **{"transactional.id": name})
-        self._producer.init_transactions(DELIVERY_SECONDS)
+        self._producer.init_transactions(PATIENCE_SECONDS)
 
     def write(self, partition: Partition, drafts: Sequence[Draft]) -> list[Record]:
         self._producer.begin_transaction()
         records = super().write(partition, drafts)
-        self._producer.commit_transaction(DELIVERY_SECONDS)
+        self._producer.commit_transaction(PATIENCE_SECONDS)
         return records
 
     def abort(self, partition: Partition, drafts: Sequence[Draft]) -> list[Record]:
         records = self.leave_open(partition, drafts)
-        self._producer.abort_transaction(DELIVERY_SECONDS)
+        self._producer.abort_transaction(PATIENCE_SECONDS)
         return records
 
     def leave_open(self, partition: Partition, drafts: Sequence[Draft]) -> list[Record]:
@@ -132,7 +132,7 @@ class Transactional(Librdkafka):
 
     def commit(self) -> None:
         """Commit what was left open."""
-        self._producer.commit_transaction(DELIVERY_SECONDS)
+        self._producer.commit_transaction(PATIENCE_SECONDS)
 
 
 class KafkaPython:
@@ -167,8 +167,8 @@ class KafkaPython:
             )
             for draft in drafts
         ]
-        self._producer.flush(timeout=DELIVERY_SECONDS)
-        answers = [future.get(timeout=DELIVERY_SECONDS) for future in futures]
+        self._producer.flush(timeout=PATIENCE_SECONDS)
+        answers = [future.get(timeout=PATIENCE_SECONDS) for future in futures]
         return [
             Record(answer.offset, answer.timestamp, draft.key, draft.value, draft.headers)
             for draft, answer in zip(drafts, answers, strict=True)

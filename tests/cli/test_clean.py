@@ -30,6 +30,7 @@ from tests.support.log_dirs import (
     read_checkpoint,
     tree,
 )
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,7 +120,7 @@ def test_needs_a_yes(root: Path, shell: Shell) -> None:
     path = make(root)
     before = tree(path)
     process = shell.subprocess("clean", path, "--force", *COMPACT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (4, "")
     assert err.splitlines() == ["cleanerd: confirmation needed: pass --yes (standard input is not a terminal)"]
     assert tree(path) == before
@@ -140,7 +141,7 @@ def test_as_a_process(root: Path, shell: Shell) -> None:
     """The entry point itself; the lock's second included."""
     path = make(root)
     process = shell.subprocess("clean", path, "--yes", "--force", "--json", *COMPACT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, '"cleaned"' in out, "Traceback" in err) == (0, True, False)
     assert keys(path / "orders-0") == CLEANED
 

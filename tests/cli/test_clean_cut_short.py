@@ -26,6 +26,7 @@ from tests.support.log_dirs import (
     make_log_dir,
     tree,
 )
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +80,7 @@ def wait(real):
     return call
 {script}"""
     process = shell.subprocess("clean", path, "--yes", "--force", *COMPACT, script=wrapper)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not waiting.exists():
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()
@@ -87,7 +88,7 @@ def wait(real):
     process.send_signal(signal.SIGTERM)
     time.sleep(0.2)
     signalled.touch()
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, out) == (143, "")
     assert "Traceback" not in err
     assert err.splitlines()[-1] == "cleanerd: stopped by SIGTERM"

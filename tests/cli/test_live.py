@@ -22,6 +22,7 @@ from tests.cleaner.driver import NAME
 from tests.cli.clean_log_dirs import Shell, lock_holder
 from tests.support.fake_agent import refuse, wait_for
 from tests.support.log_dirs import Partition, make_log_dir, tree
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -305,19 +306,19 @@ def test_killed_between_stage_and_swap(tmp_path: Path, agent: FakeAgent, shell: 
     process = subprocess.Popen(
         [*command, *(word for setting in settings for word in ("--set", setting))], stdout=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not agent.asked("swap"):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(number)
     if number == signal.SIGKILL:
-        process.wait(30)
+        process.wait(PATIENCE_SECONDS)
     signalled.set()
-    code = process.wait(30)
+    code = process.wait(PATIENCE_SECONDS)
     assert code == (-signal.SIGKILL if number == signal.SIGKILL else 128 + signal.SIGTERM)
     if number == signal.SIGTERM:
         assert not leftovers(agent.log_dir), "stopped in order: the swap under way is waited for"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while agent.busy():
         assert time.monotonic() < deadline
         time.sleep(0.01)

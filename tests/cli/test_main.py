@@ -14,6 +14,7 @@ import pytest
 from cleanerd import __version__
 from cleanerd.cli import main as main_module
 from cleanerd.cli.main import VERBS, run
+from tests.support.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +32,7 @@ def python(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, **environ},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
         check=False,
     )
 
@@ -168,7 +169,7 @@ def test_a_full_disk_on_stdout_is_a_failure() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "cleanerd", "config", "generate"], cwd=ROOT, stdout=full, stderr=subprocess.PIPE,
-            text=True, timeout=60, check=False,
+            text=True, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
     assert done.returncode == 1
     assert "No space left on device" in done.stderr
@@ -190,7 +191,7 @@ def test_a_reader_that_goes_away_is_no_error(arguments: list[str]) -> None:
         assert process.stderr is not None
         process.stdout.close()  # before the verb writes: it waits for the end of its input
         process.stdin.close()
-        assert process.wait(60) == 141
+        assert process.wait(PATIENCE_SECONDS) == 141
         assert process.stderr.read() == b""
 
 
@@ -226,7 +227,7 @@ def test_colours_only_on_a_terminal_and_not_with_no_color(environ: dict[str, str
     with os.fdopen(terminal, "wb") as stdout:
         subprocess.run(
             [sys.executable, "-m", "tests.cli.verbs", "say"], cwd=ROOT, stdout=stdout, stderr=subprocess.DEVNULL,
-            env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environ}, timeout=60, check=True,
+            env={**os.environ, "TERM": "xterm", "NO_COLOR": "", **environ}, timeout=PATIENCE_SECONDS, check=True,
         )  # fmt: skip
     shown = os.read(main, 10_000).decode()
     os.close(main)
@@ -241,7 +242,7 @@ def test_progress_only_on_a_terminal_and_on_stderr(extra: list[str], bar: bool) 
     with os.fdopen(terminal, "wb") as stderr:
         done = subprocess.run(
             [sys.executable, "-m", "tests.cli.verbs", "say", *extra], cwd=ROOT, stdout=subprocess.PIPE, stderr=stderr,
-            env={**os.environ, "TERM": "xterm"}, text=True, timeout=60, check=True,
+            env={**os.environ, "TERM": "xterm"}, text=True, timeout=PATIENCE_SECONDS, check=True,
         )  # fmt: skip
     shown = os.read(main, 20_000).decode()
     os.close(main)
@@ -253,7 +254,7 @@ def test_confirm_without_a_terminal_is_refused_unless_yes() -> None:
     """Without a terminal ``clean`` refuses without --yes."""
     asked = subprocess.run(
         [sys.executable, "-m", "tests.cli.verbs", "ask"], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, timeout=60, check=False,
+        text=True, timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
     assert asked.returncode == 4
     assert "--yes" in asked.stderr
@@ -266,7 +267,7 @@ def test_confirm_on_a_terminal(typed: str, answer: bool) -> None:
     os.write(main, typed.encode())
     done = subprocess.run(
         [sys.executable, "-m", "tests.cli.verbs", "ask"], cwd=ROOT, stdin=terminal, capture_output=True,
-        text=True, timeout=60, check=True,
+        text=True, timeout=PATIENCE_SECONDS, check=True,
     )  # fmt: skip
     os.close(main)
     os.close(terminal)

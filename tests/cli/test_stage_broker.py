@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from tests.cli.clean_log_dirs import Answer, Shell
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,14 +34,14 @@ def produce(broker: Broker, first: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5, "batch.size": 32768})
     for number in range(first, first + count):
         producer.produce("t", key=b"key-%d" % (number % 100), value=b"%d " % number + b"x" * 1000, partition=0)
-    assert producer.flush(60) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
 
 
 def read(broker: Broker) -> dict[int, tuple[bytes, int]]:
     """Offset to key and number of every record."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.auto.commit": False})
     partition = TopicPartition("t", 0, 0)
-    _, end = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=30)
+    _, end = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=PATIENCE_SECONDS)
     consumer.assign([partition])
     found: dict[int, tuple[bytes, int]] = {}
     while max(found, default=-1) < end - 1:
@@ -64,7 +65,7 @@ def test_stage_stop_apply_start(
     broker = broker_43(properties=PROPERTIES)
     (path,) = broker.log_dirs
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic("t", 1, 1, config=CONFIG)])["t"].result(30)
+    admin.create_topics([NewTopic("t", 1, 1, config=CONFIG)])["t"].result(PATIENCE_SECONDS)
     produce(broker, 0, 4000)
     time.sleep(3)  # the broker writes its checkpoints
     staged = call(shell, "stage", path, "--force")

@@ -25,6 +25,7 @@ from tests.client.histories import WRITES, Write, left_of, rules_of
 from tests.client.test_brokers import config, records_on_disk, stock, topic
 from tests.client.test_log_dir_topic import batch_of
 from tests.support.log_dirs import Partition, make_log_dir, read_segments
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from cleanerd.client.rules import Strategy, TombstoneMode
@@ -83,7 +84,7 @@ def roll(broker: Broker, name: str) -> None:
     entry = ConfigEntry("segment.ms", "1", incremental_operation=AlterConfigOpType.SET)
     admin = AdminClient(config(broker))
     resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
     directory = Path(broker.log_dirs[0]) / f"{name}-0"
 
     def rolled() -> bool:

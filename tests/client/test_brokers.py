@@ -27,6 +27,7 @@ from cleanerd.errors import ConfigError
 from cleanerd.policy.version import encode_version
 from cleanerd_lab.demo.traffic import create_topics
 from tests.support.log_dirs import read_segments
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +115,7 @@ def stock(broker: Broker, **more: Any) -> Iterator[confluent_kafka.Producer]:
     """confluent-kafka's own producer, flushed at the end of the block."""
     producer = confluent_kafka.Producer(config(broker, **more))
     yield producer
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
 
 
 def test_the_consumer(broker: Broker) -> None:
@@ -143,7 +144,7 @@ def test_the_consumer(broker: Broker) -> None:
 
 def take(consumer: Consumer, count: int) -> list[ConsumedRecord]:
     found: list[ConsumedRecord] = []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while len(found) < count:
         assert time.monotonic() < deadline, found
         record = consumer.poll(1.0)
@@ -177,7 +178,7 @@ def test_flags(broker: Broker, codec: str | None) -> None:
                 producer.send(name, b"b", b"b1"),
                 producer.send(name, b"c", None),  # KIP-87: as it was, a null value deletes
             ]
-        producer.flush(30)
+        producer.flush(PATIENCE_SECONDS)
         assert [future.get(30).offset for future in futures] == [0, 1, 2, 3]
     stored = records_on_disk(broker, name)
     assert [record.attributes for record in stored] == [0, 0x20, 0, 0x20]
@@ -213,7 +214,7 @@ def test_flags_and_recompression(broker: Broker) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # once a topic
             producer.send(name, b"a", b"2", tombstone=True)
-        producer.flush(30)
+        producer.flush(PATIENCE_SECONDS)
     assert [record.attributes for record in records_on_disk(broker, name)] == [0, 0]
 
 
@@ -222,7 +223,7 @@ def test_flags_of_a_batch_that_is_split(broker: Broker) -> None:
     name = topic(broker, max_message_bytes="600")
     with FlagProducer(bootstrap_servers=broker.bootstrap, linger_ms=300) as producer:
         futures = [producer.send(name, b"k%d" % n, b"v" * 100, tombstone=n % 3 == 0 or None) for n in range(12)]
-        producer.flush(30)
+        producer.flush(PATIENCE_SECONDS)
         assert [future.get(30).offset for future in futures] == list(range(12))
     batches = on_disk(broker, name)
     assert len(batches) > 2
@@ -288,7 +289,7 @@ def test_transactions(broker: Broker, kind: str) -> None:
         plain.produce(name, b"1", b"k")
     writer.begin_transaction()
     writer.produce(name, b"aborted", b"k")
-    writer.flush(30)
+    writer.flush(PATIENCE_SECONDS)
     with stock(broker) as plain:
         plain.produce(name, b"behind", b"l")
     with LatestState(source(kind, broker, name)) as state:
@@ -306,11 +307,11 @@ def test_transactions(broker: Broker, kind: str) -> None:
 
 def wait_for_marker(broker: Broker, name: str) -> None:
     """The coordinator writes markers after it has answered."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     consumer = confluent_kafka.Consumer(config(broker, **{"group.id": "g", "isolation.level": "read_committed"}))
     end = on_disk(broker, name)[-1].header.last_offset + 1
     while True:
-        stable = consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=10)
+        stable = consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=PATIENCE_SECONDS)
         end = on_disk(broker, name)[-1].header.last_offset + 1
         if stable is not None and stable[1] == end and on_disk(broker, name)[-1].header.is_control:
             break
@@ -330,15 +331,15 @@ def test_a_log_start_that_moves(broker: Broker, kind: str) -> None:
     with LatestState(source(kind, broker, name)) as state:
         assert [offset for offset, *_ in winners(state)] == [1, 2, 3]
         for future in admin.delete_records([TopicPartition(name, 0, 2)]).values():
-            future.result(30)
+            future.result(PATIENCE_SECONDS)
         assert [offset for offset, *_ in winners(state)] == [2, 3]
-        admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
+        admin.create_partitions([NewPartitions(name, 2)])[name].result(PATIENCE_SECONDS)
         with stock(broker, **{"topic.metadata.refresh.interval.ms": 200}) as plain:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE_SECONDS
             while len(plain.list_topics(name).topics[name].partitions) < 2:
                 assert time.monotonic() < deadline
             plain.produce(name, b"moved", b"k0", partition=1)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while len(state.partitions) < 2:
             assert time.monotonic() < deadline
             state.update()

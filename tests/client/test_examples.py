@@ -12,6 +12,7 @@ import pytest
 from cleanerd.client.producer import Producer
 from cleanerd.client.rules import TopicRules
 from tests.client.test_brokers import config, records_on_disk, topic
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from cleanerd_lab.demo.broker import Broker
@@ -28,7 +29,7 @@ def run(name: str, *arguments: str) -> list[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -64,7 +65,7 @@ def test_versions(broker: Broker) -> None:
             producer.produce(name, b"order-1", b"late", version=2)
             producer.produce(name, b"order-1", None, version=4)
             producer.produce(name, b"order-2", b"placed", version=1)
-        assert reader.communicate(timeout=60)[0].splitlines() == [
+        assert reader.communicate(timeout=PATIENCE_SECONDS)[0].splitlines() == [
             "b'order-1' is gone, version 4",
             "b'order-2' is now b'placed', version 1",
         ]

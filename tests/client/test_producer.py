@@ -23,6 +23,7 @@ from tests.client.stub_broker import (
     Answers,
     StubBroker,
 )
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from cleanerd.client.delivery import Delivery
@@ -46,7 +47,7 @@ def deliver(producer: Producer, count: int, topic: str = "t") -> list[Delivery]:
     found: list[Delivery] = []
     for number in range(count):
         producer.produce(topic, b"k%d" % number, b"v", on_delivery=found.append)
-    assert producer.flush(10) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
     return found
 
 

@@ -20,6 +20,7 @@ from cleanerd.format import names
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from tests.crash.scenario import END, GROUPS, digest, new_segments, old_segments
 from tests.crash.states import crash_states
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +59,7 @@ def test_a_broker_starts_on_twenty_states(
     broker = start_broker(log_dirs=2, properties={"log.cleaner.enable": "false", "log.segment.bytes": "1048576"})
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     config = {"cleanup.policy": "compact", "segment.index.bytes": "65536"}
-    admin.create_topics([NewTopic(TOPIC, 2 * STATES, 1, config=config)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, 2 * STATES, 1, config=config)])[TOPIC].result(PATIENCE_SECONDS)
     broker.stop()
     places = {number: place_of(broker, number) for number in range(2 * STATES)}
     for number, place in places.items():

@@ -25,13 +25,13 @@ from tests.daemon.scene import assignments, broker
 from tests.support.bombs import zeros_batch
 from tests.support.log_dirs import Partition
 from tests.support.logs import keyed_batch
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MIB: Final = 1024 * 1024
 BOMB_BYTES: Final = 944_000_000
-SECONDS: Final = 240.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def crowd(base: Path, memory_bytes: int, partitions: int, **settings: str) -> Fi
         daemon = Daemon(assignments(base / "logs", **settings), base, prefix=group.prefix)
         started = time.monotonic()
         with daemon:
-            view = daemon.until("all have had their turn", done, SECONDS)
+            view = daemon.until("all have had their turn", done, PATIENCE_SECONDS)
             seconds = time.monotonic() - started
             resident = _most_resident(daemon.process.pid)
             assert daemon.end(signal.SIGTERM) == 143, daemon.log.read_text()

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cleanerd.daemon.control import ask
 from cleanerd.errors import CleanerdError
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Sequence
     from pathlib import Path
     from types import TracebackType
-
-SECONDS = 30.0
 
 
 @dataclass
@@ -62,13 +61,15 @@ class Daemon:
     def end(self, number: signal.Signals) -> int:
         """Send a signal and wait for the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(SECONDS)
+        return self.process.wait(PATIENCE_SECONDS)
 
     def ask(self, operation: str, **values: Any) -> dict[str, Any]:
         """Over the control socket."""
         return ask(self.base / "control.sock", operation, **values)
 
-    def until(self, what: str, holds: Callable[[dict[str, Any]], bool], seconds: float = SECONDS) -> dict[str, Any]:
+    def until(
+        self, what: str, holds: Callable[[dict[str, Any]], bool], seconds: float = PATIENCE_SECONDS
+    ) -> dict[str, Any]:
         """Wait until the status is so; returns it."""
         deadline = time.monotonic() + seconds
         while True:

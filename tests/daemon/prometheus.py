@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from cleanerd_lab.demo.broker import free_port
 from tests.daemon.promtool import ROOT
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 RULES = ROOT / "config" / "prometheus" / "cleanerd.rules.yml"
-SECONDS = 40.0
 _FETCHED = ROOT / ".cache" / "prometheus" / "usr" / "bin" / "prometheus"
 
 
@@ -81,7 +81,9 @@ class Prometheus:
     def ask(self, path: str, **parameters: str) -> Any:
         """``data`` of an answer of its API."""
         query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/{path}{query}", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self._port}/api/v1/{path}{query}", timeout=PATIENCE_SECONDS
+        ) as answer:
             return json.load(answer)["data"]
 
     def values(self, expression: str) -> list[float]:
@@ -94,7 +96,7 @@ class Prometheus:
 
     def until(self, what: str, holds: Callable[[], bool]) -> None:
         """Wait until it does."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             assert self._process.poll() is None, self.log()
             try:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.patience import PATIENCE_SECONDS
+
 ROOT = Path(__file__).parents[2]
 _FETCHED = ROOT / ".cache" / "prometheus" / "usr" / "bin" / "promtool"
 
@@ -14,7 +16,9 @@ _FETCHED = ROOT / ".cache" / "prometheus" / "usr" / "bin" / "promtool"
 def promtool(*arguments: str, stdin: bytes | None = None) -> tuple[int, str]:
     """Exit code and all that it said."""
     found = shutil.which("promtool") or str(_FETCHED)
-    done = subprocess.run([found, *arguments], input=stdin, capture_output=True, timeout=60, check=False, cwd=ROOT)
+    done = subprocess.run(
+        [found, *arguments], input=stdin, capture_output=True, timeout=PATIENCE_SECONDS, check=False, cwd=ROOT
+    )
     return done.returncode, (done.stdout + done.stderr).decode()
 
 

@@ -16,6 +16,7 @@ from tests.apply.live_scene import held
 from tests.apply.offline_scene import two_groups
 from tests.support.fake_agent import FakeAgent
 from tests.support.log_dirs import make_log_dir
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
     from cleanerd.daemon.view import DaemonView, PartitionView
     from tests.support.log_dirs import Partition
-
-PATIENCE_SECONDS = 20.0
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import uvloop
 
 from cleanerd.daemon.http.server import HttpServer
 from tests.daemon.views import Stage
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -58,7 +59,7 @@ class Served:
 
     def get(self, path: str, *, method: str = "GET", headers: Mapping[str, str] | None = None) -> Answer:
         """One request on a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         try:
             connection.request(method, path, headers=dict(headers or {}))
             response = connection.getresponse()
@@ -73,7 +74,7 @@ class Served:
         self.run(self.server.start())
 
     def run(self, work: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(20)
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(PATIENCE_SECONDS)
 
 
 async def explain_little(name: str) -> dict[str, Any]:
@@ -119,5 +120,5 @@ def serving(
         served.stop()
     finally:
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
+        thread.join(PATIENCE_SECONDS)
         loop.close()

@@ -20,6 +20,7 @@ from cleanerd.format.names import TopicPartition
 from cleanerd_lab.demo.broker import free_port
 from tests.brokers.node import wait_until
 from tests.daemon.process import Daemon
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -79,7 +80,7 @@ class Site:
             for number in range(count):
                 key, data = b"k%d" % (number % keys), os.urandom(40).hex().encode() if value else None
                 producer.produce(self.topic, key=key, value=data, partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_SECONDS) == 0
         for partition in partitions:
             wait_until("it is flushed", lambda p=partition: _is_flushed(self.facts(p)))
 
@@ -124,7 +125,7 @@ class Site:
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of an answer over HTTP."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_SECONDS) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -164,7 +165,9 @@ class WallClock:
     def __init__(self, base: Path, source: Path) -> None:
         self._file = base / "clock-off"
         shim = base / "clock-shim.so"
-        subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-Werror", "-o", shim, source], check=True, timeout=60)
+        subprocess.run(
+            ["cc", "-O1", "-shared", "-fPIC", "-Werror", "-o", shim, source], check=True, timeout=PATIENCE_SECONDS
+        )
         self.set(0)
         self.environ = {"LD_PRELOAD": str(shim), "CLOCK_OFF": str(self._file)}
 

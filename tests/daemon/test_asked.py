@@ -26,6 +26,7 @@ from tests.daemon.test_fleet import (
 from tests.daemon.test_purge import now_ms
 from tests.support.log_dirs import Partition
 from tests.support.logs import Record, encode_batch
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +65,7 @@ def test_asked_while_horizons_are_looked_up(root: Path, monkeypatch: pytest.Monk
     go_on, real = threading.Event(), run_job._horizons
 
     def slowly(job: Any) -> Any:
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE_SECONDS)
         return real(job)
 
     monkeypatch.setattr(run_job, "_horizons", slowly)

@@ -16,6 +16,7 @@ from cleanerd.daemon.work import run_job
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.daemon.scene import assignments, broker, serve, until
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,12 +33,12 @@ def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatc
     def clean(live: Any, name: Any, *arguments: Any) -> Any:
         begun.append(str(name))
         one_runs.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE_SECONDS)
         return real(live, name, *arguments)
 
     def broken(look_loop: LookLoop) -> None:
         if services[0].dispatcher.running:
-            assert one_runs.wait(30)
+            assert one_runs.wait(PATIENCE_SECONDS)
             raise ZeroDivisionError("a bug in a round")
         follow(look_loop)
 

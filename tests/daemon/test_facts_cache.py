@@ -17,6 +17,7 @@ from cleanerd.scope.told_topics import ASK_EVERY_MS
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.support.log_dirs import make_log_dir
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +37,7 @@ def test_facts_are_read_again_when_a_file_changed(tmp_path: Path) -> None:
     first = cache.get(known, log_dir, [], running=False)
     assert cache.get(known, log_dir, [], running=False) is first
     properties.write_text("log.cleaner.delete.retention.ms=50\n")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while (facts := cache.get(known, log_dir, [], running=False)) is first:
         assert time.monotonic() < deadline, "how often it is read depends on what that costs"
     assert facts.topic_config("orders").delete_retention_ms == 50

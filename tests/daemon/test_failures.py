@@ -17,6 +17,7 @@ from tests.daemon.site import Site, WallClock
 from tests.kafka.fixtures import brokers
 from tests.live.load import create_topics
 from tests.live.rounds import with_agent
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -164,7 +165,7 @@ def counters(site: Site, failure: Failure) -> dict[str, float]:
 
 def check_samples(site: Site, failure: Failure, column: int) -> None:
     """All at one moment, which is waited for: what is quarantined is being cleaned now and then."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         text = site.get("/metrics")[1]
         wrong = {

@@ -28,6 +28,7 @@ from tests.cleaner.driver import scratch
 from tests.daemon.process import Daemon
 from tests.daemon.scene import assignments, broker, is_clean, outcomes, partition, serve, until
 from tests.support.log_dirs import make_log_dir
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,9 +177,9 @@ def test_its_process_group_ends_with_the_cleaning(root: Path, monkeypatch: pytes
 
     with held(root):
         serve(settings, story)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 60  # it hangs for ever by itself
     while any(lives(int(pid)) for pid in pids.read_text().split()):  # what was killed takes a moment to be gone
-        assert time.monotonic() - began < 6
+        assert time.monotonic() - began < 70
         time.sleep(0.01)
 
 
@@ -304,7 +305,7 @@ def test_with_real_spark(root: Path) -> None:
     make_log_dir(root.parent / "other", {"orders-0": two_groups()})
     settings = threshold(root, cleanerd_spark_master="local[1]")
     with held(root), Daemon(settings, root.parent, {"SPARK_DRIVER_MEMORY": "512m"}) as daemon:
-        view = daemon.until("staged", lambda view: view["totals"]["cleans"].get("staged", 0) == 1, 180)
+        view = daemon.until("staged", lambda view: view["totals"]["cleans"].get("staged", 0) == 1)
         assert view["warnings"] == []
         assert daemon.end(signal.SIGTERM) == 143
         assert "handed over to Spark" in daemon.log.read_text()
@@ -324,13 +325,13 @@ def test_a_stop_ends_real_spark(root: Path) -> None:
     make_log_dir(root, {"orders-0": two_groups()})
     settings = threshold(root, cleanerd_spark_master="local[1]")
     with held(root), Daemon(settings, root.parent, {"SPARK_DRIVER_MEMORY": "512m"}) as daemon:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not (java := [pid for pid in descendants(daemon.process.pid) if "java" in program_of(pid)]):
             assert time.monotonic() < deadline, daemon.log.read_text()
             time.sleep(0.05)
         family = descendants(daemon.process.pid)
         assert daemon.end(signal.SIGTERM) == 143
-        deadline = time.monotonic() + 2
+        deadline = time.monotonic() + 30  # its shutdown hooks
         while any(lives(pid) for pid in {*family, *java}):
             assert time.monotonic() < deadline
             time.sleep(0.05)

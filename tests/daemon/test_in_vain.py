@@ -123,7 +123,7 @@ def test_what_is_new_is_cleaned_at_once_although_nothing_can_be_remembered(root:
                 write_checkpoint(root / name, {"orders-0": 9})
             write_segment(root / "orders-0", 9, b"")
             await until("it is cleaned", lambda: sum(service.view().totals.cleans.values()) > cleans)
-            assert time.monotonic() - started < 10, "and not after HOLD_BACKOFF"
+            assert time.monotonic() - started < 40, "and not after HOLD_BACKOFF"
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
 

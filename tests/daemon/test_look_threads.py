@@ -22,6 +22,7 @@ from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.cleaner.driver import scratch
 from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -48,7 +49,7 @@ class Disk:
         def look(looker: LogDirLooker, *arguments: Any) -> Any:
             if looker.path == path:
                 self.looks += 1
-                self.works.wait(30)
+                self.works.wait(PATIENCE_SECONDS)
             return real(looker, *arguments)
 
         monkeypatch.setattr(LogDirLooker, "look", look)
@@ -139,7 +140,7 @@ def test_asked_while_it_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
         async def story(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
             works = threading.Event()
-            monkeypatch.setattr(LogDirLooker, "read", lambda *_: works.wait(30))
+            monkeypatch.setattr(LogDirLooker, "read", lambda *_: works.wait(PATIENCE_SECONDS))
             try:
                 with pytest.raises(CleanerdError, match="does not answer"):
                     await asyncio.wait_for(service.control_api.explain("orders-0"), 10)
@@ -155,7 +156,7 @@ def test_the_end_does_not_wait_for_a_look_after_a_clean(root: Path, monkeypatch:
 
     def look(looker: LogDirLooker, world: LookContext, names: Any = None) -> Any:
         if names is not None:
-            works.wait(60)
+            works.wait(PATIENCE_SECONDS)
             raise ZeroDivisionError("nobody listens any more")
         return real(looker, world, names)
 
@@ -211,7 +212,7 @@ class Scene:
         self.woken += 1
 
     def _look(self, _world: LookContext, names: Any = None) -> LogDirLook:
-        self.works.wait(30)
+        self.works.wait(PATIENCE_SECONDS)
         mode = DirMode("live", "whole" if names is None else "one", "live")
         return LogDirLook(
             self.path, online=True, error="", mode=mode, choice=None, facts=None, total_bytes=0, free_bytes=0

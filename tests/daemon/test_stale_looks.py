@@ -31,6 +31,7 @@ from tests.daemon.test_fleet import (
     tracked,
     triggers,
 )
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,14 +111,14 @@ def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path, monkeypat
         done = real_run(job)
         os.utime(root / "orders-0")
         worked.set()
-        assert say_so.wait(30)
+        assert say_so.wait(PATIENCE_SECONDS)
         return done
 
     def look_at(*arguments: Any) -> Any:
         found = real_look(*arguments)
         if worked.is_set() and not hung.is_set():
             hung.set()
-            assert go_on.wait(30)
+            assert go_on.wait(PATIENCE_SECONDS)
         return found
 
     monkeypatch.setattr(dispatcher, "run", run)
@@ -152,8 +153,8 @@ def test_a_glance_tells_of_nobody_else(root: Path, monkeypatch: pytest.MonkeyPat
         begun.append(str(name))
         cleaned = real(live, name, *arguments)
         if len(begun) <= 2:
-            assert go_on.wait(30)
-            both.wait(30)
+            assert go_on.wait(PATIENCE_SECONDS)
+            both.wait(PATIENCE_SECONDS)
         return cleaned
 
     monkeypatch.setattr(run_job, "clean_live", clean)

@@ -10,6 +10,7 @@ import pytest
 from cleanerd.cleaner.cleaner import Stopped
 from cleanerd.daemon.work.progress import JobProgress
 from cleanerd.daemon.work.throttle import Rates, Throttle
+from tests.support.patience import PATIENCE_SECONDS
 
 
 def never() -> None:
@@ -80,7 +81,7 @@ def test_a_new_rate_counts_for_who_waits_already() -> None:
     time.sleep(0.1)
     assert waiting.is_alive()
     throttle.set_rates(Rates())
-    waiting.join(20)
+    waiting.join(PATIENCE_SECONDS)
     assert not waiting.is_alive()
     throttle.waited_seconds = 0.0
     work(throttle, reads=10**7)
@@ -100,7 +101,7 @@ def test_who_waits_can_be_stopped() -> None:
     threading.Thread(target=write, daemon=True).start()
     time.sleep(0.05)
     progress.stop()
-    assert ended.wait(20)
+    assert ended.wait(PATIENCE_SECONDS)
 
 
 def test_progress_tells_the_phases() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -126,11 +127,11 @@ def test_one_that_dies_while_fewer_are_wanted_is_not_replaced() -> None:
 
         def die() -> None:
             begun.set()
-            go.wait(5)
+            go.wait(PATIENCE_SECONDS)
             raise ValueError
 
         answer = pool.submit(die)
-        await asyncio.to_thread(begun.wait, 5)
+        await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
         pool.close()
         go.set()
         with pytest.raises(WorkerDiedError):
@@ -160,13 +161,13 @@ def test_one_that_dies_while_fewer_are_wanted_leaves_as_many_as_wanted() -> None
         begun, go = threading.Barrier(4), threading.Event()
 
         def wait(error: bool) -> None:
-            begun.wait(5)
-            go.wait(5)
+            begun.wait(PATIENCE_SECONDS)
+            go.wait(PATIENCE_SECONDS)
             if error:
                 raise ValueError
 
         answers = [pool.submit(lambda error=error: wait(error)) for error in (True, False, False)]  # type: ignore[misc]
-        await asyncio.to_thread(begun.wait, 5)
+        await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
         pool.resize(1)
         go.set()
         await asyncio.gather(*answers, return_exceptions=True)

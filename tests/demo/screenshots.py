@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd_lab.demo.jars import find_kafka
 from cleanerd_lab.demo.live import BY_VERSION, LiveDemo
 from tests.daemon.browser import chromium
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from cleanerd_lab.demo.jars import KafkaRelease
@@ -26,7 +27,6 @@ PICTURES: Final = {"status": "", "partition": f"partition/{BY_VERSION}-0"}
 """Name -> address on the page."""
 
 WIDTH, HEIGHT = 1280, 760
-_SECONDS: Final = 90
 _CLEANS: Final = 40
 """So many make a page that has something to show."""
 
@@ -45,8 +45,8 @@ def take(directory: Path, release: KafkaRelease) -> list[Path]:
         chromium() as page,
     ):
         live.start()
-        reached = any(sample.cleans >= _CLEANS for sample in live.watch(_SECONDS))
-        assert reached, f"not {_CLEANS} cleanings in {_SECONDS} s"
+        reached = any(sample.cleans >= _CLEANS for sample in live.watch(PATIENCE_SECONDS))
+        assert reached, f"not {_CLEANS} cleanings in {PATIENCE_SECONDS} s"
         return [_picture(page, live.url, directory / f"{name}.png", address) for name, address in PICTURES.items()]
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.kafka.judge import KafkaJars, fetch
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +130,7 @@ def test_stay_until_ctrl_c(jars: KafkaJars, place: Path) -> None:
             break
     time.sleep(1)
     os.killpg(demo.pid, signal.SIGINT)
-    stdout, stderr = demo.communicate(timeout=120)
+    stdout, stderr = demo.communicate(timeout=PATIENCE_SECONDS)
     assert demo.returncode == 0, stderr
     assert "Everything is as it should be" in stdout
     assert list(place.iterdir()) == []
@@ -170,14 +171,14 @@ def test_interrupted_it_leaves_no_process_and_no_file(
     jars: KafkaJars, place: Path, signal_number: signal.Signals, arguments: list[str], log: str
 ) -> None:
     demo = _start([*arguments, "--kafka-libs", str(jars.libs)], place)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not list(place.glob(log)):
         assert time.monotonic() < deadline
         assert demo.poll() is None
         time.sleep(0.1)
     assert _java_in(place)
     demo.send_signal(signal_number)
-    demo.communicate(timeout=60)
+    demo.communicate(timeout=PATIENCE_SECONDS)
     assert demo.returncode == 128 + signal_number
     assert _java_in(place) == []
     assert list(place.iterdir()) == []
@@ -185,7 +186,7 @@ def test_interrupted_it_leaves_no_process_and_no_file(
 
 def test_without_jars_exit_code_3_and_a_way_out(tmp_path: Path) -> None:
     demo = _start(["--kafka-libs", str(tmp_path)], tmp_path)
-    _, stderr = demo.communicate(timeout=60)
+    _, stderr = demo.communicate(timeout=PATIENCE_SECONDS)
     assert demo.returncode == 3
     assert "make setup" in stderr
 
@@ -193,7 +194,7 @@ def test_without_jars_exit_code_3_and_a_way_out(tmp_path: Path) -> None:
 def test_too_long_a_path_for_a_socket_is_told_at_once(jars: KafkaJars, tmp_path: Path) -> None:
     keep = tmp_path / ("long" * 20)
     demo = _start(["--kafka-libs", str(jars.libs), "--keep", str(keep)], tmp_path)
-    _, stderr = demo.communicate(timeout=60)
+    _, stderr = demo.communicate(timeout=PATIENCE_SECONDS)
     assert demo.returncode == 3
     assert "too long" in stderr
 
@@ -203,7 +204,7 @@ def test_keep_takes_no_directory_that_holds_something(jars: KafkaJars, tmp_path:
     keep.mkdir()
     (keep / "mine").touch()
     demo = _start(["--kafka-libs", str(jars.libs), "--keep", str(keep)], tmp_path)
-    _, stderr = demo.communicate(timeout=60)
+    _, stderr = demo.communicate(timeout=PATIENCE_SECONDS)
     assert demo.returncode == 3
     assert "not an empty directory" in stderr
     assert [path.name for path in keep.iterdir()] == ["mine"]

@@ -33,6 +33,7 @@ from tests.kafka.answers import (
 )
 from tests.kafka.behaviour import Behaviours
 from tests.kafka.log_spec import Batch, Marker, Record, Round, Segment, ToLoad
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -63,7 +64,6 @@ __all__ = [
 ]
 
 HERE = Path(__file__).resolve().parent
-ANSWER_SECONDS = 240
 
 Place: TypeAlias = "str | os.PathLike[str]"
 
@@ -153,7 +153,7 @@ class Judge:
         if self._java.stdin is not None and not self._java.stdin.closed:
             self._java.stdin.close()
         try:
-            self._java.wait(timeout=10)
+            self._java.wait(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self._java.kill()
             self._java.wait()
@@ -378,7 +378,7 @@ class Judge:
         stdin, stdout = self._java.stdin, self._java.stdout
         if stdin is None or stdout is None:
             raise RuntimeError("the judge was started without pipes")
-        watchdog = threading.Timer(ANSWER_SECONDS, self._java.kill)
+        watchdog = threading.Timer(PATIENCE_SECONDS, self._java.kill)
         watchdog.start()
         try:
             stdin.write(json.dumps(command, separators=(",", ":")).encode() + b"\n")

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd_lab.demo.broker import STARTED, Broker, BrokerError
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +30,7 @@ def produce(broker: Broker, values: list[bytes]) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
     for value in values:
         producer.produce("t", key=b"k", value=value, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
 
 
 def consume(broker: Broker, count: int) -> list[bytes]:
@@ -51,7 +52,7 @@ def test_start_produce_stop_restart_kill(start_broker: StartBroker) -> None:
     assert STARTED in broker.log_text()
     assert "log.segment.bytes=1048576\n" in broker.properties_file.read_text()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
+    admin.create_topics([NewTopic("t", 1, 1)])["t"].result(PATIENCE_SECONDS)
     produce(broker, [b"1", b"2"])
     pid = broker.pid
 

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from tests.brokers.node import wait_until
 from tests.live.ledger import Ledger, Place, Written
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +32,6 @@ _LEADERSHIP: Final = frozenset({
     *_CONNECTIONS,
 })  # fmt: skip
 _VALUE_BYTES: Final = 60
-_READ_SECONDS: Final = 60
 _PAUSE_SECONDS: Final = 0.005
 
 
@@ -116,7 +116,7 @@ class Load:
     ) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(_READ_SECONDS)
+            thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
 
     def _guarded(self, job: Callable[[], None]) -> None:
@@ -154,13 +154,13 @@ class Load:
             for _ in range(10):
                 self._send(producer, writing, dice, number, lambda *record, batch=batch: batch.append(record))
                 number += 1
-            producer.flush(30)
+            producer.flush(PATIENCE_SECONDS)
             aborted = dice.random() < ABORTED_SHARE
             (producer.abort_transaction if aborted else producer.commit_transaction)(30)
             for place, offset, record in batch:
                 self.ledger.add(place, offset, record, aborted=aborted)
             time.sleep(_PAUSE_SECONDS * 10)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_SECONDS) == 0
 
     def _send(
         self,
@@ -209,7 +209,7 @@ class Load:
         consumer.assign([TopicPartition(place.topic, place.partition, 0) for place in self.places])
         found: dict[Place, dict[int, tuple[bytes, bytes | None]]] = {place: {} for place in self.places}
         last = dict.fromkeys(self.places, -1)
-        deadline = time.monotonic() + _READ_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while missing:
             for message in consumer.consume(500, 1.0):
                 if message.error() is not None:

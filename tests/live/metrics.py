@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd_lab.demo.broker import free_port
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from cleanerd_lab.demo.broker import Broker
 
 PROGRAM: Final = Path(__file__).with_name("BrokerMetrics.java")
-READ_SECONDS: Final = 60
 # The cleaner of a test's broker looks for work every second (log.cleaner.backoff.ms); the rest is for a busy machine.
 IDLE_MS: Final = 5_000
 # For the broker's start: where a client finds what JMX exports. The rest can be told a running JVM.
@@ -59,6 +59,6 @@ class Jmx:
 
 
 def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=READ_SECONDS)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

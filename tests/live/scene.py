@@ -15,6 +15,7 @@ from cleanerd.format.names import TopicPartition as Name
 from cleanerd.log.log_dir import cleaner_offset
 from cleanerd.policy.version import encode_version
 from tests.brokers.node import complaints, wait_until
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,7 @@ def write(
         headers = [("version", encode_version(number, "long"))]
         producer.produce(topic, key=key, value=value, partition=0, headers=headers)
         last[key] = value
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
     # Segments count as soon as they are flushed, which the broker does some time after it rolled them.
     node = seen_by or broker
     wait_until("it is flushed", lambda: facts(node, topic).recovery_point >= facts(node, topic).active.base)
@@ -61,7 +62,7 @@ def read(broker: Broker, topic: str, isolation: str = "read_uncommitted") -> dic
         begin, end = consumer.get_watermark_offsets(place, 30)
         consumer.assign([TopicPartition(topic, 0, begin)])
         found: dict[bytes, bytes] = {}
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while begin < end and consumer.position([place])[0].offset < end:
             assert time.monotonic() < deadline, (consumer.position([place]), end)
             for message in consumer.consume(500, 0.2):
@@ -98,7 +99,7 @@ def ask(broker: Broker, what: str, *arguments: Any) -> None:
     """An admin request, and its answers."""
     client = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in getattr(client, what)(*arguments).values():
-        future.result(30)
+        future.result(PATIENCE_SECONDS)
 
 
 def alter(broker: Broker, kind: ResourceType, name: str, key: str, value: str | None) -> None:

@@ -24,6 +24,7 @@ from tests.live.load import Load, Writing, create_topics
 from tests.live.proxy import Proxy
 from tests.live.rounds import with_agent
 from tests.support.log_dirs import batches_of, read_segments
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from cleanerd_lab.demo.broker import Broker
@@ -81,7 +82,7 @@ class Killing:
                 TOPIC.topic, key=b"k%d" % self.dice.randrange(KEYS), value=value, partition=0, on_delivery=delivered
             )
             self.written += 1
-        assert producer.flush(60) == 0
+        assert producer.flush(PATIENCE_SECONDS) == 0
 
     def cleanerd(self) -> subprocess.Popen[bytes]:
         """A round in a process of its own, through the proxy.
@@ -134,9 +135,9 @@ class Killing:
             timer.start()
             timer.join()
         if victims == "broker":
-            assert struck.wait(30)
+            assert struck.wait(PATIENCE_SECONDS)
             self._start_again()
-        code = process.wait(90)
+        code = process.wait(PATIENCE_SECONDS)
         assert struck.wait(1) or code == 0
         if "broker" in victims and victims != "broker":
             self._start_again()
@@ -211,7 +212,7 @@ def kill(start: StartBroker, tmp_path: Path, kills: int, victims: tuple[str, ...
         proxy.after_swap = lambda: None
         killing.write(500)
         time.sleep(1)  # file.delete.delay.ms
-        assert killing.cleanerd().wait(60) == 0
+        assert killing.cleanerd().wait(PATIENCE_SECONDS) == 0
         killing.load.check()
         assert leftovers(broker) == []
     broker.stop()

@@ -25,7 +25,6 @@ from tests.live.scene import (
     ask,
     check_broker,
     clean_point,
-    directory_of,
     facts,
     info,
     read,
@@ -144,7 +143,7 @@ def is_on_its_way(rounds: Rounds, topic: str) -> None:
     assert rounds.results[-1].outcome == "skipped", rounds.results[-1].reason
     assert rounds.swaps == []
     alter(broker, ResourceType.BROKER, "1", "replica.alter.log.dirs.io.max.bytes.per.second", None)
-    wait_until("it is there", lambda: not facts(broker, topic).future, seconds=60)
+    wait_until("it is there", lambda: not facts(broker, topic).future)
     assert rounds.clean(Name(topic, 0))[0].outcome == "cleaned"
 
 
@@ -259,20 +258,17 @@ def test_the_brokers_own_cleaner_is_slow(broker_43: StartBroker, tmp_path: Path,
 
     def begin() -> None:
         alter(broker, ResourceType.TOPIC, "slow", "min.cleanable.dirty.ratio", "0")
-        wait_until("it is at work", lambda: bool(list(directory_of(broker, "slow").glob("*.cleaned"))))
+        # On a slow disk it sleeps while it reads already, on a fast one first while it writes: either is at work.
+        wait_until("it is at work", lambda: facts(broker, "slow").cleaning == "in_progress")
 
     happens_once(monkeypatch, rounds, "swap", begin)
-    started = time.monotonic()
     (result,) = rounds.clean(Name("slow", 0))
-    seconds = time.monotonic() - started
-    assert facts(broker, "slow").cleaning == "in_progress", "U-26"
+    assert facts(broker, "slow").cleaning == "in_progress", "U-26, and the answer did not wait for it"
     assert (result.outcome, rounds.swaps) == ("skipped", []), result.reason
     assert {*rounds.refused} <= {"busy", "source_changed", "evidence_changed"}, result.reason
-    assert seconds < 35
-    started = time.monotonic()
     with AgentClient.connect(broker.log_dirs[0] / SOCKET) as client, pytest.raises(AgentRefusalError) as refused:
         client.call("pause", topic="slow", partition=0)
     assert refused.value.code == "busy"
-    assert time.monotonic() - started < 10
+    assert facts(broker, "slow").cleaning == "in_progress", "U-26, and nor did this one"
     assert info(broker).pauses == []
     assert read(broker, "slow") == latest

@@ -141,10 +141,10 @@ def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path) -> None:
             write_in_vain(first, second)
             both[0].clean()
             second.start()
-            wait_until("it has caught up", lambda: in_sync(first), 60)
+            wait_until("it has caught up", lambda: in_sync(first))
             assert re.search(rf"{WRITINGS[0].topic}-0\S* .*[Tt]runcat", second.log_text()), "U-26"
             prefer(first)
-    wait_until("both are in sync", lambda: in_sync(first), 60)
+    wait_until("both are in sync", lambda: in_sync(first))
     for rounds in both:
         rounds.clean()
         assert sum(result.groups for result in rounds.results) >= 4, [r.reason for r in rounds.results]

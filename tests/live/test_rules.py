@@ -15,6 +15,7 @@ from tests.brokers.node import wait_until
 from tests.live.load import create_topics
 from tests.live.scene import check_broker, clean_point, directory_of, facts, read, set_topic, write
 from tests.support.log_dirs import read_segments
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,7 @@ def test_d01_the_marker_is_segments_away(rounds: Rounds) -> None:
     for value, ends in ((b"committed", writer.commit_transaction), (b"aborted", writer.abort_transaction)):
         writer.begin_transaction()
         writer.produce("d01", key=b"key", value=value, partition=0)
-        writer.flush(30)
+        writer.flush(PATIENCE_SECONDS)
         if value == b"aborted":
             write_unflushed(broker, "d01", 600)
         ends(30)
@@ -72,7 +73,7 @@ def write_unflushed(broker: Broker, topic: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "batch.size": 3000})
     for number in range(count):
         producer.produce(topic, key=b"k%d" % (number % 20), value=bytes(100), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
 
 
 def wiped(broker: Broker, topic: str, segments: int) -> dict[bytes, bytes]:

@@ -17,6 +17,7 @@ from tests.brokers.node import wait_until
 from tests.live.rounds import Rounds, with_agent
 from tests.live.scene import check_broker, directory_of, facts, read, write
 from tests.support.log_dirs import read_checkpoint, read_segments
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +95,7 @@ def test_evidence_is_cut(
 
     def partition() -> tuple[int, list[int]] | None:
         try:
-            found = admin.list_topics(TOPIC, timeout=20).topics[TOPIC].partitions[0]
+            found = admin.list_topics(TOPIC, timeout=PATIENCE_SECONDS).topics[TOPIC].partitions[0]
         except KafkaException:
             return None  # it asked the one that was killed
         return found.leader, sorted(found.isrs)
@@ -105,7 +106,7 @@ def test_evidence_is_cut(
     write(cleaned, TOPIC, 500)
     wait_until("both have it", lambda: facts(other, TOPIC).leo == 500)
     other.kill()
-    wait_until("one is left", lambda: partition() == (2, [2]), 60)
+    wait_until("one is left", lambda: partition() == (2, [2]))
     write(cleaned, TOPIC, 900)
     assert rounds.clean(Name(TOPIC, 0))[0].outcome == "cleaned"
     assert any(swap.is_merge for swap in rounds.swaps)
@@ -116,12 +117,12 @@ def test_evidence_is_cut(
     def lose() -> None:
         os.kill(cleaned.pid, signal.SIGSTOP)
         try:
-            wait_until("nobody leads", lambda: (partition() or (0,))[0] == -1, 60)
+            wait_until("nobody leads", lambda: (partition() or (0,))[0] == -1)
             other.start()
-            wait_until("the one that is behind leads", lambda: (partition() or (0,))[0] == 3, 60)
+            wait_until("the one that is behind leads", lambda: (partition() or (0,))[0] == 3)
         finally:
             os.kill(cleaned.pid, signal.SIGCONT)
-        wait_until("it is cut", lambda: facts(cleaned, TOPIC).leo == 500, 60)
+        wait_until("it is cut", lambda: facts(cleaned, TOPIC).leo == 500)
 
     waiting = [lose, *[lambda: None] * swapped]
     rounds.before_swap = lambda _request: waiting.pop()() if waiting else None
@@ -136,7 +137,7 @@ def test_evidence_is_cut(
     assert len(rounds.swaps) == before + swapped
     assert rows(cleaned).items() <= rows(other).items()
 
-    wait_until("it follows", lambda: partition() == (3, [2, 3]), 60)
+    wait_until("it follows", lambda: partition() == (3, [2, 3]))
     latest = write(first, TOPIC, 700, seen_by=cleaned)
     (result,) = rounds.clean(Name(TOPIC, 0))
     assert result.outcome == "cleaned", result.reason
@@ -144,7 +145,7 @@ def test_evidence_is_cut(
     cleaned.kill()
     cleaned.start()
     assert rows(cleaned) == kept
-    wait_until("it follows", lambda: partition() == (3, [2, 3]), 60)
+    wait_until("it follows", lambda: partition() == (3, [2, 3]))
     whole = rows(other)
     clean_to = read_checkpoint(cleaned.log_dirs[0] / "cleaner-offset-checkpoint")[f"{TOPIC}-0"]
     assert {offset: row for offset, row in kept.items() if offset >= clean_to} == {

@@ -16,6 +16,7 @@ from cleanerd.verify.partition import Question, verify_partition
 from tests.live.load import create_topics
 from tests.live.rounds import Rounds, with_agent
 from tests.live.scene import directory_of
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,7 @@ class LateWriter:
 
     def __exit__(self, *_error: object) -> None:
         self._stop.set()
-        self._thread.join(60)
+        self._thread.join(PATIENCE_SECONDS)
 
     def winners(self) -> dict[bytes, tuple[Rank, bytes | None]]:
         """By key, of what was acknowledged so far."""
@@ -77,7 +78,7 @@ class LateWriter:
                 self._send(producer, b"k%d" % number, version, value)
             producer.poll(0)
             time.sleep(0.03)
-        if producer.flush(30):
+        if producer.flush(PATIENCE_SECONDS):
             self.problems.append("not everything was written")
 
     def _send(self, producer: Producer, key: bytes, version: int, value: bytes | None) -> None:
@@ -100,7 +101,7 @@ def read(broker: Broker, expected: dict[bytes, tuple[Rank, bytes | None]]) -> di
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "v", "enable.auto.commit": False})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     found: dict[bytes, tuple[Rank, bytes | None]] = {}
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     try:
         while any(found.get(key, ((-1, -1), None))[0] < rank for key, (rank, _) in expected.items()):
             assert time.monotonic() < deadline, "a winner is not readable"
@@ -123,7 +124,7 @@ def test_late_writes_while_swaps_run(broker_43: StartBroker, tmp_path: Path, mon
     create_topics(broker, [TOPIC], segment_bytes=15_000, max_compaction_lag_ms=NO_LAG)
     rounds = Rounds(broker, tmp_path / "state", STRATEGY)
     rounds.note_swaps(monkeypatch)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     with LateWriter(broker) as writer:
         while len(rounds.dropping) < 12:
             assert time.monotonic() < deadline, [result.reason for result in rounds.results[-3:]]
@@ -159,12 +160,12 @@ def test_room_that_the_broker_sets_aside(rounds: Rounds) -> None:
     for version, (key, value) in enumerate([("k", b"1"), ("k", None), *((f"f{n}", b"x" * 900) for n in range(50))]):
         headers = [("version", encode_version(version, "long"))]
         producer.produce(topic, key=key.encode(), value=value, partition=0, headers=headers)
-        producer.flush(10)
+        producer.flush(PATIENCE_SECONDS)
     path = directory_of(rounds.broker, topic)
     *_, active = sorted(path.glob("*.log"))
     assert not any(active.read_bytes()[-100:]), "nothing was set aside"
     results = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not results or not results[-1].dropped.tombstone:
         assert time.monotonic() < deadline, [(result.reason, result.notes) for result in results]
         results += rounds.clean(Name(topic, 0), purge=True)

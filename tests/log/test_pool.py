@@ -19,6 +19,7 @@ from cleanerd.log.pool import Part, ReaderPool
 from cleanerd.log.read import whole
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -70,7 +71,7 @@ def test_owner_works_while_it_waits(partition: tuple[str, Segment]) -> None:
         if threading.current_thread() is threading.main_thread():
             owner_worked.set()
         else:
-            assert owner_worked.wait(20)
+            assert owner_worked.wait(PATIENCE_SECONDS)
         return _kernel.scan_headers(data, position)
 
     with ReaderPool(path, workers=2, chunk_bytes=CHUNK_BYTES) as pool:

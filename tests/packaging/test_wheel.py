@@ -23,6 +23,7 @@ import pytest
 from cleanerd import __version__
 from cleanerd_lab.demo.broker import free_port
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, keys, make
+from tests.support.patience import PATIENCE_SECONDS
 from tools import wheel as tool
 
 REPOSITORY = Path(__file__).parents[2]
@@ -188,12 +189,12 @@ def _check_daemon(program: Path, environment: dict[str, str], logs: Path, tmp_pa
     }
     with subprocess.Popen([program, "run"], env=environment, cwd=tmp_path / "elsewhere") as daemon:
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PATIENCE_SECONDS
             while not _answers(f"{page}/readyz"):
                 assert time.monotonic() < deadline
                 assert daemon.poll() is None
                 time.sleep(0.2)
-            with urllib.request.urlopen(f"{page}/", timeout=10) as answer:  # noqa: S310 - our own
+            with urllib.request.urlopen(f"{page}/", timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 - our own
                 html = answer.read().decode()
             parts = re.findall(r'(?:src|href)="([^":#]+)"', html)
             assert any(part.endswith(".js") for part in parts)
@@ -206,7 +207,7 @@ def _check_daemon(program: Path, environment: dict[str, str], logs: Path, tmp_pa
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - our own
+        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 - our own
             return bool(answer.status == 200)
     except OSError:
         return False

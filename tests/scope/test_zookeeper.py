@@ -21,6 +21,7 @@ from cleanerd.scope.told_topics import ORIGIN, UNASKED_MS
 from cleanerd.settings import load_settings
 from tests.kafka.judge import fetch_jars
 from tests.support.log_dirs import HIGH_WATERMARKS
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.zookeeper import ZooKeeperBroker
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def broker() -> Iterator[ZooKeeperBroker]:
         admin = AdminClient({"bootstrap.servers": made.bootstrap})
         topics = [NewTopic("orders", 1, 1, config=CONFIG), NewTopic("events", 1, 1)]
         for done in admin.create_topics(topics).values():
-            done.result(30)
+            done.result(PATIENCE_SECONDS)
         yield made
     finally:
         made.end()
@@ -59,7 +60,7 @@ def fill(broker: ZooKeeperBroker) -> dict[bytes, bytes]:
     for row in range(60):
         key, value = b"k%d" % (row % 3), b"%d" % row
         producer.produce("orders", value, key, timestamp=1_700_000_000_000 + row * 1000)
-        producer.flush(30)
+        producer.flush(PATIENCE_SECONDS)
         latest[key] = value
     return latest
 

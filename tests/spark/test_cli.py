@@ -21,6 +21,7 @@ from cleanerd.spark.launch import require_spark
 from tests.cleaner.driver import NAME
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.support.log_dirs import read_segments
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +105,7 @@ def test_stopped_by_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     command = cleanerd(tmp_path / "state", "spark", "clean", path, "--force", "--from-start", "--now-ms", NOW_MS)
     command += ["--master", "local[1]", *MEMORY, "--shards", "1"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not list((path / NAME).glob(f"{STAGING}/spark-*")):
         assert process.poll() is None
         assert time.monotonic() < deadline
@@ -112,8 +113,8 @@ def test_stopped_by_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     family = _descendants(process.pid)
     assert len(family) >= 2
     os.kill(process.pid, number)
-    assert process.wait(60) == 128 + number
-    deadline = time.monotonic() + 30
+    assert process.wait(PATIENCE_SECONDS) == 128 + number
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while any(_lives(pid) for pid in family):
         assert time.monotonic() < deadline
         time.sleep(0.1)

@@ -26,6 +26,7 @@ from tests.spark.faults import SlowAttempts
 from tests.spark.matrix import enough, pairwise
 from tests.spark.sessions import ON_A_CLUSTER, QUIET
 from tests.spark.test_matrix import in_a_child
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -136,7 +137,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     yield Cluster(url, [process.pid for process in started[1:]])
     for process in started:
         os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
+        process.wait(PATIENCE_SECONDS)
 
 
 def _start(

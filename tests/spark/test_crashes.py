@@ -30,6 +30,7 @@ from tests.spark.inline import InlineJobs
 from tests.spark.rich_log import NOW_MS, RichLog
 from tests.spark.twins import PLAN_ID, all_dirty, assert_twins, stage_by_spark, stage_inline, stage_locally
 from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,7 +97,7 @@ def test_a_driver_that_is_killed(path: Path, where: str, capsys: pytest.CaptureF
     before = files_of(path)
     process = multiprocessing.get_context("spawn").Process(target=killed, args=(path, where))
     process.start()
-    process.join(240)
+    process.join(PATIENCE_SECONDS)
     assert process.exitcode == 77
     left = sorted({each.name for each in (path / NAME / STAGING).iterdir()} - {CLAIM})
     assert left[-1].startswith("spark-")
@@ -159,7 +160,7 @@ def test_what_is_left_belongs_to_the_brokers_user(path: Path, where: str) -> Non
     shutil.chown(path / NAME, NOBODY, NOBODY)
     process = multiprocessing.get_context("spawn").Process(target=killed, args=(path, where))
     process.start()
-    process.join(240)
+    process.join(PATIENCE_SECONDS)
     directories = [each for each in (path / NAME / STAGING).rglob("*") if each.is_dir()]
     assert directories
     assert {each.stat().st_uid for each in [path / NAME / STAGING, *directories]} == {NOBODY}

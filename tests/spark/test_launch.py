@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark import launch
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,7 +113,9 @@ from cleanerd.cli.main import run
 assert run(["spark", "clean", "--help"]) == 0
 import cleanerd.apply.round, cleanerd.spark.launch
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "--master" in done.stdout
 
@@ -148,7 +151,7 @@ def _runs(pid: int) -> bool:
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)

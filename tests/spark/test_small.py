@@ -19,6 +19,7 @@ from cleanerd.spark import launch, small
 from cleanerd.spark.launch import submit
 from tests.cleaner.driver import NAME
 from tests.spark.rich_log import NOW_MS, RichLog
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -162,7 +163,12 @@ print([path for path in sys.path if path.endswith(".zip") and "pyspark" in path]
     for path, left in ((own, []), (tmp_path / "pyspark.zip", [str(tmp_path / "pyspark.zip")])):
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(path), *filter(None, sys.path)])}
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, env=environment
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=True,
+            env=environment,
         )
         assert eval(done.stdout) == left  # noqa: S307 - our own
 
@@ -177,4 +183,4 @@ import numpy, pyarrow
 pyarrow.array(numpy.arange(3)).to_pylist(), pyarrow.array(["a"]), pyarrow.array([None], pyarrow.binary())
 assert "pandas" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+    subprocess.run([sys.executable, "-c", code], timeout=PATIENCE_SECONDS, check=True)

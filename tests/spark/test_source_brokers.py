@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from tests.brokers.ledger import Partition, Record
 from tests.brokers.readers import read_with_kafka_python, read_with_librdkafka, times_with_librdkafka
 from tests.spark.reading import read_rows
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def broker(request: pytest.FixtureRequest) -> Broker:
     start: StartBroker = request.getfixturevalue(request.param)
     broker = start(properties=SETTINGS)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic("orders", 2, 1)])["orders"].result(30)
+    admin.create_topics([NewTopic("orders", 2, 1)])["orders"].result(PATIENCE_SECONDS)
     return broker
 
 
@@ -61,16 +62,16 @@ def produce(broker: Broker, pick: random.Random) -> confluent_kafka.Producer:
         if pick.random() < 0.5:
             writer.commit_transaction(30)
         else:
-            writer.flush(30)
+            writer.flush(PATIENCE_SECONDS)
             writer.abort_transaction(30)
         if pick.random() < 0.2:
-            plain.flush(30)
+            plain.flush(PATIENCE_SECONDS)
     last = writers[0]
     last.begin_transaction()
     _send(last, pick, partition=1)
-    last.flush(30)
+    last.flush(PATIENCE_SECONDS)
     _send(plain, pick, partition=1)
-    plain.flush(30)
+    plain.flush(PATIENCE_SECONDS)
     return last
 
 
@@ -95,7 +96,7 @@ def read(paths: list[Path], **options: str) -> dict[Partition, tuple[Record, ...
 
 def settled(paths: list[Path], expected: dict[Partition, int]) -> None:
     """Until the checkpoint has the high watermarks that consumers were told."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         text = "".join((path / "replication-offset-checkpoint").read_text() for path in paths)
         if all(f"{p.topic} {p.number} {end}\n" in text for p, end in expected.items()):

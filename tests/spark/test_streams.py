@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.spark.streams import Forwarder, StderrGiver, take_stderr
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,13 +39,17 @@ def test_one_file_for_both(tmp_path: Path) -> None:
     with target.open("wb") as file:
         file.write(b"what was there\n")
         file.flush()
-        subprocess.run([sys.executable, "-c", GIVER, ASKER], stdout=file, stderr=file, check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-c", GIVER, ASKER], stdout=file, stderr=file, check=True, timeout=PATIENCE_SECONDS
+        )
     assert target.read_bytes() == b"what was there\nbefore\nthe driver\nthe result\nafter\n"
 
 
 def test_a_pipe_and_nobody() -> None:
     """A pipe is passed on as well; where nobody listens the driver keeps its own."""
-    done = subprocess.run([sys.executable, "-c", GIVER, ASKER], capture_output=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", GIVER, ASKER], capture_output=True, check=True, timeout=PATIENCE_SECONDS
+    )
     assert done.stderr == b"before\nthe driver\nafter\n"
     with StderrGiver() as giver:
         pass

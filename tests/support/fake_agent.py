@@ -21,6 +21,7 @@ from cleanerd.format.names import uuid_to_base64
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint, write_checkpoint
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -345,7 +346,7 @@ def wait_for(event: threading.Event) -> Callable[[FakeAgent, dict[str, Any]], by
     """Go on as usual when it is set."""
 
     def fault(_agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
-        assert event.wait(60)
+        assert event.wait(PATIENCE_SECONDS)
         return None
 
     return fault

@@ -15,6 +15,7 @@ from cleanerd.log.log_dir import CLEANER_CHECKPOINT
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import partitions_in, read_surroundings, verify_in_surroundings
 from cleanerd.verify.partition import Question
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ def _transactions(broker: Broker, seed: int, count: int, codec: str) -> None:
                 producer.poll(0)
         for producer in producers:
             if rng.random() < 0.33:
-                producer.flush(30)
+                producer.flush(PATIENCE_SECONDS)
                 producer.abort_transaction(30)
             else:
                 producer.commit_transaction(30)
@@ -74,10 +75,10 @@ def test_real_broker(broker_43: StartBroker) -> None:
     broker = broker_43(properties=BROKER)
     (log_dir,) = broker.log_dirs
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic("t", 1, 1, config=TOPIC)])["t"].result(30)
+    admin.create_topics([NewTopic("t", 1, 1, config=TOPIC)])["t"].result(PATIENCE_SECONDS)
     _transactions(broker, 1, 60, "none")
     _transactions(broker, 2, 60, "lz4")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while _cleaned_to(log_dir) == 0 and time.monotonic() < deadline:
         time.sleep(0.5)
     assert _cleaned_to(log_dir) > 0, "Kafka's cleaner did nothing"
