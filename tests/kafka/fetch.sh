@@ -3,7 +3,8 @@
 # The jars alone, of any profile in pom.xml:           fetch.sh --jars 4.4 ...
 #
 # Prints one line a release when all is there:  <profile> <version> <jars directory> <judge classes directory or ->
-# Jars: ${KAFKA_LIBS:-.cache/kafka}/libs-X.Y.Z/. Judges: .cache/kafka/judge-X.Y.Z/, compiled again when a source changed.
+# Jars: ${KAFKA_LIBS:-.cache/kafka}/libs-X.Y.Z/ (of 3.9-tests: libs-X.Y.Z-tests/).
+# Judges: .cache/kafka/judge-X.Y.Z/, compiled again when a source changed.
 # Both are made beside their place and renamed, so an interrupted run leaves nothing half done. KAFKA_MVN: another mvn.
 set -euo pipefail
 
@@ -90,7 +91,7 @@ judges=yes
 for profile in "$@"; do
   version=$(version_of "$profile")
   [ -n "$version" ] || die "no profile kafka-$profile in pom.xml"
-  libs=$libs_root/libs-$version
+  libs=$libs_root/libs-$version${profile##*[0-9]} # 3.9-tests lies beside 3.9
   judge=-
   fetch_jars "$profile" "$libs"
   if [ -n "$judges" ]; then

@@ -1,0 +1,41 @@
+"""Segments whose offset index is empty, as after a crash, from a log that spans more than one segment may hold.
+
+Kafka's ``testSegmentGroupingFollowingLoadOfZeroIndex``: whoever takes the last offset of a segment from its index
+believes that it ends where it begins, joins what may not be joined, and offsets overflow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.differential.test_offsets import GAPS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kafka.judge import Judge
+
+pytestmark = pytest.mark.kafka
+
+FAR_APART = ("two segments as far as one reaches", "two segments one further than one reaches")
+
+
+@pytest.mark.parametrize("name", FAR_APART)
+def test_the_index_says_nothing(judge_43: Judge, work: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """C-31: groups are as Kafka's, and every record is found by its offset."""
+    (cell,) = (cell for cell in GAPS if cell.name == name)
+    make = judge_43.make
+    emptied = []
+
+    def without_entries(directory: Any, *arguments: Any, **more: Any) -> int:
+        end = make(directory, *arguments, **more)
+        for path in sorted(directory.glob("*.index"))[:-1]:
+            path.write_bytes(b"")
+            emptied.append(path)
+        return end
+
+    monkeypatch.setattr(judge_43, "make", without_entries)
+    cell.check(judge_43, work)
+    assert emptied

@@ -1,0 +1,162 @@
+"""Kafka's own ``LogCompactionTester`` (test jar of 3.9.2) where cleanerd does the work of a broker's cleaner.
+
+It produces updates and deletes, reads all back, and compares the last value of each key with what it sent. It never
+asks whether anything was cleaned: that is asked here, by halting it between writing and reading until records went.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from cleanerd.cleaner.index import DirtyIndex
+from tests.brokers.node import wait_until
+from tests.kafka.judge import fetch_jars
+from tests.live.rounds import Rounds, with_agent
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd_lab.demo.broker import Broker
+    from tests.kafka.fixtures import StartBroker
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(900)]
+
+ROWS: Final = re.compile(r"(\d+) rows of data produced, (\d+) rows of data consumed")
+# Since 4.0 a broker takes no segment size below 1 MiB.
+MESSAGES: Final = {"39": 40_000, "43": 250_000}
+TOPICS: Final = 2
+SEGMENT_BYTES: Final = {"39": 60_000, "43": 1_048_576}
+
+
+@dataclass
+class RunningTester:
+    """The running program; ``said`` grows with what it prints."""
+
+    process: subprocess.Popen[str]
+    said: str = ""
+
+    def __post_init__(self) -> None:
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said += line
+
+    def end(self) -> int:
+        """Its exit code, once all that it printed is there."""
+        code = self.process.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
+        return code
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rounds:
+    """A broker that cleans nothing itself, with the agent in it."""
+    start: StartBroker = request.getfixturevalue(f"broker_{request.param}")
+    properties = {"log.cleaner.enable": "false", "log.segment.bytes": str(SEGMENT_BYTES[request.param])}
+    properties["log.segment.delete.delay.ms"] = "500"  # a segment is not replaced again before
+    rounds = Rounds(start(jvm_args=with_agent(), properties=properties), tmp_path / "state")
+    rounds.note_swaps(monkeypatch)
+    make_a_group(rounds.broker)
+    return rounds
+
+
+def make_a_group(broker: Broker) -> None:
+    """Once, so that the topic of groups is there: the program gives its first poll 20 seconds and no more."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "first"})
+    try:
+        wait_until("groups work", lambda: _answers(consumer), PATIENCE_SECONDS)
+    finally:
+        consumer.close()
+
+
+def _answers(consumer: Consumer) -> bool:
+    try:
+        return bool(consumer.committed([TopicPartition("none", 0)], 5))
+    except KafkaException:
+        return False
+
+
+@pytest.fixture
+def tester(rounds: Rounds, tmp_path: Path) -> Iterator[RunningTester]:
+    """Started; a tenth of the updates deletes."""
+    process = start_tester(rounds.broker, tmp_path)
+    yield RunningTester(process)
+    process.kill()
+    process.wait()
+
+
+def start_tester(broker: Broker, scratch: Path) -> subprocess.Popen[str]:
+    """Its files and those of the ``sort`` that it calls lie in ``scratch``."""
+    classes = ":".join(f"{fetch_jars(profile).libs}/*" for profile in ("3.9", "3.9-tests"))
+    messages = MESSAGES["39" if broker.version.startswith("3.") else "43"]
+    command = ["java", "-Xmx256m", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={scratch}", "-cp", classes]
+    command += ["kafka.tools.LogCompactionTester", "--bootstrap-server", broker.bootstrap, "--topics", str(TOPICS)]
+    command += ["--messages", str(messages), "--percent-deletes", "10", "--compression-type", "lz4", "--sleep", "5"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=scratch)
+
+
+def clean_while_it_waits(rounds: Rounds, tester: RunningTester) -> None:
+    """Rounds beside its writers; once it sleeps it is halted until no more records go; rounds go on then."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while "Sleeping for" not in tester.said:
+        assert tester.process.poll() is None, tester.said
+        assert time.monotonic() < deadline, tester.said
+        rounds.clean()
+    tester.process.send_signal(signal.SIGSTOP)
+    try:
+        known = -1
+        while known < len(rounds.dropping) or len({swap.partition for swap in rounds.dropping}) < TOPICS:
+            assert time.monotonic() < deadline, [result.reason for result in rounds.results]
+            known = len(rounds.dropping)
+            time.sleep(1)  # what was replaced is deleted, what was rolled is flushed
+            rounds.clean()
+    finally:
+        tester.process.send_signal(signal.SIGCONT)
+    while tester.process.poll() is None:
+        assert time.monotonic() < deadline, tester.said
+        rounds.clean()
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize("rounds", ["39", "43"], indirect=True)
+def test_passes_with_cleanerd_in_the_cleaners_place(rounds: Rounds, tester: RunningTester) -> None:
+    """Every key's last value is there, deleted keys are not, and a third of the rows at least is gone."""
+    clean_while_it_waits(rounds, tester)
+    assert tester.end() == 0, tester.said
+    assert "Data verification is completed" in tester.said
+    found = ROWS.search(tester.said)
+    assert found is not None, tester.said
+    produced, consumed = map(int, found.groups())
+    assert consumed < produced * 2 / 3, tester.said
+
+
+@pytest.mark.parametrize("rounds", ["39"], indirect=True)
+def test_fails_when_records_are_lost(rounds: Rounds, tester: RunningTester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a cleanerd that loses the first newest record of every segment it does not pass: the test above can fail."""
+    right = DirtyIndex.winners
+
+    def one_less(self: DirtyIndex, row: int) -> Any:
+        winners = right(self, row).copy()
+        some = np.flatnonzero(winners)
+        winners[some[:1]] &= winners[some[:1]] - np.uint64(1)
+        return winners
+
+    monkeypatch.setattr(DirtyIndex, "winners", one_less)
+    clean_while_it_waits(rounds, tester)
+    assert tester.end() == 1, tester.said
+    assert "Data validation failed" in tester.said
