@@ -3,6 +3,7 @@
 import sys
 
 from cleanerd.client.broker_topic import BrokerTopic
+from cleanerd.client.command_config import confluent_options
 from cleanerd.client.latest_state import LatestState
 from cleanerd.client.rules import TopicRules
 
@@ -10,8 +11,10 @@ from cleanerd.client.rules import TopicRules
 RULES = TopicRules(strategy="header", version_header="version")
 
 
-def main(bootstrap: str, topic: str, changes: str = "0") -> None:
-    with LatestState(BrokerTopic({"bootstrap.servers": bootstrap}, topic, RULES)) as state:
+def main(bootstrap: str, topic: str, changes: str = "0", command_config: str = "") -> None:
+    # With TLS or a login: Kafka's client properties, the same file as for Kafka's tools.
+    config = confluent_options(command_config, bootstrap) if command_config else {"bootstrap.servers": bootstrap}
+    with LatestState(BrokerTopic(config, topic, RULES)) as state:
         state.update()
         for key, record in state.items():
             print(f"{key!r} is {record.value!r}, version {record.version}", flush=True)

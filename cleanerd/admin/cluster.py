@@ -13,8 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
-from kafka.errors import AuthorizationError, IncompatibleBrokerVersion, KafkaError, for_code
+from kafka.errors import (
+    AuthorizationError,
+    IncompatibleBrokerVersion,
+    KafkaError,
+    KafkaTimeoutError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+    for_code,
+)
 
+from cleanerd.admin.client_config import ClientConfig
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.config_keys import READABLE_TOPIC_KEYS
 
@@ -31,6 +40,17 @@ _AT_ONCE: Final = 500
 _ON_TOPIC: Final = "DYNAMIC_TOPIC_CONFIG"
 _UNKNOWN_TOPIC: Final = 3
 _ERROR_PREFIX: Final = re.compile(r"^\[Error \d+\] \w+: ")
+
+_NOT_LET_IN: Final = (AuthorizationError, SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
+
+
+class NotLetInError(RefusedError):
+    """The cluster does not know who we are, or that user may not do it. Somebody else can, with Kafka's own tools.
+
+    ``changes``: what was to be set on the topic, where it came to that.
+    """
+
+    changes: Mapping[str, str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +79,64 @@ class TopicFacts:
         return {key: value.own for key, value in self.values.items() if value.own is not None}
 
 
+class _Heard(logging.Handler):
+    """What the client library says of connections that fail; its own exceptions only tell that time is over."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.why: BaseException | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the reason, which the library logs with its message; a refused login is never forgotten."""
+        said = [each for each in record.args if isinstance(each, BaseException)] if record.args else []
+        for why in said:
+            if not isinstance(why, KafkaTimeoutError) and not isinstance(self.why, _NOT_LET_IN):
+                self.why = why
+
+
 class Cluster:
-    """A connection to a cluster; a context manager.
+    """A connection to a cluster; a context manager. ``client`` says how: TLS, who logs in.
 
     Raises:
-        CleanerdError: nobody answers at ``bootstrap``.
+        NotLetInError: the cluster does not take the login.
+        CleanerdError: nobody answers at ``bootstrap``, or TLS does not come about.
     """
 
-    def __init__(self, bootstrap: str, *, connect_seconds: float = CONNECT_SECONDS) -> None:
+    def __init__(
+        self, bootstrap: str, client: ClientConfig | None = None, *, connect_seconds: float = CONNECT_SECONDS
+    ) -> None:
         # What it has to say of connections that fail comes out as one error, not as lines in between.
         logger = logging.getLogger("kafka")
-        logger.addHandler(logging.NullHandler())
+        heard = _Heard()
         logger.propagate = False
         self._bootstrap = bootstrap
+        client = client or ClientConfig()
+        options = {"request_timeout_ms": int(REQUEST_SECONDS * 1000), **client.kafka_python()}
+        logger.addHandler(heard)
         try:
             self._client = KafkaAdminClient(
-                bootstrap_servers=bootstrap.split(","),
-                client_id="cleanerd",
-                bootstrap_timeout_ms=int(connect_seconds * 1000),
-                request_timeout_ms=int(REQUEST_SECONDS * 1000),
+                bootstrap_servers=bootstrap.split(","), bootstrap_timeout_ms=int(connect_seconds * 1000), **options
             )
+        except _NOT_LET_IN as error:
+            raise self._not_let_in(error) from error
         except (KafkaError, OSError, ValueError) as error:
+            if isinstance(heard.why, _NOT_LET_IN):
+                raise self._not_let_in(heard.why) from error
             raise CleanerdError(
-                f"no broker answers within {connect_seconds:.0f} s ({type(error).__name__})",
+                f"no broker answers within {connect_seconds:.0f} s ({_reason(heard.why or error)})",
                 where=f"bootstrap.servers={bootstrap}",
-                hint="is it running, and is this its plain-text listener?",
+                hint=_connect_hint(client),
             ) from error
+        finally:
+            logger.addHandler(logging.NullHandler())
+            logger.removeHandler(heard)
+
+    def _not_let_in(self, error: BaseException) -> NotLetInError:
+        return NotLetInError(
+            f"the cluster does not let us in: {_reason(error)}",
+            where=f"bootstrap.servers={self._bootstrap}",
+            hint="see sasl.mechanism and sasl.jaas.config in the file of --command-config",
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -117,7 +169,7 @@ class Cluster:
         values = answer.get("topic", {}).get(topic, {})
         if not values:
             # The client drops the error that came instead of values.
-            raise RefusedError(
+            raise NotLetInError(
                 "the cluster does not tell the topic's configuration",
                 where=topic,
                 hint="the right to describe its configuration (DescribeConfigs) is missing",
@@ -147,13 +199,18 @@ class Cluster:
         """
         operations = {key: ("DELETE" if text is None else "SET", text) for key, text in changes.items()}
         resource = ConfigResource(ConfigResourceType.TOPIC, topic, operations)
-        with self._errors(topic):
-            answer = self._client.alter_configs(
-                [resource], validate_only=dry_run, raise_on_unknown=False, incremental=True
-            )
-        said = answer["topic"][topic]
-        if said != "OK":
-            raise RefusedError(f"the cluster refuses: {_ERROR_PREFIX.sub('', said)}", where=topic)
+        try:
+            with self._errors(topic):
+                answer = self._client.alter_configs(
+                    [resource], validate_only=dry_run, raise_on_unknown=False, incremental=True
+                )
+            said = answer["topic"][topic]
+            if said != "OK":
+                kind = NotLetInError if "Authorization" in said.partition(":")[0] else RefusedError
+                raise kind(f"the cluster refuses: {_ERROR_PREFIX.sub('', said)}", where=topic)
+        except NotLetInError as error:
+            error.changes = dict(changes)
+            raise
 
     @contextlib.contextmanager
     def _errors(self, where: str) -> Iterator[None]:
@@ -163,25 +220,26 @@ class Cluster:
             raise RefusedError(
                 "the cluster is too old: it cannot change one key of a topic and leave the others", where=where
             ) from error
-        except AuthorizationError as error:
-            raise RefusedError(f"the cluster refuses: {_said(error)}", where=where) from error
+        except _NOT_LET_IN as error:
+            raise NotLetInError(f"the cluster refuses: {_said(error)}", where=where) from error
         except KafkaError as error:
             raise CleanerdError(
                 f"the cluster at {self._bootstrap} does not answer: {_said(error)}", where=where
             ) from error
 
 
-def require_bootstrap(servers: str | None) -> str:
-    """``bootstrap.servers``.
+def require_bootstrap(servers: str | None, client: ClientConfig) -> str:
+    """``bootstrap.servers`` of the settings, else of the client's own file.
 
     Raises:
-        ConfigError: it is not set.
+        ConfigError: neither names them.
     """
-    if servers is None:
+    found = servers or client.servers
+    if found is None:
         raise ConfigError(
             "bootstrap.servers is not set", hint="--set bootstrap.servers=HOST:PORT, or in a --config file"
         )
-    return servers
+    return found
 
 
 def _facts(topic: str, topic_id: object, values: Mapping[str, Any]) -> TopicFacts:
@@ -196,6 +254,19 @@ def _value(value: Mapping[str, Any]) -> KeyValue:
         effective=value["value"],
         inherited=inherited[0] if inherited else None,
     )
+
+
+def _connect_hint(client: ClientConfig) -> str:
+    if client.uses_tls:
+        return "is it running, is this its listener with TLS, and do certificates and names fit?"
+    if client.login is not None:
+        return f"is it running, and is this its listener for {client.protocol}?"
+    return "is it running, and is this its plain-text listener? TLS and logins: --command-config FILE"
+
+
+def _reason(error: BaseException) -> str:
+    """Why there is no connection, in one line. The library's words hold no password."""
+    return " ".join((_ERROR_PREFIX.sub("", str(error)) or type(error).__name__).split())[:300]
 
 
 def _said(error: KafkaError) -> str:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 SEGMENT_MS: Final = "segment.ms"
 
+UNSEEN: Final = {RATIO: DELEGATED_RATIO, MAX_LAG: NO_LAG}
+"""What ``delegate`` sets on a topic whose configuration nobody lets us see."""
+
 Action = Literal["delegated", "already delegated", "handed back", "not delegated", "forgotten"]
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cleanerd.admin.cluster import Cluster, TopicFacts, require_bootstrap
-from cleanerd.admin.delegate import Outcome
+from cleanerd.admin.by_hand import kafka_configs_command
+from cleanerd.admin.client_config import ClientConfig, read_client_config
+from cleanerd.admin.cluster import Cluster, NotLetInError, TopicFacts, require_bootstrap
+from cleanerd.admin.delegate import UNSEEN, Outcome
 from cleanerd.admin.delegate import delegate as delegate_topic
 from cleanerd.admin.delegate import hand_back as hand_back_topic
 from cleanerd.cli.options import Common, common_options
@@ -21,7 +25,7 @@ from cleanerd.log.strategy_config import STRATEGY
 from cleanerd.log.topic_config import TopicConfig, resolve_topic_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
     from typing import Any
 
     from cleanerd.settings import Settings
@@ -31,6 +35,12 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--yes", is_flag=True, help="Do not ask."),
         click.option("--dry-run", is_flag=True, help="Ask the cluster whether it would take it; change nothing."),
+        click.option(
+            "--command-config",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="Kafka's client properties: TLS, who logs in. Default: cleanerd.command.config.",
+        ),
         click.argument("topic", metavar="TOPIC"),
     ):
         function = option(function)
@@ -40,14 +50,15 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.command("delegate", short_help="Keep the broker's own cleaner away from a topic.")
 @common_options
 @_options
-def delegate(common: Common, topic: str, *, dry_run: bool, yes: bool) -> None:
+def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run: bool, yes: bool) -> None:
     """Keep the broker's own cleaner away from TOPIC, so that cleanerd alone cleans it.
 
     Sets min.cleanable.dirty.ratio=1 and the largest max.compaction.lag.ms on the topic; when the topic had a compaction
     lag, segment.ms takes its place. What was set before is saved in the state directory for cleanerd hand-back.
     """
     settings = common.load_settings()
-    with Cluster(require_bootstrap(settings.daemon.bootstrap_servers)) as cluster:
+    client = _client(common, settings, command_config)
+    with _by_hand(settings, client, topic, UNSEEN), _cluster(settings, client) as cluster:
         facts = cluster.topic(topic)
         if facts is not None and not dry_run and not is_kept_away(facts.own) and _config(settings, facts).is_kafkas:
             question = (
@@ -69,15 +80,18 @@ def delegate(common: Common, topic: str, *, dry_run: bool, yes: bool) -> None:
 @click.command("hand-back", short_help="Give a topic back to the broker's own cleaner.")
 @common_options
 @_options
-def hand_back(common: Common, topic: str, *, dry_run: bool, yes: bool) -> None:
+def hand_back(common: Common, topic: str, *, command_config: Path | None, dry_run: bool, yes: bool) -> None:
     """Put back what was set on TOPIC before cleanerd delegate: the broker's own cleaner cleans it again.
 
     It keeps the highest offset of every key. Under another strategy or tombstone mode that loses records, so cleanerd
     asks first: also for a topic that was last cleaned that way, and where the settings name no strategy.
     """
     settings = common.load_settings()
+    client = _client(common, settings, command_config)
     delegations = Delegations(settings.daemon.cleanerd_state_dir)
-    with Cluster(require_bootstrap(settings.daemon.bootstrap_servers)) as cluster:
+    saved = delegations.of_cluster(None).get(topic)
+    unseen = {} if saved is None else {key: change.before for key, change in saved.changes.items()}
+    with _by_hand(settings, client, topic, unseen), _cluster(settings, client) as cluster:
         facts = cluster.topic(topic)
         config = None if facts is None else _config(settings, facts)
         loss = "" if facts is None or config is None else _what_is_lost(delegations, cluster, facts, config)
@@ -87,6 +101,37 @@ def hand_back(common: Common, topic: str, *, dry_run: bool, yes: bool) -> None:
                 raise click.Abort
         outcome = hand_back_topic(cluster, delegations, topic, dry_run=dry_run)
     _tell(common, outcome, delegations, dry_run=dry_run)
+
+
+def _client(common: Common, settings: Settings, command_config: Path | None) -> ClientConfig:
+    """How to connect.
+
+    Raises:
+        ConfigError: the client properties cannot be used.
+    """
+    client = read_client_config(command_config or settings.daemon.cleanerd_command_config)
+    for warning in client.warnings:
+        common.output.warning(warning)
+    return client
+
+
+def _cluster(settings: Settings, client: ClientConfig) -> Cluster:
+    return Cluster(require_bootstrap(settings.daemon.bootstrap_servers, client), client)
+
+
+@contextlib.contextmanager
+def _by_hand(settings: Settings, client: ClientConfig, topic: str, unseen: Mapping[str, str | None]) -> Iterator[None]:
+    """Until the cluster lets us in: the command of Kafka's own that does it. ``unseen``: what it sets at the least."""
+    try:
+        yield
+    except NotLetInError as error:
+        changes = unseen if error.changes is None else error.changes
+        servers = require_bootstrap(settings.daemon.bootstrap_servers, client)
+        if changes:
+            command = kafka_configs_command(servers, client.path, topic, changes)
+            hint = f"or, as a user who may: {command}"
+            error.hint = hint if error.hint is None else f"{error.hint}; {hint}"
+        raise
 
 
 def _what_is_lost(delegations: Delegations, cluster: Cluster, facts: TopicFacts, config: TopicConfig) -> str:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from cleanerd.doctor.agent import check_mode
 from cleanerd.doctor.findings import Finding, Findings
-from cleanerd.doctor.host import Process, check_file_system, check_limits, check_settings, check_state_directory
+from cleanerd.doctor.host import (
+    Process,
+    check_client_config,
+    check_file_system,
+    check_limits,
+    check_settings,
+    check_state_directory,
+)
 from cleanerd.doctor.log_dir import check_broker, check_directory, check_metadata, check_owner
 from cleanerd.doctor.partitions import check_leftovers, check_quarantine, check_space, read_partitions
 from cleanerd.errors import ConfigError
@@ -32,6 +39,7 @@ def check_host(log_dirs: Sequence[Path], config_paths: Sequence[Path], assignmen
         findings.note("log directory", "not checked: correct the settings first", ", ".join(map(str, log_dirs)))
     else:
         check_state_directory(findings, settings.daemon.cleanerd_state_dir)
+        check_client_config(findings, settings.daemon.cleanerd_command_config)
         check_limits(findings, settings.daemon.log_cleaner_threads)
         store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
         paths = log_dirs or _of_settings(findings, settings)

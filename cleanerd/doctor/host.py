@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.admin.client_config import read_client_config
+from cleanerd.errors import CleanerdError
 from cleanerd.settings.check import missing_paths
 from cleanerd.settings.load import read_settings
 
@@ -59,6 +61,24 @@ def check_settings(findings: Findings, paths: Sequence[Path], assignments: Seque
         explicit += sum(len(table.values) for table in settings.tables)
         findings.ok("settings", f"{explicit} set, the rest are defaults", "files, environment and --set")
     return settings
+
+
+def check_client_config(findings: Findings, path: Path | None) -> None:
+    """Kafka's client properties, where the settings name some: whether they can be used. Nobody is connected to."""
+    if path is None or not path.exists():
+        return  # that it is missing was said with the settings
+    try:
+        client = read_client_config(path)
+        if client.uses_tls:
+            client.kafka_python()
+    except CleanerdError as error:
+        findings.failed("client properties", error, "correct the file of cleanerd.command.config")
+        return
+    for warning in client.warnings:
+        where, _, what = warning.partition(": ")
+        findings.warning("client properties", what, where, "chmod o-rwx, and change the password")
+    if not client.warnings:
+        findings.ok("client properties", f"can be used: {client.protocol}", path)
 
 
 def check_state_directory(findings: Findings, root: Path) -> None:

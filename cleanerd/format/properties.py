@@ -26,11 +26,16 @@ def read_properties(data: bytes, where: str = "properties") -> dict[str, str]:
     Raises:
         CorruptionError: ``\u`` without four hexadecimal digits; the message names the line.
     """
+    return {key: value for key, (value, _) in located_properties(data, where).items()}
+
+
+def located_properties(data: bytes, where: str = "properties") -> dict[str, tuple[str, int]]:
+    """As :func:`read_properties`, each value with the number of the line that it begins in."""
     properties = {}
     for number, position, line in _logical_lines(data.decode("iso-8859-1")):
         key, value = _split(line)
         try:
-            properties[_unescape(key)] = _unescape(value)
+            properties[_unescape(key)] = (_unescape(value), number)
         except ValueError as error:
             raise CorruptionError(f"line {number}: {error}", where=where, position=position) from None
     return properties

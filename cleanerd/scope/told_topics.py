@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.admin.client_config import read_client_config
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from cleanerd.log.topic_keys import TOPIC_KEYS
@@ -20,6 +21,7 @@ from cleanerd.words import human_ms
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cleanerd.admin.client_config import ClientConfig
     from cleanerd.log.log_dir import LogDir
     from cleanerd.settings import Settings
 
@@ -58,15 +60,18 @@ def told_topics(settings: Settings, log_dir: LogDir, *, running: bool) -> Told:
     known = memory.of(cluster_id, node_id)
     now_ms = time.time_ns() // 1_000_000
     warnings: list[str] = []
-    servers = settings.daemon.bootstrap_servers
-    if running and servers is None:
+    daemon = settings.daemon
+    nameless = daemon.bootstrap_servers is None and daemon.cleanerd_command_config is None
+    if running and nameless:
         warnings.append(
             f"{log_dir.path}: ZooKeeper mode keeps no topic configuration on the disk; to have the broker asked for it "
             "set bootstrap.servers=HOST:PORT"
         )
-    if running and servers is not None and (known is None or not 0 <= now_ms - known.asked_ms < ASK_EVERY_MS):
+    if running and not nameless and (known is None or not 0 <= now_ms - known.asked_ms < ASK_EVERY_MS):
         try:
-            new = _ask(servers, log_dir, cluster_id, node_id, now_ms)
+            client = read_client_config(daemon.cleanerd_command_config)
+            warnings += client.warnings
+            new = _ask(client, daemon.bootstrap_servers, log_dir, cluster_id, node_id, now_ms)
             # The broker's other log directories hold other topics; what it said of them is as good as it was.
             if known is not None and now_ms - known.asked_ms < UNASKED_MS:
                 new = ToldTopics(cluster_id, node_id, now_ms, {**known.topics, **new.topics})
@@ -88,12 +93,16 @@ def told_topics(settings: Settings, log_dir: LogDir, *, running: bool) -> Told:
     return Told(known.topics, tuple(warnings))
 
 
-def _ask(servers: str, log_dir: LogDir, cluster_id: str, node_id: int, now_ms: int) -> ToldTopics:
-    """Raises: CleanerdError: nobody answers, or the cluster is another one."""
-    from cleanerd.admin.cluster import Cluster  # noqa: PLC0415 - a client library that only ZooKeeper mode needs here
+def _ask(
+    client: ClientConfig, servers: str | None, log_dir: LogDir, cluster_id: str, node_id: int, now_ms: int
+) -> ToldTopics:
+    """Raises: CleanerdError: nobody is named or answers, or the cluster is another one."""
+    # A client library that only ZooKeeper mode needs here.
+    from cleanerd.admin.cluster import Cluster, require_bootstrap  # noqa: PLC0415
 
+    servers = require_bootstrap(servers, client)
     names = sorted({name.topic for name in log_dir.partitions})
-    with Cluster(servers, connect_seconds=_SECONDS) as cluster:
+    with Cluster(servers, client, connect_seconds=_SECONDS) as cluster:
         found = cluster.cluster_id()
         if found != cluster_id:
             raise CleanerdError(

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
 
     from cleanerd.settings import Settings
 
-_PATHS: Final = ("cleanerd.broker.properties", "cleanerd.metadata.log.dir", "cleanerd.log.dirs")
+_PATHS: Final = (
+    "cleanerd.broker.properties",
+    "cleanerd.metadata.log.dir",
+    "cleanerd.log.dirs",
+    "cleanerd.command.config",
+)
 
 
 def missing_paths(settings: Settings) -> Iterator[ConfigError]:

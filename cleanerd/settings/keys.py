@@ -176,8 +176,15 @@ class DaemonSettings(ServiceSettings):
     )
     bootstrap_servers: Servers | None = Field(
         None,
-        description="Brokers that cleanerd delegate and cleanerd hand-back talk to. Default: none.",
+        description="Brokers that cleanerd delegate and cleanerd hand-back talk to. Default: those of "
+        "cleanerd.command.config, if it names any.",
         examples=["127.0.0.1:9092"],
+    )
+    cleanerd_command_config: PathValue | None = Field(
+        None,
+        description="Kafka's client properties file for whatever talks to the brokers: TLS, who logs in; as "
+        "--command-config of Kafka's tools. Default: plain text, nobody logs in.",
+        examples=["/etc/cleanerd/client.properties"],
     )
     cleanerd_delegation: Annotated[Literal["check", "assumed"], Kind("one of: check, assumed")] = Field(
         "check",

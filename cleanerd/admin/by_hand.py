@@ -1,0 +1,24 @@
+"""The same change with Kafka's own tool, for somebody whom the cluster lets in."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def kafka_configs_command(
+    servers: str, command_config: Path | None, topic: str, changes: Mapping[str, str | None]
+) -> str:
+    """A command line for a shell that sets ``changes`` on the topic; None unsets a key. No password is in it."""
+    to_set = ",".join(f"{key}={text}" for key, text in changes.items() if text is not None)
+    to_unset = ",".join(key for key, text in changes.items() if text is None)
+    words = ["kafka-configs.sh", "--bootstrap-server", servers]
+    words += [] if command_config is None else ["--command-config", str(command_config)]
+    words += ["--alter", "--entity-type", "topics", "--entity-name", topic]
+    words += ["--add-config", to_set] if to_set else []
+    words += ["--delete-config", to_unset] if to_unset else []
+    return shlex.join(words)

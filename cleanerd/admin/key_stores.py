@@ -1,0 +1,163 @@
+"""Trust stores and key stores as Kafka's clients name them, made PEM: PEM itself, PKCS12, JKS.
+
+What a file is, its first bytes say, as Java goes by them too. PKCS12 is unpacked by the ``openssl`` command: passwords
+and keys go through pipes, never through arguments or files. No error shows a password or a byte of a key.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import subprocess
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import ConfigError
+from cleanerd.format.jks import JKS_MAGIC, JksError, JksStore, read_jks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_STORE_BYTES: Final = 16 * 1024 * 1024
+_OPENSSL_SECONDS: Final = 60
+
+_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
+_TO_PEM: Final = "or convert the store to PEM, and set the type to PEM"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A client's certificates, its own one first, and their private key, which ``key_password`` opens (None: open)."""
+
+    chain: str
+    key: str = field(repr=False)
+    key_password: str | None = field(default=None, repr=False)
+
+
+def trusted_certificates(path: Path, password: str | None) -> str:
+    """All certificates of a trust store, as PEM.
+
+    Raises:
+        ConfigError: it cannot be read, is damaged, has another password, or holds no certificate.
+    """
+    data = _read(path)
+    if data[:4] == JKS_MAGIC:
+        pem = "".join(map(_certificate_pem, _jks(path, data, password, None).trusted))
+    elif data[:1] == b"\x30":
+        pem = _openssl(path, password, "-nokeys")
+    else:
+        pem = data.decode("latin-1")
+    return certificates_in(pem, str(path))
+
+
+def key_pair(path: Path, password: str | None, key_password: str | None) -> KeyPair:
+    """The private key of a key store with its certificates. Java's rule: without ``key_password`` it is ``password``.
+
+    Raises:
+        ConfigError: as above; or there is not exactly one private key.
+    """
+    data = _read(path)
+    if data[:4] == JKS_MAGIC:
+        keys = _jks(path, data, password, key_password or password).keys
+        _require_one(len(keys), str(path))
+        return KeyPair("".join(map(_certificate_pem, keys[0].chain)), _pem("PRIVATE KEY", keys[0].key))
+    if data[:1] == b"\x30":
+        if key_password is not None and key_password != password:
+            raise ConfigError("key and store have different passwords, which PKCS12 does not have", where=str(path))
+        own = _openssl(path, password, "-nodes", "-clcerts")
+        others = _openssl(path, password, "-nokeys", "-cacerts")
+        return pem_pair(own + others, own, None, str(path))
+    pem = data.decode("latin-1")
+    return pem_pair(pem, pem, key_password, str(path))
+
+
+def pem_pair(chain: str, key: str, key_password: str | None, where: str) -> KeyPair:
+    """Certificates and the one private key that PEM texts hold.
+
+    Raises:
+        ConfigError: one of them is missing, or there are several keys; or a password is needed and not given.
+    """
+    keys = [block[0] for block in _BLOCK.finditer(key) if block[1].endswith("PRIVATE KEY")]
+    _require_one(len(keys), where)
+    if "ENCRYPTED" in keys[0] and key_password is None:
+        raise ConfigError("the private key has a password, and none is given", where=where, hint="set ssl.key.password")
+    return KeyPair(certificates_in(chain, where), keys[0] + "\n", key_password)
+
+
+def certificates_in(pem: str, where: str) -> str:
+    """The certificates in a PEM text, without what stands around them.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = [block[0] + "\n" for block in _BLOCK.finditer(pem) if block[1] in {"CERTIFICATE", "TRUSTED CERTIFICATE"}]
+    if not found:
+        raise ConfigError("it holds no certificate", where=where, hint="is it PEM, PKCS12 or JKS?")
+    return "".join(found)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_STORE_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    if not data or len(data) > MAX_STORE_BYTES:
+        raise ConfigError("it is empty, or too large for a key store", where=str(path))
+    return data
+
+
+def _jks(path: Path, data: bytes, password: str | None, key_password: str | None) -> JksStore:
+    try:
+        return read_jks(data, password, key_password)
+    except JksError as error:
+        raise ConfigError(str(error), where=str(path)) from None
+
+
+def _openssl(path: Path, password: str | None, *options: str) -> str:
+    """What ``openssl pkcs12`` prints of a store; once more with old ciphers where the new ones do not do."""
+    if password is None:
+        raise ConfigError("PKCS12 needs the store's password", where=str(path))
+    said = ""
+    for legacy in ((), ("-legacy",)):
+        reading, writing = os.pipe()
+        try:
+            os.write(writing, password.encode()[:4000] + b"\n")
+            os.close(writing)
+            done = subprocess.run(
+                ["openssl", "pkcs12", "-in", str(path), "-passin", f"fd:{reading}", *options, *legacy],
+                stdin=subprocess.DEVNULL, capture_output=True, check=False, pass_fds=(reading,),
+                timeout=_OPENSSL_SECONDS,
+            )  # fmt: skip
+        except FileNotFoundError:
+            hint = f"install openssl, {_TO_PEM}"
+            raise ConfigError(
+                "PKCS12 needs the openssl command, which is missing", where=str(path), hint=hint
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise ConfigError("openssl does not end", where=str(path), hint=_TO_PEM) from None
+        finally:
+            os.close(reading)
+        if done.returncode == 0:
+            return done.stdout.decode("latin-1")
+        said = said or done.stderr.decode("latin-1")
+    wrong = "mac verify" in said.lower()
+    what = "the password is wrong" if wrong else "openssl cannot read it as PKCS12"
+    raise ConfigError(what, where=str(path), hint=None if wrong else f"is it damaged? {_TO_PEM}")
+
+
+def _require_one(keys: int, where: str) -> None:
+    if keys != 1:
+        what = "it holds no private key" if keys == 0 else f"it holds {keys} private keys"
+        raise ConfigError(what, where=where, hint="give a store with one private key")
+
+
+def _certificate_pem(der: bytes) -> str:
+    return _pem("CERTIFICATE", der)
+
+
+def _pem(kind: str, der: bytes) -> str:
+    text = base64.b64encode(der).decode()
+    lines = "\n".join(text[at : at + 64] for at in range(0, len(text), 64))
+    return f"-----BEGIN {kind}-----\n{lines}\n-----END {kind}-----\n"
