@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message
 
+# librdkafka wants a message to end before its transaction may.
+PATIENCE_MS: Final = int(PATIENCE_SECONDS * 1000)
 SILENT: Final = logging.getLogger("tests.brokers.clients")
 SILENT.disabled = True
 
@@ -58,7 +60,7 @@ class Librdkafka:
                 "enable.idempotence": True,
                 "linger.ms": 2,
                 "batch.num.messages": 20,
-                "message.timeout.ms": PATIENCE_SECONDS * 1000,
+                "message.timeout.ms": PATIENCE_MS,
                 "reconnect.backoff.max.ms": 500,
                 "error_cb": self._complain,
                 **config,
@@ -111,7 +113,7 @@ class Transactional(Librdkafka):
     """Every write is one transaction; ``abort`` is one that must never be seen."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
-        super().__init__(name, bootstrap, **{"transactional.id": name})
+        super().__init__(name, bootstrap, **{"transactional.id": name, "transaction.timeout.ms": PATIENCE_MS})
         self._producer.init_transactions(PATIENCE_SECONDS)
 
     def write(self, partition: Partition, drafts: Sequence[Draft]) -> list[Record]:
