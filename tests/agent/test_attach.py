@@ -16,7 +16,7 @@ from cleanerd_lab.demo.broker import Broker
 from tests.agent import damage
 from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, file_facts, is_another_build
 from tests.agent.test_races import build, changed_build
-from tests.brokers.node import wait_until
+from tests.brokers.node import error_lines, wait_until
 from tests.kafka.judge import fetch
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -159,8 +159,7 @@ def test_without_the_check_the_broker_takes_it(
         lost = {record.key or b"" for record in damage.batches_of(damage.batches({"log": sound["log"]})[-1])[0].records}
         found = topic.read()
         assert {key for key in topic.latest if found.get(key) != topic.latest[key]} == lost
-    errors = [line for line in credulous.broker.log_text().splitlines() if " ERROR " in line and "Reconfig" not in line]
-    assert errors == []
+    assert error_lines(credulous.broker.log_text()) == []
 
 
 def test_what_is_no_agent_starts_nothing(attached: Live) -> None:

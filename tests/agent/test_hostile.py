@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from tests.agent.asking import Asking, RefusedError
-from tests.brokers.node import wait_until
+from tests.brokers.node import error_lines, wait_until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ NO_REQUESTS: Final = {
 
 
 def errors_of(live: Live) -> list[str]:
-    """What the broker's log calls an error; one line of log4j about its own start is none of ours."""
-    return [line for line in live.broker.log_text().splitlines() if " ERROR " in line and "Reconfiguration" not in line]
+    """What the broker's log calls an error."""
+    return error_lines(live.broker.log_text())
 
 
 @pytest.mark.parametrize("line", NO_REQUESTS.values(), ids=NO_REQUESTS.keys())

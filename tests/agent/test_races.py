@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import RefusedError
 from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, is_another_build
-from tests.brokers.node import wait_until
+from tests.brokers.node import error_lines, wait_until
 from tests.brokers.traffic import SILENT
 from tests.kafka.judge import fetch
 from tests.support.patience import PATIENCE_SECONDS
@@ -328,4 +328,4 @@ def test_nothing_of_it_was_an_error(stopping: Stopping) -> None:
     """U-27: the broker's log since the last kill."""
     text = stopping.live.broker.log_text()
     assert "Kafka Server started" in text
-    assert [line for line in text.splitlines() if " ERROR " in line and "Reconfiguration" not in line] == []
+    assert error_lines(text) == []

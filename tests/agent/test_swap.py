@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.agent.asking import RefusedError
 from tests.agent.live import JAR
-from tests.brokers.node import wait_until
+from tests.brokers.node import error_lines, wait_until
 from tests.brokers.traffic import SILENT
 from tests.support.log_dirs import read_segments
 from tests.support.patience import PATIENCE_SECONDS
@@ -233,5 +233,4 @@ def test_a_clean_stop_takes_the_socket_along(live: Live) -> None:
     live.broker.start()
     for log in (text, live.broker.log_text()):
         assert "cleanerd agent: build" in log
-        errors = [line for line in log.splitlines() if " ERROR " in line and "Reconfiguration failed" not in line]
-        assert errors == []
+        assert error_lines(log) == []

@@ -31,6 +31,10 @@ _LINES: Final = (
 )
 # A client or the broker's own channels lost or seek a connection: nothing that a log directory could cause.
 _NETWORK: Final = ("clients.NetworkClient", "NodeToControllerRequestThread", "kafka.raft.", "org.apache.kafka.raft.")
+_ELSEWHERE: Final = (
+    *_NETWORK,
+    "org.apache.kafka.controller.EventPerformanceMonitor",  # the machine was slow
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +108,33 @@ def checkpoint(log_dirs: Iterable[Path], name: str) -> dict[Partition, int]:
 
 
 def complaints(log_text: str) -> frozenset[str]:
-    """The kinds of warnings and errors in a broker's log; numbers, paths and ids left out, the network's left out."""
+    """The kinds of warnings and errors in a broker's log; numbers, paths and ids left out.
+
+    What tells of the network or of a slow machine is left out as well.
+    """
     kinds = set()
     for pattern in _LINES:
         for match in pattern.finditer(log_text):
-            if any(name in match["logger"] for name in _NETWORK):
+            if any(name in match["logger"] for name in _ELSEWHERE):
                 continue
             message = re.sub(r"/\S+", "PATH", match["message"])
             message = re.sub(r"\d+", "N", message)
             kinds.add(f"{match['level']} {match['logger']}: {message}")
     return frozenset(kinds)
+
+
+def errors(log_text: str) -> list[str]:
+    """The complaints that are errors."""
+    return sorted(kind for kind in complaints(log_text) if kind.startswith(("ERROR", "FATAL")))
+
+
+def error_lines(log_text: str) -> list[str]:
+    """Every line that says ERROR, in whatever shape; one of log4j about its own start and a slow machine left out."""
+    return [
+        line
+        for line in log_text.splitlines()
+        if " ERROR " in line and "Reconfiguration failed" not in line and not any(name in line for name in _ELSEWHERE)
+    ]
 
 
 def wait_until(what: str, condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:

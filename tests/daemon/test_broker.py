@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.brokers.node import cleanerd, complaints, wait_until
+from tests.brokers.node import cleanerd, errors, wait_until
 from tests.daemon.process import Daemon
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.rounds import with_agent
@@ -47,7 +47,7 @@ def checked(broker: Broker, base: Path) -> None:
     names = [path for log_dir in broker.log_dirs for path in log_dir.glob("*-*/*")]
     assert not [path for path in names if path.name.startswith(".kstage")]
     broker.stop()
-    assert not [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
+    assert not errors(broker.log_text())
     verified = cleanerd("verify", broker.log_dirs, base / "state")
     assert verified.exit_code == 0, (verified.document, verified.stderr)
 

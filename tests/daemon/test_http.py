@@ -19,6 +19,7 @@ from cleanerd.daemon.http.server import parse_listen
 from cleanerd.errors import ConfigError, CorruptionError, LogDirBusyError
 from tests.daemon.serving import serving
 from tests.daemon.views import busy, clean, partition, view
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -337,7 +338,7 @@ def test_a_loopback_listener_answers_to_names_that_are_set() -> None:
 def test_hosts_that_are_missing_or_too_many(listen: str, lines: list[str], status: bytes) -> None:
     """HTTP/1.0 sends none, and is no browser; of several (RFC 9112) nobody knows which one counts."""
     with serving(view(), listen=listen) as served, socket.create_connection(("127.0.0.1", served.port)) as client:
-        client.settimeout(10)
+        client.settimeout(PATIENCE_SECONDS)
         client.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode())
         assert client.recv(100).split()[1] == status
 

@@ -248,7 +248,7 @@ def test_systemd_is_told(root: Path) -> None:
     with broker(root), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         path = root.parent / "notify.sock"
         listener.bind(str(path))
-        listener.settimeout(15)
+        listener.settimeout(PATIENCE_SECONDS)
         environ = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "400000"}
         with Daemon(assignments(root), root.parent, environ) as daemon:
             message = "WATCHDOG=1"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from tests.brokers.node import Run, cleanerd, complaints, wait_until
+from tests.brokers.node import Run, cleanerd, errors, wait_until
 from tests.daemon.process import Daemon
 from tests.daemon.scene import assignments
 from tests.live.load import WRITINGS, Load, create_topics
@@ -108,7 +108,7 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
     verified = cleanerd("verify", broker.log_dirs, state_dir)
     assert verified.exit_code == 0, (verified.document, verified.stderr)
     wait_until("replaced segments are gone", lambda: not [p for d in broker.log_dirs for p in d.rglob("*.deleted")])
-    assert not [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
+    assert not errors(broker.log_text())
     return {
         "records acknowledged": load.ledger.count,
         "daemon": cleans,

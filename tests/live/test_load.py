@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.brokers.node import cleanerd, complaints, wait_until
+from tests.brokers.node import cleanerd, errors, wait_until
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.metrics import JVM_ARG, Jmx
 from tests.live.rounds import Rounds, with_agent
@@ -71,9 +71,9 @@ def check_broker(rounds: Rounds) -> None:
     assert not [name for name in held if "(deleted)" in name and any(topic in name for topic in topics)]
     assert not [line for line in mapped.splitlines() if "(deleted)" in line and any(t in line for t in topics)]
     assert not [name for directory in directories for name in directory.glob(".kstage*")]
-    assert not [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
+    assert not errors(broker.log_text())
     broker.stop()
-    assert not [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
+    assert not errors(broker.log_text())
     verified = cleanerd("verify", broker.log_dirs, rounds.state_dir)
     assert verified.exit_code == 0, (verified.document, verified.stderr)
 

@@ -13,7 +13,7 @@ from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd_lab.demo.broker import Broker, free_port
-from tests.brokers.node import complaints, wait_until
+from tests.brokers.node import errors, wait_until
 from tests.live.load import Load, Writing
 from tests.live.rounds import Rounds, with_agent
 from tests.support.log_dirs import read_checkpoint, read_segments
@@ -159,4 +159,4 @@ def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path) -> None:
         assert all(whole[0][offset] == whole[1][offset] for offset in whole[0].keys() & whole[1].keys())
         assert not any(value == LOST for replica in whole for _, value in replica.values())
     for node in nodes:
-        assert not [kind for kind in complaints(node.log_text()) if kind.startswith("ERROR")]
+        assert not errors(node.log_text())

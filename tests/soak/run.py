@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd_lab.demo.broker import free_port
-from tests.brokers.node import cleanerd, complaints, wait_until
+from tests.brokers.node import cleanerd, errors, wait_until
 from tests.daemon.process import Daemon
 from tests.kafka.fixtures import brokers
 from tests.live.load import WRITINGS, Load, create_topics
@@ -146,8 +146,8 @@ class Soak:
         left += [str(p) for p in self.base.rglob("*") if p.name.endswith((".tmp", ".sock", ".damaged"))]
         self._check("left behind", ", ".join(left[:5]) or "nothing", ok=not left)
         broker.stop()
-        errors = [kind for kind in complaints(broker.log_text()) if kind.startswith(("ERROR", "FATAL"))]
-        self._check("the broker's log", "; ".join(errors) or "no error", ok=not errors)
+        found = errors(broker.log_text())
+        self._check("the broker's log", "; ".join(found) or "no error", ok=not found)
         verified = cleanerd("verify", broker.log_dirs, self.base / "state")
         self._check("cleanerd verify", f"exit code {verified.exit_code}", ok=verified.exit_code == 0)
 
