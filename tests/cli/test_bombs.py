@@ -82,8 +82,10 @@ def _log_of(kind: str, batches: int, much: int) -> Partition:
     return Partition({0: data, end: keyed_batch(end, [("a", "3")]), end + 1: b""}, indexes=False)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("kind", ["zeros", "crowd"])
+@pytest.mark.parametrize(
+    ("kind", "threads"),
+    [("zeros", 1), ("zeros", 2), pytest.param("crowd", 1, marks=pytest.mark.long), ("crowd", 2)],
+)
 def test_what_is_allowed_takes_no_more_than_was_said(tmp_path: Path, kind: str, threads: int) -> None:
     """Twelve batches that each just fit: cleaned, within what `share_of` reckons with for them."""
     empty = make_log_dir(tmp_path / "empty" / "logs", {})

@@ -86,7 +86,13 @@ def test_and_so_it_does_after_an_unclean_stop(
     right(states, classifier.judged(states, start, twice=True))
 
 
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize(
+    "start",
+    [
+        "unclean, recovery point 0",
+        *(pytest.param(start, marks=pytest.mark.long) for start in STARTS if "0" not in start),
+    ],
+)
 def test_the_loader_of_3_9_says_the_same(
     scenario: Scenario, operations: list[Operation], judge_39: Judge, workspace: Path, start: str
 ) -> None:

@@ -117,6 +117,7 @@ def test_and_so_it_does_after_an_unclean_stop(
     right_all(crash_states(staged(scenario), undo, 30, seed=12), classifier, start)
 
 
+@pytest.mark.long
 def test_the_loader_of_3_9_says_the_same(
     scenario: Scenario, undo: list[Operation], judge_39: Judge, workspace: Path
 ) -> None:
