@@ -24,7 +24,7 @@ from cleanerd.apply.kept_segments import FileMark, KeptSegments
 from cleanerd.apply.purged_keys import refuse_late_records
 from cleanerd.apply.ready_file import Ready
 from cleanerd.apply.recover import abandon, taken_back
-from cleanerd.apply.remember import not_cleaned, remember_clean
+from cleanerd.apply.remember import not_cleaned, remember_clean, remember_rules
 from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.swap import SOURCE_SUFFIXES, finish_plan, swap_group
 from cleanerd.apply.validate import CurrentFacts, validate_plan
@@ -119,9 +119,11 @@ def _apply(
                         files, manifest.plan, group, journal, locked.lock, source_files=_source_files(files, group)
                     )
     finish_plan(files, manifest.plan)
+    after = read_partition(locked.log_dir, name)
     if ready.clean_to is not None:
-        after = read_partition(locked.log_dir, name)
         remember_clean(locked, after, ready.clean_to, manifest.strategy_fingerprint, result)
+    else:
+        remember_rules(locked.store, locked.log_dir, after, manifest.strategy_fingerprint)
     return result
 
 

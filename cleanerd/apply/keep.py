@@ -103,6 +103,7 @@ class Keeper:
                 end_offset=max(end_offset, log.cleaner_offset or 0),
                 checkpoint=log.cleaner_offset,
                 clean_point=before,
+                rules=None if state is None else state.rules,
                 sources=dict(sources),
                 groups=(),
             )

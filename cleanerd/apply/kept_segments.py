@@ -82,7 +82,7 @@ class KeptEntry:
     """One cleaning of one partition. ``kept`` is the directory with the replaced files.
 
     ``sources`` are the logs of all segments that the cleaning covered, by base offset, as they were before it.
-    ``checkpoint`` and ``clean_point`` are what stood in Kafka's checkpoint and in cleanerd's state before;
+    ``checkpoint``, ``clean_point`` and ``rules`` are what stood in Kafka's checkpoint and in cleanerd's state before;
     ``end_offset`` is the highest that either may say as long as nobody cleaned again.
     """
 
@@ -99,6 +99,7 @@ class KeptEntry:
     clean_point: dict[str, Any] | None
     sources: dict[int, FileMark]
     groups: tuple[KeptGroup, ...]
+    rules: str | None = None
 
     __pydantic_config__ = _STRICT
 

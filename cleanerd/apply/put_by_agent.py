@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.apply.agent_swap import Swapper
 from cleanerd.apply.put import Put
-from cleanerd.apply.remember import save_clean_point
+from cleanerd.apply.remember import remember_rules, save_clean_point
 from cleanerd.apply.swap import drop_plans, finish_plan
 from cleanerd.broker.live_log import held_as, read_live
 from cleanerd.cleaner.refusals import refuse_live
@@ -165,6 +165,7 @@ class ByAgent(Put):
 
     def _remember(self, found: Survey, plan: CleaningPlan, swapper: Swapper, result: CleaningResult) -> tuple[str, ...]:
         if not found.moves_clean_point:
+            remember_rules(self.store, self.log_dir, found.log, plan.fingerprint)
             return ()
         offset = max(plan.end_offset, found.proven_offset)
         try:

@@ -30,6 +30,8 @@ def remember(locked: LockedDir, found: Survey, plan: CleaningPlan, after: Partit
         # What was clean beyond the end of this cleaning (--up-to) still is.
         offset = max(plan.end_offset, found.proven_offset)
         remember_clean(locked, after, offset, plan.fingerprint, result)
+    else:
+        remember_rules(locked.store, locked.log_dir, after, plan.fingerprint)
 
 
 def remember_clean(
@@ -64,6 +66,12 @@ def save_clean_point(
         purge_as_of=offset,
     )
     store.save(log_dir, after, state)
+
+
+def remember_rules(store: StateStore, log_dir: LogDir, log: PartitionLog, fingerprint: str) -> None:
+    """A cleaning that moves no clean point chose winners all the same (U-6)."""
+    state = store.load(log_dir, log) or PartitionState(None, None, None)
+    store.save(log_dir, log, replace(state, rules=fingerprint))
 
 
 def not_cleaned(

@@ -226,7 +226,8 @@ def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
     state = locked.store.load(locked.log_dir, log)
     known = len(locked.store.warnings)
     if state is not None:
-        locked.store.save(locked.log_dir, log, PartitionState(_point(entry.clean_point), state.quarantine, None))
+        told = PartitionState(_point(entry.clean_point), state.quarantine, None, rules=entry.rules)
+        locked.store.save(locked.log_dir, log, told)
     if len(locked.store.warnings) > known:
         raise CleanerdError("the clean point cannot be set back", where=str(locked.store.root), hint="make it writable")
     if log.cleaner_offset is not None:

@@ -3,6 +3,9 @@
 A verb that is started without its settings file goes by Kafka's rules: it keeps the highest offset of every key. For a
 topic that is cleaned by versions that is the loss of its winners, and nothing brings them back. So a change of rules
 (U-6) needs a word: the topic's settings name what changed, or ``--change-strategy`` says so.
+
+What is remembered and cannot be read may have been any rules. Only where the broker's own cleaner is not kept away they
+were Kafka's: by others cleanerd does not clean such a topic (U-8).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint, fingerprint_differences, fingerprint_in_words
+from cleanerd.log.rules_memory import Unread
 from cleanerd.log.strategy_config import HEADER_ENCODING, STRATEGY, STRATEGY_HEADER, TOMBSTONE_HEADER, TOMBSTONE_MODE
 
 if TYPE_CHECKING:
@@ -28,12 +32,16 @@ _KEYS: Final = {
 _ALWAYS: Final = frozenset({"strategy", "tombstone.mode"})
 """Parts that every fingerprint has. The others come and go with these."""
 
+RULES_NAMED: Final = frozenset(_KEYS[name] for name in _ALWAYS)
+"""The settings that name a topic's rules, whatever they were before."""
+
 
 @dataclass(frozen=True, slots=True)
 class RulesChange:
     """The rules that are remembered of a topic and those of today, as fingerprints.
 
-    ``before`` is None when the topic is delegated and was never cleaned. ``said``: the settings name the change.
+    ``before`` is None when the topic is delegated and was never cleaned, or when what is remembered is ``unread``.
+    ``said``: the settings name the change.
     """
 
     topic: str
@@ -41,6 +49,7 @@ class RulesChange:
     now: str
     delegated: bool
     said: bool
+    unread: Unread | None = None
 
     @property
     def differs(self) -> bool:
@@ -50,6 +59,12 @@ class RulesChange:
     @property
     def reason(self) -> str:
         """Why it is refused, for people."""
+        if self.unread is not None:
+            return (
+                f"refused: by which rules {self.topic} was last cleaned cannot be told, because {self.unread}; "
+                f"these settings say {fingerprint_in_words(self.now)} "
+                "(restore it, or remove it if these are the rules; or use --change-strategy)"
+            )
         known = ["is delegated"] if self.delegated else []
         if self.before is not None and self.before != self.now:
             known.append(f"was last cleaned by {fingerprint_in_words(self.before)}")
@@ -61,19 +76,28 @@ class RulesChange:
     @property
     def way_out(self) -> str:
         """What has to be done."""
+        keys = [STRATEGY] if self.unread is None else [STRATEGY, TOMBSTONE_MODE]
+        named = " and ".join(f"topics.{self.topic}.{key}" for key in keys)
+        read = "" if self.unread is None else f"when {self.unread.where} can be read, "
         return (
-            f"when the settings name the topic's strategy (topics.{self.topic}.{STRATEGY}), or when clean or stage is "
-            "run with --change-strategy"
+            f"{read}when the settings name the topic's strategy ({named}), or when clean or stage is run with "
+            "--change-strategy"
         )
 
 
-def rules_change(config: TopicConfig, before: str | None) -> RulesChange | None:
+def rules_change(config: TopicConfig, before: str | Unread | None) -> RulesChange | None:
     """How today's rules stand to ``before``, the fingerprint of the last cleaning; None when nothing changes.
 
     Whoever forgets settings ends with Kafka's rules. So a delegated topic by Kafka's rules counts as a change, whatever
     cleaned it last, and leaving Kafka's rules does not need a word of its own: the settings have said it.
     """
     now = fingerprint(config)
+    if isinstance(before, Unread):
+        if config.may_be_kept_away:
+            return RulesChange(
+                config.topic, None, now, config.delegated_here, config.named >= RULES_NAMED, unread=before
+            )
+        before = None
     forgotten = config.delegated_here and config.is_kafkas
     if before in (None, now) and not forgotten:
         return None

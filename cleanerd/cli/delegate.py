@@ -15,12 +15,13 @@ from cleanerd.admin.cluster import Cluster, NotLetInError, TopicFacts, require_b
 from cleanerd.admin.delegate import UNSEEN, Outcome
 from cleanerd.admin.delegate import delegate as delegate_topic
 from cleanerd.admin.delegate import hand_back as hand_back_topic
+from cleanerd.cleaner.rules_change import RULES_NAMED
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.log.delegation import is_kept_away
 from cleanerd.log.delegations import Delegations
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint_in_words, in_words
-from cleanerd.log.rules_memory import RulesMemory
+from cleanerd.log.rules_memory import RulesMemory, Unread
 from cleanerd.log.strategy_config import STRATEGY
 from cleanerd.log.topic_config import TopicConfig, resolve_topic_config
 
@@ -144,14 +145,14 @@ def _what_is_lost(delegations: Delegations, cluster: Cluster, facts: TopicFacts,
     end = "the broker's cleaner does not know these rules and will keep the highest offset of every key"
     if not config.is_kafkas:
         return f"these settings clean {topic} by {in_words(config)}: {end}"
-    other = [
-        mark
-        for mark in RulesMemory(delegations.path.parent).of_name(topic, facts.topic_id)
-        if mark != KAFKAS_FINGERPRINT
-    ]
+    marks = RulesMemory(delegations.path.parent).of_name(topic, facts.topic_id)
+    other = [mark for mark in marks if isinstance(mark, str) and mark != KAFKAS_FINGERPRINT]
+    unread = [mark for mark in marks if isinstance(mark, Unread)]
     if other:
         known = " and by ".join(fingerprint_in_words(mark) for mark in other)
         return f"{topic} was last cleaned by {known}; these settings say offset (was --config forgotten?): {end}"
+    if unread and config.may_be_kept_away and not config.named.issuperset(RULES_NAMED):
+        return f"by which rules {topic} was last cleaned cannot be told, because {unread[0]}: {end}"
     if topic in delegations.of_cluster(cluster.cluster_id()) and STRATEGY not in config.named:
         return (
             f"{topic} is delegated, and these settings do not say by which strategy it is cleaned (was --config "

@@ -112,9 +112,7 @@ def look_of(
         changes="" if verdict is None else verdict.changes,
         strategy=config.compaction_strategy,
         fingerprint=mark,
-        fingerprint_changed=state is not None
-        and state.clean_point is not None
-        and state.clean_point.fingerprint != mark,
+        fingerprint_changed=state is not None and state.cleaned_by not in (None, mark),
         delegated=None if config.delegation.state == "not needed" else config.delegation.permits,
         clean_offset=bounds.first_dirty_offset,
         bound_offset=bounds.bound.offset,

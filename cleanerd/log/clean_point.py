@@ -1,7 +1,7 @@
 """cleanerd's own record of a partition: how far it is clean, and what would show that this is no longer so (U-10).
 
-One JSON file a partition under ``cleanerd.state.dir``. It is advisory: a missing, damaged or
-outdated file costs work, never data.
+One JSON file a partition under ``cleanerd.state.dir``. How far it is clean is advisory: a missing, damaged or outdated
+file costs work, never data. By which rules it was cleaned is not: a file that cannot be read is not the same as none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import TopicPartition, uuid_to_base64
 from cleanerd.log.partition import PARTITION_METADATA
-from cleanerd.log.rules_memory import RulesMemory
+from cleanerd.log.rules_memory import RulesMemory, Unread
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, plain_name, read_whole
 from cleanerd.log.small_file import read_small_file
 from cleanerd.log.state_files import DAMAGE, make_directory, opened, read_state_file, set_aside, write_state_file
@@ -73,7 +73,8 @@ class PartitionState:
     """What is remembered of a partition between runs. ``quarantine`` is the reason why it was not cleaned, or None.
 
     ``next_purge_ms`` is when tombstones or markers of the clean part reach their delete horizon, None when none waits
-    for one. ``purge_as_of``: of the part below this offset it is known; None: nobody has looked.
+    for one. ``purge_as_of``: of the part below this offset it is known; None: nobody has looked. ``rules`` is the
+    fingerprint of the last cleaning where that moved no clean point.
     """
 
     clean_point: CleanPoint | None
@@ -82,6 +83,12 @@ class PartitionState:
     retry: Retry | None = None
     next_purge_ms: int | None = None
     purge_as_of: int | None = None
+    rules: str | None = None
+
+    @property
+    def cleaned_by(self) -> str | None:
+        """The fingerprint of the rules of the last cleaning; None when none is remembered."""
+        return self.rules if self.rules is not None or self.clean_point is None else self.clean_point.fingerprint
 
 
 class StateStore:
@@ -135,16 +142,21 @@ class StateStore:
                 self.warnings.append(f"{path}: cannot be set aside ({problem.strerror})")
         return None
 
-    def rules_of(self, log_dir: LogDir, log: PartitionLog, state: PartitionState | None) -> str | None:
+    def rules_of(self, log_dir: LogDir, log: PartitionLog, state: PartitionState | None) -> str | Unread | None:
         """The fingerprint of the rules that the topic was last cleaned by; None when no cleaning is remembered.
 
         ``state`` is what is remembered of the partition itself. Where that is nothing, another partition of the topic
-        tells, in another log directory if need be: a topic has the same rules everywhere.
+        tells, in another log directory if need be: a topic has the same rules everywhere. What lies there and cannot be
+        read is told as that.
         """
-        if state is not None and state.clean_point is not None:
-            return state.clean_point.fingerprint
+        if state is not None and state.cleaned_by is not None:
+            return state.cleaned_by
+        directory = self._directory(log_dir).name
+        own = self._rules.of_partition(directory, self.path(log_dir, log).stem)
+        if own is not None:
+            return own
         look_up = self._rules.of_topic if log.topic_id is None else self._rules.of_topic_id
-        return look_up(self._directory(log_dir).name, _topic_part(log.name, log.topic_id))
+        return look_up(directory, _topic_part(log.name, log.topic_id))
 
     def save(self, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
         """Replace the partition's state: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""
@@ -160,12 +172,20 @@ class StateStore:
             owner = self.owner(log_dir)
             for directory in (self.root, path.parent.parent, path.parent):
                 make_directory(directory, owner, self.root)
+            if state.cleaned_by is None:
+                self._keep_unread(path)
             write_state_file(path, json.dumps(document, indent=1).encode(), owner, self.root)
         except OSError as error:
             told = f"cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
             self._failed(path, f"{path}: {told}")
         else:
             self.standing.pop(path, None)
+
+    def _keep_unread(self, path: Path) -> None:
+        """What nobody could read is not replaced by what knows less (U-6). Raises OSError."""
+        told = self._rules.of_partition(path.parent.name, path.stem)
+        if isinstance(told, Unread) and told.where == str(path):
+            set_aside(path, self.root)
 
     def _failed(self, path: Path, told: str) -> None:
         self.failures += 1
@@ -260,4 +280,5 @@ def _from_json(document: dict[str, Any]) -> PartitionState:
         retry=None if (retry := document.get("retry")) is None else Retry(**{k: int(v) for k, v in retry.items()}),
         next_purge_ms=None if (purge := document.get("next_purge_ms")) is None else int(purge),
         purge_as_of=None if (offset := document.get("purge_as_of")) is None else int(offset),
+        rules=None if (rules := document.get("rules")) is None else str(rules),
     )

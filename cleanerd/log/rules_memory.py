@@ -1,110 +1,164 @@
 """By which rules a topic was last cleaned, as far as the state directory remembers any of its partitions (U-6).
 
-Reads the partitions' state files and changes none. What cannot be read counts as absent, as for whoever loads it.
+Reads the partitions' state files and changes none. What is not there says nothing. What is there and cannot be read, or
+is damaged, may have said anything: that is an answer of its own, :class:`Unread`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from cleanerd.log.safe_open import MAX_FACTS_BYTES, open_directory, open_trusted_directory, read_whole
-from cleanerd.log.state_files import DAMAGE
+from cleanerd.log.safe_open import MAX_FACTS_BYTES, read_whole
+from cleanerd.log.state_files import DAMAGE, DAMAGED, opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable
     from pathlib import Path
+
+T = TypeVar("T")
 
 PARTITIONS: Final = "partitions"
 SUFFIX: Final = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Where an answer lies that cannot be had, and why not; ``str`` of it says both."""
+
+    where: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.why}"
 
 
 class RulesMemory:
     """Answers for one state directory; a directory in it is listed once while nothing in it changes."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
-        self._names: dict[str, tuple[int, dict[str, list[str]]]] = {}
+        self._root = root / PARTITIONS
+        self._top = root
+        self._stems: dict[str, tuple[int, dict[str, list[str]]]] = {}
         self._rules: dict[tuple[str, str], tuple[int, str | None]] = {}
 
-    def of_topic_id(self, directory: str, topic_id: str) -> str | None:
+    def of_partition(self, directory: str, stem: str) -> str | Unread | None:
+        """The fingerprint that one partition's state file tells; ``stem`` is its name without the suffix."""
+        place = self._root / directory
+        return self._in(place, lambda opened: _told(place, stem, opened))
+
+    def of_topic_id(self, directory: str, topic_id: str) -> str | Unread | None:
         """As :meth:`of_topic`, and if that log directory knows nothing, one of the others: an id is one topic's.
 
         A broker's partitions are spread over its log directories, and are moved between them.
         """
-        others = (each for each in self._directories() if each != directory)
-        found = (self.of_topic(each, topic_id) for each in (directory, *others))
-        return next((each for each in found if each is not None), None)
+        listed = self._directories()
+        others = [] if isinstance(listed, Unread) else [each for each in listed if each != directory]
+        return _first(self.of_topic(each, topic_id) for each in (directory, *others))
 
-    def of_topic(self, directory: str, topic: str) -> str | None:
+    def of_topic(self, directory: str, topic: str) -> str | Unread | None:
         """The fingerprint of the first partition that has one; None when no cleaning is remembered.
 
         ``directory`` and ``topic`` are as in the names of state files: a log directory's, and a topic's without the
         partition.
         """
-        with _opened(self._root, f"{PARTITIONS}/{directory}") as descriptor:
-            if descriptor is None:
-                return None
-            written_ns = os.fstat(descriptor).st_mtime_ns
+        place = self._root / directory
+
+        def look(opened: int) -> str | Unread | None:
+            written_ns = os.fstat(opened).st_mtime_ns
             known = self._rules.get((directory, topic))
             if known is None or known[0] != written_ns:
-                names = self._listed(directory, descriptor, written_ns).get(topic, [])
-                found = (_fingerprint(name, descriptor) for name in names)
-                known = written_ns, next((each for each in found if each is not None), None)
-                self._rules[directory, topic] = known
+                found = _first(_told(place, stem, opened) for stem in self._listed(directory, opened).get(topic, []))
+                if isinstance(found, Unread):
+                    return found  # whoever mends it may leave the directory's time as it is
+                known = self._rules[directory, topic] = written_ns, found
             return known[1]
 
-    def of_name(self, topic: str, topic_id: str) -> list[str]:
-        """The fingerprints of a topic's partitions in all log directories, each once; ``topic_id`` as Kafka does."""
-        wanted = {topic_id, f"name-{topic}"}
-        found: dict[str, None] = {}
-        for directory in self._directories():
-            with _opened(self._root, f"{PARTITIONS}/{directory}") as descriptor:
-                if descriptor is None:
-                    continue
-                listed = self._listed(directory, descriptor, os.fstat(descriptor).st_mtime_ns)
-                for name in (each for part in wanted for each in listed.get(part, [])):
-                    fingerprint = _fingerprint(name, descriptor)
-                    if fingerprint is not None:
-                        found[fingerprint] = None
+        return self._in(place, look)
+
+    def of_name(self, topic: str, topic_id: str) -> list[str | Unread]:
+        """What a topic's partitions tell in all log directories, each answer once; ``topic_id`` as Kafka does."""
+        listed = self._directories()
+        if isinstance(listed, Unread):
+            return [listed]
+        found: dict[str | Unread, None] = {}
+        for directory in listed:
+            place = self._root / directory
+
+            def look(opened: int, directory: str = directory, place: Path = place) -> None:
+                by_topic = self._listed(directory, opened)
+                stems = (*by_topic.get(topic_id, []), *by_topic.get(f"name-{topic}", []))
+                told = (_told(place, stem, opened) for stem in stems)
+                found.update(dict.fromkeys(each for each in told if each is not None))
+
+            if unread := self._in(place, look):
+                found[unread] = None
         return list(found)
 
-    def _directories(self) -> list[str]:
-        with _opened(self._root, PARTITIONS) as descriptor:
-            return [] if descriptor is None else sorted(os.listdir(descriptor))
+    def _directories(self) -> list[str] | Unread:
+        return self._in(self._root, lambda opened: sorted(os.listdir(opened))) or []
 
-    def _listed(self, directory: str, descriptor: int, written_ns: int) -> dict[str, list[str]]:
-        """The names of state files by topic."""
-        known = self._names.get(directory)
+    def _listed(self, directory: str, opened: int) -> dict[str, list[str]]:
+        """The stems of state files by topic, also of those that were set aside."""
+        written_ns = os.fstat(opened).st_mtime_ns
+        known = self._stems.get(directory)
         if known is None or known[0] != written_ns:
             by_topic: dict[str, list[str]] = {}
-            for name in sorted(os.listdir(descriptor)):
-                if name.endswith(SUFFIX):
-                    by_topic.setdefault(name.removesuffix(SUFFIX).rpartition("-")[0], []).append(name)
-            known = self._names[directory] = written_ns, by_topic
+            names = map(os.path.splitext, os.listdir(opened))
+            for stem in sorted({stem for stem, suffix in names if suffix in {SUFFIX, DAMAGED}}):
+                by_topic.setdefault(stem.rpartition("-")[0], []).append(stem)
+            known = self._stems[directory] = written_ns, by_topic
         return known[1]
 
-
-@contextlib.contextmanager
-def _opened(root: Path, below: str) -> Iterator[int | None]:
-    """A descriptor of the directory ``below`` the state directory; None when it cannot be opened."""
-    with contextlib.ExitStack() as stack:
+    def _in(self, place: Path, look: Callable[[int], T]) -> T | Unread | None:
+        """What ``look`` finds in the directory ``place``, of which it gets a descriptor; None where there is none."""
         try:
-            base = open_trusted_directory(root)
-            stack.callback(os.close, base)
-            descriptor = open_directory(below, dir_fd=base)
-            stack.callback(os.close, descriptor)
-        except OSError:
-            yield None
-        else:
-            yield descriptor
+            with opened(place, self._top) as descriptor:
+                return look(descriptor)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return Unread(str(place), f"cannot be read ({error.strerror})")
 
 
-def _fingerprint(name: str, directory: int) -> str | None:
+def rules_in(document: dict[str, Any]) -> str | None:
+    """The fingerprint of the last cleaning that a state file tells; raises one of ``DAMAGE``."""
+    rules, point = document.get("rules"), document["clean_point"]
+    if rules is None and point is not None:
+        rules = point["fingerprint"]
+    return None if rules is None else str(rules)
+
+
+def _first(answers: Iterable[str | Unread | None]) -> str | Unread | None:
+    """The first fingerprint; without any, the first that could not be had."""
+    unread = None
+    for answer in answers:
+        if isinstance(answer, str):
+            return answer
+        unread = unread or answer
+    return unread
+
+
+def _told(place: Path, stem: str, directory: int) -> str | Unread | None:
+    """By the state file; where that tells nothing, one that was set aside may have."""
     try:
-        point = json.loads(read_whole(name, dir_fd=directory, max_bytes=MAX_FACTS_BYTES))["clean_point"]
-        return None if point is None else str(point["fingerprint"])
-    except (OSError, *DAMAGE):
-        return None
+        told = rules_in(json.loads(read_whole(stem + SUFFIX, dir_fd=directory, max_bytes=MAX_FACTS_BYTES)))
+    except FileNotFoundError:
+        told = None
+    except OSError as error:
+        return Unread(str(place / (stem + SUFFIX)), f"cannot be read ({error.strerror})")
+    except DAMAGE as error:
+        return Unread(str(place / (stem + SUFFIX)), f"is damaged ({error})")
+    if told is None and _is_there(stem + DAMAGED, directory):
+        return Unread(str(place / (stem + DAMAGED)), "is damaged (it was set aside)")
+    return told
+
+
+def _is_there(name: str, directory: int) -> bool:
+    try:
+        os.lstat(name, dir_fd=directory)
+    except FileNotFoundError:
+        return False
+    return True

@@ -28,6 +28,9 @@ DIRECTORY_MODE: Final = 0o750
 DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What reading a JSON file of ours raises when its text is not what we wrote; int() of an infinity included."""
 
+DAMAGED: Final = ".damaged"
+"""The suffix of a file of ours that was set aside."""
+
 LOCK_WAIT_SECONDS: Final = 30.0
 """Whoever changes a file of ours has it for moments only."""
 
@@ -74,7 +77,7 @@ def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path 
 
 def set_aside(path: Path, root: Path | None = None) -> Path:
     """Give a damaged file the name ``<name>.damaged``, and return that."""
-    aside = path.with_suffix(".damaged")
+    aside = path.with_suffix(DAMAGED)
     with opened(path.parent, root) as directory:
         os.rename(path.name, aside.name, src_dir_fd=directory, dst_dir_fd=directory)
     return aside

@@ -58,6 +58,7 @@ class TopicConfig:
     of how these values came to be and stand to each other (R280-7, R280-13, U-25). ``delegation``: whether the broker's
     own cleaner is kept away (U-8). ``named``: the keys of strategy and tombstones that somebody set for this very topic
     (or a glob that it matches); ``delegated_here``: the state directory remembers that ``cleanerd delegate`` was run.
+    ``may_be_kept_away``: the broker's own cleaner is kept away, or nobody knows.
     """
 
     topic: str
@@ -88,6 +89,7 @@ class TopicConfig:
     delegation: Delegation
     named: frozenset[str] = frozenset()
     delegated_here: bool = False
+    may_be_kept_away: bool = True
 
     @property
     def is_compacted(self) -> bool:
@@ -199,6 +201,7 @@ def resolve_topic_config(
         delegation=verdict,
         named=named,
         delegated_here=saved is not None,
+        may_be_kept_away=topic_configs is None or delegation.is_kept_away(topic_configs),
         **{key.replace(".", "_"): value for key, value in values.items()},
     )
 

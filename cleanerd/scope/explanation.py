@@ -120,7 +120,7 @@ def _json(answer: Explanation) -> dict[str, Any]:
         "warnings": list(found.config.warnings),
         "delegation": found.config.delegation.state,
         "fingerprint": fingerprint(found.config),
-        "cleaned_by_fingerprint": None if state is None or state.clean_point is None else state.clean_point.fingerprint,
+        "cleaned_by_fingerprint": None if state is None else state.cleaned_by,
         "lowest_magic": None if formats is None else formats.lowest,
         "highest_magic": None if formats is None else formats.highest,
         "settings": {key: {"value": value, "origin": origin} for key, value, origin in settings_of(found)},

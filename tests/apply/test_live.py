@@ -53,6 +53,15 @@ def test_a_round(root: Path) -> None:
         assert clean_beside(agent, force()).reason.startswith("nothing to clean: dirty from offset 8")
 
 
+def test_a_round_that_moves_no_clean_point(root: Path) -> None:
+    """U-6: its rules are remembered, the clean point and the broker's checkpoint stay."""
+    with running(root) as agent:
+        assert clean_beside(agent, force(first_dirty_offset=5)).outcome == "cleaned"
+        state = json.loads(state_file(root).read_text())
+        assert (state["clean_point"], state["rules"]) == (None, "strategy=offset;tombstone.mode=null")
+        assert not agent.checkpoints
+
+
 def _log(agent: FakeAgent) -> Any:
     from cleanerd.log.log_dir import read_log_dir  # noqa: PLC0415
 

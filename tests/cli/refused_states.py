@@ -150,6 +150,41 @@ def was_cleaned_by_version(scene: Scene) -> None:
     StateStore(scene.root / "state").save(log_dir, log, PartitionState(point, None, None))
 
 
+def cannot_tell_its_rules(scene: Scene) -> None:
+    """A link stands in the place of the state file (U-33)."""
+    scene.topic(min_cleanable_dirty_ratio="1")
+    was_cleaned_by_version(scene)
+    file = _state_file(scene)
+    file.rename(scene.root / "elsewhere")
+    file.symlink_to(scene.root / "elsewhere")
+
+
+def has_damaged_state(scene: Scene) -> None:
+    scene.topic(min_cleanable_dirty_ratio="1")
+    was_cleaned_by_version(scene)
+    _state_file(scene).write_text("{")
+
+
+def has_damaged_state_of_kafkas(scene: Scene) -> None:
+    """Nobody keeps the broker's own cleaner away."""
+    scene.topic()
+    was_cleaned_by_version(scene)
+    _state_file(scene).write_text("{")
+
+
+def has_unlistable_state(scene: Scene) -> None:
+    scene.topic(min_cleanable_dirty_ratio="1")
+    was_cleaned_by_version(scene)
+    directory = _state_file(scene).parent
+    directory.rename(scene.root / "elsewhere")
+    directory.symlink_to(scene.root / "elsewhere")
+
+
+def _state_file(scene: Scene) -> Path:
+    (found,) = (scene.root / "state" / "partitions").rglob("*.json")
+    return found
+
+
 def has_garbage(scene: Scene) -> None:
     if scene.agent is not None:  # a real one does not read that file
         said = scene.agent.do_log({"topic": "orders", "partition": 0})

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.cli.default_config import ANOTHER_PLACE
 from cleanerd.format.names import uuid_to_base64
-from cleanerd.log.clean_point import StateStore
+from cleanerd.log import rules_memory, safe_open
+from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
+from cleanerd.log.rules_memory import Unread
 from tests.cli.clean_log_dirs import NOW, batch, keys, make, write_metadata
 from tests.cli.test_strategies import DELEGATED, HEADER, OFFSET, TIMESTAMP, one, topic, versioned
 from tests.support.log_dirs import Partition, make_log_dir, tree
@@ -173,9 +179,6 @@ def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:
     """U-6: 2,000 partitions without a clean point ask; the state directory is listed once while it does not change."""
     path = make(tmp_path)
     store = StateStore(tmp_path / "state")
-    from cleanerd.log.log_dir import read_log_dir  # noqa: PLC0415
-    from cleanerd.log.partition import read_partition  # noqa: PLC0415
-
     log_dir = read_log_dir(path)
     log = read_partition(log_dir, log_dir.partitions[0])
     directory = store.path(log_dir, log).parent
@@ -186,10 +189,120 @@ def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:
     document = {"format": 1, "clean_point": {**point, "last_segment": last}, "quarantine": None, "last_result": None}
     name = store.path(log_dir, log).name.removesuffix("-0.json")
     (directory / f"{name}-6.json").write_text("{")
-    assert store.rules_of(log_dir, log, None) is None
+    told = store.rules_of(log_dir, log, None)
+    assert isinstance(told, Unread), "it may have said anything"
+    assert told.where == str(directory / f"{name}-6.json")
     (directory / f"{name}-7.json").write_text(json.dumps(document))
     assert store.rules_of(log_dir, log, None) == "strategy=timestamp;tombstone.mode=null"
     assert (directory / f"{name}-6.json").exists(), "who only looks sets nothing aside"
+
+
+@pytest.mark.parametrize("lost", ["damaged", "unreadable"])
+def test_a_word_is_enough_where_the_memory_cannot_be_read(
+    root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """U-6: no rules are guessed. The strategy alone is no word for the tombstones; whoever cleans, remembers anew."""
+    path = sold(root)
+    assert clean(shell, path, *HEADER).code == 0
+    (path / "orders-0" / f"{6:020d}.log").write_bytes(b"")
+    (file,) = (root / "state" / "partitions").rglob("*.json")
+    real = safe_open.read_whole
+
+    def fails(name: str, **options: Any) -> bytes:
+        if name == file.name:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), name)
+        return real(name, **options)
+
+    if lost == "damaged":
+        file.write_bytes(b"{")
+    before = tree(path / "orders-0", without=())
+    with monkeypatch.context() as patched:
+        if lost == "unreadable":
+            for place in (safe_open, rules_memory):
+                patched.setattr(place, "read_whole", fails)
+        for settings in ((), HEADER):
+            answer = clean(shell, path, "--from-start", *settings)
+            assert answer.code == 4
+            reason = one(answer)["reason"]
+            assert str(file.with_suffix("")) in reason
+            assert ("is damaged (" if lost == "damaged" else "cannot be read (Input/output error)") in reason
+        told = shell("explain", "orders-0", path, "--json", *QUIET).json
+        assert "topics.orders.compaction.strategy and topics.orders.tombstone.mode" in told["changes"]
+        assert tree(path / "orders-0", without=()) == before
+        assert clean(shell, path, *HEADER, *topic("tombstone.mode", "null"), "--from-start").code == 0
+    assert "was last cleaned by header:v" in one(clean(shell, path))["reason"]
+
+
+def test_a_quarantine_does_not_take_the_place_of_what_could_not_be_read(tmp_path: Path) -> None:
+    """U-6: it knows no rules; written over the file that does, it would have made them forgotten."""
+    path = make(tmp_path)
+    log_dir = read_log_dir(path)
+    log = read_partition(log_dir, log_dir.partitions[0])
+    store = StateStore(tmp_path / "state")
+    point = CleanPoint(3, 0, "strategy=timestamp;tombstone.mode=null", LastSegment.of(log.segments[0]))
+    store.save(log_dir, log, PartitionState(point, None, None))
+    file = store.path(log_dir, log)
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    assert store.load(log_dir, log) is None
+    store.save(log_dir, log, PartitionState(None, "damaged", None))
+    state = store.load(log_dir, log)
+    assert state is not None
+    assert state.quarantine == "damaged"
+    told = store.rules_of(log_dir, log, state)
+    assert isinstance(told, Unread)
+    assert told.where == str(file.with_suffix(".damaged"))
+    store.save(log_dir, log, PartitionState(point, None, None))
+    assert store.rules_of(log_dir, log, store.load(log_dir, log)) == point.fingerprint
+
+
+FIRST_DIRTY = ("--first-dirty", "3")
+
+
+@pytest.mark.parametrize("way", ["clean", "stage"])
+def test_a_cleaning_that_moves_no_clean_point_is_remembered(root: Path, shell: Shell, way: str) -> None:
+    """U-6: ``--first-dirty`` leaves the clean point where it is, and has chosen winners all the same."""
+    path = sold(root)
+    if way == "clean":
+        assert clean(shell, path, *HEADER, *FIRST_DIRTY).code == 0
+    else:
+        staged = shell(
+            "stage",
+            path,
+            "--json",
+            "--force",
+            "--partition",
+            "orders-0",
+            "--now-ms",
+            NOW,
+            *QUIET,
+            *HEADER,
+            *FIRST_DIRTY,
+        )
+        assert one(staged)["outcome"] == "staged"
+        assert "last cleaned" not in one(clean(shell, path, only="orders-1"))["reason"]
+        assert shell("apply", path, *QUIET, *HEADER).code == 0
+    answer = clean(shell, path)
+    assert answer.code == 4
+    assert "was last cleaned by header:v" in one(answer)["reason"]
+    told = shell("explain", "orders-0", path, "--json", *HEADER, *QUIET).json
+    assert told["cleaned_by_fingerprint"].startswith("strategy=header")
+    assert told["first_dirty_offset"] == 0, "the clean point stays"
+    assert one(clean(shell, path, *HEADER))["outcome"] in ("cleaned", "unchanged")
+
+
+def test_undo_forgets_what_it_undid_and_no_more(root: Path, shell: Shell) -> None:
+    """U-6: what was remembered before the cleaning is remembered again, also without a clean point."""
+    path, kept = sold(root), root / "kept"
+    kept.mkdir()
+    keeps = ("--keep-replaced", str(kept))
+    assert clean(shell, path, *HEADER, "--first-dirty", "4", *keeps).code == 0
+    answer = clean(shell, path, *HEADER, *keeps)
+    assert one(answer)["outcome"] == "cleaned"
+    assert shell("undo", path, "--yes", *QUIET).code == 0
+    assert "was last cleaned by header:v" in one(clean(shell, path))["reason"]
+    assert shell("undo", path, "--yes", *QUIET).code == 0
+    assert one(clean(shell, path))["outcome"] == "cleaned"
 
 
 @pytest.fixture

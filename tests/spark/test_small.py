@@ -67,6 +67,18 @@ def test_clean_as_stage(tmp_path: Path, log_dir: Path) -> None:
     assert not left.exists()
 
 
+def test_what_its_rules_were_cannot_be_read(tmp_path: Path, log_dir: Path) -> None:
+    """U-6: refused as by ``stage``, with the name of the file."""
+    told(without_java(tmp_path, "clean", log_dir, *CLEAN, "--yes"))
+    (file,) = (tmp_path / "state" / "partitions").rglob("*.json")
+    file.write_text("{")
+    done = without_java(tmp_path, "spark", "clean", log_dir, *CLEAN)
+    assert done.returncode == 4
+    (row,) = json.loads(done.stdout)["partitions"]
+    assert str(file.with_suffix("")) in row["reason"]
+    assert "by which rules orders was last cleaned cannot be told" in row["reason"]
+
+
 def test_profile_and_snapshot(tmp_path: Path, log_dir: Path) -> None:
     """The latest state of the one is the keys that the other counts, but for the deleted and what is not closed yet."""
     (profile,) = told(without_java(tmp_path, "spark", "profile", log_dir))["partitions"]
