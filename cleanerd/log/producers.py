@@ -7,7 +7,9 @@ sequences hang on, at the high watermark which transactions are open.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,7 +50,7 @@ class Producer:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """All producers by what lies below some offset, by id.
+    """All producers by what lies below the offset ``below``, by id.
 
     ``snapshot_offset`` is where the replay began: -1 when there was no usable snapshot and the whole log was read.
     ``damaged_snapshots`` says which ones were passed over, and why.
@@ -58,6 +60,7 @@ class ProducerState:
     snapshot_offset: int
     end_offset: int
     damaged_snapshots: tuple[str, ...]
+    below: int
 
     def active(self, *, now_ms: int, expiration_ms: int) -> dict[int, Producer]:
         """Those that have not expired (C-43): wrote within ``expiration_ms``, or have a transaction open."""
@@ -100,38 +103,50 @@ def read_last_records(
 
 
 def read_producers(
-    log: PartitionLog, reader: SegmentReader, *, below: int = MAX_OFFSET, torn_from: int | None = None
+    log: PartitionLog,
+    reader: SegmentReader,
+    *,
+    below: int = MAX_OFFSET,
+    torn_from: int | None = None,
+    after: ProducerState | None = None,
 ) -> ProducerState:
     """Rebuild the producer state from the batches below the offset ``below``, by default all of the log.
 
     A damaged snapshot is passed over for the next older one, as the broker does (F-10). ``torn_from``: see
-    :func:`read_last_records`.
+    :func:`read_last_records`. ``after``: what this has told for a lower offset that a segment begins with, and for the
+    same ``torn_from``; it is taken forward, so that asking for one segment after the other reads each of them once.
 
     Raises:
         CorruptionError: the log itself is damaged after the snapshot (and below ``torn_from``).
     """
     damaged: list[str] = []
-    for offset, producers in _snapshots(log, damaged, below if torn_from is None else min(below, torn_from)):
+    read = NONE if after is None else after.below
+    for offset, producers in _snapshots(log, damaged, read, below if torn_from is None else min(below, torn_from)):
         end = _replay(log, reader, producers, (offset, below), torn_from)
         if offset <= end:
-            return ProducerState(producers, offset, end, tuple(damaged))
+            return ProducerState(producers, offset, end, tuple(damaged), below)
         # The log was cut after the snapshot was written, so it speaks of batches that are no more.
         damaged.append(f"{log.path / file_name(offset, SNAPSHOT_SUFFIX)}: lies beyond the log end offset {end}")
-    raise AssertionError("the last of the snapshots is none, and fits every log")
+    if after is None:
+        after = ProducerState({}, NONE, 0, (), NONE)
+    end = after.end_offset
+    if end >= min(log.active.base, read):  # else the broker cuts the log there
+        end = _replay(log, reader, after.producers, (read, below), torn_from)
+    return ProducerState(after.producers, after.snapshot_offset, end, (*after.damaged_snapshots, *damaged), below)
 
 
-def _snapshots(log: PartitionLog, damaged: list[str], below: int) -> Iterator[tuple[int, dict[int, Producer]]]:
-    """Offset and content of the usable snapshots up to ``below``, newest first; then (-1, nothing): the whole log."""
-    for offset in sorted(log.snapshots, reverse=True):
-        if offset < log.segments[0].base:
+def _snapshots(
+    log: PartitionLog, damaged: list[str], above: int, below: int
+) -> Iterator[tuple[int, dict[int, Producer]]]:
+    """Offset and content of the usable snapshots ``above`` an offset and up to ``below``, newest first."""
+    for row in range(bisect_right(log.snapshots, below) - 1, -1, -1):
+        offset = log.snapshots[row]
+        if offset < log.segments[0].base or offset <= above:
             break
-        if offset > below:
-            continue
         try:
             yield offset, _load(log.path / file_name(offset, SNAPSHOT_SUFFIX))
         except CleanerdError as error:
             damaged.append(str(error))
-    yield NONE, {}
 
 
 def _load(path: Path) -> dict[int, Producer]:
@@ -160,9 +175,13 @@ def _replay(
     since, below = span
     named_end = min(log.active.base, below)
     end = 0
-    for index, segment in enumerate(log.segments):
+    first = max(0, bisect_right(log.segments, since, key=attrgetter("base")) - 1)
+    for index in range(first, len(log.segments)):
+        segment = log.segments[index]
         following = log.end_of(index) if index + 1 < len(log.segments) else MAX_OFFSET
-        if following <= since or segment.base >= below:
+        if segment.base >= below:
+            break
+        if following <= since:
             continue
         may_be_torn = torn_from is not None and following > torn_from
         position = 0

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from cleanerd import _kernel
     from cleanerd.log.partition import PartitionLog
+    from cleanerd.log.producers import ProducerState
     from cleanerd.log.read import SegmentReader
     from cleanerd.policy.transaction import AbortedTransactions
 
@@ -80,7 +81,7 @@ def recovered_aborted(
     """
     first = max((row for row, each in enumerate(log.segments) if each.base <= log.recovery_point), default=0)
     flushed = _loaded_entries(log, reader, first, torn_from=log.recovery_point)
-    recovered = _recovered_entries(log, reader, (first, len(log.segments)), below, log.recovery_point)
+    recovered, _ = _recovered_entries(log, reader, (first, len(log.segments)), below, log.recovery_point)
     entries = np.concatenate([flushed, recovered], dtype=TXN_ENTRY)
     return began_below(entries[entries["last_offset"] < below], bound)
 
@@ -98,25 +99,36 @@ def _loaded_entries(log: PartitionLog, reader: SegmentReader, end: int, torn_fro
                 anew.append(row)
             else:
                 parts.append(stored)
+    before = None
     for run in np.split(np.array(anew, dtype=np.int64), np.flatnonzero(np.diff(anew) != 1) + 1):
         if len(run):  # a run of neighbours is read at once
             rows = int(run[0]), int(run[-1]) + 1
-            parts.append(_recovered_entries(log, reader, rows, MAX_OFFSET, torn_from))
+            found, before = _recovered_entries(log, reader, rows, MAX_OFFSET, torn_from, before)
+            parts.append(found)
     return np.concatenate(parts, dtype=TXN_ENTRY)
 
 
 def _recovered_entries(
-    log: PartitionLog, reader: SegmentReader, rows: tuple[int, int], below: int, torn_from: int | None
-) -> NDArray[np.void]:
-    """What the broker writes into the transaction indexes of the segments of these rows (from, to), up to ``below``."""
+    log: PartitionLog,
+    reader: SegmentReader,
+    rows: tuple[int, int],
+    below: int,
+    torn_from: int | None,
+    before: ProducerState | None = None,
+) -> tuple[NDArray[np.void], ProducerState | None]:
+    """What the broker writes into the transaction indexes of the segments of these rows (from, to), up to ``below``.
+
+    ``before``: the producers at the beginning of rows further up, if they are known. What is known here comes with it.
+    """
     aborting: set[int] = set()
     for batches, count in _batches(log, reader, rows, below):
         aborting.update(batches.producer_id[:count][batches.control_type[:count] == ControlType.ABORT].tolist())
     if not aborting:
-        return np.zeros(0, TXN_ENTRY)
+        return np.zeros(0, TXN_ENTRY), before
     # Once more, for those producers only.
-    before = read_producers(log, reader, below=log.segments[rows[0]].base, torn_from=torn_from).producers
-    began = {producer: before[producer].open_from for producer in aborting if producer in before}
+    before = read_producers(log, reader, below=log.segments[rows[0]].base, torn_from=torn_from, after=before)
+    known = before.producers
+    began = {producer: known[producer].open_from for producer in aborting if producer in known}
     found: list[tuple[int, ...]] = []
     for batches, count in _batches(log, reader, rows, below):
         types, attributes = batches.control_type[:count], batches.attributes[:count]
@@ -132,7 +144,7 @@ def _recovered_entries(
             if since != NONE and types[row] == ControlType.ABORT:
                 # The last stable offset of then is not known; a low one makes a reader look further, no more.
                 found.append((0, 0, producer, since, offset, since))
-    return np.array(found, dtype=TXN_ENTRY)
+    return np.array(found, dtype=TXN_ENTRY), before
 
 
 def _batches(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -346,3 +347,35 @@ def test_state(tmp_path: Path) -> None:
         assert read_producers(log, reader).producers == {
             1: Known(3, 1, NOW, 0), 2: Known(1, 0, NOW, -1), 3: Known(0, 4, NOW, 3),
         }  # fmt: skip
+
+
+@pytest.mark.parametrize("torn_from", [None, 0, 13, 25])
+@pytest.mark.parametrize("seed", range(12))
+def test_state_taken_forward(tmp_path: Path, seed: int, torn_from: int | None) -> None:
+    """F-8: asked for one segment after the other it is what it is when asked for at once, whatever lies between.
+
+    Snapshots that know more than the log (a cleaning took a transaction's first batch), damaged ones, damage in it.
+    """
+    pick = random.Random(seed)
+    segments = {}
+    for base in range(0, 40, 4):
+        kinds = [pick.choice((txn, end, data)) for _ in range(4)]
+        segments[base] = b"".join(kind(base + at, pick.randint(1, 3)) for at, kind in enumerate(kinds))
+    snapshots = {
+        base: [Producer(1, base - 1, NOW, open_from=pick.choice((-1, base - 1)))]
+        for base in pick.sample(range(4, 40), 6)
+    }
+    make_log_dir(tmp_path / "logs", {"orders-0": Partition(segments, snapshots=snapshots)})
+    for base in pick.sample(sorted(snapshots), 2):
+        (tmp_path / "logs" / "orders-0" / f"{base:020d}.snapshot").write_bytes(b"damage")
+    if torn_from is not None:
+        hurt = tmp_path / "logs" / "orders-0" / f"{pick.choice([b for b in segments if b >= torn_from]):020d}.log"
+        hurt.write_bytes(hurt.read_bytes()[:-9])
+    log, reader = open_log(tmp_path, 70)
+    with reader:
+        state = None
+        for base in [*sorted(segments)[1:], 10**6]:
+            at_once = read_producers(log, reader, below=base, torn_from=torn_from)
+            state = read_producers(log, reader, below=base, torn_from=torn_from, after=state)
+            assert state.producers == at_once.producers, base
+            assert (state.snapshot_offset, state.end_offset) == (at_once.snapshot_offset, at_once.end_offset), base

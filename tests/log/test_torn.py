@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.log.partition import PartitionLog
+    from cleanerd.log.segment import Segment
 
 NOW = 1_700_000_000_000
 Entries = list[tuple[int, int, int]]
@@ -167,6 +169,28 @@ def test_indexes_that_the_broker_makes_anew(tmp_path: Path, indexes: tuple[int, 
     assert whole(replace(log, last_stable_offset=40)) == [entries[0][:3] for entries in known.values()], (
         "a broker that runs has loaded its log"
     )
+
+
+def test_every_other_index_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F-8: each segment is read a few times, however many are made anew; from the beginning for each was quadratic."""
+    segments = {4 * row: txn(4 * row) + end(4 * row + 1) + txn(4 * row + 2) + end(4 * row + 3) for row in range(60)}
+    log_of(tmp_path, segments)
+    for base in list(segments)[::2]:
+        (tmp_path / "logs" / "orders-0" / f"{base:020d}.index").unlink()
+    name = parse_topic_partition_dir("orders-0")
+    assert name is not None
+    log = read_partition(read_log_dir(tmp_path / "logs"), name)
+    times: Counter[int] = Counter()
+    real = SegmentReader.chunks
+
+    def counted(reader: SegmentReader, segment: Segment, call: Any, *, start: int = 0) -> Any:
+        times[segment.base] += 1
+        return real(reader, segment, call, start=start)
+
+    monkeypatch.setattr(SegmentReader, "chunks", counted)
+    expected = [(7, base + at, base + at + 1) for base in list(segments)[:-1:2] for at in (0, 2)]
+    assert sorted(whole(log, bound=240)) == sorted(expected)
+    assert max(times.values()) <= 4, times
 
 
 def test_entries_of_another_segment(tmp_path: Path) -> None:
