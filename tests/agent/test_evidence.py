@@ -40,17 +40,33 @@ CUT = """
             throw new Refusal("busy", "cut");
         }
 """
+HALF = """
+                    java.nio.file.Path half = java.nio.file.Path.of(System.getProperty("cleanerd.test.half"));
+                    if (java.nio.file.Files.exists(half)) { // as when the last of the broker's renames goes wrong
+                        java.nio.file.Files.delete(half);
+                        java.nio.file.Files.createFile(
+                                log.dir().resolve(Group.brokerName(group.base(), "timeindex") + ".swap"));
+                        throw new IOException("half-way");
+                    }
+"""
+REPLACED = "                    log.replace(attempt.output, sources);\n"
 FIRST_LINE = "        Preconditions.check(log, request);\n        evidence.renew();\n"
 
 
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def cutting(request: pytest.FixtureRequest) -> Iterator[tuple[Live, Path]]:
-    """A broker whose agent truncates a log to the offset in a file, when a swap of it is asked for."""
+    """A broker whose agent truncates a log to the offset in a file, when a swap of it is asked for.
+
+    Where there is a file ``half`` beside that one, the next swap stops half-way. A listing is good for hours.
+    """
     jars = fetch(request.param)
     work_dir = Path(tempfile.mkdtemp(prefix=f"evidence-{request.param}-"))
     cut = work_dir / "cut"
-    jar = changed_build(work_dir, "cutting", "Swap.java", (FIRST_LINE, CUT + FIRST_LINE))
-    arguments = [f"-Dcleanerd.test.cut={cut}", f"-javaagent:{jar}"]
+    changed_build(work_dir, "cutting", "Evidence.java", ("LISTING_TIMES = 20;", "LISTING_TIMES = 1_000_000_000;"))
+    changes = ((FIRST_LINE, CUT + FIRST_LINE), (REPLACED, REPLACED + HALF))
+    jar = changed_build(work_dir, "cutting", "Swap.java", *changes)
+    cut_and_half = [f"-Dcleanerd.test.cut={cut}", f"-Dcleanerd.test.half={cut.with_name('half')}"]
+    arguments = [*cut_and_half, f"-javaagent:{jar}"]
     broker = Broker(jars.libs, work_dir / "broker", version=jars.version, properties=PROPERTIES, jvm_args=arguments)
     try:
         broker.start()
@@ -80,9 +96,7 @@ def test_named_once(cutting: tuple[Live, Path]) -> None:
             assert code(other, second) == "no_evidence"
         assert code(asking, {**second, "plan": "20260101t000000-00000000"}) == "no_evidence"
         assert code(asking, second) == "no_evidence", "whatever was refused has to be told anew"
-        told = asking.ask("log", topic=topic.name, partition=0)["segments"][:-1]
-        names = ("base", "size", "mtime_ms", "ino")
-        witnesses = [dict(zip(names, row, strict=True)) for row in told if row[0] < manifest.bound]
+        witnesses = witnesses_of(asking, topic, manifest)
         assert asking.ask("swap", **second, witnesses=witnesses)["done"] == [manifest.groups[1].base]
         for request in rest:
             assert asking.ask("swap", **request)["done"] == [request["groups"][0]["base"]]
@@ -120,6 +134,34 @@ def test_cut_and_grown_again(cutting: tuple[Live, Path]) -> None:
         rows = {row[0]: row for row in asking.ask("log", topic=topic.name, partition=0)["segments"][:-1]}
         assert rows[last.base][3] == last.inode, "U-26: the same file"
         assert code(asking, second) in {"evidence_changed", "source_changed"}
+
+
+def test_a_swap_of_ours_that_stopped_half_way(cutting: tuple[Live, Path]) -> None:
+    """U-34: a listing that is good for hours is not good after that: the next group is refused until it is settled."""
+    live, cut = cutting
+    topic = live.topic("half", transactions=False)
+    manifest = topic.stage(output_bytes=4_000)
+    assert len(manifest.groups) > 2
+    first, second, third, *_ = requests_of(topic, manifest)
+    with live.asking() as asking:
+        assert not asking.ask("swap", **first).get("warnings"), "U-26: so there is a listing"
+        cut.with_name("half").touch()
+        done = asking.ask("swap", **second)
+        assert done["done"] == [manifest.groups[1].base]
+        assert "half-way" in str(done["warnings"])
+        assert code(asking, third) == "busy"
+        (left,) = topic.directory.glob("*.swap")
+        left.unlink()
+        again = {**third, "witnesses": witnesses_of(asking, topic, manifest)}
+        assert asking.ask("swap", **again)["done"] == [manifest.groups[2].base]
+    assert topic.read() == topic.latest
+
+
+def witnesses_of(asking: Asking, topic: Topic, manifest: Manifest) -> list[dict[str, Any]]:
+    """All segments that the decision rests on, as the broker has them now."""
+    told = asking.ask("log", topic=topic.name, partition=0)["segments"][:-1]
+    names = ("base", "size", "mtime_ms", "ino")
+    return [dict(zip(names, row, strict=True)) for row in told if row[0] < manifest.bound]
 
 
 def digest_of_aborted(topic: Topic, below: int) -> str:

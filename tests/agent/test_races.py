@@ -45,9 +45,12 @@ def build(work_dir: Path, overlay: str) -> Path:
 
 
 def changed_build(work_dir: Path, name: str, file: str, *changes: tuple[str, str]) -> Path:
-    """The agent with one class of which some texts were replaced; each stands in it once."""
+    """The agent with one class of which some texts were replaced; each stands in it once.
+
+    Called again with the same ``name``, for another class, both are changed.
+    """
     package = work_dir / f"{name}-sources" / "cleanerd" / "agent"
-    package.mkdir(parents=True)
+    package.mkdir(parents=True, exist_ok=True)
     text = (BUILD.parent / "src" / "cleanerd" / "agent" / file).read_text()
     for old, new in changes:
         assert text.count(old) == 1, old

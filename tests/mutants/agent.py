@@ -161,4 +161,12 @@ AGENT = (
         "while (connections.isEmpty() && connections.stream().anyMatch(Connection::working)) {",
         ("tests/agent/test_races.py::test_an_upgrade_waits_for_the_swap",),
     ),
+    Mutant(
+        "agent-believes-its-listing-after-half-a-swap",
+        "U-34",
+        f"{SOURCES}/Swap.java",
+        "            evidence.listAgain();\n",
+        "",
+        ("tests/agent/test_evidence.py::test_a_swap_of_ours_that_stopped_half_way",),
+    ),
 )
