@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAda
 from cleanerd import __version__
 from cleanerd.errors import CorruptionError, UnsupportedLogError, system_error
 from cleanerd.format.names import MAX_OFFSET, file_name, uuid_from_base64, uuid_to_base64
-from cleanerd.log.safe_open import create, read_whole, write_all
+from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, create, read_whole, write_all
 from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
 
 if TYPE_CHECKING:
@@ -256,13 +256,18 @@ def write_manifest(directory: int, manifest: Manifest, *, where: str = MANIFEST)
     """Replace the manifest in the staging directory ``directory`` (a descriptor): all of the new one, or the old one.
 
     Raises:
+        UnsupportedLogError: it would be larger than one that is read.
         CleanerdError: it cannot be written.
     """
+    data = manifest.to_json()
+    if len(data) > MAX_MANIFEST_BYTES:
+        told = f"{len(manifest.witnesses)} segments are more than a plan can name"
+        raise UnsupportedLogError(told, where=where, hint="let the broker's cleaner merge some, or raise segment.bytes")
     temporary = f"{MANIFEST}.tmp"
     try:
         descriptor = create(temporary, dir_fd=directory, mode=0o644)
         try:
-            write_all(descriptor, manifest.to_json())
+            write_all(descriptor, data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -280,7 +285,7 @@ def read_manifest(directory: int, *, where: str = MANIFEST) -> Manifest | None:
         CleanerdError: it cannot be read.
     """
     try:
-        data = read_whole(MANIFEST, dir_fd=directory)
+        data = read_whole(MANIFEST, dir_fd=directory, max_bytes=MAX_MANIFEST_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, STAGING, Manifest, staging_path
 from cleanerd.errors import CleanerdError
-from cleanerd.log.safe_open import names_in, open_named, read_whole
+from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, names_in, open_named, read_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,7 +43,7 @@ def _staged(partition: int, name: str) -> StagedPlan | None:
     if PLAN_ID.fullmatch(name) is None or READY not in names_in(staging_path(name), partition):
         return None
     where = f"{staging_path(name)}/{MANIFEST}"
-    manifest = Manifest.from_json(read_whole(where, dir_fd=partition), where)
+    manifest = Manifest.from_json(read_whole(where, dir_fd=partition, max_bytes=MAX_MANIFEST_BYTES), where)
     return StagedPlan(manifest.bound, manifest.created_ms, manifest.created_ms + manifest.max_age_ms)
 
 

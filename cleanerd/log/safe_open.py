@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MAX_SMALL_FILE_BYTES: Final = 256 * 1024 * 1024
 """No file that is read whole is ever so large; a sparse one of a terabyte would take all memory."""
 
+MAX_MANIFEST_BYTES: Final = 32 * 1024 * 1024
+"""Nor are manifests of staged plans, which take nine times as much memory: room for 97,000 segments (U-35)."""
+
 MAX_FACTS_BYTES: Final = 16 * 1024 * 1024
 """Nor are those that every look reads: checkpoints, leader epochs, states of partitions."""
 

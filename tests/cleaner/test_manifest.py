@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd import __version__
+from cleanerd.cleaner import manifest as module
 from cleanerd.cleaner.manifest import (
     PLAN_ID,
     FileFact,
@@ -187,6 +188,20 @@ def test_written_to_a_directory_and_read_back(tmp_path: Path) -> None:
         write_manifest(directory, manifest())
         assert read_manifest(directory) == manifest()
         assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+    finally:
+        os.close(directory)
+
+
+def test_no_larger_than_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-35: a planted one of 250 MB took 2 GiB wherever a partition was looked at; and none that large is written."""
+    directory = os.open(tmp_path, os.O_RDONLY)
+    try:
+        write_manifest(directory, manifest())
+        monkeypatch.setattr(module, "MAX_MANIFEST_BYTES", len(manifest().to_json()) - 1)
+        with pytest.raises(CleanerdError, match="is larger than"):
+            read_manifest(directory)
+        with pytest.raises(UnsupportedLogError, match="3 segments are more than a plan can name"):
+            write_manifest(directory, manifest())
     finally:
         os.close(directory)
 
