@@ -275,8 +275,8 @@ CLEANING = (
         "transactions-open-before-the-recovery-forgotten",
         "U-32",
         TORN,
-        "for producer in aborting if producer in before}",
-        "for producer in aborting if producer not in before}",
+        "for producer in aborting if producer in known}",
+        "for producer in aborting if producer not in known}",
         (
             "tests/log/test_torn.py::test_several_transactions_of_one_producer",
             "tests/torn/test_power_cuts.py::test_power_cuts",
