@@ -34,7 +34,7 @@ class Connected(DictCluster):
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Connected:
     found = Connected({LAG: "3600000"})
-    monkeypatch.setattr(module, "Cluster", lambda _bootstrap: found)
+    monkeypatch.setattr(module, "Cluster", lambda *_asked: found)
     return found
 
 
@@ -140,3 +140,16 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert run([verb, "--help"]) == 0
         out: Any = " ".join(capsys.readouterr().out.split())
         assert text in out
+
+
+def test_what_the_topic_was_cannot_be_read(cluster: Connected, cli: Cli, tmp_path: Path) -> None:
+    """U-6: nobody knows whether the broker's cleaner would keep other records; whoever names the rules does."""
+    assert cli("delegate", "orders", *HEADER)[0] == 0
+    directory = tmp_path / "state" / "partitions" / "one"
+    directory.mkdir(parents=True)
+    (directory / "name-orders-0.json").write_text("{")
+    code, _, err = cli("hand-back", "orders")
+    assert code == 4
+    assert "by which rules orders was last cleaned cannot be told, because" in err
+    assert str(directory / "name-orders-0.json") in err
+    assert cli("hand-back", "orders", *OFFSET, "--set", "topics.orders.tombstone.mode=null")[0] == 0
