@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 ROWS = 30
-_ORDER = {"cleaning": 0, "queued": 1, "quarantined": 2, "paused": 3, "staged": 4, "idle": 5, "excluded": 6}
+_ORDER = {
+    "cleaning": 0,
+    "queued": 1,
+    "quarantined": 2,
+    "refused": 3,
+    "paused": 4,
+    "staged": 5,
+    "idle": 6,
+    "excluded": 7,
+}
 
 
 @click.command("top")

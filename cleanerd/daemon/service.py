@@ -34,6 +34,7 @@ from cleanerd.daemon.notify import Notifier
 from cleanerd.daemon.showing.counters import Counters
 from cleanerd.daemon.showing.publisher import Publisher
 from cleanerd.daemon.showing.standing_warnings import StandingWarnings
+from cleanerd.daemon.showing.trend import TrendRing
 from cleanerd.daemon.work.hand_over import HandOver
 from cleanerd.daemon.work.throttle import Rates, Throttle
 from cleanerd.daemon.workers import WorkerPool
@@ -92,12 +93,14 @@ class Service:
             changed=self._changed,
             broke=self._broke,
         )
+        self._trend = TrendRing(daemon.cleanerd_state_dir)
         self.publisher = Publisher(
             self.configuration,
             self.fleet,
             self.dispatcher.running,
             counters,
             lambda: [*warnings.passed(), *hand_over.told()],
+            self._trend,
             version=__version__,
             started_ms=wall_ms(),
         )
@@ -211,6 +214,8 @@ class Service:
         if self._http is not None:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._http.stop(), HANG_UP_SECONDS)
+        self.publisher.publish()
+        self._trend.save()
         self.dispatcher.workers.close()
         self.look_loop.threads.close()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,13 +8,15 @@ Times are milliseconds since the epoch, sizes bytes, ratios 0 to 1; None where n
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final, Literal
 
 PartitionMode = Literal["live", "on-start", "offline", "observe"]
-PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "quarantined", "excluded"]
-"""``idle``: not worth it now, see ``reason``; ``excluded``: settings leave it to Kafka (U-11, include/exclude)."""
+PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "refused", "quarantined", "excluded"]
+"""``idle``: not worth it now, see ``reason``; ``refused``: somebody has to do something first (U-6, U-8);
+``excluded``: settings leave it to Kafka (U-11, include/exclude)."""
 
 Trigger = Literal["ratio", "overdue", "purge", "asked"]
 """Why a partition is cleaned: its dirty ratio, ``max.compaction.lag.ms``, expired tombstones, or somebody asked."""
@@ -127,7 +129,7 @@ _PARTITION_FIELDS: Final = tuple(each.name for each in fields(PartitionView))
 
 @dataclass(frozen=True, slots=True)
 class LogDirView:
-    """A log directory. ``agent`` is what the broker's agent says of itself, None without one."""
+    """A log directory. ``agent``: what the agent says of itself, None without one; ``node_id``: the broker's."""
 
     path: str
     online: bool
@@ -138,6 +140,7 @@ class LogDirView:
     reserve_bytes: int
     agent: Mapping[str, Any] | None
     error: str = ""
+    node_id: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The entry of ``/status``."""
@@ -146,11 +149,59 @@ class LogDirView:
 
 
 @dataclass(frozen=True, slots=True)
+class Histogram:
+    """How many were at most as long as each of ``bounds`` (seconds) and longer than the one before; the last: longer.
+
+    ``counts`` has one more than ``bounds``.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum: float
+
+    @classmethod
+    def of(cls, bounds: tuple[float, ...]) -> Histogram:
+        """One that has counted nothing yet."""
+        return cls(bounds, (0,) * (len(bounds) + 1), 0.0)
+
+    def plus(self, value: float) -> Histogram:
+        """With one more value; this one stays as it is."""
+        at = bisect_left(self.bounds, value)
+        counts = (*self.counts[:at], self.counts[at] + 1, *self.counts[at + 1 :])
+        return Histogram(self.bounds, counts, self.sum + value)
+
+
+DURATION_BOUNDS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+HELD_BOUNDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A day of figures: points of ``every_ms``, the last one ends at ``end_ms``; None where the daemon was down.
+
+    ``held_us``: the longest time that a swap held a partition's lock. The other three are sums, and the dirty bytes at
+    the end of each point.
+    """
+
+    every_ms: int
+    end_ms: int
+    reclaimed_bytes: tuple[int | None, ...]
+    dirty_bytes: tuple[int | None, ...]
+    cleans: tuple[int | None, ...]
+    held_us: tuple[int | None, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Its columns, as they are in ``/status``."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """Counters since the daemon began; they only grow. ``outcomes``, ``dropped``: by the words of ``clean --json``.
 
     ``observed``: partitions of which it was worked out what a clean would save. ``state_errors``: files of the state
-    directory that were damaged, or could not be read or written. ``clock_jumps``: ahead.
+    directory that were damaged, or could not be read or written. ``clock_jumps``: ahead. ``durations``: of cleans that
+    were done; ``held``: the longest time that each live clean held a partition's lock.
     """
 
     cleans: Mapping[str, int] = field(default_factory=dict)
@@ -171,16 +222,19 @@ class Totals:
     state_errors: int = 0
     clock_jumps: int = 0
     seconds: Mapping[str, float] = field(default_factory=dict)
+    durations: Histogram = field(default_factory=lambda: Histogram.of(DURATION_BOUNDS))
+    held: Histogram = field(default_factory=lambda: Histogram.of(HELD_BOUNDS))
 
     def to_json(self) -> dict[str, Any]:
         """All of them, by name."""
         shallow = {each.name: getattr(self, each.name) for each in fields(self)}
+        shallow |= {"durations": asdict(self.durations), "held": asdict(self.held)}
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in shallow.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonView:
-    """Everything at one moment. ``ready``: every log directory was looked at once since the start or the reload.
+    """Everything at one moment, of the machine ``host``. ``ready``: every log directory was looked at since the start.
 
     ``map_utilization``: the fullest any clean's offset map was in its last round; ``last_round_ms``: when the scheduler
     last looked at everything.
@@ -205,6 +259,8 @@ class DaemonView:
     history: tuple[CleanView, ...] = ()
     warnings: tuple[str, ...] = ()
     totals: Totals = field(default_factory=Totals)
+    host: str = ""
+    trend: Trend | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The body of ``/status`` (schema 1)."""
@@ -221,5 +277,6 @@ class DaemonView:
             "history": [each.to_json() for each in self.history],
             "warnings": list(self.warnings),
             "totals": self.totals.to_json(),
+            "trend": None if self.trend is None else self.trend.to_json(),
             "swaps_total": self.totals.swaps,
         }

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cleanerd.daemon.http import metric_names
 from cleanerd.daemon.http.metrics import Exposition
 from cleanerd.daemon.http.partition_series import most_interesting
-from cleanerd.daemon.view import QuarantineView, Totals
+from cleanerd.daemon.view import HELD_BOUNDS, Histogram, QuarantineView, Totals
 from tests.daemon.promtool import ROOT, promtool
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, HOUR_MS, NOW_MS, busy, clean, log_dir, partition, view
 
@@ -44,7 +44,21 @@ def value(found: Samples, name: str, **labels: str) -> float | None:
 def test_every_metric_of_the_catalogue_is_exported_and_no_other() -> None:
     """Documentation, rules and dashboard are checked against the catalogue: it must be neither more nor less."""
     names = {name for name, _ in samples(busy(200))}
-    assert names == {metric.exported_name for metric in metric_names.ALL}
+    assert names == {name for metric in metric_names.ALL for name in metric.sample_names}
+
+
+def test_histograms_count_what_is_not_longer() -> None:
+    """Prometheus' buckets are cumulative and include their bound; one that is too short for the next is not in it."""
+    held = Histogram.of(HELD_BOUNDS)
+    for seconds in (0.0004, 0.001, 0.0011, 60.0):
+        held = held.plus(seconds)
+    found = samples(view(totals=Totals(held=held)))
+    name = "cleanerd_lock_held_seconds"
+    counted = [value(found, f"{name}_bucket", le=f"{bound:g}") for bound in HELD_BOUNDS]
+    assert counted == [1, 2, 3, 3, 3, 3, 3, 3, 3, 3]
+    assert value(found, f"{name}_bucket", le="+Inf") == value(found, f"{name}_count") == 4
+    assert value(found, f"{name}_sum") == pytest.approx(60.0025)
+    assert value(found, "cleanerd_clean_duration_seconds_count") == 0, "there from the start"
 
 
 def test_both_formats_say_the_same() -> None:

@@ -58,6 +58,7 @@ def test_nothing_is_cleaned_by_other_rules_without_a_word(root: Path) -> None:
             told = partition(service.view(), "orders-0")
             assert told.reason.startswith("refused: orders was last cleaned by header:version; these settings say off")
             assert told.fingerprint_changed
+            assert told.phase == "refused"
             assert "refused: stock is delegated; these" in partition(service.view(), "stock-0").reason
 
         serve(assignments(root), story)

@@ -14,6 +14,7 @@ from cleanerd.daemon.view import (
     QuarantineView,
     RunningView,
     Totals,
+    Trend,
 )
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
 
@@ -74,7 +75,24 @@ def log_dir(path: str = "/var/lib/kafka/data-1", **changes: Any) -> LogDirView:
         total_bytes=2000 * GIB,
         free_bytes=900 * GIB,
         reserve_bytes=200 * GIB,
-        agent={"version": "0.1.0", "kafka": "4.3.1", "broker_id": 3},
+        agent={
+            "protocol": 3,
+            "build": "0.1.0",
+            "ready": True,
+            "capable": True,
+            "version": "4.3.1",
+            "pid": 4711,
+            "cleaner": True,
+            "java": "17.0.9",
+            "self_test": "passed",
+            "self_test_told": "",
+            "swaps": 812,
+            "accepting_swaps": True,
+            "pauses": ["orders-0"],
+            "errors": [],
+            "missing": [],
+        },
+        node_id=3,
     )
     return replace(plain, **changes)
 
@@ -115,6 +133,24 @@ def clean(topic: str = "orders", number: int = 0, **changes: Any) -> CleanView:
     return replace(plain, **changes)
 
 
+def trend(*, seed: int = 3) -> Trend:
+    """A day with a night in it, and two hours in which the daemon was down."""
+    dice = random.Random(seed)
+    load = [0.15 + (0.85 if 48 <= at < 120 else 0) for at in range(144)]
+    up = [not 20 <= at < 32 for at in range(144)]
+    cleans = [dice.randrange(int(9 * each) + 1) if is_up else None for each, is_up in zip(load, up, strict=True)]
+    return Trend(
+        every_ms=600_000,
+        end_ms=NOW_MS - NOW_MS % 600_000 + 600_000,
+        reclaimed_bytes=tuple(None if each is None else each * dice.randrange(GIB) for each in cleans),
+        dirty_bytes=tuple(
+            int(GIB * (2 + 5 * each + dice.random())) if is_up else None for each, is_up in zip(load, up, strict=True)
+        ),
+        cleans=tuple(cleans),
+        held_us=tuple(None if each is None else each and dice.randrange(400, 2600) for each in cleans),
+    )
+
+
 def view(**changes: Any) -> DaemonView:
     """A daemon that is well and has nothing to do."""
     plain = DaemonView(
@@ -131,6 +167,8 @@ def view(**changes: Any) -> DaemonView:
         last_round_ms=NOW_MS - 5_000,
         map_utilization=0.0,
         settings_generation=1,
+        host="kafka-1.example",
+        trend=trend(),
     )
     return replace(plain, **changes)
 
@@ -193,6 +231,8 @@ def _random_partition(
     )
     if number in (7, 21):
         phase = "quarantined"
+    if phase == "idle" and topic.startswith("payments"):
+        phase = "refused"
     since = now_ms - dice.randrange(1, 60) * HOUR_MS
     segment = f"{directories[number % 3]}/{topic}-{number // len(_TOPICS)}/00000000000000000000.log"
     damage = f"{segment} at byte 8421376: the checksum of the batch is 5f2a11c8, its bytes give 0c44de01"
@@ -230,6 +270,7 @@ def _reason(phase: str, ratio: float, clean_offset: int, dice: random.Random) ->
         "staged": "staged: swapped in at the broker's next start",
         "excluded": "cleanerd.topics.exclude matches it: left to Kafka's cleaner",
         "quarantined": "left alone after an error",
+        "refused": "compaction.strategy=header needs the broker's own cleaner to be kept away: run cleanerd delegate",
     }
     return told.get(phase) or dice.choice(_REASONS).format(ratio=ratio, clean=f"{clean_offset:,}".replace(",", ""))
 

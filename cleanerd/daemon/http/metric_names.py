@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Kind = Literal["gauge", "counter", "info"]
+Kind = Literal["gauge", "counter", "info", "histogram"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,14 @@ class Metric:
 
     @property
     def exported_name(self) -> str:
-        """The name of its samples."""
-        return self.name + {"gauge": "", "counter": "_total", "info": "_info"}[self.kind]
+        """The name of its samples; of a histogram's, those that count by length."""
+        return self.name + {"gauge": "", "counter": "_total", "info": "_info", "histogram": "_bucket"}[self.kind]
+
+    @property
+    def sample_names(self) -> tuple[str, ...]:
+        """All names that it comes under."""
+        of_histogram = (f"{self.name}_bucket", f"{self.name}_count", f"{self.name}_sum")
+        return of_histogram if self.kind == "histogram" else (self.exported_name,)
 
 
 def _gauge(name: str, says: str, *labels: str) -> Metric:
@@ -41,6 +47,10 @@ def _counter(name: str, says: str, *labels: str) -> Metric:
 
 def _info(name: str, says: str, *labels: str) -> Metric:
     return Metric(name, "info", says, labels)
+
+
+def _histogram(name: str, says: str) -> Metric:
+    return Metric(name, "histogram", says)
 
 
 KAFKA: Final = (
@@ -116,6 +126,11 @@ TOTALS: Final = (
     _counter("cleanerd_cleans", "Cleans that ended, by outcome; in observe mode there are none.", "outcome"),
     _counter("cleanerd_observed", "Partitions whose saving was computed without cleaning them (observe mode)."),
     _counter("cleanerd_clean_seconds", "Time spent in cleans, by phase.", "phase"),
+    _histogram("cleanerd_clean_duration_seconds", "How long cleans took that were done."),
+    _histogram(
+        "cleanerd_lock_held_seconds",
+        "The longest time that each live clean held a partition's lock: so long appends waited for a swap.",
+    ),
     _counter("cleanerd_read_records", "Records that cleans looked at."),
     _counter("cleanerd_kept_records", "Records that cleans kept."),
     _counter("cleanerd_dropped_records", "Records that cleans dropped, by reason.", "reason"),

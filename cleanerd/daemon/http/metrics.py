@@ -10,9 +10,10 @@ from __future__ import annotations
 import heapq
 import time
 from collections import Counter, defaultdict
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric as Family
 
-    from cleanerd.daemon.view import CleanView, DaemonView, PartitionView
+    from cleanerd.daemon.view import CleanView, DaemonView, Histogram, PartitionView
 
 DEFAULT_PARTITIONS_MAX: Final = 1000
 
@@ -121,6 +122,14 @@ class _Families:
         else:
             family.add_metric(labels, value)
 
+    def histogram(self, name: str, found: Histogram) -> None:
+        """A whole one: Prometheus wants for each bound how many were not longer."""
+        bounds = [*(f"{bound:g}" for bound in found.bounds), "+Inf"]
+        buckets = list(zip(bounds, accumulate(found.counts), strict=True))
+        self._families[name] = HistogramMetricFamily(
+            name, metric_names.BY_NAME[name].help, buckets=buckets, sum_value=found.sum
+        )
+
     def info(self, name: str, *labels: str) -> None:
         """A sample of an info metric."""
         self.add(name, labels, 1)
@@ -174,6 +183,8 @@ def _daemon(families: _Families, view: DaemonView, now_ms: int) -> None:
 
 def _totals(families: _Families, view: DaemonView) -> None:
     totals = view.totals
+    families.histogram("cleanerd_clean_duration_seconds", totals.durations)
+    families.histogram("cleanerd_lock_held_seconds", totals.held)
     by_label: dict[str, tuple[Mapping[str, float], tuple[str, ...]]] = {
         "cleanerd_cleans": (totals.cleans, OUTCOMES),
         "cleanerd_dropped_records": (totals.dropped_records, REASONS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.daemon.view import Totals
+from cleanerd.daemon.view import DURATION_BOUNDS, HELD_BOUNDS, Histogram, Totals
 from cleanerd.errors import AgentRefusalError
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ class Counters:
         self._dropped: Counter[str] = Counter()
         self._seconds: Counter[str] = Counter()
         self._sums: Counter[str] = Counter()
+        self._durations = Histogram.of(DURATION_BOUNDS)
+        self._held = Histogram.of(HELD_BOUNDS)
+        self._longest_held = 0.0
         self._history: deque[CleanView] = deque(maxlen=HISTORY)
 
     @property
@@ -51,6 +54,10 @@ class Counters:
         self._sums["refused_swaps"] += _is_refused_swap(done)
         if clean is None or done.failed or not result.is_done:
             return
+        self._durations = self._durations.plus((done.ended_ms - done.job.started_ms) / 1000)
+        if "held" in result.seconds:
+            self._held = self._held.plus(result.seconds["held"])
+            self._longest_held = max(self._longest_held, result.seconds["held"])
         dropped = result.to_json()["dropped"]
         self._dropped.update({word: int(count) for word, count in dropped.items()})
         self._seconds.update(result.seconds)
@@ -62,6 +69,11 @@ class Counters:
             swaps=result.groups if done.job.kind == "live" else 0,
             malformed_versions=result.malformed_versions,
         )
+
+    def take_longest_held(self) -> float:
+        """Seconds that a swap held a partition's lock at the most, since this was asked last."""
+        longest, self._longest_held = self._longest_held, 0.0
+        return longest
 
     def totals(self) -> Totals:
         """All of it at this moment."""
@@ -85,6 +97,8 @@ class Counters:
             state_errors=self._store.failures,
             clock_jumps=self._clock.jumps,
             seconds=dict(self._seconds),
+            durations=self._durations,
+            held=self._held,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
     from cleanerd.daemon.partition_look import Key
     from cleanerd.daemon.showing.counters import Counters
+    from cleanerd.daemon.showing.trend import TrendRing
     from cleanerd.daemon.work.job import Job
 
 _log = structlog.get_logger()
@@ -50,6 +52,7 @@ class Publisher:
         running: Mapping[Key, Job],
         counters: Counters,
         news: Callable[[], list[str]],
+        trend: TrendRing,
         *,
         version: str,
         started_ms: int,
@@ -59,6 +62,8 @@ class Publisher:
         self._running = running
         self._counters = counters
         self._news = news
+        self._trend = trend
+        self._host = socket.gethostname()
         self._version = version
         self._started_ms = started_ms
         self._events: dict[str, float] = {}
@@ -76,7 +81,8 @@ class Publisher:
         if self._pending is not None:
             self._pending.cancel()
             self._pending = None
-        for warning in self._news():
+        told, self._trend.warnings = self._trend.warnings, []
+        for warning in (*self._news(), *told):
             self.warn(warning)
         self.view = self._make()
         self._made_at = time.monotonic()
@@ -143,10 +149,13 @@ class Publisher:
         fleet, daemon = self._fleet, self._configuration.settings.daemon
         partitions = sorted(fleet.partitions.values(), key=lambda tracked: (tracked.name, tracked.path))
         reason = self._why_unhealthy()
+        views = tuple(partition_view(fleet, tracked) for tracked in partitions)
+        totals, now_ms = self._counters.totals(), wall_ms()
+        held = self._counters.take_longest_held()
         return DaemonView(
             version=self._version,
             started_ms=self._started_ms,
-            made_ms=wall_ms(),
+            made_ms=now_ms,
             ready=self.ready,
             healthy=not reason,
             unhealthy_reason=reason,
@@ -158,11 +167,13 @@ class Publisher:
             map_utilization=max(_utilizations(fleet), default=0.0),
             settings_generation=self._configuration.generation,
             log_dirs=tuple(log_dir_view(fleet, found) for found in self._dirs()),
-            partitions=tuple(partition_view(fleet, tracked) for tracked in partitions),
+            partitions=views,
             running=tuple(running_view(job) for job in self._running.values()),
             history=self._counters.history,
             warnings=tuple(dict.fromkeys([*self._about_settings(), *self._of_dirs(), *self._of_late()])),
-            totals=self._counters.totals(),
+            totals=totals,
+            host=self._host,
+            trend=self._trend.observe(now_ms, totals, held, lambda: sum(each.dirty_bytes for each in views)),
         )
 
     def _why_unhealthy(self) -> str:

@@ -38,6 +38,7 @@ def log_dir_view(fleet: Fleet, found: LogDirLook) -> LogDirView:
         reserve_bytes=fleet.reserve_of(found),
         agent=None if info is None else asdict(info),
         error=found.error,
+        node_id=None if found.facts is None else found.facts.node_id,
     )
 
 
@@ -94,6 +95,7 @@ def _phase(fleet: Fleet, tracked: Tracked) -> PartitionPhase:
         ("cleaning", tracked.trigger is not None),
         ("paused", tracked.paused or fleet.pauses.everything),
         ("quarantined", tracked.quarantine is not None),
+        ("refused", tracked.look is not None and tracked.look.refused and tracked.look.staged is None),
         ("queued", tracked.queued),
         ("staged", tracked.look is not None and tracked.look.staged is not None),
     )

@@ -9,7 +9,8 @@ import { logDirsView, quarantineView } from "./places.js";
 import { Poller } from "./poll.js";
 import { current, follow, viewLink, VIEWS } from "./route.js";
 import { runningView } from "./running.js";
-import { drawChips, drawFooter, drawLooked, drawNotices, drawSummary, drawTabs, trouble } from "./summary.js";
+import { drawChips, drawFooter, drawLooked, drawNotices, drawSummary, drawTabs, drawWhere, trouble } from "./summary.js";
+import { drawTrend } from "./trend.js";
 
 const $ = (id) => document.getElementById(id);
 const MAKERS = { "": partitionsView, running: runningView, history: historyView, quarantine: quarantineView, "log-dirs": logDirsView };
@@ -27,6 +28,7 @@ function show({ moved = false } = {}) {
   main.replaceChildren();
   document.body.dataset.view = view;
   $("summary").hidden = view === "partition";
+  $("trend").hidden = view !== "";
   shown = view === "partition" ? partitionView(main, arrive, partition) : MAKERS[view](main, arrive);
   drawTabs($("tabs"), VIEWS, view, status);
   if (status) shown.update(status);
@@ -51,9 +53,11 @@ function onStatus(next) {
   const first = status === null;
   status = next;
   firstVersion ??= next.version;
+  drawWhere($("where"), next);
   drawChips($("chips"), next);
   drawNotices($("notices"), next);
   drawSummary($("summary"), next);
+  drawTrend($("trend"), next);
   drawTabs($("tabs"), VIEWS, current().view, next);
   drawLooked($("looked"), next);
   drawFooter($("footer"), next);

@@ -36,7 +36,7 @@ export function redraw(parent, facts, make) {
 }
 
 const KINDS = {
-  cleaning: "busy", queued: "info", staged: "info", paused: "warn", quarantined: "bad", excluded: "quiet", idle: "quiet",
+  cleaning: "busy", queued: "info", staged: "info", paused: "warn", refused: "bad", quarantined: "bad", excluded: "quiet", idle: "quiet",
   cleaned: "good", unchanged: "quiet", skipped: "quiet", failed: "bad", overdue: "warn", undelegated: "bad",
 };
 

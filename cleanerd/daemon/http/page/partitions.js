@@ -6,7 +6,7 @@ import { runningCards } from "./running.js";
 import { current, keep, partitionLink } from "./route.js";
 import { Table } from "./table.js";
 
-const ORDER = ["quarantined", "cleaning", "staged", "queued", "paused", "idle", "excluded"];
+const ORDER = ["quarantined", "refused", "cleaning", "staged", "queued", "paused", "idle", "excluded"];
 
 export function nameOf(each) {
   return `${each.topic}-${each.partition}`;

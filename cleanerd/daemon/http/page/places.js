@@ -80,6 +80,29 @@ function logDirCard(logDir, sum) {
       ["Partitions", h("a", { href: viewLink("", { q: logDir.path }), "data-inside": true, "data-focus": logDir.path }, plural(sum.number, "partition"))],
       ["Dirty", bytes(sum.dirty)],
       ["To reclaim", bytes(sum.reclaim)],
-      ...Object.entries(logDir.agent ?? {}).filter(([, value]) => typeof value !== "object").map(([name, value]) => [`Agent: ${name}`, String(value)]),
+      ...agentFacts(logDir.agent),
     ]));
+}
+
+const TRIALS = {
+  passed: "passed: it swapped segments in a log of its own before it touched any of the broker's",
+  failed: "FAILED: the broker is not cleaned live", not_run: "could not be made",
+};
+
+/** What the agent says of itself, for people; an agent of another release says what it says. */
+function agentFacts(agent) {
+  if (!agent) return [["Agent", "none in the broker"]];
+  const kafka = agent.version ? `Kafka ${agent.version}` : "a Kafka that does not tell its release";
+  const cannot = agent.why_incapable || (agent.missing ?? []).join(", ") || "this broker does not fit";
+  const held = agent.pauses ?? [];
+  return [
+    ["Agent", [kafka, agent.java ? `Java ${agent.java}` : "", agent.pid ? `process ${agent.pid}` : ""].filter(Boolean).join(", ")],
+    ["It can", agent.capable === false ? `not swap: ${cannot}` : agent.ready === false ? "swap as soon as the broker has started" : agent.accepting_swaps === false ? "swap no more until the broker is started again: see errors" : "swap segments while the broker runs"],
+    ["Its trial", agent.self_test ? `${TRIALS[agent.self_test] ?? agent.self_test}${agent.self_test_told ? ` (${agent.self_test_told})` : ""}` : ""],
+    ["It swapped", agent.swaps === undefined ? "" : `${plural(agent.swaps, "group")} of segments since it was loaded`],
+    ["Kafka's cleaner", agent.cleaner === undefined ? "" : agent.cleaner ? "runs in this broker too" : "is off in this broker"],
+    ["Holds back", held.length ? `Kafka's cleaner at ${held.slice(0, 5).join(", ")}${held.length > 5 ? ` and ${held.length - 5} more` : ""}` : ""],
+    ["Its errors", (agent.errors ?? []).join("; ")],
+    ["Of build", agent.build],
+  ];
 }

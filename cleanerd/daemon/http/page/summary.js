@@ -53,6 +53,16 @@ function tile(name, value, told, kind) {
   return h("div", { class: `tile ${kind ?? ""}` }, h("h2", {}, name), value, h("p", {}, told));
 }
 
+/** Which machine this is: whoever has the pages of nine brokers open must not look at the wrong one. */
+export function drawWhere(element, status) {
+  const nodes = [...new Set(status.log_dirs.map((each) => each.node_id).filter((each) => each !== null && each !== undefined))];
+  const kafka = [...new Set(status.log_dirs.map((each) => each.agent?.version).filter(Boolean))];
+  redraw(element, [status.host, nodes, kafka, status.version], () => [
+    status.host ? h("b", {}, status.host) : null,
+    h("small", {}, [nodes.length ? `node ${nodes.join(", ")}` : "", kafka.length ? `Kafka ${kafka.join(", ")}` : "", `cleanerd ${status.version}`].filter(Boolean).join(" \u00b7 ")),
+  ]);
+}
+
 export function drawChips(parent, status) {
   redraw(parent, [status.mode, status.ready, status.healthy, status.paused, status.window_open], () => [
     !status.healthy ? pill("unhealthy", "bad") : status.ready ? pill("ready", "good") : pill("starting", "warn"),

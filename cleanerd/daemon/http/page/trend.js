@@ -1,0 +1,83 @@
+// A day of figures as small pictures: drawn here from numbers, nothing is loaded.
+
+import { h, redraw } from "./dom.js";
+import { absolute, bytes, count, duration } from "./format.js";
+
+const WIDTH = 288;
+const HEIGHT = 64;
+const TOP = 6;
+
+const PICTURES = [
+  { id: "reclaimed_bytes", name: "Reclaimed", kind: "bars", told: bytes, sum: true },
+  { id: "dirty_bytes", name: "Dirty", kind: "line", told: bytes, sum: false },
+  { id: "cleans", name: "Cleans", kind: "bars", told: count, sum: true },
+  { id: "held_us", name: "Longest lock held", kind: "bars", told: (us) => duration(us / 1000), sum: false, most: true },
+];
+
+/** An element of a picture. */
+function s(tag, props, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(props)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
+export function drawTrend(parent, status) {
+  const trend = status.trend;
+  parent.hidden = parent.hidden || !trend;
+  if (!trend) return;
+  redraw(parent, trend, () => PICTURES.map((each) => picture(each, trend)));
+}
+
+function picture({ id, name, kind, told, sum, most }, trend) {
+  const values = trend[id];
+  const known = values.filter((value) => value !== null);
+  const last = known.length ? known[known.length - 1] : 0;
+  const highest = Math.max(0, ...known);
+  const figure = sum ? known.reduce((all, value) => all + value, 0) : most ? highest : last;
+  const word = sum ? "in a day" : most ? "the most in a day" : "now";
+  const hours = Math.round((values.length * trend.every_ms) / 3600000);
+  const label = `${name}: ${told(figure)} ${word}; the most in ${duration(trend.every_ms)} ${told(highest)}`;
+  return h("figure", { class: "trend" },
+    h("figcaption", {}, h("span", {}, name), h("b", {}, told(figure)), h("small", {}, word)),
+    s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": label },
+      s("line", { class: "ground", x1: 0, x2: WIDTH, y1: HEIGHT - 0.5, y2: HEIGHT - 0.5 }),
+      ...(kind === "bars" ? bars(values, highest, trend, told) : line(values, highest))),
+    h("p", { class: "axis", "aria-hidden": "true" }, h("span", {}, `${hours} h ago`), h("span", {}, highest ? `most ${told(highest)}` : "nothing yet"), h("span", {}, "now")));
+}
+
+function height(value, highest) {
+  return highest > 0 ? (Math.max(0, value) / highest) * (HEIGHT - TOP) : 0;
+}
+
+function bars(values, highest, trend, told) {
+  const step = WIDTH / values.length;
+  return values.flatMap((value, at) => {
+    if (!value || value < 0) return [];
+    const tall = Math.max(1.5, height(value, highest));
+    const when = absolute(trend.end_ms - (values.length - at) * trend.every_ms);
+    return [s("rect", { x: (at * step).toFixed(2), y: (HEIGHT - tall).toFixed(2), width: Math.max(1, step - 0.4).toFixed(2), height: tall.toFixed(2) },
+      s("title", {}, `${when}: ${told(value)}`))];
+  });
+}
+
+/** One path for each run of known points: a daemon that was down leaves a gap. */
+function line(values, highest) {
+  const step = WIDTH / values.length;
+  const runs = [];
+  let run = null;
+  values.forEach((value, at) => {
+    if (value === null) {
+      run = null;
+      return;
+    }
+    if (!run) runs.push(run = []);
+    run.push([at * step, HEIGHT - height(value, highest)]);
+    run.push([(at + 1) * step, HEIGHT - height(value, highest)]);
+  });
+  return runs.flatMap((points) => {
+    const path = points.map(([x, y], at) => `${at ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
+    const [first, end] = [points[0][0], points[points.length - 1][0]];
+    return [s("path", { class: "area", d: `${path}L${end.toFixed(1)} ${HEIGHT}L${first.toFixed(1)} ${HEIGHT}Z` }), s("path", { class: "line", d: path })];
+  });
+}
