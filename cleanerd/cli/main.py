@@ -43,6 +43,7 @@ VERBS: Final[VerbTable] = {
     "audit": ("cleanerd.cli.audit:audit", "Find every place where a key still occurs."),
     "status": ("cleanerd.cli.status:status", "Show the state of the running daemon."),
     "top": ("cleanerd.cli.top:top", "Watch the running daemon."),
+    "cluster": ("cleanerd.cli.cluster:cluster", "All daemons of a cluster, side by side."),
     "trigger": ("cleanerd.cli.control:trigger", "Tell the running daemon to clean a partition now."),
     "pause": ("cleanerd.cli.control:pause", "Keep the running daemon from cleaning."),
     "resume": ("cleanerd.cli.control:resume", "End a pause."),
