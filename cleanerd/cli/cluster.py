@@ -42,7 +42,7 @@ def cluster() -> None:
     """Look at all daemons of a cluster together."""
 
 
-@cluster.command("status")
+@cluster.command("status", short_help="Every daemon's status, and where they differ.")
 @common_options
 @click.argument("hosts", nargs=-1, metavar="[HOST[:PORT]|URL]...")
 @click.option(

@@ -29,18 +29,18 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What is shown of one daemon."""
+    """What is shown of one daemon. ``cleanerd``, its release, is empty when it does not answer."""
 
     target: str
-    host: str
-    node_ids: tuple[int, ...]
-    kafka: tuple[str, ...]
-    cleanerd: str
-    mode: str
-    partitions: int
-    reclaimed_bytes: int
     healthy: bool
     told: str
+    host: str = ""
+    node_ids: tuple[int, ...] = ()
+    kafka: tuple[str, ...] = ()
+    cleanerd: str = ""
+    mode: str = ""
+    partitions: int = 0
+    reclaimed_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def compare(answers: Sequence[Answer]) -> Comparison:
 def _row(answer: Answer) -> Row:
     status = answer.status
     if status is None:
-        return Row(answer.target, "", (), (), "", "", 0, 0, healthy=False, told=answer.error)
+        return Row(target=answer.target, healthy=False, told=answer.error)
     dirs, totals = status["log_dirs"], status["totals"]
     kafka = {str(each["agent"]["version"]) for each in dirs if each.get("agent") and each["agent"].get("version")}
     told = [

@@ -56,11 +56,11 @@ def test_the_verbs_are_those_of_the_contract() -> None:
     assert set(VERBS) == {
         "plan", "clean", "stage", "apply", "undo", "explain", "verify", "audit", "inspect", "doctor", "config", "demo",
         "bench", "delegate", "hand-back", "agent", "run", "status", "top", "trigger", "pause", "resume",
-        "retry", "reload", "spark",
+        "retry", "reload", "spark", "cluster",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("group", ["agent", "config", "spark"])
+@pytest.mark.parametrize("group", ["agent", "cluster", "config", "spark"])
 def test_groups_call_them_verbs_too(group: str, capsys: pytest.CaptureFixture[str]) -> None:
     """One word for one thing, and each with a whole line."""
     assert run([group, "--help"]) == 0

@@ -57,7 +57,7 @@ def test_what_is_dirty_is_cleaned_and_shown(root: Path) -> None:
         assert len(content(root)) < len(before)
         assert len(agent.asked("swap")) == 6
         assert not leftovers(root)
-        states = list((root.parent / "state").rglob("*.json"))
+        states = list((root.parent / "state" / "partitions").rglob("*.json"))
         assert len(states) == 3
         assert json.loads(states[0].read_text())["purge_as_of"] == 8
 

@@ -28,7 +28,7 @@ function show({ moved = false } = {}) {
   main.replaceChildren();
   document.body.dataset.view = view;
   $("summary").hidden = view === "partition";
-  $("trend").hidden = view !== "";
+  drawTrend($("trend"), status, view);
   shown = view === "partition" ? partitionView(main, arrive, partition) : MAKERS[view](main, arrive);
   drawTabs($("tabs"), VIEWS, view, status);
   if (status) shown.update(status);
@@ -57,7 +57,7 @@ function onStatus(next) {
   drawChips($("chips"), next);
   drawNotices($("notices"), next);
   drawSummary($("summary"), next);
-  drawTrend($("trend"), next);
+  drawTrend($("trend"), next, current().view);
   drawTabs($("tabs"), VIEWS, current().view, next);
   drawLooked($("looked"), next);
   drawFooter($("footer"), next);

@@ -14,17 +14,18 @@ const PICTURES = [
   { id: "held_us", name: "Longest lock held", kind: "bars", told: (us) => duration(us / 1000), sum: false, most: true },
 ];
 
-/** An element of a picture. */
+/** An element of a picture; the page's own empty picture says what kind of element that is. */
 function s(tag, props, ...children) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  const element = document.createElementNS(document.getElementById("picture").namespaceURI, tag);
   for (const [name, value] of Object.entries(props)) element.setAttribute(name, String(value));
   element.append(...children);
   return element;
 }
 
-export function drawTrend(parent, status) {
-  const trend = status.trend;
-  parent.hidden = parent.hidden || !trend;
+/** Shown beside the list of partitions; a daemon of before has no such figures. */
+export function drawTrend(parent, status, view) {
+  const trend = status?.trend;
+  parent.hidden = view !== "" || !trend;
   if (!trend) return;
   redraw(parent, trend, () => PICTURES.map((each) => picture(each, trend)));
 }
