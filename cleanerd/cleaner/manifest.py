@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAda
 from cleanerd import __version__
 from cleanerd.errors import CorruptionError, UnsupportedLogError, system_error
 from cleanerd.format.names import MAX_OFFSET, file_name, uuid_from_base64, uuid_to_base64
-from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, create, read_whole, write_all
+from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, create, write_all
 from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
 
 if TYPE_CHECKING:
@@ -171,6 +171,8 @@ class Manifest:
             UnsupportedLogError: a newer cleanerd wrote it.
             CorruptionError: anything else that is no manifest.
         """
+        if len(data) > MAX_MANIFEST_BYTES:
+            raise CorruptionError(f"{len(data)} bytes are more than a manifest has", where=where)
         manifest = read_document(data, where, _ADAPTER, newest=FORMAT)
         _check(manifest, where)
         return manifest
@@ -275,19 +277,3 @@ def write_manifest(directory: int, manifest: Manifest, *, where: str = MANIFEST)
         os.fsync(directory)
     except OSError as error:
         raise system_error("cannot be written", where, error) from error
-
-
-def read_manifest(directory: int, *, where: str = MANIFEST) -> Manifest | None:
-    """The manifest in the staging directory ``directory`` (a descriptor); None when there is none.
-
-    Raises:
-        UnsupportedLogError, CorruptionError: as :meth:`Manifest.from_json`.
-        CleanerdError: it cannot be read.
-    """
-    try:
-        data = read_whole(MANIFEST, dir_fd=directory, max_bytes=MAX_MANIFEST_BYTES)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise system_error("cannot be read", where, error) from error
-    return Manifest.from_json(data, where)

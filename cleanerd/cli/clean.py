@@ -35,7 +35,6 @@ from cleanerd.cli.scope import (
 )
 from cleanerd.cli.selecting import log_dirs_argument
 from cleanerd.errors import CleanerdError
-from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.log_dirs import require_outside
@@ -94,15 +93,7 @@ def clean(
         question = clean_question(common.output, settings, log_dirs, wanted, options, live=live)
         if question is not None and not common.output.confirm(question, yes=yes):
             raise click.Abort
-    request = CleaningRequest(
-        output=common.output,
-        settings=settings,
-        paths=log_dirs,
-        wanted=wanted,
-        options=options,
-        store=StateStore(settings.daemon.cleanerd_state_dir),
-        kept=kept,
-    )
+    request = CleaningRequest.of(common, settings, log_dirs, wanted, options, kept)
     if live:
         results, failures = request.each(clean_dir_live)
     else:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from cleanerd.errors import CleanerdError
+from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
+    from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
-    from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
     from cleanerd.scope.selection import Selection
     from cleanerd.settings import Settings
@@ -36,6 +37,20 @@ class CleaningRequest:
     options: CleaningOptions
     store: StateStore
     kept: Path | None = None
+
+    @classmethod
+    def of(
+        cls,
+        common: Common,
+        settings: Settings,
+        paths: Sequence[Path],
+        wanted: Selection,
+        options: CleaningOptions,
+        kept: Path | None,
+    ) -> Self:
+        """With the memory that the settings name."""
+        store = StateStore(settings.daemon.cleanerd_state_dir)
+        return cls(common.output, settings, paths, wanted, options, store, kept)
 
     def others(self, path: Path) -> list[Path]:
         """The other log directories, which may be the same broker's."""

@@ -24,7 +24,6 @@ from cleanerd.cli.results import tell, tell_notes
 from cleanerd.cli.scope import select_in, tell_warnings, tell_young_topics
 from cleanerd.cli.selecting import log_dirs_argument
 from cleanerd.errors import CleanerdError
-from cleanerd.log.clean_point import StateStore
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.partitions import BesideBroker, ByDisk
 from cleanerd.scope.settled import read_twice
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.format.names import TopicPartition
+    from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
 
@@ -82,15 +82,7 @@ def stage_all(common: Common, log_dirs: tuple[Path, ...], stager: Stager, *, kep
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
     if stager is stage_partition:  # what goes to Spark is too large to be read here
         tell_costs(common.output, settings, log_dirs, wanted, options)
-    request = CleaningRequest(
-        output=common.output,
-        settings=settings,
-        paths=log_dirs,
-        wanted=wanted,
-        options=options,
-        store=StateStore(settings.daemon.cleanerd_state_dir),
-        kept=kept,
-    )
+    request = CleaningRequest.of(common, settings, log_dirs, wanted, options, kept)
     results, failures = request.each(partial(_stage_dir, stager))
     tell(common.output, results, failures)
     return exit_code(results, failures)

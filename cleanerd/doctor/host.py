@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from cleanerd.doctor.findings import Findings
     from cleanerd.settings import Settings
 
-_CAPABILITIES: Final = {"chown": 0, "lease": 28}  # linux/capability.h
+_CAP_CHOWN: Final = 0  # linux/capability.h
 # Interpreter, libraries, state, lock and listings; and per thread: directory, source, output, staging, indexes.
 _FILES_OF_THE_PROCESS: Final = 64
 _FILES_PER_THREAD: Final = 16
@@ -35,7 +35,6 @@ class Process:
 
     uid: int
     may_chown: bool
-    may_lease: bool
 
     @classmethod
     def current(cls) -> Process:
@@ -43,8 +42,7 @@ class Process:
         bits = _effective_capabilities()
         return cls(
             uid=os.geteuid(),
-            may_chown=bool(bits >> _CAPABILITIES["chown"] & 1),
-            may_lease=bool(bits >> _CAPABILITIES["lease"] & 1),
+            may_chown=bool(bits >> _CAP_CHOWN & 1),
         )
 
 

@@ -52,11 +52,6 @@ class LogDir:
     clean_shutdown: bool
     linked: tuple[TopicPartition, ...] = ()
 
-    @property
-    def metadata_directory(self) -> Path:
-        """Where this directory's share of the KRaft metadata log would lie."""
-        return self.path / f"{METADATA_TOPIC}-0"
-
 
 def read_log_dir(path: Path) -> LogDir:
     """Read what a log directory says of itself; opens no partition.

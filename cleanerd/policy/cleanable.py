@@ -54,7 +54,6 @@ class Bound:
     """
 
     offset: int
-    raw_offset: int
     limited_by: LimitedBy
     limits: Mapping[LimitedBy, int]
 
@@ -70,9 +69,9 @@ def bound(limits: Mapping[LimitedBy, int], bases: Sequence[int], first_dirty_off
     limited_by = min(limits, key=lambda name: limits[name])
     raw = max(limits[limited_by], first_dirty_offset)
     if raw >= bases[-1]:
-        return Bound(bases[-1], raw, limited_by, dict(limits))
+        return Bound(bases[-1], limited_by, dict(limits))
     rounded = max((base for base in bases if base <= raw), default=bases[0])
-    return Bound(rounded, raw, limited_by, dict(limits))
+    return Bound(rounded, limited_by, dict(limits))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from cleanerd.cleaner.map_size import (
 )
 from cleanerd.cleaner.plan import CleaningPlan
 from cleanerd.log.memory import worker_batch_bytes
-from cleanerd.log.pool import index_entries, parts_between
+from cleanerd.log.pool import ReaderPool, index_entries, parts_between
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,6 +137,11 @@ def tasks_of(splits: Sequence[Split], *, cores: int, split_bytes: int) -> list[l
 def plan_text(plan: CleaningPlan) -> str:
     """The frozen plan as the tasks get it."""
     return json.dumps(plan.to_json(), separators=(",", ":"))
+
+
+def readers_of(plan: CleaningPlan) -> ReaderPool:
+    """Opens the partition of a task's plan to read it."""
+    return ReaderPool(plan.path, workers=1, chunk_bytes=plan.chunk_bytes, largest_batch_bytes=plan.max_unpacked_bytes)
 
 
 @functools.lru_cache(maxsize=2)

@@ -19,11 +19,11 @@ from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.index import Decoder, MapFullError, keyed_rows
 from cleanerd.cleaner.purge import OTHER_RECORD, bools, visible_rows
 from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.log.pool import Part, ReaderPool
+from cleanerd.log.pool import Part
 from cleanerd.policy.retain import expired_winners
 from cleanerd.spark.blocks import KeyBlocks, Keys, Spool, set_bits, words_of_flags
 from cleanerd.spark.columns import pack
-from cleanerd.spark.plan import plan_of
+from cleanerd.spark.plan import plan_of, readers_of
 from cleanerd.spark.rows import CLEAN, DIRTY, ERROR, FACTS, RESULT, WINNERS, Row, error_row
 from cleanerd.spark.scan import DEFINITE
 from cleanerd.spark.settle import stored_facts
@@ -45,9 +45,7 @@ def gather(plan_text: str, sizes: Sizes, facts: Mapping[int, str], splits: Seque
     ``facts``: by segment the file of its evidence, for those that have candidates.
     """
     plan = plan_of(plan_text)
-    with ReaderPool(
-        plan.path, workers=1, chunk_bytes=plan.chunk_bytes, largest_batch_bytes=plan.max_unpacked_bytes
-    ) as pool:
+    with readers_of(plan) as pool:
         decoder = Decoder(plan, pool, lambda _: None)
         for split in splits:
             in_tail = split.segment >= len(plan.sources)

@@ -16,9 +16,8 @@ from cleanerd.cleaner.manifest import FileFact, StagedGroup
 from cleanerd.cleaner.purge import purged_keys
 from cleanerd.cleaner.rewrite import GroupTooLargeError
 from cleanerd.format.names import file_name
-from cleanerd.log.pool import ReaderPool
 from cleanerd.spark.decisions import purged_bits, stored_decision
-from cleanerd.spark.plan import plan_of
+from cleanerd.spark.plan import plan_of, readers_of
 from cleanerd.spark.rows import RESULT, Row, error_row
 from cleanerd.spark.scan import DEFINITE
 from cleanerd.spark.work import AttemptStaging, new_attempt, write_file
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.log.pool import ReaderPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,7 @@ def rewrite(
 ) -> Iterator[Row]:
     """Stage groups: the number of each, and its segments' decisions as the driver has them."""
     plan = plan_of(plan_text)
-    with ReaderPool(
-        plan.path, workers=1, chunk_bytes=plan.chunk_bytes, largest_batch_bytes=plan.max_unpacked_bytes
-    ) as pool:
+    with readers_of(plan) as pool:
         for number, decisions in groups:
             try:
                 told = _staged(plan, pool, reserve_bytes, decisions)
@@ -98,9 +96,7 @@ def write_purged_keys(plan_text: str, segments: Sequence[tuple[int, str]]) -> It
     """The key hashes of segments' tombstones that go, a file each; given by the names of their bitmaps."""
     plan = plan_of(plan_text)
     attempt = new_attempt()
-    with ReaderPool(
-        plan.path, workers=1, chunk_bytes=plan.chunk_bytes, largest_batch_bytes=plan.max_unpacked_bytes
-    ) as pool:
+    with readers_of(plan) as pool:
         decoder = Decoder(plan, pool, lambda _: None)
         for segment, bits in segments:
             source = plan.sources[segment]

@@ -14,7 +14,7 @@ from cleanerd import errors
 from cleanerd.errors import CleanerdError, CorruptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -112,9 +112,3 @@ def error_of(told: dict[str, Any]) -> CleanerdError:
         kind = CleanerdError
     error: CleanerdError = kind(told["message"], where=told["where"], hint=told["hint"])
     return error
-
-
-def passed_on(rows: Iterable[Row], target: Callable[[Row], int]) -> Iterator[Row]:
-    """The rows with other targets."""
-    for row in rows:
-        yield row._replace(target=target(row))

@@ -13,10 +13,10 @@ from cleanerd.cleaner.evidence import SegmentEvidence
 from cleanerd.cleaner.index import Decoder, keyed_rows
 from cleanerd.cleaner.oddities import Oddities
 from cleanerd.errors import CorruptionError, KernelError, RefusedError
-from cleanerd.log.pool import Part, ReaderPool
+from cleanerd.log.pool import Part
 from cleanerd.spark.blocks import KeyBlocks
 from cleanerd.spark.columns import pack
-from cleanerd.spark.plan import plan_of
+from cleanerd.spark.plan import plan_of, readers_of
 from cleanerd.spark.rows import CLEAN, DIRTY, FACTS, Row, error_row
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ DEFINITE: Final = (CorruptionError, KernelError, RefusedError)
 def scan(plan_text: str, sizes: Sizes, splits: Sequence[Split]) -> Iterator[Row]:
     """The rows of some splits: evidence, and keys by shard."""
     plan = plan_of(plan_text)
-    with ReaderPool(
-        plan.path, workers=1, chunk_bytes=plan.chunk_bytes, largest_batch_bytes=plan.max_unpacked_bytes
-    ) as pool:
+    with readers_of(plan) as pool:
         decoder = Decoder(plan, pool, lambda _: None)
         for split in splits:
             try:

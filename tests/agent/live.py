@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import time
@@ -17,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 import cleanerd
 from cleanerd._kernel import crc32c
 from cleanerd.apply.round import stage_partition
-from cleanerd.cleaner.manifest import KINDS, Manifest, ManifestGroup, read_manifest
+from cleanerd.cleaner.manifest import KINDS, MANIFEST, Manifest, ManifestGroup
 from cleanerd.cleaner.plan import new_plan_id
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.format.names import file_name, parse_topic_partition_dir, uuid_to_base64
@@ -150,13 +149,7 @@ class Topic:
         result = stage_partition(read_log_dir(self.log_dir), store, resources(), name, rules, options, Silent())
         assert result.outcome == "staged", result
         (plan,) = (self.directory / ".kstage").iterdir()
-        descriptor = os.open(plan, os.O_RDONLY)
-        try:
-            manifest = read_manifest(descriptor)
-        finally:
-            os.close(descriptor)
-        assert manifest is not None
-        return manifest
+        return Manifest.from_json((plan / MANIFEST).read_bytes(), MANIFEST)
 
     def staged_files(self, manifest: Manifest, group: ManifestGroup) -> dict[str, bytes]:
         """The bytes of a group's staged files by kind."""

@@ -180,8 +180,8 @@ def test_who_may_write(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S-60: whoever is neither the broker's user nor may give files away cannot stage here."""
     path = make(root)
     uid = os.stat(path).st_uid
-    own, other = Process(uid, may_chown=False, may_lease=False), Process(uid + 1, may_chown=False, may_lease=False)
-    strong = Process(uid + 1, may_chown=True, may_lease=True)
+    own, other = Process(uid, may_chown=False), Process(uid + 1, may_chown=False)
+    strong = Process(uid + 1, may_chown=True)
     assert [f.level for f in owner_findings(path, own, monkeypatch, writable=True)] == ["ok"]
     assert [f.level for f in owner_findings(path, strong, monkeypatch, writable=True)] == ["ok"]
     assert [(f.level, f.exit_code) for f in owner_findings(path, other, monkeypatch, writable=True)] == [("problem", 1)]

@@ -51,7 +51,6 @@ def test_partitions(tmp_path: Path) -> None:
     (path / "link-0").symlink_to(path / "b-1")
     found = read_log_dir(path)
     assert [str(name) for name in found.partitions] == ["a.b-2", "a.b-10", "b-1"]
-    assert found.metadata_directory == path / "__cluster_metadata-0"
     assert (found.meta.node_id, found.meta.directory_id) == (1, DIRECTORY_ID)
 
 

@@ -141,8 +141,8 @@ CLEANING = (
         "bound-inside-a-segment",
         "C-07",
         CLEANABLE,
-        "return Bound(rounded, raw,",
-        "return Bound(raw, raw,",
+        "return Bound(rounded, limited_by,",
+        "return Bound(raw, limited_by,",
         ("tests/policy/test_cleanable.py::test_bound",),
     ),
     Mutant(
