@@ -36,7 +36,7 @@ function picture({ id, name, kind, told, sum, most }, trend) {
   const last = known.length ? known[known.length - 1] : 0;
   const highest = Math.max(0, ...known);
   const figure = sum ? known.reduce((all, value) => all + value, 0) : most ? highest : last;
-  const word = sum ? "in a day" : most ? "the most in a day" : "now";
+  const word = sum ? "in a day" : most ? "at most" : "now";
   const hours = Math.round((values.length * trend.every_ms) / 3600000);
   const label = `${name}: ${told(figure)} ${word}; the most in ${duration(trend.every_ms)} ${told(highest)}`;
   return h("figure", { class: "trend" },
