@@ -41,6 +41,7 @@ NOW_MS = 1_000_000
 CONFIG = {"index.interval.bytes": "64"}
 TOPIC_DIR = "topic-0"
 END = 205
+ACTIVE = 200
 GROUPS = {0: (60, (0, 20, 40)), 60: (140, (60, 80, 100, 120)), 160: (200, (160, 180))}
 
 
@@ -121,6 +122,21 @@ class Scenario:
 
     old: State
     outputs: dict[int, dict[FileKind, bytes]]
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """Of the groups, ascending."""
+        return tuple(GROUPS)
+
+    @property
+    def active(self) -> int:
+        """The active segment's base."""
+        return ACTIVE
+
+    @property
+    def end(self) -> int:
+        """The log's end."""
+        return END
 
     @property
     def groups(self) -> tuple[ManifestGroup, ...]:

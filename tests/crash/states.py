@@ -11,7 +11,7 @@ from cleanerd.apply.recover import recover
 from tests.crash.volume import Disk, RecordingFiles, State, Window, prefixes, windows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from cleanerd.apply.files import Operation
@@ -43,6 +43,24 @@ def crashes_while_recovering(
         disk.perform(operation)
         for state in _recovery_states(disk, place, per_window, chance):
             found.setdefault(state.key(), state)
+    return list(found.values())
+
+
+def killed(start: State, operations: Sequence[Operation]) -> list[State]:
+    """Every prefix, each once: of a killed broker, or of a power cut where names keep their order."""
+    found: dict[tuple[object, ...], State] = {}
+    for _, state in prefixes(start, operations):
+        found.setdefault(state.key(), state)
+    return list(found.values())
+
+
+def crashes_while_recovering_from(states: Iterable[State], place: Path, per_window: int, seed: int) -> list[State]:
+    """The power goes while each of the ``states``, which is on the disk by then, is recovered."""
+    chance = random.Random(seed)
+    found: dict[tuple[object, ...], State] = {}
+    for state in states:
+        for each in _recovery_states(Disk.holding(state), place, per_window, chance):
+            found.setdefault(each.key(), each)
     return list(found.values())
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +21,9 @@ import pytest
 from confluent_kafka import Producer
 
 from cleanerd.broker.agent_client import SOCKET
+from cleanerd_lab.demo.broker import Broker
 from tests.brokers.node import cleanerd
+from tests.kafka.judge import fetch_jars
 from tests.live.ledger import Place, Written
 from tests.live.load import Load, Writing, create_topics
 from tests.live.proxy import Proxy
@@ -27,7 +32,8 @@ from tests.support.log_dirs import batches_of, read_segments
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from cleanerd_lab.demo.broker import Broker
+    from collections.abc import Iterator
+
     from tests.kafka.fixtures import StartBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
@@ -201,6 +207,38 @@ def leftovers(broker: Broker) -> list[str]:
 MOSTLY_CLEANERD: Final = ("cleanerd", "cleanerd", "broker", "cleanerd", "cleanerd", "broker and cleanerd")
 
 
+@contextmanager
+def killing_field(profile: str) -> Iterator[Killing]:
+    """A broker of that release for as many kills as one likes; what is left in the end is looked at."""
+    work = Path(tempfile.mkdtemp(prefix=f"kills-{profile}-"))
+    jars = fetch_jars(profile)
+    broker = Broker(jars.libs, work / "broker", version=jars.version, jvm_args=with_agent())
+    try:
+        broker.start()
+        create_topics(broker, [TOPIC.topic], segment_bytes=12_000)
+        with Proxy(work / "proxy.sock", broker.log_dirs[0] / SOCKET) as proxy:
+            killing = Killing(broker, proxy, work / "state", random.Random(0))
+            yield killing
+            finish(killing)
+    finally:
+        broker.kill()
+        shutil.rmtree(work)
+
+
+def finish(killing: Killing) -> None:
+    """A round that nobody disturbs, and then nothing is left of any swap, and the log is right."""
+    broker = killing.broker
+    killing.proxy.after_swap = lambda: None
+    killing.write(500)
+    time.sleep(1)  # file.delete.delay.ms
+    assert killing.cleanerd().wait(PATIENCE_SECONDS) == 0
+    killing.load.check()
+    assert leftovers(broker) == []
+    broker.stop()
+    verified = cleanerd("verify", broker.log_dirs, killing.state)
+    assert verified.exit_code == 0, (verified.document, verified.stderr)
+
+
 def kill(start: StartBroker, tmp_path: Path, kills: int, victims: tuple[str, ...]) -> Killing:
     """``kills`` deaths of ``victims`` in turn, most of them at a swap; then a round that nobody disturbs."""
     broker = start(log_dirs=1, jvm_args=with_agent())
@@ -209,15 +247,7 @@ def kill(start: StartBroker, tmp_path: Path, kills: int, victims: tuple[str, ...
         killing = Killing(broker, proxy, tmp_path / "state", random.Random(kills))
         for number in range(kills):
             killing.kill_once(victims[number % len(victims)], at_swap=number % 5 != 4)
-        proxy.after_swap = lambda: None
-        killing.write(500)
-        time.sleep(1)  # file.delete.delay.ms
-        assert killing.cleanerd().wait(PATIENCE_SECONDS) == 0
-        killing.load.check()
-        assert leftovers(broker) == []
-    broker.stop()
-    verified = cleanerd("verify", broker.log_dirs, killing.state)
-    assert verified.exit_code == 0, (verified.document, verified.stderr)
+        finish(killing)
     print("\n", dict(killing.moments), dict(killing.outcomes))  # noqa: T201 - the histogram of moments is the proof
     return killing
 

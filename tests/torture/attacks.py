@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from tests.cleaner.strategy_script import Shape
 from tests.cleaner.test_strategy_histories import run_history
 from tests.crash.classify import STARTS, Classifier
+from tests.crash.live_swap import LiveSwap, record_live_swap
 from tests.crash.scenario import TOPIC_DIR, build, record
-from tests.crash.states import crash_states, crashes_while_recovering
+from tests.crash.states import crash_states, crashes_while_recovering, crashes_while_recovering_from, killed
+from tests.crash.test_live_states import recovered_live
 from tests.crash.test_recover_states import recovered
 from tests.crash.test_swap_states import right
 from tests.crash.test_undo_states import staged, undo_all
@@ -25,20 +27,26 @@ from tests.differential.random_history import random_history
 from tests.differential.random_oddities import random_oddities
 from tests.differential.random_transactions import random_transactions
 from tests.differential.seeds import play_seed
+from tests.live.test_kills import MOSTLY_CLEANERD, Killing, killing_field
 from tests.torn import play as torn
 from tests.torture import hostile, system_calls
 from tests.torture.jobs import JOBS
 from tests.torture.shim import FAULTS
+from tests.torture.shrink import smallest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from tests.crash.volume import State
+    from tests.differential.history import History
     from tests.kafka.judge import Judge
 
 CALLS: Final = 20
 IMAGES: Final = 120
 CUTS: Final = 25
+KILLS: Final = 6
+RELEASES: Final = ("4.3", "3.9")
 HISTORIES: Final = 15
 DUELS: Final = 2
 INPUTS: Final = 300
@@ -139,6 +147,53 @@ class CrashImages:
         return Step(len(states), Counter({f"of {kind}": len(states)}))
 
 
+class LiveImages:
+    """What a broker that is killed leaves of a live swap, by its own operations; crashes of our recovery of that."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._work = place.work / "live"
+        self._work.mkdir()
+        self._releases: dict[str, tuple[LiveSwap, Classifier, list[State]]] = {}
+
+    def step(self, number: int) -> Step:
+        release = RELEASES[number % len(RELEASES)]
+        if release not in self._releases:
+            live = record_live_swap(release)
+            classifier = Classifier(live, self._place.judge, self._work / release)
+            self._releases[release] = (live, classifier, killed(live.old, live.operations))
+        live, classifier, states = self._releases[release]
+        rng = self._place.rng("live", number)
+        right(states, classifier.judged(states, rng.choice(list(STARTS[1:])), twice=rng.random() < 0.3))
+        chosen = rng.sample(states, 12)
+        cut = crashes_while_recovering_from(chosen, self._work / TOPIC_DIR, 6, rng.randrange(1 << 32))
+        right(cut, classifier.judged(cut, STARTS[1]))
+        recovered_live([*chosen, *cut], live, self._work)
+        counts = Counter({f"of a swap by {release}": len(states), "of the recovery": len(cut)})
+        return Step(len(states) + len(cut), counts)
+
+
+class Kills:
+    """SIGKILL of broker, of cleanerd, of both, mostly while a swap is on its way; each step a while of one broker."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._started: dict[str, tuple[Killing, Counter[str]]] = {}
+
+    def step(self, number: int) -> Step:
+        release = RELEASES[number % len(RELEASES)]
+        if release not in self._started:
+            self._started[release] = (self._place.stack.enter_context(killing_field(release)), Counter())
+        killing, known = self._started[release]
+        killing.dice = self._place.rng("kills", number)
+        for each in range(KILLS):
+            killing.kill_once(MOSTLY_CLEANERD[each % len(MOSTLY_CLEANERD)], at_swap=each % 5 != 4)
+        now = killing.moments + Counter({f"of {what}": count for what, count in killing.outcomes.items()})
+        fresh = Counter({what: count - known[what] for what, count in now.items()})
+        self._started[release] = (killing, now)
+        return Step(KILLS, fresh + Counter({f"on {release}": KILLS}))
+
+
 class PowerCuts:
     """Torn logs in all modes: what Kafka recovers with us and without."""
 
@@ -169,11 +224,19 @@ class Histories:
         for _ in range(DUELS):
             make = rng.choice((random_history, random_transactions, random_oddities))
             seed = rng.randrange(1 << 32)
-            play_seed(self._place.judge, self._place.work / "duels", seed, make(seed), make.__name__)
+            self._duel(make, seed)
         shutil.rmtree(self._place.work / "duels", ignore_errors=True)
         done.cases = HISTORIES + DUELS
         done.counts["against Kafka's cleaner"] = DUELS
         return done
+
+    def _duel(self, make: Callable[[int], History], seed: int) -> None:
+        judge, work = self._place.judge, self._place.work / "duels"
+        try:
+            play_seed(judge, work, seed, make(seed), make.__name__)
+        except AssertionError as error:
+            error.add_note(f"smaller: {smallest(judge, work, make.__name__, seed)}")
+            raise
 
 
 class HostileBytes:
@@ -198,7 +261,9 @@ class HostileBytes:
 ATTACKS: Final[dict[str, Callable[[Place], Attack]]] = {
     "system calls": SystemCalls,
     "crash images": CrashImages,
+    "live swap images": LiveImages,
     "power cuts": PowerCuts,
     "histories": Histories,
     "hostile bytes": HostileBytes,
+    "kills": Kills,
 }

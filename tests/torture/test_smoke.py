@@ -64,7 +64,8 @@ def test_ten_minutes(tmp_path: Path) -> None:
     done = run("run", **told, TORTURE_MINUTES="9.5")
     assert done.returncode == 0, done.stdout + done.stderr
     before = json.loads((tmp_path / "state.json").read_text())["attacks"]
-    assert min(figures["cases"] for figures in before.values()) > 50
+    # A kill takes seconds: a broker starts again, a round begins anew.
+    assert all(figures["cases"] > (4 if name == "kills" else 50) for name, figures in before.items()), before
     done = run("run", "--attack", "system calls", **told, TORTURE_MINUTES="0")
     after = json.loads((tmp_path / "state.json").read_text())["attacks"]
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,166 @@
+"""A live swap as the broker itself does it: what its JVM did to the partition's files, and the log before and after.
+
+The calls are recorded by a preloaded library (``record_shim.c``), so the order of renames and flushes is the broker's
+and the agent's own, and nobody's idea of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.apply.files import Operation
+from cleanerd.apply.swap import SOURCE_SUFFIXES, final_name
+from cleanerd.format.names import parse_file_name
+from cleanerd_lab.demo.broker import Broker
+from tests.agent.live import JAR, PROPERTIES, Live
+from tests.brokers.node import wait_until
+from tests.crash.volume import Disk, State
+from tests.kafka.judge import fetch_jars
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cleanerd.cleaner.manifest import FileKind, Manifest
+    from tests.agent.live import Topic
+
+SOURCE: Final = Path(__file__).parent / "record_shim.c"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSwap:
+    """``old``: the directory before; ``outputs``: the staged files by group base; ``operations``: what the JVM did.
+
+    ``groups``: base to (end, bases of the sources). ``end`` is the log's end, ``active`` the active segment's base.
+    """
+
+    old: State
+    outputs: dict[int, dict[FileKind, bytes]]
+    groups: dict[int, tuple[int, tuple[int, ...]]]
+    operations: tuple[Operation, ...]
+    end: int
+    active: int
+
+    @property
+    def bases(self) -> tuple[int, ...]:
+        """Of the groups, ascending."""
+        return tuple(sorted(self.groups))
+
+    def log_files(self, swapped: Iterable[int]) -> dict[str, bytes]:
+        """Name to bytes of the segment files when the groups ``swapped`` are new and the others old."""
+        gone = {source for base in swapped for source in self.groups[base][1]}
+        files = {
+            name: content
+            for name, content in self.old.files.items()
+            if (place := parse_file_name(name)) is not None and place[1] in SOURCE_SUFFIXES and place[0] not in gone
+        }
+        return files | {
+            final_name(base, kind): content for base in swapped for kind, content in self.outputs[base].items()
+        }
+
+
+def record_live_swap(profile: str) -> LiveSwap:
+    """Start a broker of that release, have it swap all groups of a staged plan, and note what it did."""
+    work = Path(tempfile.mkdtemp(prefix=f"live-swap-{profile}-"))
+    jars = fetch_jars(profile)
+    told = work / "calls"
+    broker = Broker(
+        jars.libs, work / "broker", version=jars.version, properties=PROPERTIES, jvm_args=[f"-javaagent:{JAR}"]
+    )
+    try:
+        with _preloaded(told, broker.log_dirs[0]):
+            broker.start()
+        topic = Live(broker).topic("recorded")
+        return _swap(topic, topic.stage(output_bytes=12_000), told)
+    finally:
+        broker.kill()
+        shutil.rmtree(work)
+
+
+def _swap(topic: Topic, manifest: Manifest, told: Path) -> LiveSwap:
+    assert len(manifest.groups) > 2
+    assert any(len(group.sources) > 1 for group in manifest.groups)
+    assert any("txnindex" in group.files for group in manifest.groups)
+    place = topic.directory
+    old = State.read(place)
+    outputs = {group.base: topic.staged_files(manifest, group) for group in manifest.groups}
+    with Live(topic.broker).asking() as agent:
+        end = agent.ask("log", topic=topic.name, partition=0)["leo"]
+        before = len(told.read_text().splitlines())
+        result = agent.ask("swap", **topic.request(manifest))
+    assert result["done"] == [group.base for group in manifest.groups]
+    wait_until("the old files are gone", lambda: not list(place.glob("*.deleted")), PATIENCE_SECONDS)
+    time.sleep(0.1)
+    operations = tuple(_operations(told.read_text().splitlines()[before:], place))
+    _check(old, operations, State.read(place))
+    groups = {group.base: (group.end, tuple(group.sources)) for group in manifest.groups}
+    active = max(int(name[:20]) for name in old.files if name.endswith(".log") and name[:1].isdigit())
+    return LiveSwap(old, outputs, groups, operations, end, active)  # type: ignore[arg-type]
+
+
+def _operations(lines: Iterable[str], place: Path) -> Iterator[Operation]:
+    """The lines that are about the partition's directory."""
+    for line in lines:
+        call, path, target = line.split("\t")
+        if not Path(path).is_relative_to(place):
+            continue
+        name = str(Path(path).relative_to(place))
+        if call == "fsync":
+            # A file that was flushed while it still had another name is on the disk whatever it is called now.
+            yield Operation("fsync_directory" if name == "." or (place / name).is_dir() else "fsync", name)
+        elif call == "rename":
+            yield Operation("rename", name, target=str(Path(target).relative_to(place)))
+        elif call in {"unlink", "rmdir"}:
+            yield Operation(call, name)  # type: ignore[arg-type]
+        else:
+            raise AssertionError(f"a swap is not expected to {call} {name}")
+
+
+def _check(old: State, operations: Iterable[Operation], found: State) -> None:
+    """The recording is whole: played on the old files it gives the new ones."""
+    disk = Disk.holding(old)
+    for operation in operations:
+        disk.perform(operation)
+    seen = disk.seen()
+    assert {name for name in seen.files if name.endswith(tuple(SOURCE_SUFFIXES))} == {
+        name for name in found.files if name.endswith(tuple(SOURCE_SUFFIXES))
+    }
+    differ = [name for name, content in seen.files.items() if found.files.get(name, content) != content]
+    assert not differ, differ
+
+
+@contextmanager
+def _preloaded(told: Path, below: Path) -> Iterator[None]:
+    """What is started in here is recorded."""
+    names = {"LD_PRELOAD": str(_build()), "RECORD_TO": str(told), "RECORD_BELOW": str(below)}
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _build() -> Path:
+    """The library, compiled when its source is not the one that it was made of."""
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    target = Path(tempfile.gettempdir()) / f"cleanerd-record-{os.getuid()}-{digest}.so"
+    if not target.exists():
+        made = target.with_suffix(f".{os.getpid()}")
+        options = ("-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-U_FORTIFY_SOURCE")
+        subprocess.run(["cc", *options, "-o", str(made), str(SOURCE), "-ldl"], check=True)
+        made.rename(target)
+    return target

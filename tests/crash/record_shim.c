@@ -1,0 +1,114 @@
+/* Preloaded into a broker's JVM: every change of names below a directory, and every flush there, in the order they happen.
+ *
+ * A line each in $RECORD_TO: the call, the path, for a rename the target. What is written, cut or mapped is told by name
+ * only: the files of a swap were written and flushed before. Built by tests/crash/live_swap.py; never shipped. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define PATH 1024
+
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+static char root[PATH];
+static int out = -1;
+
+__attribute__((constructor)) static void begin(void) {
+    const char *to = getenv("RECORD_TO"), *below = getenv("RECORD_BELOW");
+    if (to == NULL || below == NULL) return;
+    snprintf(root, sizeof root, "%s", below);
+    out = (int)syscall(SYS_openat, AT_FDCWD, to, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+}
+
+static int is_below(const char *path) { return out >= 0 && path != NULL && strncmp(path, root, strlen(root)) == 0; }
+
+static void tell(const char *call, const char *path, const char *target) {
+    char line[3 * PATH];
+    int length = snprintf(line, sizeof line, "%s\t%s\t%s\n", call, path, target);
+    int before = errno;
+    if (syscall(SYS_write, out, line, (size_t)length) != length) abort();
+    errno = before;
+}
+
+static void descriptor_path(int descriptor, char *path) {
+    char link[40];
+    int before = errno;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    long length = syscall(SYS_readlinkat, AT_FDCWD, link, path, PATH - 1);
+    path[length < 0 ? 0 : length] = 0;
+    errno = before;
+}
+
+#define REAL(type, name, ...) \
+    static type (*real)(__VA_ARGS__); \
+    if (real == NULL) real = (type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
+
+/* The call and its line belong together: what is told first happened first. */
+#define TOLD(call, path, target, doing) \
+    pthread_mutex_lock(&one_at_a_time); \
+    int result = doing; \
+    if (result >= 0) tell(call, path, target); \
+    pthread_mutex_unlock(&one_at_a_time); \
+    return result
+
+int rename(const char *path, const char *to) {
+    REAL(int, rename, const char *, const char *);
+    if (!is_below(path)) return real(path, to);
+    TOLD("rename", path, to, real(path, to));
+}
+
+#define REMOVING(name, call) \
+    int name(const char *path) { \
+        REAL(int, name, const char *); \
+        if (!is_below(path)) return real(path); \
+        TOLD(call, path, "", real(path)); \
+    }
+REMOVING(unlink, "unlink")
+REMOVING(remove, "unlink")
+REMOVING(rmdir, "rmdir")
+
+#define FLUSHING(name) \
+    int name(int file) { \
+        REAL(int, name, int); \
+        char path[PATH]; \
+        descriptor_path(file, path); \
+        if (!is_below(path)) return real(file); \
+        TOLD("fsync", path, "", real(file)); \
+    }
+FLUSHING(fsync)
+FLUSHING(fdatasync)
+
+/* What else can change a file: the recording says so, and whoever reads it makes sure that it is not one of the swap's. */
+#define CHANGING(type, name, parameters, arguments, ...) \
+    type name parameters { \
+        REAL(type, name, __VA_ARGS__); \
+        char path[PATH]; \
+        descriptor_path(file, path); \
+        if (is_below(path)) tell("change", path, ""); \
+        return real arguments; \
+    }
+CHANGING(int, ftruncate64, (int file, off64_t size), (file, size), int, off64_t)
+CHANGING(ssize_t, write, (int file, const void *data, size_t size), (file, data, size), int, const void *, size_t)
+CHANGING(ssize_t, pwrite64, (int file, const void *data, size_t size, off64_t at), (file, data, size, at), int,
+         const void *, size_t, off64_t)
+CHANGING(ssize_t, writev, (int file, const struct iovec *parts, int count), (file, parts, count), int,
+         const struct iovec *, int)
+
+#define OPENING(name) \
+    int name(const char *path, int flags, ...) { \
+        REAL(int, name, const char *, int, ...); \
+        va_list more; va_start(more, flags); mode_t mode = va_arg(more, mode_t); va_end(more); \
+        if (!(flags & O_CREAT) || !is_below(path) || syscall(SYS_faccessat, AT_FDCWD, path, F_OK) == 0) \
+            return real(path, flags, mode); \
+        TOLD("create", path, "", real(path, flags, mode)); \
+    }
+OPENING(open)
+OPENING(open64)

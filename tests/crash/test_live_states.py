@@ -1,0 +1,105 @@
+"""What a crash leaves of a *live* swap, by the operations that the broker's own JVM made: Kafka's loader, and ours.
+
+The broker flushes the directory once a group, after its last rename. So the order of its names on the disk is the file
+system's affair, as it is for Kafka's own cleaner. A killed broker leaves a prefix, and so does a power cut where that
+order is kept. What one that does not keep it could leave is looked at too: Kafka mixes there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.apply.recover import recover
+from tests.crash.classify import Classifier
+from tests.crash.live_swap import LiveSwap, record_live_swap
+from tests.crash.scenario import TOPIC_DIR, digest
+from tests.crash.states import crash_states, crashes_while_recovering_from, killed
+from tests.crash.test_swap_states import right
+from tests.crash.volume import RecordingFiles, State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tests.kafka.judge import Judge
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.timeout(1200)]
+
+ABOVE = "unclean, recovery point above"
+ZERO = "unclean, recovery point 0"
+
+
+@pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
+def live(request: pytest.FixtureRequest) -> LiveSwap:
+    """One swap of a release, recorded."""
+    return record_live_swap(request.param)
+
+
+def check_live_swap(live: LiveSwap, judge: Judge, workspace: Path, *, stride: int) -> int:
+    """Every ``stride``-th prefix by Kafka and by us, and again after a power cut in the middle of our recovery."""
+    classifier = Classifier(live, judge, workspace / "loaded")
+    states = killed(live.old, live.operations)
+    seen = right(states, classifier.judged(states, ABOVE, twice=True))
+    assert set(seen) == {live.bases[:count] for count in range(len(live.bases) + 1)}
+    chosen = states[::stride]
+    right(chosen, classifier.judged(chosen, ZERO))
+    recovered_live(states, live, workspace)
+    cut = crashes_while_recovering_from(chosen, workspace / TOPIC_DIR, 2, seed=3)
+    right(cut, classifier.judged(cut, ABOVE))
+    recovered_live(cut, live, workspace)
+    return len(states) + len(cut)
+
+
+def recovered_live(states: Iterable[State], live: LiveSwap, workspace: Path) -> None:
+    """Our recovery makes each group old or new, new ones first, and leaves nothing of the swap, and nothing to do."""
+    known = {digest(live.log_files(live.bases[:count])) for count in range(len(live.bases) + 1)}
+    place = workspace / TOPIC_DIR
+    for state in states:
+        state.write(place)
+        with RecordingFiles(place) as files:
+            assert recover(files).foreign == (), sorted(state.files)
+            done = len(files.operations)
+            recover(files)
+            assert len(files.operations) == done, "the second recovery touched something"
+        after = State.read(place)
+        shutil.rmtree(place)
+        assert not after.directories
+        assert not [name for name in after.files if name.endswith((".swap", ".cleaned"))]
+        assert digest({n: c for n, c in after.files.items() if n.endswith(".log")}) in known, sorted(state.files)
+
+
+def test_every_prefix_loads_as_old_or_new(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
+    """A-17..A-22, S-28: a broker killed at any operation of its swap; then our recovery, killed in its course."""
+    assert check_live_swap(live, judge_43, workspace, stride=12) > 100
+
+
+@pytest.mark.long
+def test_every_prefix_at_length(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
+    """The same with every prefix of both kinds."""
+    assert check_live_swap(live, judge_43, workspace, stride=1) > 1000
+
+
+@pytest.mark.long
+def test_who_keeps_no_order_may_mix_and_kafka_does(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
+    """K-9: where names reach the disk in any order Kafka's own replacement loses records, by its one flush a group.
+
+    So the harness notices a mixture of a live swap; docs/reliability.md tells this limit.
+    """
+    states = crash_states(live.old, live.operations, 100, seed=1)
+    verdicts = Classifier(live, judge_43, workspace / "loaded").judged(states, ABOVE)
+    assert any("neither old nor new" in (verdict.problem or "") for verdict in verdicts)
+
+
+def test_a_swap_of_another_order_is_noticed(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
+    """X-15: old segments that go before the new one has its ``.swap`` name are missed by the loader."""
+    at = [op.target.endswith(".log.swap") for op in live.operations].index(True)
+    retired = next(n for n, op in enumerate(live.operations) if op.target.endswith(".log.deleted"))
+    operations = list(live.operations)
+    operations.insert(at, operations.pop(retired))
+    states = killed(live.old, operations)
+    verdicts = list(Classifier(live, judge_43, workspace / "loaded").judged(states, ABOVE))
+    assert Counter(verdict.problem is None for verdict in verdicts)[False] > 0

@@ -1,0 +1,140 @@
+"""A history that fails, made smaller as long as it fails: rounds, batches and records that do not matter go.
+
+    python -m tests.torture.shrink random_history 17 --without 1-40,52      plays what is left of it again
+The parts of a history are numbered: its rounds but for the first, its batches, its records. What a shrinker took away
+is named by these numbers, so that the seed and they tell all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.differential import duel
+from tests.differential.history import last_offset
+from tests.differential.random_history import random_history
+from tests.differential.random_oddities import random_oddities
+from tests.differential.random_transactions import random_transactions
+from tests.kafka.judge import Judge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from tests.differential.history import History
+    from tests.kafka.log_spec import Batch
+
+MAKERS: Final[dict[str, Callable[[int], History]]] = {
+    make.__name__: make for make in (random_history, random_transactions, random_oddities)
+}
+MOST_TRIES: Final = 120
+"""A try is a duel: a third of a second."""
+
+
+def parts(history: History) -> int:
+    """How many parts it has."""
+    batches = [batch for segment in history.segments for batch in segment.batches]
+    return len(history.turns) - 1 + len(batches) + sum(len(batch.records) for batch in batches)
+
+
+def without(history: History, gone: Iterable[int]) -> History:
+    """What is left of it. A batch keeps its offsets when records of it go, and goes with its last record."""
+    removed = set(gone)
+    turns = tuple(turn for number, turn in enumerate(history.turns) if number == 0 or number - 1 not in removed)
+    batch_number = len(history.turns) - 1
+    record_number = batch_number + sum(len(segment.batches) for segment in history.segments)
+    segments = []
+    for segment in history.segments:
+        batches: list[Batch] = []
+        for batch in segment.batches:
+            count = len(batch.records)
+            kept = tuple(r for at, r in enumerate(batch.records, record_number) if at not in removed)
+            if batch_number not in removed and (kept or not count):
+                first = batch.base if batch.base is not None or not count else batch.records[0].offset
+                same = len(kept) == count
+                batches.append(batch if same else replace(batch, records=kept, base=first, last=last_offset(batch)))
+            batch_number += 1
+            record_number += count
+        segments.append(replace(segment, batches=tuple(batches)))
+    return replace(history, turns=turns, segments=tuple(segments))
+
+
+def shrunk(count: int, fails: Callable[[set[int]], bool], tries: int = MOST_TRIES) -> set[int]:
+    """Which of ``count`` parts can go so that it still fails: large pieces first, then smaller, then each alone."""
+    gone: set[int] = set()
+    size = max(1, count // 2)
+    while tries > 0:
+        before = len(gone)
+        left = [part for part in range(count) if part not in gone]
+        for start in range(0, len(left), size):
+            piece = set(left[start : start + size])
+            if tries <= 0:
+                break
+            tries -= 1
+            if fails(gone | piece):
+                gone |= piece
+        if size == 1 and len(gone) == before:
+            break
+        size = max(1, size // 2)
+    return gone
+
+
+def numbers(gone: Iterable[int]) -> str:
+    """``1-3,7``."""
+    told: list[list[int]] = []
+    for each in sorted(gone):
+        if told and each == told[-1][1] + 1:
+            told[-1][1] = each
+        else:
+            told.append([each, each])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in told)
+
+
+def parsed(text: str) -> set[int]:
+    """The other way round."""
+    bounds = [word.partition("-") for word in text.split(",") if word]
+    return {each for low, _, high in bounds for each in range(int(low), int(high or low) + 1)}
+
+
+def play(judge: Judge, work: Path, history: History) -> AssertionError | None:
+    """What is wrong with it; a history that nobody can play is not what failed."""
+    place = Path(tempfile.mkdtemp(dir=work))
+    try:
+        duel.play(judge, place, history)
+    except AssertionError as error:
+        return error
+    except Exception:  # noqa: BLE001 - made smaller it may be none that makes sense
+        return None
+    finally:
+        shutil.rmtree(place)
+    return None
+
+
+def smallest(judge: Judge, work: Path, maker: str, seed: int) -> str:
+    """The command that plays the smallest one again."""
+    history = MAKERS[maker](seed)
+    gone = shrunk(parts(history), lambda removed: play(judge, work, without(history, removed)) is not None)
+    return f".venv/bin/python -m tests.torture.shrink {maker} {seed} --without {numbers(gone) or '-'}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play one again; exit code 1 when it fails."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("maker", choices=MAKERS)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--without", default="")
+    parser.add_argument("--release", default="4.3")
+    options = parser.parse_args(arguments)
+    history = without(MAKERS[options.maker](options.seed), parsed(options.without.strip("-")))
+    with tempfile.TemporaryDirectory(prefix="cleanerd-shrink-") as work, Judge(options.release) as judge:
+        error = play(judge, Path(work), history)
+    sys.stdout.write(f"{history}\n{error or 'all is well'}\n")
+    return int(error is not None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,72 @@
+"""A counterexample becomes small: with a mistake that is put into our cleaner, and with ones that need no Kafka."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from cleanerd.cleaner import evidence
+from tests.differential.history import History, batch, log
+from tests.differential.random_history import random_history
+from tests.torture.shrink import main, numbers, parsed, parts, play, shrunk, smallest, without
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kafka.judge import Judge
+
+
+def test_what_does_not_matter_goes() -> None:
+    """Two of a hundred parts make it fail; no other one is left."""
+    tried = []
+
+    def fails(gone: set[int]) -> bool:
+        tried.append(gone)
+        return not gone & {17, 80}
+
+    assert shrunk(100, fails) == set(range(100)) - {17, 80}
+    assert len(tried) < 100
+
+
+def test_what_fails_always_becomes_nothing() -> None:
+    assert shrunk(9, lambda _gone: True) == set(range(9))
+
+
+def test_tries_are_counted() -> None:
+    assert shrunk(1000, lambda _gone: False, tries=5) == set()
+
+
+def test_numbers_come_back() -> None:
+    for gone in (set(), {3}, {0, 1, 2, 7, 9, 10}):
+        assert parsed(numbers(gone)) == gone
+
+
+def test_parts_of_a_history() -> None:
+    """Two batches, then five records: a batch keeps its offsets, and goes with its last record."""
+    history = History(log([batch(0, "a=1 b=1 a=2")], [batch(3, "b=2 c=1")]))
+    assert parts(history) == 7
+    assert without(history, set()) == history
+    (first, second, *_) = without(history, {3, 5, 6}).segments
+    assert [record.offset for record in first.batches[0].records] == [0, 2]
+    assert second.batches == ()
+    (first, *_) = without(history, {2, 4}).segments
+    assert (first.batches[0].base, first.batches[0].last) == (0, 2)
+    assert without(history, {0}).segments[0].batches == ()
+
+
+@pytest.mark.kafka
+@pytest.mark.long
+def test_a_planted_mistake(judge_43: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tombstones that are none: a few records are left of a whole history, and the command plays them again."""
+    monkeypatch.setattr(evidence, "tombstones", lambda flags, *_more: np.zeros_like(flags, np.bool_))
+    seed = next(each for each in range(50) if play(judge_43, tmp_path, random_history(each)) is not None)
+    command = smallest(judge_43, tmp_path, "random_history", seed)
+    words = shlex.split(command)[3:]
+    left = without(random_history(seed), parsed(words[-1]))
+    assert sum(len(each.records) for segment in left.segments for each in segment.batches) <= 5
+    assert main(words) == 1
+    monkeypatch.undo()
+    assert main(words) == 0
