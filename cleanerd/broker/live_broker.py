@@ -163,7 +163,12 @@ def why_not(info: AgentInfo, log_dir: LogDir) -> str:
 
 
 def _serves(info: AgentInfo, log_dir: LogDir) -> bool:
-    """By path where broker and cleanerd see the same ones, else by node; inodes are compared later in any case."""
+    """By path where broker and cleanerd see the same ones, else by node; inodes are compared later in any case.
+
+    By name first: another log directory of it may lie on a disk that hangs.
+    """
+    if os.fspath(log_dir.path) in map(os.fspath, info.log_dirs):
+        return True
     for path in info.log_dirs:
         try:
             if os.path.samefile(path, log_dir.path):

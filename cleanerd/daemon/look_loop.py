@@ -132,9 +132,10 @@ class LookLoop:
             self._configuration.log_dirs,
             self._store,
             self._clock.now_ms,
-            stale.jobs_ended,
-            stale.keys(),
-            self._marks,
+            jobs_ended=stale.jobs_ended,
+            stale=stale.keys(),
+            marks=self._marks,
+            silent=self.threads.silent,
         )
 
     async def _look(self, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:

@@ -31,7 +31,7 @@ from cleanerd.scope.told_topics import ORIGIN, Told, is_zookeeper_mode, told_top
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
     from cleanerd.format.names import TopicPartition
@@ -210,13 +210,21 @@ def being_moved(name: TopicPartition, place: Path | None = None) -> RefusedError
     )
 
 
-def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path], *, running: bool = False) -> BrokerFacts:
+def broker_facts(
+    settings: Settings,
+    log_dir: LogDir,
+    others: Sequence[Path],
+    *,
+    running: bool = False,
+    silent: Collection[Path] = (),
+) -> BrokerFacts:
     """Find what is known of ``log_dir``'s broker.
 
     The metadata log may lie in any of its log directories (``others``), or where its server.properties says.
     Directories of other brokers among ``others`` are passed over. Where two of them hold a metadata log, one was left
     behind when ``metadata.log.dir`` changed: the one that goes further counts.
     Beside a ``running`` broker the youngest metadata is left out: it may be uncommitted (U-23).
+    ``silent``: directories that do not answer, in which nothing is read.
 
     Raises:
         CorruptionError, CleanerdError: the metadata log or server.properties is there and cannot be read.
@@ -226,7 +234,7 @@ def broker_facts(settings: Settings, log_dir: LogDir, others: Sequence[Path], *,
     properties_path = settings.daemon.cleanerd_broker_properties
     properties = None if properties_path is None else _server_properties(properties_path, log_dir)
     told = Path((properties or {}).get("metadata.log.dir", "").strip())
-    listed = (told, *log_dirs_in(properties or {}))
+    listed = [path for path in (told, *log_dirs_in(properties or {})) if path not in silent]
     places = dict.fromkeys((*others, *(path for path in listed if path.is_absolute() and path != log_dir.path)))
     own = [log_dir.path, *(path for path in places if _is_of_broker(log_dir, path))]
     candidates = [configured] if configured is not None else own

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.format.properties import read_properties
@@ -13,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from cleanerd.settings import Settings
+
+_ANSWER_SECONDS: Final = 2.0
+"""All directories together have so long to say where they lead; the daemon's event loop may be waiting."""
 
 
 def log_dirs_of(settings: Settings, known: Collection[Path] = ()) -> tuple[Path, ...]:
@@ -38,17 +43,35 @@ def log_dirs_of(settings: Settings, known: Collection[Path] = ()) -> tuple[Path,
 def require_outside(state_dir: Path, log_dirs: Sequence[Path]) -> None:
     """A broker does not start on a log directory that holds a directory which is no partition's.
 
+    Of a directory that does not answer (a disk that hangs) the name alone is compared: nobody waits for it.
+
     Raises:
         ConfigError: the state directory lies in one of ``log_dirs``.
     """
     place = Path(os.path.realpath(state_dir))
-    for path in log_dirs:
-        if place.is_relative_to(os.path.realpath(path)):
+    for path, real in _resolved(log_dirs).items():
+        if place.is_relative_to(real) or place.is_relative_to(Path(os.path.abspath(path))):
             raise ConfigError(
                 f"lies in the log directory {path}, where only the broker makes directories",
                 where=f"cleanerd.state.dir={state_dir}",
                 hint="name a directory of cleanerd's own",
             )
+
+
+def _resolved(paths: Sequence[Path]) -> dict[Path, str]:
+    """Where each leads; its own name for one that did not say so in time. A thread each: links lie on the disk too."""
+    found = {path: os.path.abspath(path) for path in paths}
+
+    def resolve(path: Path) -> None:
+        found[path] = os.path.realpath(path)
+
+    threads = [threading.Thread(target=resolve, args=(path,), daemon=True) for path in found]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return dict(found)
 
 
 def _of_broker(file: Path | None) -> tuple[Path, ...]:

@@ -11,7 +11,9 @@ import pytest
 from cleanerd.cleaner.staged_plan import staged_plan
 from cleanerd.daemon.looking import facts_cache
 from cleanerd.daemon.looking.facts_cache import FactsCache
+from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.errors import CleanerdError
+from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.told_topics import ASK_EVERY_MS
 from cleanerd.settings import load_settings
@@ -27,18 +29,22 @@ def settings(tmp_path: Path, *more: str) -> Any:
     return load_settings([], [f"cleanerd.state.dir={tmp_path / 'state'}", *more], {})
 
 
+def looked(tmp_path: Path, *more: str) -> LookContext:
+    return LookContext(settings(tmp_path, *more), (tmp_path / "logs",), StateStore(tmp_path / "state"))
+
+
 def test_facts_are_read_again_when_a_file_changed(tmp_path: Path) -> None:
     """SIGHUP is not needed for a change of the topic's or the broker's configuration."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     properties = tmp_path / "server.properties"
     properties.write_text("log.cleaner.delete.retention.ms=5\n")
-    known = settings(tmp_path, f"cleanerd.broker.properties={properties}", "topics.*.cleanup.policy=compact")
+    known = looked(tmp_path, f"cleanerd.broker.properties={properties}", "topics.*.cleanup.policy=compact")
     log_dir, cache = read_log_dir(root), FactsCache()
-    first = cache.get(known, log_dir, [], running=False)
-    assert cache.get(known, log_dir, [], running=False) is first
+    first = cache.get(known, log_dir, running=False)
+    assert cache.get(known, log_dir, running=False) is first
     properties.write_text("log.cleaner.delete.retention.ms=50\n")
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while (facts := cache.get(known, log_dir, [], running=False)) is first:
+    while (facts := cache.get(known, log_dir, running=False)) is first:
         assert time.monotonic() < deadline, "how often it is read depends on what that costs"
     assert facts.topic_config("orders").delete_retention_ms == 50
 
@@ -46,16 +52,16 @@ def test_facts_are_read_again_when_a_file_changed(tmp_path: Path) -> None:
 def test_a_broker_in_zookeeper_mode_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-40: no file tells of a change there, so time does, while the broker runs; one with KRaft has its files."""
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
-    known, now = settings(tmp_path), [1000.0]
+    known, now = looked(tmp_path), [1000.0]
     monkeypatch.setattr(facts_cache, "_SHARE", 0)
     monkeypatch.setattr(facts_cache, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def is_kept(cache: FactsCache, *, running: bool) -> bool:
         log_dir = read_log_dir(root)
-        first = cache.get(known, log_dir, [], running=running)
-        assert cache.get(known, log_dir, [], running=running) is first
+        first = cache.get(known, log_dir, running=running)
+        assert cache.get(known, log_dir, running=running) is first
         now[0] += ASK_EVERY_MS / 1000
-        return cache.get(known, log_dir, [], running=running) is first
+        return cache.get(known, log_dir, running=running) is first
 
     assert is_kept(FactsCache(), running=True)
     (root / "meta.properties").write_text("version=0\nbroker.id=1\ncluster.id=a\n")
@@ -68,17 +74,17 @@ def test_what_was_known_counts_while_it_cannot_be_read(tmp_path: Path, monkeypat
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     properties = tmp_path / "server.properties"
     properties.write_text("a=1\n")
-    known = settings(tmp_path, f"cleanerd.broker.properties={properties}")
+    known = looked(tmp_path, f"cleanerd.broker.properties={properties}")
     log_dir, cache = read_log_dir(root), FactsCache()
     monkeypatch.setattr(facts_cache, "_SHARE", 0)
-    first = cache.get(known, log_dir, [], running=False)
+    first = cache.get(known, log_dir, running=False)
     properties.unlink()
-    assert cache.get(known, log_dir, [], running=False) is first
+    assert cache.get(known, log_dir, running=False) is first
     assert "the last known one stays in use" in cache.warnings[0]
     with pytest.raises(CleanerdError, match="cannot be read"):
-        FactsCache().get(known, log_dir, [], running=False)
+        FactsCache().get(known, log_dir, running=False)
     properties.write_text("a=1\n")
-    assert cache.get(known, log_dir, [], running=False) is not first
+    assert cache.get(known, log_dir, running=False) is not first
     assert cache.warnings == ()
 
 

@@ -3,6 +3,7 @@
  * Nothing happens until fault_arm(). Then every call that names or has open something below `root` (or any socket, as
  * far as sockets are asked for) is counted if its class is in `mask`; number `target` (from 0) fails with `error`, and
  * all later ones as well when `lasting`. `error` SHORT lets a read or write do half of what it was asked for.
+ * Without fault_arm(): every call below $HANG_BELOW does not come back as long as the file $HANG_WHILE is there.
  * Built by tests/torture/shim.py; never shipped. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -12,6 +13,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -35,6 +37,23 @@ static struct {
     atomic_int by_class[CLASSES];
     char call[32], path[PATH];
 } fault;
+
+static char hang_below[PATH], hang_while[PATH];
+
+__attribute__((constructor)) static void begin(void) {
+    const char *below = getenv("HANG_BELOW"), *file = getenv("HANG_WHILE");
+    if (below == NULL || file == NULL) return;
+    snprintf(hang_below, sizeof hang_below, "%s", below);
+    snprintf(hang_while, sizeof hang_while, "%s", file);
+}
+
+static void hang(const char *path) {
+    size_t length = strlen(hang_below);
+    if (strncmp(path, hang_below, length) != 0 || (path[length] != '/' && path[length] != 0)) return;
+    int before = errno;
+    while (syscall(SYS_faccessat, AT_FDCWD, hang_while, F_OK) == 0) usleep(20000);
+    errno = before;
+}
 
 void fault_arm(const char *root, int target, int error, int lasting, unsigned mask) {
     atomic_store(&fault.armed, 0);
@@ -94,6 +113,11 @@ static int strikes(int row, const char *call, const char *path) {
 }
 
 static int strikes_named(int row, const char *call, int directory, const char *name) {
+    if (hang_below[0] != 0) {
+        char where[PATH];
+        named_path(directory, name, where);
+        hang(where);
+    }
     if (!atomic_load(&fault.armed)) return 0;
     int before = errno;
     char path[PATH];
@@ -104,6 +128,11 @@ static int strikes_named(int row, const char *call, int directory, const char *n
 }
 
 static int strikes_open(int row, const char *call, int descriptor) {
+    if (hang_below[0] != 0) {
+        char where[PATH];
+        descriptor_path(descriptor, where);
+        hang(where);
+    }
     if (!atomic_load(&fault.armed)) return 0;
     int before = errno;
     char path[PATH];

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from cleanerd.daemon.looking.log_dir_look import LookContext
     from cleanerd.log.log_dir import LogDir
     from cleanerd.settings import Settings
 
@@ -35,24 +37,27 @@ class FactsCache:
         self._again_at = 0.0
         self.warnings: tuple[str, ...] = ()
 
-    def get(self, settings: Settings, log_dir: LogDir, others: Sequence[Path], *, running: bool) -> BrokerFacts:
-        """As it is now, or was a moment ago.
+    def get(self, context: LookContext, log_dir: LogDir, *, running: bool) -> BrokerFacts:
+        """As it is now, or was a moment ago. While another log directory is silent: as it was, if it was ever read.
 
         Raises:
             CleanerdError: it cannot be read, and never was.
         """
+        settings, others, silent = context.settings, context.others(log_dir.path), context.silent
+        if silent and self._facts is not None and settings is self._settings:
+            return replace(self._facts, log_dirs=tuple(path for path in self._facts.log_dirs if path not in silent))
         paths = [log_dir.path, *others]
         if self._facts is not None and self._facts.metadata_dir is not None:
             paths.append(self._facts.metadata_dir)  # it need not be a log directory
         asks = (int(time.monotonic() * 1000) // ASK_EVERY_MS,) if running and is_zookeeper_mode(log_dir) else ()
-        signature = (running, *asks, *_signature(settings, paths))
+        signature = (running, *asks, silent, *_signature(settings, [path for path in paths if path not in silent]))
         same = settings is self._settings and signature[0] == (self._signature or (None,))[0]
         fresh = signature == self._signature or time.monotonic() < self._again_at
         if self._facts is not None and same and fresh:
             return self._facts
         started = time.monotonic()
         try:
-            self._facts = broker_facts(settings, log_dir, others, running=running)
+            self._facts = broker_facts(settings, log_dir, others, running=running, silent=silent)
             self.warnings = ()
         except CleanerdError as error:
             if self._facts is None or settings is not self._settings:

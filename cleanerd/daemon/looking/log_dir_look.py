@@ -26,7 +26,7 @@ class LookContext:
     """What a look rests on, the same for all directories. ``now_ms``: the time that its jobs will go by too.
 
     ``jobs_ended``: how many had ended when it was asked for. ``stale``: partitions that are due for what the last one
-    did there, whatever their directories' times say (`StaleLooks`).
+    did there, whatever their directories' times say (`StaleLooks`). ``silent``: log directories that do not answer.
     """
 
     settings: Settings
@@ -36,6 +36,11 @@ class LookContext:
     jobs_ended: int = 0
     stale: Collection[Key] = ()
     marks: Marks | None = None
+    silent: frozenset[Path] = frozenset()
+
+    def others(self, path: Path) -> list[Path]:
+        """The log directories beside ``path`` that answer."""
+        return [other for other in self.log_dirs if other != path and other not in self.silent]
 
 
 @dataclass(frozen=True, slots=True)

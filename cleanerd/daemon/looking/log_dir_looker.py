@@ -26,7 +26,7 @@ from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
 from cleanerd.daemon.looking.modes import DirMode, dir_mode, why_excluded
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_of
-from cleanerd.errors import Cause, CleanerdError, as_cleanerd_error
+from cleanerd.errors import Cause, CleanerdError, RefusedError, as_cleanerd_error
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions
 from cleanerd.scope.settled import CheckpointReadings
@@ -101,19 +101,22 @@ class LogDirLooker:
         for path, name in context.stale:
             if path == self._path_text and name in self._seen:
                 self._seen[name].settled = False
-        if only is not None and self._last is not None and context.settings is self._settings:
-            return self._look_at_some(context, self._last, only, now_ms)
+        # What was known rests on directories that may be silent now.
+        known = self._last if context.settings is self._settings and not context.silent else None
+        if only is not None and known is not None:
+            return self._look_at_some(context, known, only, now_ms)
         # A directory that cannot be looked at is not taken for well by a look at some of its partitions.
         self._last = None
         choice = None
         try:
             total, free = _space(self.path)
             log_dir = read_log_dir(self.path)
-            others = [other for other in context.log_dirs if other != self.path]
+            others = context.others(self.path)
             choice = choose_mode(log_dir, others, context.settings.daemon.cleanerd_agent_socket)
             mode = dir_mode(context.settings.daemon.cleanerd_mode, choice, self._away_ms(choice, now_ms))
             mode = self._lock.checked(mode)
-            facts = self._facts.get(context.settings, log_dir, others, running=choice.mode != "offline")
+            _require_all_seen(context, choice)
+            facts = self._facts.get(context, log_dir, running=choice.mode != "offline")
         except (CleanerdError, OSError) as error:
             return no_look(self.path, _in_words(error), choice)
         if context.settings is not self._settings:
@@ -185,9 +188,9 @@ class LogDirLooker:
             CleanerdError: it cannot be looked at.
         """
         log_dir = read_log_dir(self.path)
-        others = [other for other in context.log_dirs if other != self.path]
-        choice = choose_mode(log_dir, others, context.settings.daemon.cleanerd_agent_socket)
-        facts = self._facts.get(context.settings, log_dir, others, running=choice.mode != "offline")
+        choice = choose_mode(log_dir, context.others(self.path), context.settings.daemon.cleanerd_agent_socket)
+        _require_all_seen(context, choice)
+        facts = self._facts.get(context, log_dir, running=choice.mode != "offline")
         with self._partitions(log_dir, choice, facts) as partitions:
             return partitions.read(name)
 
@@ -306,3 +309,17 @@ def _in_words(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)
+
+
+def _require_all_seen(context: LookContext, choice: ModeChoice) -> None:
+    """A replica that is being moved is not cleaned. A running broker with its agent says so itself; else one must look.
+
+    Raises:
+        RefusedError: another log directory does not answer.
+    """
+    if context.silent and choice.mode != "live":
+        raise RefusedError(
+            "does not answer, so nobody can tell which replicas are being moved there",
+            where=str(min(context.silent)),
+            hint="nothing is cleaned in the other log directories either until it does",
+        )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from cleanerd.daemon.looking.answering import PROBE_SECONDS, Answering
 from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.looking.sweep import Sweeper
@@ -59,6 +60,9 @@ class LookThreads:
         self._context: LookContext | None = None
         self.late: set[Path] = set()
         """Those that do not answer."""
+        self.silent: frozenset[Path] = frozenset()
+        """Those of them that nobody reads in for the sake of another: not even a small question was answered."""
+        self._answering = Answering(self._answers)
 
     def attend(self, log_dirs: Collection[Path]) -> list[Path]:
         """These and no others from now on; returns those that are given up."""
@@ -66,6 +70,7 @@ class LookThreads:
         for path in gone:
             self._end(path, self._lookers.pop(path))
             self.late.discard(path)
+            self._answering.forget(path)
         for path in log_dirs:
             if path not in self._lookers:
                 self._lookers[path] = _Attended(
@@ -75,7 +80,14 @@ class LookThreads:
 
     async def look(self, context: LookContext, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
         """At these directories, or these partitions of them; returns when all have answered that do."""
-        self._context = context
+        mute = await self._answering.silent(tuple(self._lookers))
+        for path in mute - self.late:
+            if path not in self._lookers:
+                continue  # a reload has given it up since it was asked
+            self.late.add(path)
+            self._merge(_hanging(path, PROBE_SECONDS))
+        self.silent = mute
+        context = self._context = replace(context, silent=mute)
         asked = [path for path in wanted if path in self._lookers and path not in self.late]
         await asyncio.gather(*(self._look(path, context, wanted[path]) for path in asked))
 
@@ -96,6 +108,7 @@ class LookThreads:
 
     def close(self) -> None:
         """No more looks; who hangs is not waited for."""
+        self._answering.close()
         for path, attended in self._lookers.items():
             self._end(path, attended)
 
@@ -115,9 +128,13 @@ class LookThreads:
         elif self._lookers.get(path) is attended:
             if path not in self.late:
                 self.late.add(path)
-                self._merge(_hanging(path))
+                self._merge(_hanging(path, ANSWER_SECONDS))
             # Of several that wait each is taken: the looker does not say twice what it has found.
             found.add_done_callback(partial(self._came_back, attended, context))
+
+    def _answers(self, path: Path) -> None:
+        self.late.discard(path)
+        self._wake()
 
     def _came_back(self, attended: _Attended, context: LookContext, found: asyncio.Future[LogDirLook]) -> None:
         if self._lookers.get(attended.looker.path) is attended:
@@ -139,6 +156,6 @@ class LookThreads:
             self._merge(look)
 
 
-def _hanging(path: Path) -> LogDirLook:
-    error = f"{path}: did not answer within {ANSWER_SECONDS:.0f} s: does its disk hang? (see the kernel's log)"
+def _hanging(path: Path, seconds: float) -> LogDirLook:
+    error = f"{path}: did not answer within {seconds:.0f} s: does its disk hang? (see the kernel's log)"
     return no_look(path, error)

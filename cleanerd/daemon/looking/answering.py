@@ -1,0 +1,82 @@
+"""Which log directories answer: asked something small, each in a thread of its own, before anybody reads in it.
+
+A look at one directory reads in the others of its broker too: for the metadata log, for an agent's socket, for replicas
+that are being moved. So without this a disk that hangs would hold up the looks at all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.daemon.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from pathlib import Path
+
+PROBE_SECONDS: Final = 20.0
+"""To list one directory takes a disk less than this, unless it hangs."""
+
+
+class Answering:
+    """``came_back`` is called with a directory that was silent and answers now."""
+
+    def __init__(self, came_back: Callable[[Path], None]) -> None:
+        self._came_back = came_back
+        self._threads: dict[Path, WorkerPool] = {}
+        self._asked: dict[Path, asyncio.Future[None]] = {}
+        self._silent: set[Path] = set()
+
+    async def silent(self, paths: Collection[Path]) -> frozenset[Path]:
+        """Those that do not answer; who was silent before is not waited for. One alone is not asked: its look tells."""
+        if len(paths) > 1:
+            asked = {path: self._asked.get(path) or self._ask(path) for path in paths}
+            waiting = [each for path, each in asked.items() if path not in self._silent]
+            if waiting:
+                await asyncio.wait(waiting, timeout=PROBE_SECONDS)
+            for path, answer in asked.items():
+                self._note(path, answer)
+        return frozenset(self._silent.intersection(paths))
+
+    def forget(self, path: Path) -> None:
+        """It is nobody's any more."""
+        self._asked.pop(path, None)
+        self._silent.discard(path)
+        if path in self._threads:
+            self._threads.pop(path).close()
+
+    def close(self) -> None:
+        """Ask nothing more; a thread that hangs is not waited for."""
+        for path in tuple(self._threads):
+            self.forget(path)
+
+    def _ask(self, path: Path) -> asyncio.Future[None]:
+        thread = self._threads.setdefault(path, WorkerPool(1, f"cleanerd-probe-{path.name}"))
+        self._asked[path] = thread.submit(partial(_touch, path))
+        return self._asked[path]
+
+    def _note(self, path: Path, answer: asyncio.Future[None]) -> None:
+        if self._asked.get(path) is not answer:
+            return  # it was given up meanwhile, or somebody else who waited has noted it
+        if answer.done():
+            answer.exception()  # a thread that could not be started: the look will tell of that too
+            del self._asked[path]
+        elif path not in self._silent:
+            self._silent.add(path)
+            answer.add_done_callback(partial(self._answered, path))
+
+    def _answered(self, path: Path, answer: asyncio.Future[None]) -> None:
+        if self._asked.get(path) is answer:
+            del self._asked[path]
+            self._silent.discard(path)
+            self._came_back(path)
+
+
+def _touch(path: Path) -> None:
+    with contextlib.suppress(OSError):  # the look will say what is wrong with it
+        os.statvfs(path)
+        os.listdir(path)
