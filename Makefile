@@ -13,7 +13,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/de
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).
 AGENT := cleanerd/agent/cleanerd-agent.jar
 
-.PHONY: help compatibility setup demo test test-all mutants check bench bench-spark soak torture fuzz format clean wheel deb docs screenshots
+.PHONY: help compatibility setup demo test test-all mutants check bench profile bench-spark soak torture fuzz format clean wheel deb docs screenshots
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -72,6 +72,11 @@ test-all: setup .cache/.test-tools ## and the long ones: crash matrix, long diff
 
 bench: setup ## speed against Kafka's own cleaner and cp, in one run
 	$(BIN)/python -m pytest -q -s tests/bench -m "bench" -o addopts=
+
+# A kernel of its own that keeps its symbols, so that perf can name functions.
+profile: setup ## where the CPU goes, ns a record by phase and function, beside Kafka's cleaner thread; PROFILE_SHAPES=a80,single
+	CARGO_PROFILE_RELEASE_STRIP=false cargo build --quiet --release --locked -p cleanerd-kernel-python --target-dir .cache/profile
+	PROFILE_KERNEL=.cache/profile/release/lib_kernel.so $(BIN)/python -m tests.bench.profile
 
 bench-spark: setup ## a clean by Spark beside the local engine: BENCH_SPARK_GIB=0.5,1,2,4 BENCH_SPARK_CORES=1,2
 	$(BIN)/python -m tests.spark.bench

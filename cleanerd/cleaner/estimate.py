@@ -95,7 +95,7 @@ def extrapolate(samples: Sequence[NDArray[np.uint64]], total: float) -> float:
     Right when all keys are as frequent, and when none ever comes again; what lies between is guessed rather too low.
     A key that is only met within a short time counts once a stretch, however often it is written there.
     """
-    _, seen = np.unique(np.concatenate(samples), return_counts=True)
+    seen = np.diff(np.flatnonzero(_begins(np.sort(np.concatenate(samples)))), append=sum(map(len, samples)))
     once, twice = (int(np.count_nonzero(seen == times)) for times in (1, 2))
     unseen = once * (once - 1) / (2 * (twice + 1))
     if unseen == 0.0:
@@ -150,4 +150,12 @@ def _sample(plan: CleaningPlan, reader: SegmentReader, segment: Segment, start: 
         int(np.searchsorted(records.offset, plan.end_offset)),
         (chunk.batches.attributes & CONTROL) != 0,
     )
-    return chunk.consumed, np.unique(records.key_hash[::2][keyed_rows(chunk, rows)])
+    hashes = np.sort(records.key_hash[::2][keyed_rows(chunk, rows)])
+    return chunk.consumed, hashes[_begins(hashes)]
+
+
+def _begins(ascending: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """[n] bool: the value differs from the one before. ``np.unique`` builds a hash table, and imports ``numpy.ma``."""
+    result = np.ones(len(ascending), dtype=np.bool_)
+    np.not_equal(ascending[1:], ascending[:-1], out=result[1:])
+    return result

@@ -111,13 +111,16 @@ def flush(directory: Path) -> None:
                 os.fsync(file.fileno())
 
 
+def clean_arguments(log_dir: Path, state_dir: str, assignments: Sequence[str]) -> list[str]:
+    """The command line that cleans ``log_dir`` and answers in JSON; ``assignments``: KEY=VALUE."""
+    given = [f"cleanerd.state.dir={state_dir}", f"topics.{PARTITION.topic}.cleanup.policy=compact", *assignments]
+    options = [part for assignment in given for part in ("--set", assignment)]
+    return ["clean", "--yes", "--quiet", "--no-config", "--json", *options, str(log_dir)]
+
+
 def _run(log_dir: Path, bytecode_dir: Path, assignments: Sequence[str]) -> tuple[Cost, dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="cleanerd-state-") as state:
-        given = [f"cleanerd.state.dir={state}", f"topics.{PARTITION.topic}.cleanup.policy=compact", *assignments]
-        options = [part for assignment in given for part in ("--set", assignment)]
-        done = run_cleanerd(
-            ["clean", "--yes", "--quiet", "--no-config", "--json", *options, str(log_dir)], bytecode_dir=bytecode_dir
-        )
+        done = run_cleanerd(clean_arguments(log_dir, state, assignments), bytecode_dir=bytecode_dir)
     if done.exit_code != 0:
         raise CleanerdError(f"cleanerd clean ended with exit code {done.exit_code}: {done.stderr}", where=str(log_dir))
     return done.cost, json.loads(done.stdout)

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from cleanerd.settings.units import parse_size
-from cleanerd_lab.bench.generate import BASE_TIMESTAMP_MS, SHAPES, MadeLog, Shape, make_log
+from cleanerd_lab.bench.generate import SHAPES, MadeLog, Shape, make_log
 from cleanerd_lab.bench.whole import clean_copies, start_cost
 from cleanerd_lab.bench.yardstick import copy_seconds, floor_seconds
-from tests.kafka.judge import Judge, Round
+from tests.bench.kafkas import kafkas_clean
+from tests.kafka.judge import Judge
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 SIZE_BYTES: Final = parse_size(os.environ.get("BENCH_SIZE", "500MiB"))
 REPEAT: Final = int(os.environ.get("BENCH_REPEAT", "4"))
 SEGMENTS: Final = 4
-KAFKA_MAP_BYTES: Final = 128 * 1024 * 1024
-"""Kafka's default for ``log.cleaner.dedupe.buffer.size``, and ours."""
-
 LEAST_TIMES_FASTER: Final = {"a80": 6.0, "a10": 6.0, "single": 4.0, "lz4": 3.0, "zstd": 3.0}
 RESULTS: Final = Path(__file__).resolve().parents[2] / ".cache" / "bench"
 
@@ -135,14 +133,4 @@ def test_times_faster_than_kafkas_cleaner(
 
 def _kafkas_cpu_seconds(judge: Judge, log: MadeLog, work_dir: Path) -> float:
     """CPU time of Kafka's process for cleaning a copy of ``log`` (U-30)."""
-    (answer,) = judge.clean(
-        work_dir / log.partition_dir.name,
-        [Round(now_ms=BASE_TIMESTAMP_MS + log.records)],
-        source=log.partition_dir,
-        config={"segment.bytes": str(log.segment_bytes)},
-        map_bytes=KAFKA_MAP_BYTES,
-        repeat=1,
-    )
-    # The judge's loader may not have seen one record less or more than we did.
-    assert answer.map_messages_read == log.records
-    return answer.process_cpu_ns / 1e9
+    return kafkas_clean(judge, log, work_dir).process_cpu_ns / 1e9

@@ -1,0 +1,33 @@
+"""What Kafka's own cleaner needs for a copy of a made-up log (U-30)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cleanerd_lab.bench.generate import BASE_TIMESTAMP_MS
+from tests.kafka.judge import Round
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd_lab.bench.generate import MadeLog
+    from tests.kafka.answers import Cleaned
+    from tests.kafka.judge import Judge
+
+KAFKA_MAP_BYTES: Final = 128 * 1024 * 1024
+"""Kafka's default for ``log.cleaner.dedupe.buffer.size``, and ours."""
+
+
+def kafkas_clean(judge: Judge, log: MadeLog, work_dir: Path) -> Cleaned:
+    """Have Kafka clean a copy of ``log``; the answer has the CPU time of its thread and of its whole process."""
+    (answer,) = judge.clean(
+        work_dir / log.partition_dir.name,
+        [Round(now_ms=BASE_TIMESTAMP_MS + log.records)],
+        source=log.partition_dir,
+        config={"segment.bytes": str(log.segment_bytes)},
+        map_bytes=KAFKA_MAP_BYTES,
+        repeat=1,
+    )
+    # The judge's loader may not have seen one record less or more than we did.
+    assert answer.map_messages_read == log.records
+    return answer
