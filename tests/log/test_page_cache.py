@@ -35,11 +35,18 @@ def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
     found = cold_segments(tmp_path, [cold, warm])
     if found != [cold]:
         pytest.skip("this file system does not say, or keeps everything in memory")
-    for each in (cold, warm):
-        (tmp_path / f"{each.base:020d}.log").read_bytes()
-    assert cold_segments(tmp_path, [cold, warm]) == []
-    drop(tmp_path, found)
-    assert cold_segments(tmp_path, [cold, warm]) == [cold]
+    # A kernel that needs memory, or one page that is just in use, gives another answer now and then.
+    right = {"all are read": [], "dropped": [cold]}
+    seen = {}
+    for _ in range(10):
+        for each in (cold, warm):
+            (tmp_path / f"{each.base:020d}.log").read_bytes()
+        seen = {"all are read": cold_segments(tmp_path, [cold, warm])}
+        drop(tmp_path, found)
+        seen["dropped"] = cold_segments(tmp_path, [cold, warm])
+        if seen == right:
+            break
+    assert seen == right
 
 
 def test_files_that_went_away_or_changed_are_nobodys_business(tmp_path: Path) -> None:
