@@ -59,48 +59,79 @@ impl Batches {
         self.first_record.reserve(count);
     }
 
-    fn extend(&mut self, rows: &[Row]) {
-        let headers = || rows.iter().map(|row| &row.header);
-        self.position.extend(rows.iter().map(|row| row.position));
-        self.size.extend(headers().map(|header| header.size as u32)); // 12 more than a positive i32
-        self.base_offset.extend(headers().map(|header| header.base_offset));
-        self.last_offset.extend(headers().map(Header::last_offset));
-        self.base_timestamp.extend(headers().map(|header| header.base_timestamp));
-        self.max_timestamp.extend(headers().map(|header| header.max_timestamp));
-        self.producer_id.extend(headers().map(|header| header.producer_id));
-        self.producer_epoch.extend(headers().map(|header| header.producer_epoch));
-        self.base_sequence.extend(headers().map(|header| header.base_sequence));
-        self.leader_epoch.extend(headers().map(|header| header.leader_epoch));
-        self.attributes.extend(headers().map(|header| header.attributes));
-        self.magic.extend(headers().map(|header| header.magic));
-        self.crc.extend(headers().map(|header| header.crc));
-        self.control_type.extend(rows.iter().map(|row| row.control_type));
-        self.first_record.extend(rows.iter().map(|row| row.records));
+    fn extend(&mut self, rows: &Rows, count: usize) {
+        self.position.extend_from_slice(rows.position.get(..count).unwrap_or_default());
+        self.size.extend_from_slice(rows.size.get(..count).unwrap_or_default());
+        self.base_offset.extend_from_slice(rows.base_offset.get(..count).unwrap_or_default());
+        self.last_offset.extend_from_slice(rows.last_offset.get(..count).unwrap_or_default());
+        self.base_timestamp.extend_from_slice(rows.base_timestamp.get(..count).unwrap_or_default());
+        self.max_timestamp.extend_from_slice(rows.max_timestamp.get(..count).unwrap_or_default());
+        self.producer_id.extend_from_slice(rows.producer_id.get(..count).unwrap_or_default());
+        self.producer_epoch.extend_from_slice(rows.producer_epoch.get(..count).unwrap_or_default());
+        self.base_sequence.extend_from_slice(rows.base_sequence.get(..count).unwrap_or_default());
+        self.leader_epoch.extend_from_slice(rows.leader_epoch.get(..count).unwrap_or_default());
+        self.attributes.extend_from_slice(rows.attributes.get(..count).unwrap_or_default());
+        self.magic.extend_from_slice(rows.magic.get(..count).unwrap_or_default());
+        self.crc.extend_from_slice(rows.crc.get(..count).unwrap_or_default());
+        self.control_type.extend_from_slice(rows.control_type.get(..count).unwrap_or_default());
+        self.first_record.extend_from_slice(rows.first_record.get(..count).unwrap_or_default());
     }
 }
 
 /// Rows that are turned into columns at once: fifteen columns grow by a block for what one costs row by row.
 const BLOCK_ROWS: usize = 64;
 
-struct Row {
-    header: Header,
-    position: u32,
-    control_type: i16,
-    /// Records up to and with this batch.
-    records: u32,
+/// A block of rows, column by column: none is moved twice.
+struct Rows {
+    position: [u32; BLOCK_ROWS],
+    size: [u32; BLOCK_ROWS],
+    base_offset: [i64; BLOCK_ROWS],
+    last_offset: [i64; BLOCK_ROWS],
+    base_timestamp: [i64; BLOCK_ROWS],
+    max_timestamp: [i64; BLOCK_ROWS],
+    producer_id: [i64; BLOCK_ROWS],
+    producer_epoch: [i16; BLOCK_ROWS],
+    base_sequence: [i32; BLOCK_ROWS],
+    leader_epoch: [i32; BLOCK_ROWS],
+    attributes: [i16; BLOCK_ROWS],
+    magic: [u8; BLOCK_ROWS],
+    crc: [u32; BLOCK_ROWS],
+    control_type: [i16; BLOCK_ROWS],
+    first_record: [u32; BLOCK_ROWS],
+}
+
+impl Rows {
+    const EMPTY: Self = Self {
+        position: [0; BLOCK_ROWS],
+        size: [0; BLOCK_ROWS],
+        base_offset: [0; BLOCK_ROWS],
+        last_offset: [0; BLOCK_ROWS],
+        base_timestamp: [0; BLOCK_ROWS],
+        max_timestamp: [0; BLOCK_ROWS],
+        producer_id: [0; BLOCK_ROWS],
+        producer_epoch: [0; BLOCK_ROWS],
+        base_sequence: [0; BLOCK_ROWS],
+        leader_epoch: [0; BLOCK_ROWS],
+        attributes: [0; BLOCK_ROWS],
+        magic: [0; BLOCK_ROWS],
+        crc: [0; BLOCK_ROWS],
+        control_type: [0; BLOCK_ROWS],
+        first_record: [0; BLOCK_ROWS],
+    };
 }
 
 /// A batch table that grows.
 pub(crate) struct Builder {
     table: Batches,
-    block: Vec<Row>,
+    rows: Box<Rows>,
+    in_block: usize,
     records: u32,
 }
 
 impl Builder {
     pub(crate) fn new() -> Self {
         let table = Batches { first_record: vec![0], ..Batches::default() };
-        Self { table, block: Vec::with_capacity(BLOCK_ROWS), records: 0 }
+        Self { table, rows: Box::new(Rows::EMPTY), in_block: 0, records: 0 }
     }
 
     pub(crate) fn reserve(&mut self, count: usize) {
@@ -108,20 +139,41 @@ impl Builder {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.table.len() + self.block.len()
+        self.table.len() + self.in_block
     }
 
     /// `records` is the record count after this batch.
     #[inline(always)]
-    pub(crate) fn push(&mut self, header: Header, batch: &[u8], position: u32, records: u32) -> Result<(), Reason> {
-        let control_type = control_type(&header, batch)?;
+    pub(crate) fn push(&mut self, header: &Header, batch: &[u8], position: u32, records: u32) -> Result<(), Reason> {
+        let control_type = control_type(header, batch)?;
         self.records = records;
-        if self.block.len() == BLOCK_ROWS {
-            self.table.extend(&self.block);
-            self.block.clear();
+        if self.in_block == BLOCK_ROWS {
+            self.flush();
         }
-        self.block.push(Row { header, position, control_type, records });
+        let (rows, row) = (&mut *self.rows, self.in_block % BLOCK_ROWS);
+        rows.position[row] = position;
+        rows.size[row] = header.size as u32; // 12 more than a positive i32
+        rows.base_offset[row] = header.base_offset;
+        rows.last_offset[row] = header.last_offset();
+        rows.base_timestamp[row] = header.base_timestamp;
+        rows.max_timestamp[row] = header.max_timestamp;
+        rows.producer_id[row] = header.producer_id;
+        rows.producer_epoch[row] = header.producer_epoch;
+        rows.base_sequence[row] = header.base_sequence;
+        rows.leader_epoch[row] = header.leader_epoch;
+        rows.attributes[row] = header.attributes;
+        rows.magic[row] = header.magic;
+        rows.crc[row] = header.crc;
+        rows.control_type[row] = control_type;
+        rows.first_record[row] = records;
+        self.in_block += 1;
         Ok(())
+    }
+
+    #[inline(never)]
+    fn flush(&mut self) {
+        self.table.extend(&self.rows, self.in_block);
+        self.in_block = 0;
     }
 
     /// The next batch is a wrapper of which some message has not its own magic.
@@ -130,7 +182,7 @@ impl Builder {
     }
 
     pub(crate) fn finish(mut self, consumed: usize, needed: usize) -> Batches {
-        self.table.extend(&self.block);
+        self.flush();
         Batches { consumed, needed, ..self.table }
     }
 }
@@ -148,7 +200,7 @@ pub fn scan_headers(data: &[u8], position: i64, verify_crc: bool) -> Result<Batc
         if verify_crc {
             check_crc(&header, batch).map_err(|reason| walk.corrupt(reason))?;
         }
-        table.push(header, batch, walk.position(), records).map_err(|reason| walk.corrupt(reason))?;
+        table.push(&header, batch, walk.position(), records).map_err(|reason| walk.corrupt(reason))?;
         if walk.consumed == 0 {
             table.reserve(data.len() / batch.len().max(1));
         }

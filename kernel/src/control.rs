@@ -9,6 +9,7 @@ use crate::record::take_record;
 pub const NO_CONTROL_TYPE: i16 = -1;
 
 /// The control type of a batch: the second short of its first record's key.
+#[inline(always)]
 pub fn control_type(header: &Header, batch: &[u8]) -> Result<i16, Reason> {
     if !header.is_v2() || !header.has(CONTROL) || header.record_count == 0 {
         return Ok(NO_CONTROL_TYPE);

@@ -160,7 +160,7 @@ impl Gathering {
                 let header = opened.unwrap_or(header);
                 // One batch has below 2^31 records, and there were fewer than MANY_RECORDS before it.
                 let end = self.records.len() as u32;
-                self.batches.push(header, batch, walk.position(), end).map_err(|reason| walk.corrupt(reason))?;
+                self.batches.push(&header, batch, walk.position(), end).map_err(|reason| walk.corrupt(reason))?;
                 if self.consumed + walk.consumed == 0 {
                     self.reserve(batch.len(), options);
                 }

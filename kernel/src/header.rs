@@ -88,11 +88,13 @@ pub enum Front<'a> {
     Batch(Header, &'a [u8]),
 }
 
+#[inline(always)]
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
 /// Base offset and declared size on disk, unchecked; `None` when the frame is cut.
+#[inline(always)]
 pub fn read_frame(data: &[u8]) -> Option<(i64, i32)> {
     Some((i64::from_be_bytes(array(data, 0)?), i32::from_be_bytes(array(data, 8)?)))
 }
@@ -100,6 +102,7 @@ pub fn read_frame(data: &[u8]) -> Option<(i64, i32)> {
 /// Looks at the front of `data` and checks what can be checked without the CRC.
 ///
 /// A bad size or magic is reported as soon as it is visible, so the verdict does not depend on where a chunk ends.
+#[inline(always)]
 pub fn read_front(data: &[u8]) -> Result<Front<'_>, Reason> {
     let Some((base_offset, size_field)) = read_frame(data) else {
         return Ok(Front::End);
@@ -129,6 +132,7 @@ pub fn read_front(data: &[u8]) -> Result<Front<'_>, Reason> {
     Ok(Front::Batch(header, batch))
 }
 
+#[inline(always)]
 fn read_header(batch: &[u8], base_offset: i64, size: usize) -> Option<Header> {
     let magic = *batch.get(MAGIC_END - 1)?;
     if magic < 2 {
@@ -168,6 +172,7 @@ fn read_header(batch: &[u8], base_offset: i64, size: usize) -> Option<Header> {
     })
 }
 
+#[inline(always)]
 fn check_v2(header: &Header) -> Result<(), Reason> {
     if header.record_count < 0 {
         return Err(Reason::batch(format!("negative record count {}", header.record_count)));

@@ -33,9 +33,14 @@ impl<'a> Walk<'a> {
     }
 
     /// The batch at the current place. `None` at the end of the data or in front of a batch that is not whole.
+    #[inline(always)]
     pub fn peek(&mut self) -> Result<Option<(Header, &'a [u8])>, Error> {
         let rest = self.data.get(self.consumed..).unwrap_or_default();
-        match header::read_front(rest).map_err(|reason| self.locate(reason, rest))? {
+        let front = match header::read_front(rest) {
+            Ok(front) => front,
+            Err(reason) => return Err(self.locate(reason, rest)),
+        };
+        match front {
             Front::End => Ok(None),
             Front::Cut(size) => {
                 self.needed = size;

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 REWRITE = "kernel/src/rewrite.rs"
 SURVIVORS = "kernel/src/survivors.rs"
+BATCH_TABLE = "kernel/src/batch_table.rs"
 SEGMENT_INDEX = "kernel/src/segment_index.rs"
 RECORD_HEADERS = "kernel/src/record_headers.rs"
 VERSIONED_MAP = "kernel/src/offset_map/versioned.rs"
@@ -36,6 +37,14 @@ KERNEL = (
         "if append_time { self.source.max_timestamp } else { self.max_timestamp }",
         "if append_time { self.max_timestamp } else { self.source.max_timestamp }",
         ("kernel/tests/rewrite.rs::the_max_timestamp_is_that_of_the_survivors",),
+    ),
+    Mutant(
+        "row-lost-where-a-block-ends",
+        "F-2",
+        BATCH_TABLE,
+        "        if self.in_block == BLOCK_ROWS {\n",
+        "        if self.in_block + 1 == BLOCK_ROWS {\n            self.in_block -= 1;\n",
+        ("kernel/tests/batch_table.rs::every_row_is_there_at_the_borders_of_blocks",),
     ),
     Mutant(
         "index-entry-at-batch-end",
