@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint, fingerprint_differences, fingerprint_in_words
-from cleanerd.log.rules_memory import Unread
+from cleanerd.log.state_files import Unread
 from cleanerd.log.strategy_config import HEADER_ENCODING, STRATEGY, STRATEGY_HEADER, TOMBSTONE_HEADER, TOMBSTONE_MODE
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ RULES_NAMED: Final = frozenset(_KEYS[name] for name in _ALWAYS)
 class RulesChange:
     """The rules that are remembered of a topic and those of today, as fingerprints.
 
-    ``before`` is None when the topic is delegated and was never cleaned, or when what is remembered is ``unread``.
-    ``said``: the settings name the change.
+    ``before`` is None when the topic is delegated and was never cleaned, or when what is remembered is ``unread``:
+    of its last cleaning, or of its delegation (``asks_delegation``). ``said``: the settings name the change.
     """
 
     topic: str
@@ -50,6 +50,7 @@ class RulesChange:
     delegated: bool
     said: bool
     unread: Unread | None = None
+    asks_delegation: bool = False
 
     @property
     def differs(self) -> bool:
@@ -60,8 +61,9 @@ class RulesChange:
     def reason(self) -> str:
         """Why it is refused, for people."""
         if self.unread is not None:
+            asked = "whether {} is delegated" if self.asks_delegation else "by which rules {} was last cleaned"
             return (
-                f"refused: by which rules {self.topic} was last cleaned cannot be told, because {self.unread}; "
+                f"refused: {asked.format(self.topic)} cannot be told, because {self.unread}; "
                 f"these settings say {fingerprint_in_words(self.now)} "
                 "(restore it, or remove it if these are the rules; or use --change-strategy)"
             )
@@ -92,17 +94,28 @@ def rules_change(config: TopicConfig, before: str | Unread | None) -> RulesChang
     cleaned it last, and leaving Kafka's rules does not need a word of its own: the settings have said it.
     """
     now = fingerprint(config)
+    unread = _unread(config, before, now)
+    if unread is not None:
+        asks = not isinstance(before, Unread)
+        said = config.named >= RULES_NAMED
+        return RulesChange(config.topic, None, now, config.delegated_here, said, unread=unread, asks_delegation=asks)
     if isinstance(before, Unread):
-        if config.may_be_kept_away:
-            return RulesChange(
-                config.topic, None, now, config.delegated_here, config.named >= RULES_NAMED, unread=before
-            )
         before = None
     forgotten = config.delegated_here and config.is_kafkas
     if before in (None, now) and not forgotten:
         return None
     said = _is_said(config, before, now, forgotten=forgotten)
     return RulesChange(config.topic, before, now, config.delegated_here, said)
+
+
+def _unread(config: TopicConfig, before: str | Unread | None, now: str) -> Unread | None:
+    """What would tell of other rules than today's, if it could be read."""
+    if not config.may_be_kept_away:
+        return None
+    if isinstance(before, Unread):
+        return before
+    may_be_forgotten = config.is_kafkas and not config.delegated_here and before in (None, now)
+    return config.delegations_unread if may_be_forgotten else None
 
 
 def _is_said(config: TopicConfig, before: str | None, now: str, *, forgotten: bool) -> bool:

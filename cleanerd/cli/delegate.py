@@ -21,7 +21,8 @@ from cleanerd.cli.output import Column
 from cleanerd.log.delegation import is_kept_away
 from cleanerd.log.delegations import Delegations
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint_in_words, in_words
-from cleanerd.log.rules_memory import RulesMemory, Unread
+from cleanerd.log.rules_memory import RulesMemory
+from cleanerd.log.state_files import Unread
 from cleanerd.log.strategy_config import STRATEGY
 from cleanerd.log.topic_config import TopicConfig, resolve_topic_config
 

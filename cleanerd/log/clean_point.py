@@ -17,10 +17,18 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import TopicPartition, uuid_to_base64
 from cleanerd.log.partition import PARTITION_METADATA
-from cleanerd.log.rules_memory import RulesMemory, Unread
+from cleanerd.log.rules_memory import RulesMemory
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, plain_name, read_whole
 from cleanerd.log.small_file import read_small_file
-from cleanerd.log.state_files import DAMAGE, make_directory, opened, read_state_file, set_aside, write_state_file
+from cleanerd.log.state_files import (
+    DAMAGE,
+    Unread,
+    make_directory,
+    opened,
+    read_state_file,
+    set_aside,
+    write_state_file,
+)
 
 if TYPE_CHECKING:
     import uuid

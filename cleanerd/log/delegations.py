@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,10 +16,12 @@ from cleanerd import __version__
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.state_files import (
     DAMAGE,
-    entries_of,
+    DAMAGED,
+    Unread,
     locked,
     make_directory,
     owner_of,
+    read_entries,
     read_state_file,
     set_aside,
     write_state_file,
@@ -58,15 +61,26 @@ class SavedDelegation:
 
 
 class Delegations:
-    """The file. Reading never fails: what cannot be used counts as absent, see ``warnings``."""
+    """The file. Reading never fails: what cannot be used counts as absent, see ``warnings`` and ``unread``."""
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / FILE_NAME
         self.warnings: list[str] = []
+        self.unread: Unread | None = None
 
     def load(self) -> list[SavedDelegation]:
-        """Every saved delegation; none where there is no file, or none that can be used."""
-        return entries_of(self.path, _read, self.warnings)
+        """Every saved delegation; none where there is no file, or none that can be used.
+
+        ``unread`` says whether there may have been others: the file, or one that was set aside, is of no use.
+        """
+        found = read_entries(self.path, _read)
+        if isinstance(found, Unread):
+            self.unread = found
+            self.warnings.append(found.warning)
+            return []
+        aside = self.path.with_suffix(DAMAGED)
+        self.unread = Unread(str(aside), "is damaged (it was set aside)") if os.path.lexists(aside) else None
+        return found
 
     def of_cluster(self, cluster_id: str | None) -> dict[str, SavedDelegation]:
         """Those of one cluster by topic; of all clusters when it is not known which one it is."""

@@ -1,18 +1,17 @@
 """By which rules a topic was last cleaned, as far as the state directory remembers any of its partitions (U-6).
 
 Reads the partitions' state files and changes none. What is not there says nothing. What is there and cannot be read, or
-is damaged, may have said anything: that is an answer of its own, :class:`Unread`.
+is damaged, may have said anything: that is an answer of its own, ``Unread``.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, read_whole
-from cleanerd.log.state_files import DAMAGE, DAMAGED, opened
+from cleanerd.log.state_files import DAMAGE, DAMAGED, Unread, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,17 +21,6 @@ T = TypeVar("T")
 
 PARTITIONS: Final = "partitions"
 SUFFIX: Final = ".json"
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """Where an answer lies that cannot be had, and why not; ``str`` of it says both."""
-
-    where: str
-    why: str
-
-    def __str__(self) -> str:
-        return f"{self.where} {self.why}"
 
 
 class RulesMemory:

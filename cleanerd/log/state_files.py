@@ -1,7 +1,7 @@
 """Files below the state directory: read, replaced, locked, whoever owns the directory (U-33).
 
 The state directory itself is the operator's word, and may be a link. What lies below it belongs to the broker's user,
-and a run as root must not be led elsewhere by it. Every function but ``entries_of`` raises OSError.
+and a run as root must not be led elsewhere by it. Every function but those for entries raises OSError.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import fcntl
 import os
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BufferedWriter
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -38,26 +39,50 @@ _LOCK_MODE: Final = 0o600
 _LOCK_RETRY_SECONDS: Final = 0.02
 
 
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Where an answer lies that cannot be had, and why not; ``str`` of it says both."""
+
+    where: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.why}"
+
+    @property
+    def warning(self) -> str:
+        """What whoever goes on without it says."""
+        return f"{self.where}: {self.why.removeprefix('is ')}; counts as absent"
+
+
 def read_state_file(path: Path, root: Path | None = None, *, max_bytes: int = safe_open.MAX_SMALL_FILE_BYTES) -> bytes:
     """All of ``path``, at most ``max_bytes``, which lies below the state directory ``root`` (None: directly in it)."""
     with opened(path.parent, root) as directory:
         return safe_open.read_whole(path.name, dir_fd=directory, max_bytes=max_bytes)
 
 
-def entries_of(path: Path, parse: Callable[[bytes], list[T]], warnings: list[str]) -> list[T]:
+def read_entries(path: Path, parse: Callable[[bytes], list[T]]) -> list[T] | Unread:
     """What ``parse`` makes of a file of entries; none where there is no file.
 
-    One that cannot be read, or of which ``parse`` raises one of :data:`DAMAGE`, counts as absent: ``warnings`` says so.
+    One that cannot be read, or of which ``parse`` raises one of :data:`DAMAGE`, is :class:`Unread`.
     """
     try:
         return parse(read_state_file(path))
     except FileNotFoundError:
-        pass
+        return []
     except OSError as error:
-        warnings.append(f"{path}: cannot be read ({error.strerror}); counts as absent")
+        return Unread(str(path), f"cannot be read ({error.strerror})")
     except DAMAGE as error:
-        warnings.append(f"{path}: damaged ({error}); counts as absent")
-    return []
+        return Unread(str(path), f"is damaged ({error})")
+
+
+def entries_of(path: Path, parse: Callable[[bytes], list[T]], warnings: list[str]) -> list[T]:
+    """As :func:`read_entries`; a file that cannot be used counts as absent, and ``warnings`` says so."""
+    found = read_entries(path, parse)
+    if isinstance(found, Unread):
+        warnings.append(found.warning)
+        return []
+    return found
 
 
 def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path | None = None) -> None:

@@ -31,6 +31,8 @@ from cleanerd.log.topic_keys import BROKER_ONLY_RULES, INTERNAL_SEGMENT_BYTES, P
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cleanerd.log.state_files import Unread
+
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 """Cleaned by ``offset`` and null tombstones, whatever is configured (U-11, R280-12)."""
 
@@ -57,7 +59,8 @@ class TopicConfig:
     while the strategy is ``header``, the second never while the mode is. ``warnings`` are what the operator should know
     of how these values came to be and stand to each other (R280-7, R280-13, U-25). ``delegation``: whether the broker's
     own cleaner is kept away (U-8). ``named``: the keys of strategy and tombstones that somebody set for this very topic
-    (or a glob that it matches); ``delegated_here``: the state directory remembers that ``cleanerd delegate`` was run.
+    (or a glob that it matches); ``delegated_here``: the state directory remembers that ``cleanerd delegate`` was run;
+    ``delegations_unread``: what it remembers of delegations cannot be read, or not all of it.
     ``may_be_kept_away``: the broker's own cleaner is kept away, or nobody knows.
     """
 
@@ -89,6 +92,7 @@ class TopicConfig:
     delegation: Delegation
     named: frozenset[str] = frozenset()
     delegated_here: bool = False
+    delegations_unread: Unread | None = None
     may_be_kept_away: bool = True
 
     @property
@@ -138,6 +142,7 @@ def resolve_topic_config(
     settings_defaults: Mapping[str, tuple[str, str]] | None = None,
     strategy_exclude: tuple[str, ...] = DEFAULT_EXCLUDE,
     saved: Mapping[str, str] | None = None,
+    saved_unread: Unread | None = None,
     assume_delegated: bool = False,
     topic_origin: str = TOPIC_ORIGIN,
 ) -> TopicConfig:
@@ -154,6 +159,7 @@ def resolve_topic_config(
         settings_defaults: cleanerd's broker-level keys that were set explicitly: key -> (text, origin).
         strategy_exclude: globs of topics that a broker-level default strategy does not reach (U-5).
         saved: the effective values of the keys that ``cleanerd delegate`` changed, from before; None when it did not.
+        saved_unread: what may say that it did, and cannot be read.
         assume_delegated: ``cleanerd.delegation=assumed``.
         topic_origin: who says ``topic_configs``.
 
@@ -201,6 +207,7 @@ def resolve_topic_config(
         delegation=verdict,
         named=named,
         delegated_here=saved is not None,
+        delegations_unread=saved_unread,
         may_be_kept_away=topic_configs is None or delegation.is_kept_away(topic_configs),
         **{key.replace(".", "_"): value for key, value in values.items()},
     )

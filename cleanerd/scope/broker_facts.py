@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.state_files import Unread
     from cleanerd.log.topic_memory import ToldTopic
     from cleanerd.settings import Settings
 
@@ -47,7 +48,8 @@ METADATA_AGE_MS = 5 * 60 * 1000
 class BrokerFacts:
     """What is known of the broker that a log directory belongs to. ``metadata`` is None when no KRaft log was found.
 
-    ``saved``: by topic the values from before ``cleanerd delegate``. ``warnings``: what could not be used of the state.
+    ``saved``: by topic the values from before ``cleanerd delegate``; ``saved_unread``: what may have told of others and
+    cannot be read. ``warnings``: what could not be used of the state.
     ``metadata_dir``: the directory that the metadata log lies in. ``log_dirs``: the broker's, as far as they are known.
     ``zookeeper``: its metadata lies in ZooKeeper; then ``told`` is what it said of its topics when it was last asked.
     """
@@ -57,6 +59,7 @@ class BrokerFacts:
     server_properties: Mapping[str, str] | None
     settings: Settings
     saved: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    saved_unread: Unread | None = None
     warnings: tuple[str, ...] = ()
     metadata_dir: Path | None = None
     log_dirs: tuple[Path, ...] = ()
@@ -84,6 +87,7 @@ class BrokerFacts:
                 settings_defaults=self.settings.broker_defaults(),
                 strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
                 saved=self.saved.get(topic),
+                saved_unread=self.saved_unread,
             )
         return resolve_topic_config(
             topic,
@@ -93,6 +97,7 @@ class BrokerFacts:
             settings_defaults=self.settings.broker_defaults(),
             strategy_exclude=self.settings.daemon.cleanerd_strategy_exclude,
             saved=self.saved.get(topic),
+            saved_unread=self.saved_unread,
             assume_delegated=self.settings.daemon.cleanerd_delegation == "assumed",
             **self._broker_layers(),
         )
@@ -258,6 +263,7 @@ def broker_facts(
         server_properties=properties,
         settings=settings,
         saved=saved,
+        saved_unread=delegations.unread,
         warnings=(*delegations.warnings, *said.warnings),
         metadata_dir=metadata_dir,
         log_dirs=tuple(own),

@@ -180,6 +180,29 @@ def has_unlistable_state(scene: Scene) -> None:
     directory.symlink_to(scene.root / "elsewhere")
 
 
+def lost_its_delegation(scene: Scene) -> None:
+    """It may have been delegated and never cleaned: then nothing else remembers it."""
+    scene.topic(min_cleanable_dirty_ratio="1")
+    _delegations(scene).write_text("{")
+
+
+def had_its_delegation_set_aside(scene: Scene) -> None:
+    scene.topic(min_cleanable_dirty_ratio="1")
+    _delegations(scene).with_suffix(".damaged").write_text("{")
+
+
+def lost_delegations_of_others(scene: Scene) -> None:
+    """Nobody keeps the broker's own cleaner away."""
+    scene.topic()
+    _delegations(scene).write_text("{")
+
+
+def _delegations(scene: Scene) -> Path:
+    state = scene.root / "state"
+    state.mkdir(exist_ok=True)
+    return state / "delegations.json"
+
+
 def _state_file(scene: Scene) -> Path:
     (found,) = (scene.root / "state" / "partitions").rglob("*.json")
     return found

@@ -16,7 +16,7 @@ from cleanerd.log import rules_memory, safe_open
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
-from cleanerd.log.rules_memory import Unread
+from cleanerd.log.state_files import Unread
 from tests.cli.clean_log_dirs import NOW, batch, keys, make, write_metadata
 from tests.cli.test_strategies import DELEGATED, HEADER, OFFSET, TIMESTAMP, one, topic, versioned
 from tests.support.log_dirs import Partition, make_log_dir, tree
