@@ -1,4 +1,4 @@
-"""Groups that cleanerd staged, swapped by a running broker."""
+"""LT-11: groups that cleanerd staged, swapped by a running broker; plans repeated, dropped connections, two at once."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_our_lock_keeps_another_process_out(tmp_path: Path, path: Path) -> None:
 
 
 def test_java_and_we_keep_each_other_out(tmp_path: Path, path: Path) -> None:
-    """S-10 with the call that brokers use."""
+    """S-10, X-21 with the call that brokers use: who comes second does not go on."""
     with java_lock(path) as answer:
         assert answer == "locked"
         with pytest.raises(LogDirBusyError):

@@ -172,7 +172,7 @@ def test_a_newer_format_is_refused() -> None:
     ids=lambda data: data.decode("utf-8", "replace")[:30].replace("\n", " ") if len(data) < 200 else None,
 )
 def test_anything_else_is_corrupt(data: bytes) -> None:
-    """Never a traceback, never a name that leads elsewhere."""
+    """Never a traceback, never a name that leads elsewhere; a group has the base of its first source (S-07)."""
     with pytest.raises(CorruptionError) as caught:
         Manifest.from_json(data, "some/manifest.json")
     assert caught.value.where == "some/manifest.json"

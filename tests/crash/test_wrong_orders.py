@@ -54,6 +54,15 @@ def test_each_barrier_is_needed(
     assert first_problem(states, classifier), f"nobody noticed that {step} was not flushed"
 
 
+def test_outputs_that_are_not_flushed_are_noticed(
+    scenario: Scenario, operations: list[Operation], classifier: Classifier
+) -> None:
+    """X-18: without a flush of what is written the names may be on the disk and the records not."""
+    unflushed = [operation for operation in operations if operation.kind != "fsync"]
+    assert len(unflushed) < len(operations)
+    assert first_problem(crash_states(scenario.old, unflushed, 500, seed=18), classifier)
+
+
 def test_groups_in_the_wrong_order_are_noticed(scenario: Scenario, classifier: Classifier, tmp_path: Path) -> None:
     """S-30: with descending groups a crash in between leaves a later group new and an earlier one old."""
     scenario.old.write(tmp_path / TOPIC_DIR)

@@ -83,6 +83,7 @@ def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path, monkeypatch:
 
 
 def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> None:
+    """C-14: of an agent, about the first of three."""
     with broker(root, 3) as agent:
 
         def nonsense(_agent: Any, request: dict[str, Any]) -> bytes | None:
@@ -119,7 +120,7 @@ def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
 
 
 def test_a_bug_that_one_partition_brings_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is that partition's trouble: the others of its directory are looked at, and cleaned."""
+    """C-14: it is that partition's trouble: the others of its directory are looked at, and cleaned."""
 
     def buggy(found: Survey, *arguments: Any, **named: Any) -> PartitionLook:
         if str(found.log.name) == "orders-1":

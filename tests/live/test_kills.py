@@ -1,4 +1,4 @@
-"""Broker, cleanerd or both killed around a swap: every group old or new, nothing lost, nothing left behind."""
+"""LT-4: broker, cleanerd or both killed around a swap: every group old or new, nothing lost, nothing left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What else a broker does to its logs while they are cleaned, at every moment of a round."""
+"""LT-5: what else a broker does to its logs while they are cleaned, at every moment of a round."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_no_hook_keeps_the_broker_from_starting(tmp_path: Path) -> None:
     assert subprocess.run(hook.split(), capture_output=True, check=False).returncode == 127
     (tmp_path / "cleanerd").write_text("#!/bin/sh\ntrap '' TERM\nsleep 30 & wait\nsleep 30\n")
     (tmp_path / "cleanerd").chmod(0o755)
-    assert subprocess.run(hook.split(), capture_output=True, check=False, timeout=10).returncode in {124, 137, -9}
+    assert subprocess.run(hook.split(), capture_output=True, check=False, timeout=240).returncode in {124, 137, -9}
 
 
 def test_the_broker_starts_without_the_agent_s_jar() -> None:
