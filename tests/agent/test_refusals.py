@@ -38,7 +38,7 @@ CASES = [
 def test_damage_is_named(
     topic: Topic, manifest: Manifest, group: ManifestGroup, agent: Asking, code: str, harm: damage.Damage
 ) -> None:
-    """A-23.2 .. A-23.7, U-22, LT-3: whole files by size and checksum, wrong in what they say. Each is refused by the rule that it breaks."""
+    """A-23.2 .. A-23.7, U-22, LT-3: right by size and checksum, wrong in what they say. Each is refused by its rule."""
     files = harm(group, topic.staged_files(manifest, group))
     assert files != topic.staged_files(manifest, group)
     request = changed(topic, manifest, group, files)

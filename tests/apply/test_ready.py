@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("kills", [False, True])
 def test_every_step(injector: Injector, kills: bool) -> None:
-    """S-28, X-20: a second apply goes on where the first was cut short, or drops what it undid; never anything between."""
+    """S-28, X-20: a second apply goes on where the first was cut short, or drops what it undid; nothing between."""
     applied_later = 0
     for step in range(200):
         with scratch() as root:

@@ -271,7 +271,7 @@ def test_clean_part_is_compared_with_the_dirty_part(root: Path) -> None:
 @pytest.mark.parametrize("first_dirty", range(7))
 @pytest.mark.parametrize("up_to", range(7))
 def test_every_range(root: Path, first_dirty: int, up_to: int) -> None:
-    """C-17, C-20, C-45.1, S-05, U-20: first dirty and end anywhere; what lies at or above the end is no reason to drop."""
+    """C-17, C-20, C-45.1, S-05, U-20: first dirty and end anywhere; what lies above the end is no reason to drop."""
     logs = {
         0: batch(0, ("a", "0"), ("b", "1"), ("a", None)),
         3: batch(3, ("b", None)) + batch(4, ("a", "4"), (None, "5")),
