@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -192,16 +192,27 @@ def test_file_that_is_made_again(root: Path, shell: Shell, name: str, damage: Ca
     assert not (path / "orders-0" / ".kstage").exists()
 
 
+NAMED: Final = (
+    "--set", "topics.orders.compaction.strategy=offset", "--set", "topics.orders.tombstone.mode=null",
+)  # fmt: skip
+
+
 def test_damaged_state_file(root: Path, shell: Shell) -> None:
-    """Set aside with a warning; Kafka's checkpoint says what is clean."""
+    """Set aside with a warning; Kafka's checkpoint says what is clean, and the settings by which rules (U-6)."""
     path = make(root)
     shell.clean(path)
     (state,) = (root / "state").rglob("*.json")
     state.write_bytes(b"{")
-    answer = shell.clean(path, "--from-start")
+    before = tree(path)
+    refused = shell.clean(path, "--from-start")
+    assert refused.code == 4
+    assert tree(path) == before
+    answer = shell.clean(path, "--from-start", *NAMED)
     assert answer.code == 0
-    (line,) = answer.errors
-    assert str(state) in line
+    told = [line for line in (*refused.errors, *answer.errors) if str(state) in line]
+    assert told
+    assert not state.with_suffix(".tmp").exists()
+    assert shell.clean(path, "--from-start").code == 0, "it is remembered again"
 
 
 @pytest.mark.parametrize("place", ["logs", "logs/orders-0", "link"])
@@ -218,10 +229,13 @@ def test_state_in_a_log_directory(root: Path, shell: Shell, place: str) -> None:
 
 
 def test_no_state_directory(root: Path, shell: Shell) -> None:
-    """It works without one."""
+    """It works without one, where the settings say by which rules (U-6)."""
     path = make(root)
     (root / "state").write_text("in the way")
-    answer = shell.clean(path)
+    before = tree(path)
+    assert shell.clean(path).code == 4
+    assert tree(path) == before
+    answer = shell.clean(path, *NAMED)
     assert answer.code == 0
     assert keys(path / "orders-0") == CLEANED
     assert all(line.startswith("warning: ") and str(root / "state") in line for line in answer.errors)

@@ -82,9 +82,9 @@ def run_under_load(broker: Broker, base: Path, *, partitions: int, swaps: int, s
             assert {p["mode"] for p in ours} == {"live"}
             assert not [p for p in ours if p["overdue_at_ms"] is not None and p["overdue_at_ms"] < view["made_ms"]]
             assert view["totals"]["dead_workers"] == 0
-            after = footprint(daemon.process.pid)
-            assert after[1] <= before[1] + 10, "descriptors"
-            assert after[0] <= before[0] + 64 * 1024, "KiB of memory"
+            # A cleaning that is under way has its segments open: what leaks never goes down again.
+            daemon.until("descriptors", lambda _view: footprint(daemon.process.pid)[1] <= before[1] + 10)
+            assert footprint(daemon.process.pid)[0] <= before[0] + 64 * 1024, "KiB of memory"
             assert daemon.end(signal.SIGTERM) == 143
     load.check()
     # Nobody writes any more: what is left is cleaned, but for the active segments.
