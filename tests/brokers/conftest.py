@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(scope="package", params=["4.3", "3.9"])
+@pytest.fixture(scope="package", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def story(request: pytest.FixtureRequest) -> Iterator[Story]:
     """The story of a release; its chapters are told when a test asks for them."""
     jars = fetch(request.param)

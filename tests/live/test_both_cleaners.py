@@ -130,7 +130,7 @@ def kind_of(reason: str) -> str:
     return re.sub(r"/\S+", "PATH", re.sub(r"\d+", "N", reason))[:90]
 
 
-@pytest.mark.parametrize("release", ["43", "39"])
+@pytest.mark.parametrize("release", ["43", pytest.param("39", marks=pytest.mark.long)])
 def test_both_cleaners(release: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """15: no worker dies, nothing is quarantined, every key has the value that was acknowledged last."""
     told = both_clean(request.getfixturevalue(f"broker_{release}"), tmp_path, seconds=60)
