@@ -24,6 +24,7 @@ from kafka.errors import (
 )
 
 from cleanerd.admin.client_config import ClientConfig
+from cleanerd.admin.refused_login import refused_login
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.config_keys import READABLE_TOPIC_KEYS
 
@@ -122,6 +123,9 @@ class Cluster:
         except (KafkaError, OSError, ValueError) as error:
             if isinstance(heard.why, _NOT_LET_IN):
                 raise self._not_let_in(heard.why) from error
+            refused = refused_login(bootstrap, client)
+            if refused is not None:
+                raise self._not_let_in(refused) from error
             raise CleanerdError(
                 f"no broker answers within {connect_seconds:.0f} s ({_reason(heard.why or error)})",
                 where=f"bootstrap.servers={bootstrap}",

@@ -1,0 +1,44 @@
+"""Whether a cluster refuses a login, asked by the other client library.
+
+A broker that refuses a login answers and closes the connection. kafka-python often sees the end before the answer, and
+tells of a connection that was lost; librdkafka reads the answer first.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
+
+if TYPE_CHECKING:
+    from cleanerd.admin.client_config import ClientConfig
+
+_SECONDS: Final = 10.0
+
+
+class LoginError(Exception):
+    """The cluster does not take the login; ``str`` of it is what it said."""
+
+
+def refused_login(bootstrap: str, client: ClientConfig) -> LoginError | None:
+    """What the cluster says of the login; None where there is none, or it does not refuse it within ten seconds."""
+    if client.login is None:
+        return None
+    said: list[LoginError] = []
+
+    def hear(error: KafkaError) -> None:
+        if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001 - the library's own name of it
+            said.append(LoginError(error.str().rpartition(": ")[2]))
+
+    quiet = logging.getLogger("cleanerd.refused_login")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    options: dict[str, Any] = {**client.confluent(), "bootstrap.servers": bootstrap, "error_cb": hear}
+    asking = AdminClient(options, logger=quiet)
+    deadline = time.monotonic() + _SECONDS
+    while not said and time.monotonic() < deadline:
+        asking.poll(0.1)
+    return said[0] if said else None
