@@ -6,10 +6,8 @@ and the agent's own, and nobody's idea of it.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ from tests.brokers.node import wait_until
 from tests.crash.volume import Disk, State
 from tests.kafka.judge import fetch_jars
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.preload import compiled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -141,7 +140,7 @@ def _check(old: State, operations: Iterable[Operation], found: State) -> None:
 @contextmanager
 def _preloaded(told: Path, below: Path) -> Iterator[None]:
     """What is started in here is recorded."""
-    names = {"LD_PRELOAD": str(_build()), "RECORD_TO": str(told), "RECORD_BELOW": str(below)}
+    names = {"LD_PRELOAD": str(compiled(SOURCE, "record")), "RECORD_TO": str(told), "RECORD_BELOW": str(below)}
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(names)
     try:
@@ -152,15 +151,3 @@ def _preloaded(told: Path, below: Path) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-def _build() -> Path:
-    """The library, compiled when its source is not the one that it was made of."""
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    target = Path(tempfile.gettempdir()) / f"cleanerd-record-{os.getuid()}-{digest}.so"
-    if not target.exists():
-        made = target.with_suffix(f".{os.getpid()}")
-        options = ("-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-U_FORTIFY_SOURCE")
-        subprocess.run(["cc", *options, "-o", str(made), str(SOURCE), "-ldl"], check=True)
-        made.rename(target)
-    return target

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import hashlib
 import os
-import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.support.preload import compiled
 
 SOURCE: Final = Path(__file__).parent / "fault_shim.c"
 CLASSES: Final = (
@@ -83,15 +82,8 @@ class Struck:
 
 
 def build() -> Path:
-    """The library, compiled when its source is not the one that it was made of."""
-    text = SOURCE.read_bytes()
-    target = Path(tempfile.gettempdir()) / f"cleanerd-faults-{os.getuid()}-{hashlib.sha256(text).hexdigest()[:16]}.so"
-    if not target.exists():
-        made = target.with_suffix(f".{os.getpid()}")
-        options = ("-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-U_FORTIFY_SOURCE")
-        subprocess.run(["cc", *options, "-o", str(made), str(SOURCE), "-ldl"], check=True)
-        made.rename(target)
-    return target
+    """The library that makes calls fail."""
+    return compiled(SOURCE, "faults")
 
 
 def preloaded() -> dict[str, str]:
