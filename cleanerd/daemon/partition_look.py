@@ -74,6 +74,18 @@ class PartitionLook:
     leftover: bool
     notes: tuple[str, ...] = ()
 
+    def has_nothing_to_do(self, now_ms: int) -> bool:
+        """Whether all work on it is done: nothing to clean, to purge, to put in place or to look through waits."""
+        purge_is_due = self.next_purge_ms is not None and self.next_purge_ms <= now_ms
+        return (
+            self.dirty_bytes == 0
+            and (self.purge_known or not self.has_clean_part)
+            and not purge_is_due
+            and self.staged is None
+            and not self.leftover
+            and self.quarantine is None
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class FailedLook:

@@ -171,6 +171,12 @@ class Marks:
             return Suspect(deaths, counted.at_ms)
         return None
 
+    def outlived(self, log_dir: LogDir, name: TopicPartition) -> None:
+        """The work was done when its process was killed: that death says nothing about the partition."""
+        with contextlib.suppress(OSError), self._place(log_dir) as place, _locked(str(name), place) as free:
+            if free:
+                os.unlink(str(name), dir_fd=place)
+
     def forgive(self, log_dir: LogDir, name: TopicPartition) -> Suspect | None:
         """Somebody wants it tried again: it is, last and alone, and one more death is too much."""
         with contextlib.suppress(OSError), self._place(log_dir) as place, _locked(str(name), place) as free:

@@ -84,5 +84,5 @@ def test_a_kill_from_outside_keeps_nothing_in_quarantine(tmp_path: Path) -> None
             )
             assert [each["quarantine"] for each in view["partitions"]] == [None] * 4
             place = tmp_path / "state" / "at-work"
-            # A look sees a partition clean before the worker that cleaned it has taken its mark away.
+            # A worker takes its mark away, or, where one was killed after its work was done, the next daemon's look.
             daemon.until("no mark is left", lambda _view: not any(path.is_file() for path in place.rglob("*")))

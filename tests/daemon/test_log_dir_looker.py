@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -24,11 +26,13 @@ from cleanerd.errors import (
     StalePlanError,
     UnsupportedLogError,
 )
+from cleanerd.log.at_work import PLACE, Marks
 from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
 from cleanerd.settings import load_settings
 from tests.apply.live_scene import held
 from tests.apply.offline_scene import two_groups
-from tests.daemon.scene import broker
+from tests.daemon.scene import assignments, broker, is_clean, serve, until
 from tests.support.fake_agent import wait
 from tests.support.log_dirs import make_log_dir
 
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.survey import Survey
+    from cleanerd.daemon.looking.log_dir_look import LogDirLook
+    from cleanerd.daemon.service import Service
+    from cleanerd.format.names import TopicPartition
 
 COMPACT = "topics.orders.cleanup.policy=compact"
 
@@ -117,6 +124,66 @@ def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
     (look,) = LogDirLooker(root).look(told).looks
     assert isinstance(look, PartitionLook)
     assert look.looked_ms == 1_700_000_000_000
+
+
+def test_a_death_after_the_work_was_done(root: Path) -> None:
+    """U-35: a mark on a partition that waits for nothing blames nobody; on one that is dirty it does."""
+    made = world(root)
+
+    def look() -> LogDirLook:
+        """Of a daemon that was started just now."""
+        looker = LogDirLooker(root)
+        try:
+            return looker.look(replace(made, marks=Marks(made.store)))
+        finally:
+            looker.release()
+
+    def killed_at(name: TopicPartition) -> None:
+        pid = os.fork()
+        if pid == 0:
+            with Marks(made.store).working(read_log_dir(root), name):
+                os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    async def until_clean(service: Service) -> None:
+        await until("it is clean", lambda: is_clean(service.view(), 8))
+
+    with broker(root, 1):
+        (name,) = look().present or [None]
+        assert name is not None
+        killed_at(name)
+        found = look()
+        assert set(found.suspects) == {name}
+        assert "it is tried last" in " ".join(found.warnings)
+        serve([*assignments(root), COMPACT], until_clean)
+        killed_at(name)
+        found = look()
+        assert found.suspects == {}
+        assert "it is tried last" not in " ".join(found.warnings)
+        assert not [path for path in (root.parent / "state" / PLACE).rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("changed", "waits"),
+    [
+        ({}, False),
+        ({"dirty_bytes": 1}, True),
+        ({"purge_known": False}, True),
+        ({"purge_known": False, "has_clean_part": False}, False),
+        ({"next_purge_ms": 1000}, True),
+        ({"next_purge_ms": 1001}, False),
+        ({"leftover": True}, True),
+        ({"quarantine": "damaged"}, True),
+    ],
+)
+def test_what_waits_for_work(root: Path, changed: dict[str, Any], waits: bool) -> None:
+    """U-35: whoever is killed again and again at a purge, say, is not forgiven each time."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    (look,) = LogDirLooker(root).look(world(root)).looks
+    assert isinstance(look, PartitionLook)
+    assert not look.has_nothing_to_do(1000)
+    done = replace(look, dirty_bytes=0, purge_known=True, has_clean_part=True)
+    assert replace(done, **changed).has_nothing_to_do(1000) is not waits
 
 
 def test_a_bug_that_one_partition_brings_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,24 @@ def test_forgiven_it_has_one_more_try(scene: Scene) -> None:
     assert scene.suspects() == {NAME: 2}
 
 
+def test_a_death_after_the_work_says_nothing(scene: Scene) -> None:
+    """Nothing is left to do there: it is forgotten, unless somebody works on it again."""
+    scene.killed()
+    assert scene.suspects() == {NAME: 1}
+    process = scene.worker()
+    try:
+        scene.marks().outlived(scene.log_dir, NAME)
+        assert scene.mark.exists()
+    finally:
+        process.kill()
+        process.wait()
+    assert scene.suspects() == {NAME: 2}
+    scene.marks().outlived(scene.log_dir, NAME)
+    assert scene.suspects() == {}
+    assert not scene.mark.exists()
+    scene.marks().outlived(scene.log_dir, NAME)
+
+
 @pytest.mark.parametrize("rubbish", [b"", b"{", b"[]", b'{"format": 2}', b'{"format": 1, "deaths": "x"}', b"\xff" * 9])
 def test_rubbish_is_nobody(scene: Scene, rubbish: bytes) -> None:
     """A damaged mark costs what it said."""

@@ -48,6 +48,22 @@ MEMORY = (
         (f"{MARKS}::test_a_machine_that_went_down_is_not_counted",),
     ),
     Mutant(
+        "a-death-after-the-work-is-held-against-it",
+        "U-35",
+        "cleanerd/daemon/looking/log_dir_looker.py",
+        "if look.name in suspects and isinstance(look, PartitionLook) and look.has_nothing_to_do(now_ms):",
+        "if look.name not in suspects:",
+        ("tests/daemon/test_log_dir_looker.py::test_a_death_after_the_work_was_done",),
+    ),
+    Mutant(
+        "whoever-is-killed-at-a-purge-is-forgiven",
+        "U-35",
+        "cleanerd/daemon/partition_look.py",
+        "            and not purge_is_due\n",
+        "",
+        ("tests/daemon/test_log_dir_looker.py::test_what_waits_for_work",),
+    ),
+    Mutant(
         "a-suspect-beside-others",
         "U-35",
         "cleanerd/daemon/fleet/schedule.py",

@@ -32,13 +32,13 @@ from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions
 from cleanerd.scope.settled import CheckpointReadings
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from cleanerd.broker.reading import PartitionReading
     from cleanerd.daemon.looking.log_dir_look import LookContext
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.at_work import Suspect
+    from cleanerd.log.at_work import Marks, Suspect
     from cleanerd.log.topic_config import TopicConfig
     from cleanerd.scope.broker_facts import BrokerFacts
     from cleanerd.scope.targets import Target
@@ -132,7 +132,7 @@ class LogDirLooker:
             excluded = _excluded(context.settings, targets)
             looks = tuple(self._looks(context, partitions, targets, mode, now_ms, only, excluded))
         self._last = _Known(log_dir, choice, facts, mode, targets, excluded)
-        suspects = {} if context.marks is None else context.marks.suspects(log_dir)
+        suspects = {} if context.marks is None else _suspects(context.marks, log_dir, looks, now_ms)
         present = frozenset(targets)
         for name in set(self._seen) - present:
             del self._seen[name]
@@ -295,6 +295,18 @@ def _mtime_ns(path: str) -> int:
         return os.stat(path).st_mtime_ns
     except OSError:
         return -1
+
+
+def _suspects(
+    marks: Marks, log_dir: LogDir, looks: Iterable[PartitionLook | FailedLook], now_ms: int
+) -> dict[TopicPartition, Suspect]:
+    """Those that a process was killed at (U-35); where nothing is left to do it had done its work before."""
+    suspects = marks.suspects(log_dir)
+    for look in looks:
+        if look.name in suspects and isinstance(look, PartitionLook) and look.has_nothing_to_do(now_ms):
+            marks.outlived(log_dir, look.name)
+            del suspects[look.name]
+    return suspects
 
 
 def _killed(suspects: Mapping[TopicPartition, Suspect]) -> list[str]:
