@@ -5,7 +5,7 @@ import signal
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.kafka.fixtures", "tests.support.failing_files"]
+pytest_plugins = ["tests.kafka.fixtures", "tests.support.failing_files", "tests.support.order"]
 
 # A busy machine is no failure: tests have a time limit of their own (pyproject.toml). What `make test` plays is the
 # same every time, so that it judges the change and not the dice; `make test-all` tries what nobody has tried.

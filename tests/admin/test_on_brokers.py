@@ -34,7 +34,7 @@ FOREVER = str(2**63 - 1)
 LAG_MS = 3_600_000
 
 
-@pytest.fixture(params=["broker_43", "broker_39"])
+@pytest.fixture(params=["broker_43", pytest.param("broker_39", marks=pytest.mark.long)])
 def broker(request: pytest.FixtureRequest) -> Broker:
     start: StartBroker = request.getfixturevalue(request.param)
     started = start()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-@pytest.fixture(scope="package", params=["4.3", "3.9"])
+@pytest.fixture(scope="package", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A running broker. Each test has topics of its own."""
     jars = fetch(request.param)

@@ -133,7 +133,7 @@ def test_a_verb_is_told_of_a_verb(root: Path, capsys: pytest.CaptureFixture[str]
         assert "A broker runs" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("release", ["broker_39", "broker_43"])
+@pytest.mark.parametrize("release", [pytest.param("broker_39", marks=pytest.mark.long), "broker_43"])
 def test_no_broker_looks_at_the_files(request: pytest.FixtureRequest, release: str) -> None:
     """U-39: both files are there, held and left over, when a broker starts, runs and stops; they stay as they are."""
     start: StartBroker = request.getfixturevalue(release)

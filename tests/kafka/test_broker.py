@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 
-@pytest.fixture(params=["broker_43", "broker_39"])
+@pytest.fixture(params=["broker_43", pytest.param("broker_39", marks=pytest.mark.long)])
 def start_broker(request: pytest.FixtureRequest) -> StartBroker:
     found: StartBroker = request.getfixturevalue(request.param)
     return found

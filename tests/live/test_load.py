@@ -78,7 +78,7 @@ def check_broker(rounds: Rounds) -> None:
     assert verified.exit_code == 0, (verified.document, verified.stderr)
 
 
-@pytest.mark.parametrize("rounds", ["43", "39"], indirect=True)
+@pytest.mark.parametrize("rounds", ["43", pytest.param("39", marks=pytest.mark.long)], indirect=True)
 def test_thirty_swaps(rounds: Rounds) -> None:
     """LT-2, LT-10, D-08."""
     load = swap_under_load(rounds, swaps=30, partitions=1, seconds=150)
@@ -88,7 +88,7 @@ def test_thirty_swaps(rounds: Rounds) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("rounds", ["43", "39"], indirect=True)
+@pytest.mark.parametrize("rounds", ["43", pytest.param("39", marks=pytest.mark.long)], indirect=True)
 def test_three_hundred_swaps(rounds: Rounds) -> None:
     """30 compacted partitions."""
     load = swap_under_load(rounds, swaps=300, partitions=6, seconds=900)

@@ -1,0 +1,80 @@
+"""In which order the processes of a run get the tests (a plugin of pytest, for xdist's ``loadfile``).
+
+A file is one process's work. xdist begins with the files of the most tests; those that take minutes are few and would
+come last, when nobody else has anything left to do. Tests that share what took a minute to build stay together too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+SHARED: Final = ("tests/brokers/",)
+"""Directories whose tests share a story: one process tells it once."""
+
+LONGEST: Final = (
+    "tests/brokers/",
+    "tests/crash/test_swap_states.py",
+    "tests/demo/test_verb.py",
+    "tests/crash/test_recover_states.py",
+    "tests/live/test_kills.py",
+    "tests/torn/test_power_cuts.py",
+    "tests/live/test_both_cleaners.py",
+    "tests/agent/test_releases.py",
+    "tests/cli/test_bombs.py",
+    "tests/apply/test_versioned_kills.py",
+    "tests/crash/test_undo_states.py",
+    "tests/cli/test_hostile_names.py",
+    "tests/client/test_against_the_cleaner.py",
+    "tests/differential/test_legacy.py",
+    "tests/live/test_replicas.py",
+    "tests/admin/test_on_brokers.py",
+    "tests/live/test_races.py",
+    "tests/daemon/test_failures.py",
+    "tests/daemon/test_start_up.py",
+    "tests/kafka/test_broker.py",
+    "tests/bench/test_verb.py",
+    "tests/differential/",
+    "tests/live/",
+    "tests/agent/",
+    "tests/crash/",
+    "tests/daemon/",
+    "tests/torture/",
+    "tests/scope/test_zookeeper.py",
+    "tests/cli/",
+)
+"""What is begun first, by the start of its name; whatever is not named comes after."""
+
+
+def place_of(name: str) -> int:
+    """When a test has its turn: the place of its file in `LONGEST`."""
+    return next((place for place, start in enumerate(LONGEST) if name.startswith(start)), len(LONGEST))
+
+
+def work_of(name: str) -> str:
+    """What a test is given to a process with: its file, or the directory that shares a story."""
+    return next((start for start in SHARED if name.startswith(start)), name.partition("::")[0])
+
+
+class InOrder(LoadScopeScheduling):
+    """Files in the order in which they were collected."""
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        config.option.loadscopereorder = False
+
+    def _split_scope(self, nodeid: str) -> str:
+        return work_of(nodeid)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The same in every process; within a file nothing changes."""
+    items.sort(key=lambda item: place_of(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InOrder | None:
+    """None: another way to distribute was asked for."""
+    return InOrder(config, log) if config.getvalue("dist") == "loadfile" else None
