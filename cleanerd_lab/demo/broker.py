@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 STARTED: Final = "Kafka Server started"
-START_SECONDS: Final = 90
+START_SECONDS: Final = 180
 STOP_SECONDS: Final = 60
 
 # Enough for a demonstration and small enough to stand beside a test suite.

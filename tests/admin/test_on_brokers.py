@@ -222,7 +222,7 @@ def test_nobody_there() -> None:
     started = time.monotonic()
     with pytest.raises(CleanerdError, match=r"bootstrap.servers=127.0.0.1:\d+: no broker answers within 1 s"):
         Cluster(f"127.0.0.1:{free_port()}", connect_seconds=1)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 100
 
 
 def test_no_servers_given(capsys: pytest.CaptureFixture[str]) -> None:

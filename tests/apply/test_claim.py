@@ -18,6 +18,7 @@ from cleanerd.errors import CleanerdError, LogDirBusyError
 from tests.apply.offline_scene import TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, clean
 from tests.support.log_dirs import make_log_dir
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,7 +102,8 @@ def test_one_at_a_time_whoever_comes_and_goes(tmp_path: Path) -> None:
     """The file is removed by whoever gives it back, while others are about to lock it: never two at once."""
     inside, most, won, finished = 0, 0, 0, 0
     guard = threading.Lock()
-    deadline = time.monotonic() + 60  # who waits for the interpreter meets a lock that is held again and again
+    # Who waits for the interpreter meets a lock that is held again and again.
+    deadline = time.monotonic() + PATIENCE_SECONDS
 
     def come_and_go() -> None:
         nonlocal inside, most, won, finished

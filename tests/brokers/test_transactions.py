@@ -58,7 +58,6 @@ def transactions(producer: Transactional, drafts: Drafts, history: History, coun
             history.add(producer.write(ENDED, chosen))
 
 
-@pytest.mark.timeout(240)
 def test_transactions(tmp_path: Path) -> None:
     """R192-1, R192-3, S-04: the producer goes on; both kinds of readers see what is right; what hangs, stays."""
     jars = fetch("4.3")

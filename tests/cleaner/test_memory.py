@@ -101,7 +101,6 @@ def test_more_keys_than_the_map_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(280)
 def test_many_keys_in_a_small_map(tmp_path: Path) -> None:
     """Two GiB and 800 000 keys with a map of 4 MiB: less than 200 MB beside it."""
     try:

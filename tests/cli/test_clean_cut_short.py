@@ -74,7 +74,7 @@ import os, time
 def wait(real):
     def call(*arguments, **options):
         open({str(waiting)!r}, 'w').close()
-        end = time.monotonic() + 60
+        end = time.monotonic() + {PATIENCE_SECONDS}
         while time.monotonic() < end and not os.path.exists({str(signalled)!r}): time.sleep(0.02)
         return real(*arguments, **options)
     return call

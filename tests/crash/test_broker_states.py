@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.kafka.fixtures import StartBroker
     from tests.kafka.judge import Segment
 
-pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 STATES = 20
 TOPIC = "crashed"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cleanerd.apply.files import Operation
     from tests.kafka.judge import Judge
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka]
 
 SUBSETS = 200
 OLD, NEW = "old", "split"

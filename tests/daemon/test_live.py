@@ -6,7 +6,6 @@ import asyncio
 import errno
 import json
 import shutil
-import time
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -200,17 +199,15 @@ def test_a_partition_that_comes_is_noticed_at_once(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("clean", lambda: is_clean(service.view(), 8))
-            started = time.monotonic()
             write_partition(root / "orders-1", two_groups())
             offsets = {"orders-0": 8, "orders-1": 8}
             write_checkpoint(root / "replication-offset-checkpoint", offsets)
             write_checkpoint(root / "recovery-point-offset-checkpoint", offsets)
             await until("it is clean", lambda: is_clean(service.view(), 8, "orders-1"))
-            assert time.monotonic() - started < 45
             shutil.rmtree(root / "orders-1")
             await until("it is forgotten", lambda: len(service.view().partitions) == 1)
 
-        serve(assignments(root, log_cleaner_backoff_ms="60s"), story)
+        serve(assignments(root, log_cleaner_backoff_ms="3600000"), story)
 
 
 def test_a_partition_that_was_made_anew_is_watched_again(root: Path) -> None:
@@ -222,14 +219,12 @@ def test_a_partition_that_was_made_anew_is_watched_again(root: Path) -> None:
             shutil.rmtree(root / "orders-0")
             write_partition(root / "orders-0", two_groups())
             await asyncio.sleep(3)
-            started = time.monotonic()
             for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
                 write_checkpoint(root / name, {"orders-0": 9})
             write_segment(root / "orders-0", 9, b"")
             await until("it is seen", lambda: partition(service.view()).bound_offset == 9)
-            assert time.monotonic() - started < 45
 
-        serve(assignments(root, log_cleaner_backoff_ms="60s"), story)
+        serve(assignments(root, log_cleaner_backoff_ms="3600000"), story)
 
 
 def test_too_few_watches_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

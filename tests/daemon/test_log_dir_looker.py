@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -83,10 +82,9 @@ def test_an_agent_that_hangs_is_waited_for_once_a_round(root: Path, monkeypatch:
     monkeypatch.setattr(log_dir_looker, "LOOK", patience)
     with broker(root, 60) as agent:
         agent.fail("log", *[wait(3.0)] * 120)
-        started = time.monotonic()
         found = LogDirLooker(root).look(world(root))
-        assert time.monotonic() - started < 25  # one after the other it would be 30
         assert [each.cause for each in found.looks if isinstance(each, FailedLook)] == [Cause.MOMENT] * 60
+        assert len(agent.asked("log")) < 10
 
 
 def test_an_answer_that_makes_no_sense_concerns_one_partition(root: Path) -> None:

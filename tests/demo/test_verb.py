@@ -64,7 +64,6 @@ def _java_in(directory: Path) -> list[int]:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(600)
 def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
     """Every codec is cleaned, both clients read what was acknowledged, Kafka's cleaner leaves the same records.
 
@@ -92,7 +91,6 @@ def test_small_from_end_to_end(jars: KafkaJars, tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(400)
 def test_the_live_part(jars: KafkaJars, place: Path) -> None:
     """The daemon cleans under load, the broker swaps, no client notices, every key is right, nothing is left."""
     arguments = ["--only", "live", "--seconds", "12", "--json", "--kafka-libs", str(jars.libs)]
@@ -119,7 +117,6 @@ def test_the_live_part(jars: KafkaJars, place: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.broker
-@pytest.mark.timeout(200)
 def test_stay_until_ctrl_c(jars: KafkaJars, place: Path) -> None:
     """A terminal sends it to the whole group: broker and daemon must not take it for theirs."""
     arguments = ["--only", "live", "--seconds", "5", "--stay", "--kafka-libs", str(jars.libs)]
@@ -158,7 +155,6 @@ def _check_strategies(result: dict[str, Any]) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("signal_number", "arguments", "log"),
     [

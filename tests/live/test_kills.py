@@ -165,7 +165,7 @@ class Killing:
         """Exactly old or exactly new (K-1 .. K-8); the agent may still be at it when cleanerd alone died."""
         if self.asked is None:
             return
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 found = [

@@ -81,7 +81,7 @@ def check_broker(rounds: Rounds) -> None:
 @pytest.mark.parametrize("rounds", ["43", pytest.param("39", marks=pytest.mark.long)], indirect=True)
 def test_thirty_swaps(rounds: Rounds) -> None:
     """LT-2, LT-10, D-08."""
-    load = swap_under_load(rounds, swaps=30, partitions=1, seconds=150)
+    load = swap_under_load(rounds, swaps=30, partitions=1, seconds=600)
     check_swaps(rounds, load)
     check_broker(rounds)
 

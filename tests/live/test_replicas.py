@@ -17,6 +17,7 @@ from tests.brokers.node import errors, wait_until
 from tests.live.load import Load, Writing
 from tests.live.rounds import Rounds, with_agent
 from tests.support.log_dirs import read_checkpoint, read_segments
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +69,7 @@ def nodes(broker_43: StartBroker, tmp_path: Path) -> Iterator[tuple[Broker, Brok
 def in_sync(broker: Broker) -> bool:
     """Whether every replica is."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    topics = admin.list_topics(timeout=20).topics
+    topics = admin.list_topics(timeout=PATIENCE_SECONDS).topics
     return all(
         len(partition.isrs) == 2 for writing in WRITINGS for partition in topics[writing.topic].partitions.values()
     )

@@ -77,7 +77,6 @@ def rows(broker: Broker) -> Rows:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("swapped", [0, 1])
 def test_evidence_is_cut(
     nodes: tuple[Broker, Broker, Broker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: int

@@ -18,6 +18,7 @@ import pytest
 from cleanerd_lab.demo.broker import free_port
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, keys, make
 from tests.packaging.sandbox import settings_of
+from tests.support.patience import PATIENCE_SECONDS
 from tools.wheel import FILES
 
 REPOSITORY = Path(__file__).parents[2]
@@ -274,7 +275,7 @@ def test_the_daemon_needs_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
         try:
             _wait_for(manager, "READY=1")
             _wait_for(manager, "WATCHDOG=1")
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=PATIENCE_SECONDS) as answer:
                 assert answer.status == 200
             assert [path.name for path in runtime.iterdir()] == ["control.sock"]
             daemon.send_signal(signal.SIGHUP)
@@ -282,7 +283,7 @@ def test_the_daemon_needs_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
             _wait_for(manager, "READY=1")
         finally:
             daemon.terminate()
-            _, said = daemon.communicate(timeout=30)
+            _, said = daemon.communicate(timeout=PATIENCE_SECONDS)
         _wait_for(manager, "STOPPING=1")
     assert daemon.returncode == 128 + signal.SIGTERM
     assert str(daemon.returncode) in settings_of(UNIT)["SuccessExitStatus"][0].split()

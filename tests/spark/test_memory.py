@@ -14,6 +14,7 @@ from tests.cleaner.driver import config, resources
 from tests.spark import twins
 from tests.spark.faults import MeasuredMemory
 from tests.spark.sessions import SHORT, start_session
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -55,9 +56,11 @@ def test_a_worker_is_bounded_by_its_map(tmp_path: Path) -> None:
     answers: Queue[tuple[float, float, int]] = spawn.Queue()
     process = spawn.Process(target=measure, args=(tmp_path, answers))
     process.start()
-    process.join(300)
+    process.join(PATIENCE_SECONDS)
     assert process.exitcode == 0
-    (with_64, most_64, few), (with_8, most_8, many), (twice, most_twice, more) = (answers.get(timeout=5) for _ in "123")
+    (with_64, most_64, few), (with_8, most_8, many), (twice, most_twice, more) = (
+        answers.get(timeout=PATIENCE_SECONDS) for _ in "123"
+    )
     told = f"choose {with_64=:.0f} {with_8=:.0f} {twice=:.0f}; all {most_64=:.0f} {most_8=:.0f} {most_twice=:.0f} MiB"
     sys.stdout.write(f"\n{told}; shards {few} {many} {more}\n")
     assert few < many < more

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 
-@pytest.mark.timeout(300)
 def test_lost_indexes(judge_43: Judge, work: Path) -> None:
     """F-8, U-12: cleaned before the broker starts, 60 logs hold the same values, producers and ends as without us."""
     seen = play_lost(judge_43, work, range(200_001, 200_061))
@@ -24,7 +23,6 @@ def test_lost_indexes(judge_43: Judge, work: Path) -> None:
     assert seen["lost entries"] > 20, "U-26"
 
 
-@pytest.mark.timeout(300)
 def test_as_39(judge_39: Judge, work: Path) -> None:
     """Kafka 3.9 makes them anew alike."""
     play_lost(judge_39, work, range(200_101, 200_121))

@@ -33,13 +33,11 @@ def _met_with(seen: Counter[str], cases: int) -> None:
     assert seen["apply: stale"] < 0.05 * cases, seen
 
 
-@pytest.mark.timeout(300)
 def test_power_cuts(judge_43: Judge, work: Path) -> None:
     """U-32: values, open transactions, producers and ends of 300 logs; ``python -m tests.torn.play SEED`` plays one."""
     _met_with(play(judge_43, work, FIXED), len(FIXED))
 
 
-@pytest.mark.timeout(300)
 def test_as_39(judge_39: Judge, work: Path) -> None:
     """Kafka 3.9 recovers them alike."""
     play(judge_39, work, range(301, 341))

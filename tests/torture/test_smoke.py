@@ -26,7 +26,6 @@ def run(module: str, *arguments: str, **environment: str) -> subprocess.Complete
     )
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("job", "fault", "call"), [("clean", "EIO", 40), ("apply", "ENOSPC", 60), ("undo", "EMFILE", 25)]
 )
@@ -46,7 +45,6 @@ def test_some_calls_fail() -> None:
     assert "25 played, 0 wrong" in done.stdout
 
 
-@pytest.mark.timeout(300)
 def test_some_hostile_bytes() -> None:
     """U-33: every reader gives a value or an error of ours."""
     done = run("hostile", "--count", "150")
