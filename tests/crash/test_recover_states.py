@@ -10,7 +10,7 @@ import pytest
 from cleanerd.apply.recover import RecoveryReport, recover
 from tests.crash.scenario import GROUPS
 from tests.crash.states import crash_states, crashes_while_recovering
-from tests.crash.test_swap_states import SUBSETS, right
+from tests.crash.test_swap_states import AT_LENGTH, SUBSETS, right
 from tests.crash.volume import RecordingFiles, State
 
 if TYPE_CHECKING:
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 
 
+@pytest.mark.parametrize("subsets", [SUBSETS, pytest.param(AT_LENGTH, marks=pytest.mark.long)])
 def test_every_prefix_and_subset_is_recovered(
-    scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path
+    scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path, subsets: int
 ) -> None:
     """S-28 on X-01 .. X-13, and Kafka agrees with the outcome."""
-    states = crash_states(scenario.old, operations, SUBSETS, seed=1)
+    states = crash_states(scenario.old, operations, subsets, seed=1)
     outcomes = recovered(states, scenario, workspace)
     assert sorted(outcomes) == [0, 1, 2, 3]
     right(outcomes.values(), classifier.judged(outcomes.values()))

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 
-SUBSETS = 2000
+SUBSETS = 400
+"""Of what is uncertain before each barrier; some windows have fewer."""
+
+AT_LENGTH = 2000
 
 
 def test_the_recorded_swap_does_what_it_should(scenario: Scenario, operations: list[Operation]) -> None:
@@ -71,7 +74,7 @@ def test_every_prefix_and_subset_loads_as_old_or_new(
 ) -> None:
     """X-01 .. X-13 on a clean start."""
     states = crash_states(scenario.old, operations, SUBSETS, seed=1)
-    assert len(states) > 8000
+    assert len(states) > 1500
     seen = right(states, classifier.judged(states))
     assert min(seen[()], seen[(0,)], seen[(0, 60)], seen[(0, 60, 160)]) > 50
 
@@ -124,7 +127,8 @@ def test_every_prefix_and_subset_at_length(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, start: str
 ) -> None:
     """The same with other subsets, every kind of start, loaded twice."""
-    states = crash_states(scenario.old, operations, SUBSETS, seed=3)
+    states = crash_states(scenario.old, operations, AT_LENGTH, seed=3)
+    assert len(states) > 8000
     right(states, classifier.judged(states, start, twice=True))
 
 
