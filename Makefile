@@ -54,7 +54,7 @@ demo: setup ## real brokers, real traffic: the daemon under load, then the offli
 	$(BIN)/cleanerd demo
 
 # Most tests wait for a broker or a disk most of the time. A file's tests share what they start; all of Spark's a session.
-BESIDE := -n 3 --dist loadfile --ignore tests/spark
+BESIDE := -n 3 --dist loadfile
 # Histories and examples that nobody has tried; without it every run plays the same ones.
 DRAWN := --hypothesis-profile drawn
 
@@ -63,12 +63,10 @@ DRAWN := --hypothesis-profile drawn
 test: setup .cache/.test-tools ## what a developer runs before every commit
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest $(BESIDE) -m "not long and not bench"
-	$(BIN)/python -m pytest tests/spark -m "not long and not bench"
 
 test-all: setup .cache/.test-tools ## and the long ones: crash matrix, long differential runs, more than a thousand random histories, the wheel
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest $(BESIDE) $(DRAWN) -m "not bench"
-	$(BIN)/python -m pytest tests/spark $(DRAWN) -m "not bench"
 
 bench: setup ## speed against Kafka's own cleaner and cp, in one run
 	$(BIN)/python -m pytest -q -s tests/bench -m "bench" -o addopts=

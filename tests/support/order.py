@@ -11,10 +11,11 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-SHARED: Final = ("tests/brokers/",)
-"""Directories whose tests share a story: one process tells it once."""
+SHARED: Final = ("tests/spark/", "tests/brokers/")
+"""Directories whose tests share a story, or a Spark session: one process has it."""
 
 LONGEST: Final = (
+    "tests/spark/",
     "tests/brokers/",
     "tests/crash/test_swap_states.py",
     "tests/demo/test_verb.py",
