@@ -284,6 +284,11 @@ def kind_of(error: OSError) -> type[CleanerdError]:
     return MachineError if error.errno in _MACHINE else CleanerdError
 
 
+def machine_error(error: OSError) -> type[MachineError]:
+    """The class of what the system refused where no log has anything to do with it."""
+    return NoSpaceError if error.errno in _NO_ROOM else MachineError
+
+
 def system_error(what: str, where: str, error: OSError) -> CleanerdError:
     """What the system refused, as an error of ours: ``what`` could not be done ``where``."""
     kind = kind_of(error)

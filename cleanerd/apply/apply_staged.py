@@ -109,6 +109,8 @@ def _apply(
     except StalePlanError:
         finish_plan(files, manifest.plan)
         raise
+    fingerprint_of_plan = manifest.strategy_fingerprint
+    locked.store.require_rules(locked.log_dir, read_partition(locked.log_dir, name), fingerprint_of_plan)
     with taken_back(partial(abandon, files)):
         for group in manifest.groups:  # S-30: ascending
             if group.base not in done:
@@ -121,9 +123,9 @@ def _apply(
     finish_plan(files, manifest.plan)
     after = read_partition(locked.log_dir, name)
     if ready.clean_to is not None:
-        remember_clean(locked, after, ready.clean_to, manifest.strategy_fingerprint, result)
+        remember_clean(locked, after, ready.clean_to, fingerprint_of_plan, result)
     else:
-        remember_rules(locked.store, locked.log_dir, after, manifest.strategy_fingerprint)
+        remember_rules(locked.store, locked.log_dir, after, fingerprint_of_plan)
     return result
 
 

@@ -81,6 +81,11 @@ class Put(ABC):
     def check(self, files: PartitionFiles, cleaning: Cleaning) -> None:  # noqa: B027 - mostly there is nothing
         """Refuse what cannot be put."""
 
+    def remember_rules(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """Before the first group is put: whoever is killed after that remembers nothing (U-6)."""
+        del files
+        self.store.require_rules(self.log_dir, found.log, cleaning.plan.fingerprint)
+
     @abstractmethod
     def put(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
         """Stage the groups, of which there is at least one, and put them into the log, ascending."""

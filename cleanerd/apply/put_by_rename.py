@@ -45,6 +45,7 @@ class ByRename(Put):
         super().__init__(locked.log_dir, locked.store, locked.resources, name, options)
         self._locked = locked
         self._config = config
+        self._keep: Keeper | None = None
 
     def enter(self, files: PartitionFiles) -> None:
         """What a crash left is finished or undone (S-28)."""
@@ -60,10 +61,14 @@ class ByRename(Put):
         """Nobody else has the segments."""
         return split_segments(self._locked, files, cleaning, overflowed, found.config)
 
+    def remember_rules(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """What ``undo`` will set back is what was remembered before."""
+        self._keep = _keeper(self._locked, files, found, cleaning.plan)
+        super().remember_rules(files, found, cleaning)
+
     def put(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
         """Group by group: validated and swapped, then the next one is staged (U-16)."""
         plan = cleaning.plan
-        keep = _keeper(self._locked, files, found, plan)
         journal = Journal(files, plan.plan_id)
         first = True
         with self._staging(files, found, cleaning) as staging:
@@ -76,8 +81,8 @@ class ByRename(Put):
                 manifest = Manifest.of(plan, (staged,), witnesses, self.resources.plan_max_age_ms)
                 write_manifest(staging.directory, manifest, where=staging.path)
                 validate_plan(files, manifest, CurrentFacts.as_planned(plan), checksums=False)
-                if keep is not None:
-                    keep.keep(staged)
+                if self._keep is not None:
+                    self._keep.keep(staged)
                 with signals_wait():
                     swap_group(
                         files, plan.plan_id, staged, journal, self._locked.lock, source_files=_source_files(members)

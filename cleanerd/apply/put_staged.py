@@ -83,6 +83,9 @@ class Staged(Put):
         plan = super().plan(reading, found, reader)
         return replace(plan, delete_retention_ms=plan.delete_retention_ms + self.resources.plan_max_age_ms)
 
+    def remember_rules(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """By ``apply``: so far nothing is cleaned by them."""
+
     def put(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
         """All groups; ``ready.json``, then the manifest, which alone makes them count."""
         plan = cleaning.plan

@@ -128,6 +128,7 @@ def _carried_out(put: Put, files: PartitionFiles, found: Survey, cleaning: Clean
     put.check(files, cleaning)
     started = time.monotonic()
     if cleaning.groups():
+        put.remember_rules(files, found, cleaning)
         put.put(files, found, cleaning)
     apply_seconds = time.monotonic() - started - cleaning.totals.rewrite_seconds
     result = worked_out(found, str(put.log_dir.path), cleaning)

@@ -11,7 +11,7 @@ The checkpoint goes back *before* the segments: too low costs work, too high wou
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -94,6 +94,7 @@ def _undo(locked: LockedDir, trash: KeptSegments, entry: KeptEntry, named: Path 
         log = read_partition(locked.log_dir, name)
         groups = groups_in_place(files, log, entry)
         if not groups:
+            _set_rules_back(locked, log, entry)
             _forget(locked, trash, entry, place)
             return UndoResult(
                 name, where, entry.plan, "unchanged", "the segments from before the cleaning are in place"
@@ -108,6 +109,7 @@ def _undo(locked: LockedDir, trash: KeptSegments, entry: KeptEntry, named: Path 
                 with signals_wait():
                     restore_group(files, plan_id, group, journal, locked.lock)
         finish_plan(files, plan_id)
+        _set_rules_back(locked, log, entry)
         _forget(locked, trash, entry, place)
     return UndoResult(
         name,
@@ -220,13 +222,15 @@ def _stage_group(
 def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
     """Clean point, then Kafka's checkpoint, as they were before the cleaning.
 
+    The rules stay those of the cleaning until nothing of it is left (U-6): an undo that is killed has undone a part.
+
     Raises:
         CleanerdError: one of them cannot be written; then nothing is put back.
     """
     state = locked.store.load(locked.log_dir, log)
     known = len(locked.store.warnings)
     if state is not None:
-        told = PartitionState(_point(entry.clean_point), state.quarantine, None, rules=entry.rules)
+        told = PartitionState(_point(entry.clean_point), state.quarantine, None, rules=state.cleaned_by)
         locked.store.save(locked.log_dir, log, told)
     if len(locked.store.warnings) > known:
         raise CleanerdError("the clean point cannot be set back", where=str(locked.store.root), hint="make it writable")
@@ -234,6 +238,13 @@ def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
         before = log.log_start_offset if entry.checkpoint is None else entry.checkpoint
         with locked.checkpoint_lock:
             write_cleaner_checkpoint(locked.log_dir.path, log.name, min(before, log.cleaner_offset))
+
+
+def _set_rules_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
+    """Nothing of the cleaning is left. Where it cannot be written down its rules stay remembered: somebody is asked."""
+    state = locked.store.load(locked.log_dir, log)
+    if state is not None and state.rules != entry.rules and state.clean_point == _point(entry.clean_point):
+        locked.store.save(locked.log_dir, log, replace(state, rules=entry.rules))
 
 
 def _point(document: dict[str, Any] | None) -> CleanPoint | None:

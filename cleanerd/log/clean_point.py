@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cleanerd import __version__
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, machine_error
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import TopicPartition, uuid_to_base64
+from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint_in_words
 from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.log.rules_memory import RulesMemory
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, plain_name, read_whole
@@ -169,6 +170,41 @@ class StateStore:
     def save(self, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
         """Replace the partition's state: all of it or nothing (tmp, fsync, rename, fsync of the directory)."""
         path = self.path(log_dir, log)
+        try:
+            self._write(path, log_dir, log, state)
+        except OSError as error:
+            told = f"cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
+            self._failed(path, f"{path}: {told}")
+        else:
+            self.standing.pop(path, None)
+
+    def require_rules(self, log_dir: LogDir, log: PartitionLog, rules: str) -> None:
+        """On the disk, when this returns: the partition is cleaned by ``rules``, a fingerprint (U-6).
+
+        Before its first segment is replaced, for whoever is killed after that remembers nothing. Kafka's rules need no
+        memory: they are what everybody takes who knows of no others.
+
+        Raises:
+            MachineError: it cannot be written down.
+        """
+        state = self.load(log_dir, log) or PartitionState(None, None, None)
+        if rules in {KAFKAS_FINGERPRINT, state.cleaned_by}:
+            return
+        path = self.path(log_dir, log)
+        try:
+            self._write(path, log_dir, log, replace(state, rules=rules))
+        except OSError as error:
+            what = (
+                "nothing was cleaned: it cannot be written down that the topic is cleaned by "
+                f"{fingerprint_in_words(rules)}: {error.strerror}"
+            )
+            hint = "make room in the state directory, or make it writable"
+            self._failed(path, f"{path}: cannot be written ({error.strerror})")
+            raise machine_error(error)(what, where=str(path), hint=hint) from error
+        self.standing.pop(path, None)
+
+    def _write(self, path: Path, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
+        """Raises OSError."""
         document = {
             "format": STATE_FORMAT,
             "cleanerd": __version__,
@@ -176,18 +212,12 @@ class StateStore:
             "partition": log.name.partition,
             **asdict(state),
         }
-        try:
-            owner = self.owner(log_dir)
-            for directory in (self.root, path.parent.parent, path.parent):
-                make_directory(directory, owner, self.root)
-            if state.cleaned_by is None:
-                self._keep_unread(path)
-            write_state_file(path, json.dumps(document, indent=1).encode(), owner, self.root)
-        except OSError as error:
-            told = f"cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
-            self._failed(path, f"{path}: {told}")
-        else:
-            self.standing.pop(path, None)
+        owner = self.owner(log_dir)
+        for directory in (self.root, path.parent.parent, path.parent):
+            make_directory(directory, owner, self.root)
+        if state.cleaned_by is None:
+            self._keep_unread(path)
+        write_state_file(path, json.dumps(document, indent=1).encode(), owner, self.root)
 
     def _keep_unread(self, path: Path) -> None:
         """What nobody could read is not replaced by what knows less (U-6). Raises OSError."""

@@ -291,6 +291,15 @@ def test_a_cleaning_that_moves_no_clean_point_is_remembered(root: Path, shell: S
     assert one(clean(shell, path, *HEADER))["outcome"] in ("cleaned", "unchanged")
 
 
+def test_a_word_for_kafkas_rules_is_remembered_too(root: Path, shell: Shell) -> None:
+    """U-6: a change that was said is not asked for again, also when the cleaning moved no clean point."""
+    path = sold(root)
+    assert clean(shell, path, *HEADER, *FIRST_DIRTY).code == 0
+    assert clean(shell, path, *FIRST_DIRTY).code == 4
+    assert clean(shell, path, *FIRST_DIRTY, "--change-strategy").code == 0
+    assert clean(shell, path, *FIRST_DIRTY).code == 0
+
+
 def test_undo_forgets_what_it_undid_and_no_more(root: Path, shell: Shell) -> None:
     """U-6: what was remembered before the cleaning is remembered again, also without a clean point."""
     path, kept = sold(root), root / "kept"

@@ -18,6 +18,9 @@ from cleanerd.daemon.fleet.tracked import HOLD_BACKOFF, RESTAGE_AFTER_MS, Tracke
 from cleanerd.daemon.showing.view_parts import partition_view
 from cleanerd.errors import LogDirBusyError, RefusedError
 from cleanerd.log import clean_point
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.partition import read_partition
 from cleanerd.scope import settled
 from tests.apply.live_scene import held
 from tests.daemon.scene import assignments, broker, partition, serve, until
@@ -38,17 +41,26 @@ from tests.support.log_dirs import Partition, make_log_dir, write_checkpoint, wr
 from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
 
 
 @pytest.fixture
-def read_only_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def read_only_state(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """The state directory of ``root`` remembers by which rules the topic is cleaned, and nothing more from now on."""
+
     def refuse(*_args: Any) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(clean_point, "write_state_file", refuse)
+    def now(root: Path) -> None:
+        log_dir = read_log_dir(root)
+        log = read_partition(log_dir, log_dir.partitions[0])
+        StateStore(root.parent / "state").require_rules(log_dir, log, "strategy=timestamp;tombstone.mode=null")
+        monkeypatch.setattr(clean_point, "write_state_file", refuse)
+
+    return now
 
 
 def horizon_without_tombstone() -> Partition:
@@ -93,10 +105,12 @@ def test_a_purge_that_cannot_be_written_down_is_done_once(root: Path, monkeypatc
         serve(assignments(root), story)
 
 
-@pytest.mark.usefixtures("read_only_state")
-def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(root: Path) -> None:
+def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(
+    root: Path, read_only_state: Callable[[Path], None]
+) -> None:
     """U-10: Kafka's checkpoint says nothing of a versioned topic, so it looks dirty for ever; cleaned with pauses."""
     with broker(root) as agent:
+        read_only_state(root)
         agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
 
         async def story(service: Service) -> None:
@@ -110,13 +124,13 @@ def test_a_clean_point_that_cannot_be_written_down_does_not_make_it_spin(root: P
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
 
 
-@pytest.mark.usefixtures("read_only_state")
 def test_what_is_new_is_cleaned_at_once_although_nothing_can_be_remembered(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch, read_only_state: Callable[[Path], None]
 ) -> None:
     """The pause between cleanings of the same is none for what came since."""
     monkeypatch.setattr(job_outcome, "HOLD_BACKOFF", Backoff(3_600_000, 3_600_000))
     with broker(root) as agent:
+        read_only_state(root)
         agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
 
         async def story(service: Service) -> None:
