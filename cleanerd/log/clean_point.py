@@ -204,7 +204,7 @@ class StateStore:
         self.standing.pop(path, None)
 
     def _write(self, path: Path, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
-        """Raises OSError."""
+        """All of it or nothing, with the directories above it that are missing; raises OSError."""
         document = {
             "format": STATE_FORMAT,
             "cleanerd": __version__,
