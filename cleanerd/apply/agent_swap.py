@@ -17,9 +17,10 @@ from cleanerd.broker.agent_client import AgentLostError
 from cleanerd.broker.agent_facts import BrokerSegment
 from cleanerd.broker.live_broker import UNCERTAIN
 from cleanerd.cleaner.manifest import Manifest, staged_name, write_manifest
-from cleanerd.errors import LATER, AgentRefusalError, AgentUnavailableError, RefusedError, StalePlanError
+from cleanerd.cleaner.refusals import refuse_deletions
+from cleanerd.errors import LATER, AgentRefusalError, AgentUnavailableError, StalePlanError
 from cleanerd.format.index import TXN_ENTRY
-from cleanerd.format.names import DELETED_SUFFIX, MAX_OFFSET, SEGMENT_SUFFIX, file_name
+from cleanerd.format.names import MAX_OFFSET, file_name
 from cleanerd.policy.transaction import AbortedTransactions
 
 if TYPE_CHECKING:
@@ -83,25 +84,9 @@ class Swapper:
         Raises:
             RefusedError: that takes longer than a round can wait.
         """
-        segments = self._cleaning.decision.segments
-        bases = [segments[row].source.base for rows in self._cleaning.groups() for row in rows]
         deadline = time.monotonic() + self._broker.patience.deletion_seconds
-        while waiting := [(left, base) for base in bases if (left := self._going_for(base, file_delete_delay_ms)) > 0]:
-            seconds, base = max(waiting)
-            if time.monotonic() + seconds > deadline:
-                raise RefusedError(
-                    f"segment {base} was replaced less than file.delete.delay.ms={file_delete_delay_ms} ago",
-                    where=self._plan.path,
-                    hint=f"try again in {seconds:.0f} s",
-                )
+        while refuse_deletions(self._cleaning, self._files.stat, file_delete_delay_ms, deadline - time.monotonic()):
             time.sleep(0.1)
-
-    def _going_for(self, base: int, file_delete_delay_ms: int) -> float:
-        """Seconds until the broker removes the old files of ``base``; 0 when there are none."""
-        status = self._files.stat(file_name(base, SEGMENT_SUFFIX + DELETED_SUFFIX))
-        if status is None:
-            return 0.0
-        return max(file_delete_delay_ms / 1000 - (time.time() - status.st_ctime), 0.1)
 
     def swap(self, staging: Staging, staged: StagedGroup, members: Sequence[SegmentDecision]) -> None:
         """One group; it is in the log when this returns.

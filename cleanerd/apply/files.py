@@ -16,10 +16,11 @@ import os
 import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal
 
 from cleanerd.broker.claim import Claim
 from cleanerd.cleaner.stage import give_as, require_owner
+from cleanerd.closing import Closing
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.safe_open import (
     PlantedError,
@@ -39,7 +40,6 @@ from cleanerd.log.small_file import if_it_may_be_given, unreadable
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
     from cleanerd.broker.lock_file import Owner
 
@@ -69,7 +69,7 @@ class Operation:
     origin: str = ""
 
 
-class PartitionFiles:
+class PartitionFiles(Closing):
     """The files of one partition directory (or log directory), by one descriptor.
 
     Every method raises :class:`CleanerdError` with the file's path when the system refuses, and ValueError for a name
@@ -88,14 +88,6 @@ class PartitionFiles:
             self._fd = open_trusted_directory(path) if trusted else open_named(path)
         except OSError as error:
             raise unreadable("cannot be opened", path, error) from error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Give claim and descriptor back; a second call does nothing."""

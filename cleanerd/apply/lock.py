@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from cleanerd.apply.files import give
 from cleanerd.broker.held_file import VERB_FILE, HeldFile, holder_of
-from cleanerd.broker.lock_file import LOCK_FILE, neighbour_owner
+from cleanerd.broker.lock_file import LOCK_FILE, held_by, neighbour_owner
 from cleanerd.broker.record_lock import asked_holder, set_lock
 from cleanerd.errors import CleanerdError, LogDirBusyError
 from cleanerd.log.safe_open import closed_on_error
@@ -208,9 +208,7 @@ def _is_at_path(descriptor: int, log_dir: Path) -> bool:
 def _busy(log_dir: Path, holder: int | None) -> LogDirBusyError:
     worker = holder_of(log_dir, VERB_FILE)
     if worker is not None:
-        return LogDirBusyError(
-            f"is held by {worker}", where=str(log_dir / LOCK_FILE), hint="wait until it ends; one at a time"
-        )
+        return held_by(worker, log_dir)
     if holder is None:
         message = "is being removed and created again"
     elif holder > 0:

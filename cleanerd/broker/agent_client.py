@@ -15,12 +15,12 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from cleanerd.closing import Closing
 from cleanerd.errors import AgentRefusalError, AgentUnavailableError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-    from types import TracebackType
 
 PROTOCOL: Final = 1
 SOCKET: Final = ".cleanerd-agent.sock"
@@ -43,7 +43,7 @@ class AgentLostError(AgentUnavailableError):
     """The connection ended, timed out or brought nonsense: whether a request was carried out is not known."""
 
 
-class AgentClient:
+class AgentClient(Closing):
     """One connection. Not for two threads at once.
 
     A connection that failed once is closed: its answers can no longer be told apart. Make another one.
@@ -84,14 +84,6 @@ class AgentClient:
             connection.close()
             raise
         return cls(connection, str(path), answer_seconds)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def is_closed(self) -> bool:

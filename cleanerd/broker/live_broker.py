@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.agent_client import PROTOCOL, SOCKET, AgentClient, AgentLostError
 from cleanerd.broker.agent_facts import AgentInfo, LogFacts, ask_info, ask_log, ask_logs
+from cleanerd.closing import Closing
 from cleanerd.errors import AgentUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
-    from types import TracebackType
 
     from cleanerd.broker.agent_facts import ListedLog
     from cleanerd.format.names import TopicPartition
@@ -53,7 +53,7 @@ class Patience:
             wait = min(2 * wait, self.longest_wait_seconds)
 
 
-class LiveBroker:
+class LiveBroker(Closing):
     """The agent behind one socket; a connection that broke is made anew. Not for two threads at once."""
 
     def __init__(self, socket: Path, patience: Patience | None = None) -> None:
@@ -61,14 +61,6 @@ class LiveBroker:
         self.patience = patience or Patience()
         self._client: AgentClient | None = None
         self._gone = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection, if there is one."""

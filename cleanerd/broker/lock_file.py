@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.held_file import VERB_FILE, Holder, holder_of
 from cleanerd.broker.record_lock import asked_holder
-from cleanerd.errors import RefusedError, system_error
+from cleanerd.errors import LogDirBusyError, RefusedError, system_error
 from cleanerd.log.plain_file import open_plain
 
 if TYPE_CHECKING:
@@ -51,6 +51,13 @@ def is_held(log_dir: Path) -> bool:
 def worker_of(log_dir: Path) -> Holder | None:
     """The verb of cleanerd that holds ``.lock`` now; None when nobody does, or somebody else: a broker."""
     return holder_of(log_dir, VERB_FILE) if is_held(log_dir) else None
+
+
+def held_by(worker: Holder, log_dir: Path) -> LogDirBusyError:
+    """The refusal of a log directory that a verb of cleanerd works on."""
+    return LogDirBusyError(
+        f"is held by {worker}", where=str(log_dir / LOCK_FILE), hint="wait until it ends; one at a time"
+    )
 
 
 def broker_runs(log_dir: Path) -> bool:

@@ -5,11 +5,16 @@ Offline everything can be done: a segment whose offsets no index can hold is spl
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from cleanerd.errors import RefusedError
+from cleanerd.format.names import DELETED_SUFFIX, SEGMENT_SUFFIX, file_name
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
     from cleanerd.cleaner.cleaner import Cleaning
 
 
@@ -42,3 +47,32 @@ def refuse_split(cleaning: Cleaning) -> None:
             where=cleaning.plan.path,
             hint="stop the broker and run cleanerd clean on it",
         )
+
+
+def refuse_deletions(
+    cleaning: Cleaning, stat: Callable[[str], os.stat_result | None], delay_ms: int, wait_seconds: float
+) -> bool:
+    """D-04: a segment that was replaced a moment ago is not replaced again while its old files still go.
+
+    ``stat``: of a file of the partition, None where there is none; ``delay_ms``: the topic's file.delete.delay.ms.
+    Returns whether there are such files, all gone within ``wait_seconds``.
+
+    Raises:
+        RefusedError: some stay for longer.
+    """
+    segments = cleaning.decision.segments
+    going = []
+    for base in (segments[row].source.base for rows in cleaning.groups() for row in rows):
+        status = stat(file_name(base, SEGMENT_SUFFIX + DELETED_SUFFIX))
+        if status is not None:
+            going.append((max(delay_ms / 1000 - (time.time() - status.st_ctime), 0.1), base))
+    if not going:
+        return False
+    seconds, base = max(going)
+    if seconds > wait_seconds:
+        raise RefusedError(
+            f"segment {base} was replaced less than file.delete.delay.ms={delay_ms} ago",
+            where=cleaning.plan.path,
+            hint=f"try again in {seconds:.0f} s",
+        )
+    return True

@@ -13,6 +13,7 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import CleanerdError
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY
+from cleanerd.log.chunks import WithChunk
 from cleanerd.log.pool import parts_between
 from cleanerd.log.read import whole
 
@@ -29,21 +30,11 @@ PART_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class _Scanned:
+class _Scanned(WithChunk):
     """The batches of some bytes, and the CRC-32C of these."""
 
-    batches: _kernel.Batches
+    chunk: _kernel.Batches
     crc: int
-
-    @property
-    def consumed(self) -> int:
-        """Bytes of whole batches that were used."""
-        return self.batches.consumed
-
-    @property
-    def needed(self) -> int:
-        """Size of the batch that did not fit, 0 when unknown."""
-        return self.batches.needed
 
 
 def verify_staged(
@@ -99,7 +90,7 @@ class _Seen:
         return _Scanned(batches, _kernel.crc32c_of_batches(data[: batches.consumed]))
 
     def take(self, scanned: _Scanned) -> None:
-        batches = scanned.batches
+        batches = scanned.chunk
         self.crc = _kernel.crc32c_combine(self.crc, scanned.crc, batches.consumed)
         previous = np.concatenate([[self.last_offset], batches.last_offset[:-1]])
         if (batches.base_offset <= previous).any():

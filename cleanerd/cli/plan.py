@@ -29,12 +29,12 @@ from cleanerd.cli.scope import (
     tell_young_topics,
 )
 from cleanerd.cli.selecting import complete_strategy, log_dirs_argument
-from cleanerd.errors import CleanerdError, as_cleanerd_error, worst_exit_code
+from cleanerd.errors import CleanerdError, UnsupportedLogError, as_cleanerd_error, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.topic_config import INTERNAL_TOPICS
 from cleanerd.scope.explanation import formats_of
-from cleanerd.scope.obstacles import refuse_obstacles
+from cleanerd.scope.obstacles import refuse_long_deletions, refuse_obstacles
 from cleanerd.scope.partitions import partitions_of
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def preview(
             )
             targets = partitions.targets(wanted)
             if choice.mode == "on-start" and not wanted:
-                tell_young_topics(common.output, settings, partitions, others, targets)
+                tell_young_topics(common.output, partitions, targets)
             rows += [asked.row(target.name) for target in targets]
     tell_warnings(common.output, [row.found.config for row in rows if row.found is not None])
     for warning in store.warnings:
@@ -202,7 +202,10 @@ class _Asked:
         if found.change is None or not found.change.differs:
             return
         if self.exact or self.options.change_strategy:
-            cost = cost_of(self.output, self.partitions.facts, log_dir, found, self.options)
+            try:
+                cost = cost_of(self.output, self.partitions.facts, log_dir, found, self.options)
+            except UnsupportedLogError as error:
+                cost = f"its rules change, and what that costs cannot be counted: it {error.message}"
             if cost:
                 self.output.warning(f"{found.log.name}: {cost}")
             else:
@@ -227,6 +230,7 @@ class _Asked:
             notes = cleaning.notes()
         if self.choice.mode == "live":
             refuse_live(cleaning)
+            refuse_long_deletions(found, cleaning)
         elif self.choice.mode == "on-start":
             refuse_split(cleaning)
         sizes = [sum(segments[row].outcome.output_bytes for row in rows) for rows in groups]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import partition_names
 from cleanerd.log.topic_config import NEVER_CLEANED, resolve_topic_config
-from cleanerd.scope.broker_facts import METADATA_AGE_MS, broker_facts
+from cleanerd.scope.broker_facts import METADATA_AGE_MS
 from cleanerd.scope.partitions import ByDisk
 from cleanerd.scope.selection import select
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
@@ -80,14 +81,14 @@ def tell_links(output: Output, log_dir: LogDir) -> None:
         output.warning(f"{log_dir.path / str(name)}: is a symbolic link and not followed; the broker would follow it")
 
 
-def tell_young_topics(
-    output: Output, settings: Settings, beside: Partitions, others: Sequence[Path], targets: Sequence[Target]
-) -> None:
+def tell_young_topics(output: Output, beside: Partitions, targets: Sequence[Target]) -> None:
     """Which topics are missing among ``targets`` because their configuration is too young to be believed (U-23)."""
-    log_dir = beside.log_dir
-    facts = broker_facts(settings, log_dir, others)
+    log_dir, metadata = beside.log_dir, beside.facts.metadata
+    if metadata is None or metadata.younger is None:
+        return
     there = {target.name.topic for target in targets}
-    young = sorted({target.name.topic for target in ByDisk(log_dir, facts).targets()} - there)
+    known = ByDisk(log_dir, replace(beside.facts, metadata=metadata.younger))
+    young = sorted({target.name.topic for target in known.targets()} - there)
     if young:
         names = ", ".join(young[:4]) + (", ..." if len(young) > 4 else "")
         output.note(

@@ -93,13 +93,14 @@ def _stage_dir(stager: Stager, request: CleaningRequest, log_dir: LogDir) -> lis
     earlier = None
     if broker_runs(log_dir.path):
         earlier, log_dir = read_twice(log_dir.path, output.note)
-    facts = broker_facts(request.settings, log_dir, request.others(log_dir.path), running=earlier is not None)
+    running = earlier is not None
+    facts = broker_facts(request.settings, log_dir, request.others(log_dir.path), running=running, younger=running)
     partitions = ByDisk(log_dir, facts) if earlier is None else BesideBroker(log_dir, facts, earlier)
     resources = replace(facts.resources(), workers=request.settings.daemon.log_cleaner_threads)
     results = []
     targets = partitions.targets(request.wanted)
     if earlier is not None and not request.wanted:
-        tell_young_topics(output, request.settings, partitions, request.others(log_dir.path), targets)
+        tell_young_topics(output, partitions, targets)
     tell_warnings(output, [target.config for target in targets])
     turns = Turns(store, log_dir, request.wanted, output)
     first, last = turns.last(targets, lambda target: target.name)

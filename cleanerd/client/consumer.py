@@ -10,16 +10,15 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException
 from cleanerd.client.errors import ClientError, FlagModeError
 from cleanerd.client.record import NO_TIMESTAMP, ConsumedRecord
 from cleanerd.client.rules import RulesByTopic, TopicRules
+from cleanerd.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
-    from typing import Self
 
     from confluent_kafka import Message, TopicPartition
 
 
-class Consumer:
+class Consumer(Closing):
     """confluent-kafka's consumer, with :class:`ConsumedRecord` for its messages and exceptions for its errors.
 
     ``config`` is librdkafka's; ``rules`` are those of all topics, or one each by name. What is not here is to be had of
@@ -76,14 +75,6 @@ class Consumer:
     def close(self) -> None:
         """Leave the group and close the connections."""
         self.kafka.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def at_end(message: Message) -> bool:

@@ -17,17 +17,16 @@ from cleanerd.client.errors import ClientError
 from cleanerd.client.kafka_flag_codec import FlagAccumulator, FlagFetcher, TombstoneHeaders
 from cleanerd.client.record import ConsumedRecord
 from cleanerd.client.rules import TopicRules
+from cleanerd.closing import Closing
 from cleanerd.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from types import TracebackType
-    from typing import Self
 
 FLAG_RULES: Final = TopicRules(tombstone_mode="flag")
 
 
-class FlagProducer:
+class FlagProducer(Closing):
     """Writes records to topics with ``tombstone.mode=flag``. ``configs`` are ``kafka.KafkaProducer``'s.
 
     Warns of a topic whose ``compression.type`` is not ``producer``, where it may look: there the broker packs batches
@@ -107,14 +106,6 @@ class FlagProducer:
         """Flush and close the connections."""
         self.kafka.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _warn_of_compression(self, topic: str) -> None:
         try:
             admin = KafkaAdminClient(**self._admin_configs)
@@ -133,7 +124,7 @@ class FlagProducer:
             )
 
 
-class FlagConsumer:
+class FlagConsumer(Closing):
     """Reads records with their flags. ``configs`` are ``kafka.KafkaConsumer``'s, without deserializers.
 
     ``kafka`` is kafka-python's own consumer: subscribe, assign and seek with it.
@@ -171,14 +162,6 @@ class FlagConsumer:
     def close(self) -> None:
         """Leave the group and close the connections."""
         self.kafka.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _consumed(self, record: Any) -> ConsumedRecord:
         return ConsumedRecord(

@@ -15,11 +15,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
+
+from cleanerd.closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
 
     from cleanerd.client.record import ConsumedRecord
     from cleanerd.policy.version import Rank
@@ -99,7 +100,7 @@ class LatestPartition(Mapping[bytes, "ConsumedRecord"]):
         return sum(1 for _ in self)
 
 
-class LatestState(Mapping[bytes, "ConsumedRecord"]):
+class LatestState(Closing, Mapping[bytes, "ConsumedRecord"]):
     """The live keys of a topic with the record that won each, as of the last :meth:`update`.
 
     ``source`` is a :class:`~cleanerd.client.broker_topic.BrokerTopic`, a
@@ -172,11 +173,3 @@ class LatestState(Mapping[bytes, "ConsumedRecord"]):
     def close(self) -> None:
         """Let go of the source; what was read stays."""
         self._source.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -21,6 +21,7 @@ from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.legacy import parse_message, records_of_message
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.format.record import MAX_OFFSET, records_of
+from cleanerd.log.chunks import WithChunk
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.log.memory import batch_bytes_of_objects
 from cleanerd.log.partition import PartitionLog, read_partition
@@ -42,20 +43,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(WithChunk):
     """Whole batches of a segment: their headers, and their bytes until the next part is read."""
 
-    batches: _kernel.Batches
+    chunk: _kernel.Batches
     data: NDArray[np.uint8]
     position: int
-
-    @property
-    def consumed(self) -> int:
-        return self.batches.consumed
-
-    @property
-    def needed(self) -> int:
-        return self.batches.needed
 
 
 class LogDirTopic:
@@ -177,7 +170,7 @@ def _parts(reader: SegmentReader, segment: Segment, bound: int, *, may_be_torn: 
 
 
 def _end(part: _Part) -> int:
-    return int(part.batches.last_offset[-1]) + 1
+    return int(part.chunk.last_offset[-1]) + 1
 
 
 def _scan(data: NDArray[np.uint8], position: int) -> _Part:
@@ -186,7 +179,7 @@ def _scan(data: NDArray[np.uint8], position: int) -> _Part:
 
 def _visible(part: _Part, aborted: AbortedTransactions, where: str, bound: int) -> Iterator[tuple[Record, int]]:
     """The records of data batches below ``bound`` that no transaction aborted, each with its batch's magic."""
-    batches = part.batches
+    batches = part.chunk
     is_legacy = batches.magic < 2
     transactional = ((batches.attributes & TRANSACTIONAL) != 0) & ~is_legacy
     control = ((batches.attributes & CONTROL) != 0) & ~is_legacy

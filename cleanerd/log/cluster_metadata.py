@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError, CorruptionError
@@ -56,6 +57,7 @@ class ClusterMetadata:
 
     Only settings on the allow-list are here (U-24). ``topic_configs`` and ``broker_configs`` lack whoever has set
     nothing. ``as_of``: the first offset that is not in it; ``as_of_ms``: the time of the last batch that is (-1: none).
+    ``younger``: the same with what is too young to be believed; None where that was not asked for, or is not there.
     """
 
     topics: Mapping[str, uuid.UUID]
@@ -66,14 +68,16 @@ class ClusterMetadata:
     brokers: Mapping[int, BrokerRegistration]
     as_of: int
     as_of_ms: int
+    younger: ClusterMetadata | None = None
 
 
-def read_cluster_metadata(directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
+def read_cluster_metadata(directory: Path, *, only_before_ms: int | None, younger: bool = False) -> ClusterMetadata:
     """Newest complete snapshot in ``__cluster_metadata-0`` plus the log after it (U-23).
 
     The log's high watermark is not on disk, so its tail may never have been committed. ``only_before_ms`` stops at the
     first batch of the log that is not older than that (on-start); None takes everything (offline). Snapshots hold
-    committed records only. A transaction of metadata records counts once it has ended.
+    committed records only. A transaction of metadata records counts once it has ended. ``younger``: what comes after
+    that is read as well, beside it; as far as it can be read, for a running broker may be about to write it.
 
     Raises:
         CorruptionError: damaged files, a gap between snapshot and log, transaction records out of order.
@@ -82,7 +86,7 @@ def read_cluster_metadata(directory: Path, *, only_before_ms: int | None) -> Clu
     """
     for attempt in range(_ATTEMPTS):
         try:
-            return _read(directory, only_before_ms)
+            return _read(directory, only_before_ms, younger=younger)
         except FileNotFoundError as error:
             # A running broker deletes snapshots and segments that a newer snapshot covers.
             if attempt == _ATTEMPTS - 1 or not directory.is_dir():
@@ -102,7 +106,7 @@ def _unreadable(directory: Path, error: OSError) -> CleanerdError:
     )
 
 
-def _read(directory: Path, only_before_ms: int | None) -> ClusterMetadata:
+def _read(directory: Path, only_before_ms: int | None, *, younger: bool) -> ClusterMetadata:
     names = _names_in(directory)
     image = _Image()
     start = _replay_snapshot(directory, names, image)
@@ -118,19 +122,31 @@ def _read(directory: Path, only_before_ms: int | None) -> ClusterMetadata:
                 where=str(directory),
             )
         return image.finish()
+    believed: ClusterMetadata | None = None
     transaction: list[MetadataRecord] | None = None
-    for base in (base for base in bases if base >= first):
-        path = directory / file_name(base, SEGMENT_SUFFIX)
-        position = _position_of(directory, base, start) if base < start else 0
-        for batch in _batches(path, position, is_last=base == bases[-1]):
-            if batch.header.last_offset < start:
-                continue
-            if only_before_ms is not None and batch.header.max_timestamp >= only_before_ms:
-                return image.finish()
+    try:
+        for batch in _after(directory, [base for base in bases if base >= first], start):
+            if believed is None and only_before_ms is not None and batch.header.max_timestamp >= only_before_ms:
+                believed = copy.deepcopy(image).finish()
+                if not younger:
+                    return believed
             transaction = _replay(batch, start, transaction, image)
             image.as_of = batch.header.last_offset + 1 if transaction is None else image.as_of
             image.as_of_ms = batch.header.max_timestamp if transaction is None else image.as_of_ms
-    return image.finish()
+    except (CleanerdError, OSError):
+        if believed is None:
+            raise
+    return image.finish() if believed is None else replace(believed, younger=image.finish())
+
+
+def _after(directory: Path, bases: list[int], start: int) -> Iterator[_Batch]:
+    """The batches of the log's segments ``bases`` that reach offset ``start`` or beyond."""
+    for base in bases:
+        path = directory / file_name(base, SEGMENT_SUFFIX)
+        position = _position_of(directory, base, start) if base < start else 0
+        for batch in _batches(path, position, is_last=base == bases[-1]):
+            if batch.header.last_offset >= start:
+                yield batch
 
 
 def _names_in(directory: Path) -> list[str]:

@@ -12,13 +12,15 @@ import fcntl
 import mmap
 import os
 from dataclasses import replace
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from cleanerd import _kernel
+from cleanerd.closing import Closing
 from cleanerd.errors import BatchTooLargeError, CorruptionError, KernelError, system_error
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
+from cleanerd.log.chunks import Consumed, Counted
 from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.memory import batch_bytes
 from cleanerd.log.plain_file import open_place, open_plain_at
@@ -29,7 +31,6 @@ from cleanerd.log.zeros import only_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
-    from types import TracebackType
 
     from numpy.typing import NDArray
 
@@ -48,22 +49,6 @@ BATCHES_A_PIECE = 16
 
 DIRECT_ALIGNMENT = 4096
 """Direct I/O begins and ends at multiples of this in file and memory; no less than a logical block of any disk."""
-
-
-class Counted(Protocol):
-    """A chunk, whatever was made of it."""
-
-    @property
-    def consumed(self) -> int:
-        """Bytes of whole batches that were used."""
-
-
-class Consumed(Counted, Protocol):
-    """What every chunk call of the kernel returns at least."""
-
-    @property
-    def needed(self) -> int:
-        """Size of the batch that did not fit, 0 when unknown."""
 
 
 C = TypeVar("C", bound=Counted)
@@ -85,7 +70,7 @@ class Gathering(Protocol[S_co]):
         """The chunk that all parts together make."""
 
 
-class SegmentReader:
+class SegmentReader(Closing):
     """Reads the segments of one partition through its directory descriptor.
 
     Not for two threads at once: the buffer is reused, and the arrays a kernel call got are gone with the next read.
@@ -126,14 +111,6 @@ class SegmentReader:
     def directory(self) -> int:
         """The partition directory's descriptor."""
         return self._directory
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the directory descriptor; reading on is an error."""

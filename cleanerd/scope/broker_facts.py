@@ -221,6 +221,7 @@ def broker_facts(
     others: Sequence[Path],
     *,
     running: bool = False,
+    younger: bool = False,
     silent: Collection[Path] = (),
 ) -> BrokerFacts:
     """Find what is known of ``log_dir``'s broker.
@@ -228,7 +229,8 @@ def broker_facts(
     The metadata log may lie in any of its log directories (``others``), or where its server.properties says.
     Directories of other brokers among ``others`` are passed over. Where two of them hold a metadata log, one was left
     behind when ``metadata.log.dir`` changed: the one that goes further counts.
-    Beside a ``running`` broker the youngest metadata is left out: it may be uncommitted (U-23).
+    Beside a ``running`` broker the youngest metadata is left out: it may be uncommitted (U-23). ``younger``: it is read
+    as well, beside what counts.
     ``silent``: directories that do not answer, in which nothing is read.
 
     Raises:
@@ -251,7 +253,9 @@ def broker_facts(
             hint="give the broker's metadata.log.dir or, when it has none, the first of its log.dirs",
         )
     only_before_ms = time.time_ns() // 1_000_000 - METADATA_AGE_MS if running else None
-    copies = [(read_cluster_metadata(path, only_before_ms=only_before_ms), path.parent) for path in found]
+    copies = [
+        (read_cluster_metadata(path, only_before_ms=only_before_ms, younger=younger), path.parent) for path in found
+    ]
     metadata, metadata_dir = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
     zookeeper = metadata is None and is_zookeeper_mode(log_dir)
     said = told_topics(settings, log_dir, running=running) if zookeeper else Told({}, ())

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 from cleanerd.broker.claim import is_claimed, refused_claim, strange_staging
 from cleanerd.broker.lease import require_unopened
+from cleanerd.broker.live_broker import Patience
+from cleanerd.broker.lock_file import held_by, worker_of
 from cleanerd.cleaner.manifest import STAGING
+from cleanerd.cleaner.refusals import refuse_deletions
 from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.stage import require_room
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
@@ -18,7 +21,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.broker.reading import PartitionReading
+    from cleanerd.cleaner.cleaner import Cleaning
     from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.survey import Survey
 
 
 def refuse_obstacles(reading: PartitionReading, resources: Resources) -> None:
@@ -26,15 +31,35 @@ def refuse_obstacles(reading: PartitionReading, resources: Resources) -> None:
 
     Raises:
         RefusedError: something that is not cleanerd's stands where its files go (U-33).
-        LogDirBusyError: another cleanerd works on it, or a process has its active segment open (S-14).
+        LogDirBusyError: another cleanerd works on it or in its log directory, or a process has its active segment open
+            (S-10, S-14).
         NoSpaceError: no more is free on the disk than is kept free (U-16).
     """
     path = reading.log.path
     _refuse_occupied(path)
     if not reading.running:
+        worker = worker_of(reading.log_dir.path)
+        if worker is not None:
+            raise held_by(worker, reading.log_dir.path)
         active = path / file_name(reading.log.active.base, SEGMENT_SUFFIX)
         require_unopened(active, required=resources.lease_required)
     require_room(os.statvfs(path), 1, disk_reserve_bytes(resources, reading.config, str(path)), str(path))
+
+
+def refuse_long_deletions(found: Survey, cleaning: Cleaning) -> None:
+    """What ``clean --live`` does not wait for (D-04).
+
+    Raises:
+        RefusedError: old files of a segment that is to be replaced go only later.
+    """
+
+    def status_of(name: str) -> os.stat_result | None:
+        try:
+            return os.stat(found.log.path / name, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    refuse_deletions(cleaning, status_of, found.config.file_delete_delay_ms, Patience().deletion_seconds)
 
 
 def _refuse_occupied(path: Path) -> None:

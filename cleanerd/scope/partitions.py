@@ -231,7 +231,7 @@ def partitions_of(
     """
     if choice.mode == "on-start":
         earlier, log_dir = read_twice(log_dir.path, say)
-        yield BesideBroker(log_dir, broker_facts(settings, log_dir, others, running=True), earlier)
+        yield BesideBroker(log_dir, broker_facts(settings, log_dir, others, running=True, younger=True), earlier)
         return
     facts = broker_facts(settings, log_dir, others, running=choice.mode == "live")
     if choice.mode == "live" and choice.socket is not None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
+from cleanerd.log.chunks import WithChunk
 from cleanerd.log.memory import worker_batch_bytes
 from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.records import NO_HORIZON, horizons
@@ -162,19 +163,11 @@ def segment_from(fields: list[Any]) -> SegmentFile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoded:
+class _Decoded(WithChunk):
     """A chunk and its digests: what :func:`walk` feeds."""
 
     chunk: _kernel.Chunk
     digests: _kernel.Digests
-
-    @property
-    def consumed(self) -> int:
-        return self.chunk.consumed
-
-    @property
-    def needed(self) -> int:
-        return self.chunk.needed
 
 
 def scan(item: Item) -> Iterator[pa.RecordBatch]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from cleanerd import _kernel
 from cleanerd.errors import ConfigError, CorruptionError
 from cleanerd.format.names import TopicPartition
+from cleanerd.log.chunks import WithChunk
 from cleanerd.log.memory import worker_batch_bytes
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.header_walk import walk_headers
@@ -213,18 +214,10 @@ def read_winners(places: Sequence[list[Any]], batches: Iterator[pa.RecordBatch])
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(WithChunk):
     chunk: _kernel.Chunk
     keep: NDArray[np.bool_]
     contents: _kernel.Contents
-
-    @property
-    def consumed(self) -> int:
-        return self.chunk.consumed
-
-    @property
-    def needed(self) -> int:
-        return self.chunk.needed
 
 
 def _read(place: list[Any], wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError, system_error
 from cleanerd.format.batch import parse_frame
+from cleanerd.log.chunks import Consumed
 from cleanerd.log.memory import batch_bytes
 from cleanerd.log.plain_file import open_plain
 from cleanerd.log.safe_open import raw_file
@@ -26,18 +27,6 @@ if TYPE_CHECKING:
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 _FRAME_WITH_MAGIC: Final = 17
 _NOT_CHECKED: Final = "not checked, nothing else is known to be wrong with it (more memory is needed)"
-
-
-class Consumed(Protocol):
-    """What a call that is fed with chunks returns at least."""
-
-    @property
-    def consumed(self) -> int:
-        """Bytes of whole batches that were used."""
-
-    @property
-    def needed(self) -> int:
-        """Size of the batch that did not fit, 0 when unknown."""
 
 
 T = TypeVar("T", bound=Consumed)

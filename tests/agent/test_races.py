@@ -146,6 +146,12 @@ def unfinished(topic: Topic) -> list[str]:
     return [path.name for path in topic.directory.iterdir() if path.suffix in {".cleaned", ".swap"}]
 
 
+def mapped(topic: Topic) -> set[str]:
+    """Names of the files of its directory that the broker has mapped into memory."""
+    lines = Path(f"/proc/{topic.broker.pid}/maps").read_text().splitlines()
+    return {Path(line.split()[-1]).name for line in lines if f"/{topic.directory.name}/" in line}
+
+
 @pytest.mark.parametrize("moment", ["validated", "opened"])
 def test_the_topic_is_deleted(stopping: Stopping, moment: str) -> None:
     """The swap is refused, the directory goes, staging and all."""
@@ -169,11 +175,16 @@ def topic(stopping: Stopping) -> Topic:
 
 
 def test_the_log_start_moves_meanwhile(stopping: Stopping, topic: Topic) -> None:
-    """U-2, A-24: seen under the monitor; everything is taken back, and the cleaner is free again."""
+    """U-2, A-24: seen under the monitor; everything is taken back, and the cleaner is free again.
+
+    A-18: before the lock is taken both indexes are mapped, so that nobody opens them by a name they no longer have.
+    """
     manifest = topic.stage(output_bytes=6_000)
     before = topic.listing()
     admin = AdminClient({"bootstrap.servers": topic.broker.bootstrap}, logger=SILENT)
     with stopping.at("opened", topic.request(manifest, log_start=0)) as swap:
+        cleaned = f"{manifest.groups[0].base:020d}"
+        assert {f"{cleaned}.index.cleaned", f"{cleaned}.timeindex.cleaned"} <= mapped(topic)
         assert unfinished(topic)
         admin.delete_records([TopicPartition(topic.name, 0, 2)])[TopicPartition(topic.name, 0)].result(PATIENCE_SECONDS)
     assert swap.code == "log_start"

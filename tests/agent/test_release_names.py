@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import zipfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.agent.live import JAR
-from tests.support.patience import PATIENCE_SECONDS
+from tests.agent.java_program import JAVA, told_by
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-SOURCE: Final = Path(__file__).parent / "java" / "Releases.java"
+    from pathlib import Path
 
 READ_AS: Final = {
     "4.3.1": "4.3 true",
@@ -45,18 +39,8 @@ READ_AS: Final = {
 }
 
 
-def _run(command: Sequence[str | Path]) -> str:
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_release_names(tmp_path: Path) -> None:
     """R-2: patches and vendors' names are read as the release they are built from; what cannot be read is unknown."""
-    with zipfile.ZipFile(JAR) as jar:
-        jar.extractall(tmp_path, [name for name in jar.namelist() if name.startswith("implementation/")])
-    classes = tmp_path / "implementation"
-    _run(["javac", "-proc:none", "-d", classes, "-cp", classes, SOURCE])
-    told = _run(["java", "-Xshare:auto", "-cp", classes, "cleanerd.agent.Releases", *READ_AS]).splitlines()
+    told = told_by(tmp_path, [JAVA / "Releases.java"], "cleanerd.agent.Releases", *READ_AS)
     assert dict(zip(READ_AS, told, strict=False)) == READ_AS
     assert told[len(READ_AS) :] == ["null false"]  # a broker that says nothing

@@ -9,7 +9,9 @@ import sys
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
+from unittest import mock
 
+from cleanerd.cleaner import facts_room
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -208,6 +210,54 @@ def _state_file(scene: Scene) -> Path:
     return found
 
 
+def was_cleaned_by_a_newer_release(scene: Scene) -> None:
+    scene.topic(min_cleanable_dirty_ratio="1")
+    was_cleaned_by_version(scene)
+    text = _state_file(scene).read_text()
+    assert "strategy=header" in text
+    _state_file(scene).write_text(text.replace("strategy=header", "strategy=newest"))
+
+
+def belongs_to_zookeeper(scene: Scene) -> None:
+    """Nothing of its topics is on the disk, and the login with which its broker would be asked is no login (U-40)."""
+    meta = scene.path / "meta.properties"
+    meta.write_text(meta.read_text().replace("version=1", "version=0").replace("node.id", "broker.id"))
+    (scene.root / "client.properties").write_text("security.protocol=SASL_SSL\nsasl.mechanism=GUESSED\n")
+    if scene.agent is not None:  # a broker that is asked says it itself
+        scene.agent.settings |= {"cleanup.policy": "compact"}
+
+
+def has_damaged_metadata(scene: Scene) -> None:
+    log = write_metadata(scene.path, topics={"orders": {"cleanup.policy": "compact"}}) / f"{0:020d}.log"
+    data = log.read_bytes()
+    at = data.index(b"orders")
+    log.write_bytes(data[:at] + b"O" + data[at + 1 :])
+
+
+def has_properties_of_another_node(scene: Scene) -> None:
+    (scene.root / "server.properties").write_text("node.id=2\n")
+
+
+def was_replaced_a_moment_ago(scene: Scene) -> None:
+    """And its broker keeps old files for ten minutes."""
+    scene.topic(file_delete_delay_ms="600000")
+    (scene.partition / f"{0:020d}.log.deleted").write_bytes(b"")
+
+
+def has_no_memory_for_its_batches(scene: Scene) -> None:
+    scene.open.enter_context(mock.patch.object(facts_room, "BATCH_BYTES", 2**60))
+
+
+def is_worked_on(scene: Scene) -> None:
+    """Another verb of cleanerd holds the log directory; beside a broker none can."""
+    if scene.mode == "offline":
+        works = (
+            "import pathlib, sys; from cleanerd.apply.lock import LogDirLock\n"
+            f"lock = LogDirLock.acquire(pathlib.Path({str(scene.path)!r})); print(flush=True); sys.stdin.read()"
+        )
+        _beside(scene, works)
+
+
 def has_garbage(scene: Scene) -> None:
     if scene.agent is not None:  # a real one does not read that file
         said = scene.agent.do_log({"topic": "orders", "partition": 0})
@@ -238,7 +288,11 @@ def is_claimed(scene: Scene) -> None:
 def is_open_elsewhere(scene: Scene) -> None:
     """As by a broker that holds no lock; where one runs, every segment is."""
     active = str(scene.partition / f"{6:020d}.log")
-    holds = f"import sys; file = open({active!r}, 'ab'); print(flush=True); sys.stdin.read()"
+    _beside(scene, f"import sys; file = open({active!r}, 'ab'); print(flush=True); sys.stdin.read()")
+
+
+def _beside(scene: Scene, holds: str) -> None:
+    """A process that holds something, says so with a line, and ends when its input does."""
     holder = subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdin is not None
     assert holder.stdout is not None

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from cleanerd.log.cluster_metadata import ClusterMetadata
+
 DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
 
 
@@ -303,9 +305,19 @@ def test_young_metadata(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
     finally:
         broker_facts.METADATA_AGE_MS = old
     assert answer.json["partitions"] == []
+    reads: list[bool] = []
+    real = broker_facts.read_cluster_metadata
+
+    def counting(directory: Path, *, only_before_ms: int | None, younger: bool) -> ClusterMetadata:
+        reads.append(younger)
+        return real(directory, only_before_ms=only_before_ms, younger=younger)
+
     with lock_holder(path):
         monkeypatch.setattr(broker_facts, "METADATA_AGE_MS", 1 << 60)
+        monkeypatch.setattr(broker_facts, "read_cluster_metadata", counting)
         answer = shell("stage", path, "--force", "--now-ms", NOW)
+    # The first is for what a change of rules costs; then one reading tells what counts and what is too young.
+    assert reads == [False, True]
     assert "No compacted partition found." in answer.out
     assert "the configuration of 1 compacted topic (orders) is younger than" in answer.err
     assert "Try again later" in answer.err

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from cleanerd import _kernel
 from cleanerd.format.batch import TIMESTAMP_TYPE, TRANSACTIONAL
+from cleanerd.log.chunks import WithChunk
 from cleanerd.log.memory import worker_batch_bytes
 from cleanerd.spark.source.columns import HEADERS
 from cleanerd.spark.source.visible import control_batches
@@ -29,22 +30,12 @@ _OF_CONTENTS: Final = frozenset({"key", "value", HEADERS})
 
 
 @dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(WithChunk):
     """Whole batches with their records. ``data``: their bytes, gone with the next step of whoever reads."""
 
     chunk: _kernel.Chunk
     data: NDArray[np.uint8]
     position: int
-
-    @property
-    def consumed(self) -> int:
-        """As :func:`~cleanerd.verify.walk.walk` wants it."""
-        return self.chunk.consumed
-
-    @property
-    def needed(self) -> int:
-        """Bytes that the next batch needs, for the same walk."""
-        return self.chunk.needed
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ final class Broker {
         return null;
     }
 
-    /** The log of a partition; not_ready or no_log when there is none. */
+    /** The log of a partition; no_log when there is none yet, or none at all. */
     BrokerLog log(String topic, int partition) throws IOException, Refusal {
         List<BrokerLog> found = new ArrayList<>();
         for (Object manager : managers) {

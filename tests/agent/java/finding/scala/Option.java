@@ -1,0 +1,21 @@
+package scala;
+
+/** An option as Scala's: by these two methods. */
+public final class Option {
+    private final Object value;
+
+    public Option(Object value) {
+        this.value = value;
+    }
+
+    public boolean isEmpty() {
+        return value == null;
+    }
+
+    public Object get() {
+        if (value == null) {
+            throw new IllegalStateException("None.get");
+        }
+        return value;
+    }
+}

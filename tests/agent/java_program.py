@@ -1,0 +1,31 @@
+"""Programs in Java around classes of the agent, without a broker."""
+
+from __future__ import annotations
+
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from tests.agent.live import JAR
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+JAVA: Final = Path(__file__).parent / "java"
+
+
+def told_by(work_dir: Path, sources: Sequence[Path], main: str, *arguments: str) -> list[str]:
+    """The lines that class ``main`` of ``sources`` prints, compiled beside the agent's own classes."""
+    with zipfile.ZipFile(JAR) as jar:
+        jar.extractall(work_dir, [name for name in jar.namelist() if name.startswith("implementation/")])
+    classes = work_dir / "implementation"
+    _run(["javac", "-proc:none", "-d", classes, "-cp", classes, *sources])
+    return _run(["java", "-Xshare:auto", "-cp", classes, main, *arguments]).splitlines()
+
+
+def _run(command: Sequence[str | Path]) -> str:
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
