@@ -33,6 +33,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd_lab.demo.broker import Broker, free_port
 from tests.kafka.judge import fetch_jars
 from tests.support.certificates import PASSWORD, Certificates, make_certificates
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -92,10 +93,10 @@ class Secured:
                 for name, text in USERS.items()
             ]
             for done in admin.alter_user_scram_credentials(wanted).values():
-                done.result(60)
+                done.result(PATIENCE_SECONDS)
         topics = [NewTopic(name, 1, 1, config={"cleanup.policy": "compact"}) for name in ("orders", "stock", "mine")]
         for done in admin.create_topics(topics).values():
-            done.result(60)
+            done.result(PATIENCE_SECONDS)
 
     def file(self, text: str, mode: int = 0o600) -> Path:
         path = self.place / "client.properties"
@@ -260,7 +261,7 @@ def test_a_user_who_may_look_only(secured: Secured, shell: Callable[..., tuple[i
         )
     ]
     for done in admin.create_acls(acls).values():
-        done.result(60)
+        done.result(PATIENCE_SECONDS)
     code, _, err = shell("delegate", "mine", "--command-config", secured.login("reader"), "--yes")
     assert (code, len(err.splitlines())) == (4, 1)
     assert "--add-config min.cleanable.dirty.ratio=1,max.compaction.lag.ms=9223372036854775807" in err

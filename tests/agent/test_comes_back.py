@@ -210,7 +210,7 @@ def test_busy_carries_the_id(listening: Threadless) -> None:
     with live.asking() as first, live.asking() as second, live.asking() as third:
         for asking in (first, second):
             asking.send(b" " * 200_000)
-        time.sleep(2)  # both are being read
+        time.sleep(5)  # both are being read
         for line, name in ((long, 42), (text, "mine"), (b" " * 200_000, None)):
             third.send(line[:150_000])
             refused = third.answer()

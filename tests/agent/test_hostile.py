@@ -133,7 +133,7 @@ def test_a_line_without_an_end(live: Live) -> None:
     with live.asking() as first, live.asking() as second, live.asking() as third:
         for asking in (first, second):
             asking.send(b" " * 200_000)
-        time.sleep(2)  # both are being read
+        time.sleep(5)  # both are being read
         third.send(b" " * 100_000)
         refused = third.answer()
         assert refused is not None
@@ -181,7 +181,7 @@ def test_a_thousand_connections(live: Live) -> None:
 def _connected(live: Live) -> socket.socket:
     one = socket.socket(socket.AF_UNIX)
     one.connect(str(live.socket))  # without a time-out it waits while the backlog is full
-    one.settimeout(60)
+    one.settimeout(PATIENCE_SECONDS)
     return one
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from tests.brokers.node import wait_until
 from tests.cli.clean_log_dirs import Answer, Shell
+from tests.support.log_dirs import read_checkpoint
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -45,12 +46,18 @@ def read(broker: Broker) -> dict[int, tuple[bytes, int]]:
     consumer.assign([partition])
     found: dict[int, tuple[bytes, int]] = {}
     while max(found, default=-1) < end - 1:
-        message = consumer.poll(30)
+        message = consumer.poll(PATIENCE_SECONDS)
         assert message is not None, f"only {len(found)} records came"
         if message.error() is None:
             found[message.offset() or 0] = (message.key() or b"", int((message.value() or b"").split()[0]))
     consumer.close()
     return found
+
+
+def checkpoint(log_dir: Path, name: str) -> int:
+    """What the broker has written down of the partition."""
+    path = log_dir / name
+    return read_checkpoint(path).get("t-0", 0) if path.exists() else 0
 
 
 def call(shell: Shell, verb: str, path: Path, *more: str) -> Answer:
@@ -67,7 +74,8 @@ def test_stage_stop_apply_start(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("t", 1, 1, config=CONFIG)])["t"].result(PATIENCE_SECONDS)
     produce(broker, 0, 4000)
-    time.sleep(3)  # the broker writes its checkpoints
+    wait_until("the high watermark is written", lambda: checkpoint(path, "replication-offset-checkpoint") == 4000)
+    wait_until("a recovery point is written", lambda: checkpoint(path, "recovery-point-offset-checkpoint") > 0)
     staged = call(shell, "stage", path, "--force")
     (said,) = staged.json["partitions"]
     assert (staged.code, said["outcome"]) == (0, "staged"), said["reason"]

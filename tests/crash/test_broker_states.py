@@ -134,7 +134,7 @@ def consume(broker: Broker, isolation: str) -> dict[int, list[tuple[int, bytes]]
     found: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
     waiting = set(range(2 * STATES))
     while waiting:
-        message = consumer.poll(30)
+        message = consumer.poll(PATIENCE_SECONDS)
         assert message is not None, f"nothing more comes from {waiting}"
         error = message.error()
         partition = message.partition() or 0

@@ -44,7 +44,7 @@ def test_nothing_is_begun_after_a_part_of_the_daemon_died(root: Path, monkeypatc
 
     async def story(service: Service) -> None:
         services.append(service)
-        await asyncio.sleep(30)
+        await asyncio.sleep(PATIENCE_SECONDS)
 
     async def winding_up(service: Service, tasks: Any) -> None:
         asyncio.get_running_loop().call_later(0.2, go_on.set)

@@ -137,7 +137,7 @@ def test_explain_that_hangs_is_asked_once_and_answered_504(monkeypatch: pytest.M
 
     async def explain(name: str) -> dict[str, Any]:
         asked.append(name)
-        await asyncio.sleep(60)
+        await asyncio.sleep(PATIENCE_SECONDS)
         return {}
 
     with serving(view(partitions=(partition(),)), explain) as served:

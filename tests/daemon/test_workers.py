@@ -40,10 +40,10 @@ def test_at_most_so_many_at_once() -> None:
             with lock:
                 now += 1
                 most = max(most, now)
-            together.wait(30)
+            together.wait(PATIENCE_SECONDS)
             with lock:
                 now -= 1
-            together.wait(30)
+            together.wait(PATIENCE_SECONDS)
 
         await asyncio.gather(*(pool.submit(work) for _ in range(12)))
         assert most == 3

@@ -38,7 +38,7 @@ def consume(broker: Broker, count: int) -> list[bytes]:
     consumer.assign([TopicPartition("t", 0, 0)])
     values: list[bytes] = []
     while len(values) < count:
-        message = consumer.poll(30)
+        message = consumer.poll(PATIENCE_SECONDS)
         assert message is not None, f"only {values} came"
         if message.error() is None:
             values.append(message.value() or b"")

@@ -79,7 +79,7 @@ def prefer(broker: Broker) -> None:
     """Leadership back to where it was meant to be."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     places = [TopicPartition(writing.topic, number) for writing in WRITINGS for number in range(PARTITIONS)]
-    admin.elect_leaders(ElectionType.PREFERRED, places).result(30)
+    admin.elect_leaders(ElectionType.PREFERRED, places).result(PATIENCE_SECONDS)
 
 
 def rows(broker: Broker, name: str, above: int = 0) -> dict[int, tuple[bytes | None, bytes | None]]:
@@ -105,13 +105,13 @@ def write_in_vain(first: Broker, second: Broker) -> None:
     topic = WRITINGS[0].topic
     producer = Producer({"bootstrap.servers": second.bootstrap, "acks": 1})
     producer.produce(topic, key=b"stray", value=b"kept", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_SECONDS) == 0
     os.kill(first.pid, signal.SIGSTOP)
     try:
         time.sleep(1)  # the answer to its last fetch is on its way no more
         for _ in range(20):
             producer.produce(topic, key=b"stray", value=LOST, partition=0)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         second.kill()
     finally:
         os.kill(first.pid, signal.SIGCONT)

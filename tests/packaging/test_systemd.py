@@ -244,7 +244,7 @@ def test_the_daemon_needs_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
     port = free_port()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
-        manager.settimeout(30)
+        manager.settimeout(PATIENCE_SECONDS)
         environment = {
             **os.environ,
             "NOTIFY_SOCKET": str(tmp_path / "notify"),

@@ -74,7 +74,7 @@ def read(broker: ZooKeeperBroker) -> list[tuple[bytes, bytes]]:
     try:
         consumer.subscribe(["orders"])
         while True:
-            message = consumer.poll(30)
+            message = consumer.poll(PATIENCE_SECONDS)
             assert message is not None, "nothing came"
             if message.error():
                 return found  # the end

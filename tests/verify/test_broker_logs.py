@@ -15,6 +15,7 @@ from cleanerd.log.log_dir import CLEANER_CHECKPOINT
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import partitions_in, read_surroundings, verify_in_surroundings
 from cleanerd.verify.partition import Question
+from tests.brokers.node import wait_until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -82,8 +83,7 @@ def test_real_broker(broker_43: StartBroker) -> None:
     while _cleaned_to(log_dir) == 0 and time.monotonic() < deadline:
         time.sleep(0.5)
     assert _cleaned_to(log_dir) > 0, "Kafka's cleaner did nothing"
-    time.sleep(2)  # a round that is under way ends
-    assert _errors(log_dir) == []
+    wait_until("a round that is under way has ended", lambda: _errors(log_dir) == [])
     broker.stop()
     assert _errors(log_dir) == []
     assert list((log_dir / "t-0").glob("*.txnindex")), "no aborted transaction is left"
