@@ -53,7 +53,8 @@ _FEWEST_SOURCES: Final = 25
 class Swapper:
     """Has the groups of one plan swapped, in the order in which they come.
 
-    ``held_seconds`` is the longest time that appends to the partition had to wait for a swap.
+    ``held_seconds`` is the longest time that appends to the partition had to wait for a swap. ``in_doubt``: nobody can
+    say whether the swap that was asked for last was made.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Swapper:
         # U-32: likewise the entries of all transaction indexes that it rests on.
         self._aborted = cleaning.plan.aborted.entries
         self.held_seconds = 0.0
+        self.in_doubt = False
         self.notes: tuple[str, ...] = ()
 
     def wait_for_deletions(self, file_delete_delay_ms: int) -> None:
@@ -101,6 +103,7 @@ class Swapper:
         time.sleep(max(self._rest_until - time.monotonic(), 0.0))
         with signals_wait():
             done = self._ask(self._request(staged), staged, output)
+        self.in_doubt = False
         for base in staged.sources:
             del self._evidence[base]
         self._evidence[staged.base] = output
@@ -159,6 +162,7 @@ class Swapper:
     def _ask(self, request: dict[str, Any], staged: StagedGroup, output: BrokerSegment) -> SwapDone | None:
         """Send it until there is an answer that counts; None when the log itself had to tell."""
         doubtful = False
+        self.in_doubt = True
         problem: CleanerdError | None = None
         for wait in (0.0, *self._broker.patience.waits()):
             time.sleep(wait)
@@ -182,9 +186,11 @@ class Swapper:
                 problem = error
                 if error.code not in LATER | UNCERTAIN:
                     if not doubtful:
+                        self.in_doubt = False
                         raise
                     # Whatever became of the first request, what was staged for it may be gone; or it is swapped.
                     problem = StalePlanError(f"the swap was not made: {error}", where=self._plan.path)
+        self.in_doubt = doubtful
         raise problem or StalePlanError("the broker was asked for no swap: no attempt was left", where=self._plan.path)
 
     def _sent(self, request: dict[str, Any], staged_bytes: int) -> SwapDone:

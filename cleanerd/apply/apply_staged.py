@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cleanerd.apply.enter import enter_partition
 from cleanerd.apply.files import HERE, PartitionFiles
 from cleanerd.apply.journal import Journal
-from cleanerd.apply.keep import Keeper, require_keepable
+from cleanerd.apply.keep import Keeper, KeepPlace, require_keepable
 from cleanerd.apply.kept_segments import FileMark, KeptSegments
 from cleanerd.apply.purged_keys import refuse_late_records
 from cleanerd.apply.ready_file import Ready
@@ -214,8 +214,9 @@ def _keeper(locked: LockedDir, files: PartitionFiles, manifest: Manifest, ready:
         require_keepable(kept, [locked.log_dir.path])
         KeptSegments(locked.store.root).require_writable(kept.stat())
         return Keeper(
-            locked,
-            kept,
+            locked.log_dir,
+            locked.store,
+            KeepPlace(kept, require=require),
             files,
             found.log,
             manifest.plan,
@@ -223,7 +224,6 @@ def _keeper(locked: LockedDir, files: PartitionFiles, manifest: Manifest, ready:
             sources={
                 witness.base: FileMark(witness.size, witness.inode, witness.mtime_ns) for witness in manifest.witnesses
             },
-            require=require,
         )
     except (CleanerdError, OSError) as error:
         raise KeptPlanError(

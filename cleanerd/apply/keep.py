@@ -1,24 +1,29 @@
 """``--keep-replaced DIR``: the segments that a swap replaces get a second name outside of the log directories (S-40).
 
 Links cost no space and no time, but they change a file's ctime: they are made when the plan's witnesses have been
-compared, and before the first rename. The entry in ``trash.json`` comes before the swap as well: what it promises that
-never came to pass, ``undo`` can see.
+compared, and before the first rename, whoever makes that: we, or the broker whose agent is asked for it. The entry in
+``trash/`` comes before the swap as well: what it promises that never came to pass, ``undo`` can see.
+
+Beside a running broker a source can be replaced by somebody else before it gets its link. So a link counts only if it
+is one to the segment that was decided on; and what was kept for a swap that was refused is let go again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.kept_place import agree
+from cleanerd.apply.kept_place import agree, forget_kept
 from cleanerd.apply.kept_segments import FileMark, KeptEntry, KeptGroup, KeptSegment, KeptSegments, with_group
 from cleanerd.cleaner.keep_dir import not_linkable, require_keep_dir
 from cleanerd.cleaner.manifest import KINDS, FileKind, staged_name
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
 from cleanerd.format.names import file_name, parse_file_name
 from cleanerd.log.log_dir import META_PROPERTIES
 from cleanerd.log.state_files import opened
@@ -26,9 +31,13 @@ from cleanerd.log.state_files import opened
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
+    from typing import Self
 
-    from cleanerd.apply.session import LockedDir
     from cleanerd.cleaner.manifest import StagedGroup
+    from cleanerd.cleaner.plan import CleaningPlan
+    from cleanerd.cleaner.survey import Survey
+    from cleanerd.log.clean_point import StateStore
+    from cleanerd.log.log_dir import LogDir
     from cleanerd.log.partition import PartitionLog
 
 _PROBE: Final = ".cleanerd-link-probe"
@@ -51,10 +60,23 @@ def _try_link(kept: Path, log_dir: Path) -> None:
     try:
         with opened(log_dir) as source, opened(kept) as place:
             os.link(META_PROPERTIES, probe, src_dir_fd=source, dst_dir_fd=place, follow_symlinks=False)
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.unlink(probe, dir_fd=place)
     except OSError as error:
         raise not_linkable(log_dir, kept, error.strerror or str(error)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class KeepPlace:
+    """Where what is replaced is kept.
+
+    ``room``: makes room for so many bytes more, and returns why there is none; empty when there is. ``require`` refuses
+    the directory, by raising, whenever it was opened; None: the operator named it.
+    """
+
+    path: Path
+    room: Callable[[int], str] = lambda _bytes: ""
+    require: Callable[[PartitionFiles], None] | None = None
 
 
 class Keeper:
@@ -62,42 +84,42 @@ class Keeper:
 
     def __init__(
         self,
-        locked: LockedDir,
-        kept: Path,
+        log_dir: LogDir,
+        store: StateStore,
+        place: KeepPlace,
         files: PartitionFiles,
         log: PartitionLog,
         plan_id: str,
         *,
         end_offset: int,
         sources: Mapping[int, FileMark],
-        require: Callable[[PartitionFiles], None] | None = None,
     ) -> None:
         """Nothing is written yet. ``sources`` are the logs of all segments that the cleaning covers.
 
-        ``require`` refuses the directory ``kept``, by raising, whenever it was opened; None: the operator named it.
-
         Raises:
-            CleanerdError: ``trash.json`` cannot be read.
+            CleanerdError: what is remembered of the plan cannot be read.
         """
-        self._locked = locked
+        self._log_dir = log_dir
+        self._store = store
         self._files = files
         self._directory = f"{plan_id}/{log.name}"
-        self._place = kept.resolve() if require is None else kept
-        self._require = require
-        self._trash = KeptSegments(locked.store.root)
-        state = locked.store.load(locked.log_dir, log)
+        self._place = place.path.resolve() if place.require is None else place.path
+        self._require = place.require
+        self._trash = KeptSegments(store.root)
+        self._is_put = False
+        state = store.load(log_dir, log)
         before = None if state is None or state.clean_point is None else asdict(state.clean_point)
-        begun = [entry for entry in self._trash.entries() if entry.plan == plan_id]
+        begun = self._trash.entry(plan_id)
         self._entry = (
-            begun[0]
-            if begun
+            begun
+            if begun is not None
             else KeptEntry(
                 plan=plan_id,
                 topic=log.name.topic,
                 partition=log.name.partition,
                 topic_id=log.topic_id,
-                directory_id=locked.log_dir.meta.directory_id,
-                log_dir=str(locked.log_dir.path.resolve()),
+                directory_id=log_dir.meta.directory_id,
+                log_dir=str(log_dir.path.resolve()),
                 kept=str(self._place / self._directory),
                 cleaned_ms=time.time_ns() // 1_000_000,
                 end_offset=max(end_offset, log.cleaner_offset or 0),
@@ -109,15 +131,41 @@ class Keeper:
             )
         )
 
+    @classmethod
+    def of_plan(
+        cls,
+        place: KeepPlace,
+        log_dir: LogDir,
+        store: StateStore,
+        files: PartitionFiles,
+        found: Survey,
+        plan: CleaningPlan,
+    ) -> Self:
+        """For a plan that was made just now."""
+        return cls(
+            log_dir,
+            store,
+            place,
+            files,
+            found.log,
+            plan.plan_id,
+            end_offset=max(plan.end_offset, found.proven_offset),
+            sources={
+                source.base: FileMark(source.segment.size_bytes, source.segment.inode, source.segment.mtime_ns)
+                for source in plan.sources
+            },
+        )
+
     def keep(self, staged: StagedGroup) -> None:
         """Link the sources of ``staged``, which is about to be swapped in. On the disk when this returns.
 
         Raises:
-            CleanerdError: they cannot be linked, or ``trash.json`` cannot be written. The log is as it was.
+            StalePlanError: a source is no longer the segment that was decided on.
+            CleanerdError: they cannot be linked, or the entry cannot be written. The log is as it was.
         """
         plan_id = self._entry.plan
         with self._opened() as place:
-            agree(place, plan_id, self._locked.log_dir.path)
+            agree(place, plan_id, self._log_dir.path)
             _make(place, self._directory)
             place.fsync_directory(plan_id)
             segments = tuple(self._link(place, base) for base in staged.sources)
@@ -127,7 +175,33 @@ class Keeper:
             raise CleanerdError("the staged log vanished", where=str(self._files.path))
         group = KeptGroup(staged.base, staged.end, segments, staged.files, FileMark.of(output))
         self._entry = with_group(self._entry, group)
-        self._trash.put(self._entry, self._locked.store.owner(self._locked.log_dir))
+        if self._is_put:
+            self._trash.add(plan_id, group)
+        else:
+            self._trash.put(self._entry, self._store.owner(self._log_dir))
+            self._is_put = True
+
+    def let_go(self, staged: StagedGroup) -> None:
+        """Forget ``staged``, which was surely not swapped in: its sources lose the name that they got for it.
+
+        What goes wrong here is told by nobody: ``undo`` sees what never came to pass.
+        """
+        with suppress(CleanerdError):
+            bases = set(staged.sources)
+            with self._opened() as place:
+                for name in sorted(place.names(self._directory)):
+                    parsed = parse_file_name(name)
+                    if parsed is not None and parsed[0] in bases:
+                        place.unlink(f"{self._directory}/{name}")
+                groups = tuple(group for group in self._entry.groups if group.base != staged.base)
+                self._entry = replace(self._entry, groups=groups)
+                if not groups:
+                    forget_kept(place, self._entry, self._log_dir.path)
+            if not groups:
+                self._trash.remove(self._entry)
+                self._is_put = False
+            elif self._is_put:
+                self._trash.put(self._entry, self._store.owner(self._log_dir))
 
     def linked(self) -> frozenset[int]:
         """Bases of segments that got their second name already: an apply was cut short, and their ctime is not old."""
@@ -146,14 +220,20 @@ class Keeper:
             yield place
 
     def _link(self, place: PartitionFiles, base: int) -> KeptSegment:
+        """Raises StalePlanError when the log is not that of the cleaning; U-33: nor is a file that is no plain one."""
         marks: dict[FileKind, FileMark] = {}
         for kind in KINDS:
             name = file_name(base, f".{kind}")
-            status = self._files.stat(name)
-            if status is not None:
-                if not self._is_kept(place, name):
-                    place.link_from(self._files, name, f"{self._directory}/{name}")
-                marks[kind] = FileMark.of(status)
+            if self._files.stat(name) is None:
+                continue
+            if not self._is_kept(place, name):
+                place.link_from(self._files, name, f"{self._directory}/{name}")
+            status = place.stat(f"{self._directory}/{name}")
+            if status is None or not stat.S_ISREG(status.st_mode):
+                raise RefusedError("is not a plain file: it is not kept", where=self._files.where(name))
+            marks[kind] = FileMark.of(status)
+        if marks.get("log") != self._entry.sources.get(base):
+            raise StalePlanError(f"segment {base} was replaced before it could be kept", where=str(self._files.path))
         return KeptSegment(base, marks)
 
     def _is_kept(self, place: PartitionFiles, name: str) -> bool:

@@ -1,8 +1,8 @@
 """Where ``--keep-replaced`` keeps what: ``DIR/PLAN/TOPIC-N/``, and who said so (S-40, U-33).
 
-``trash.json`` names that directory to ``undo`` later on. It lies where the broker's user may write, and may be damaged:
-a path in it alone must lead nobody anywhere. So the place itself says whose segments belong there: an empty file in
-``DIR/PLAN``, named after the log directory, which only whoever may write there can have made.
+``trash/PLAN.json`` names that directory to ``undo`` later on. It lies where the broker's user may write, and may be
+damaged: a path in it alone must lead nobody anywhere. So the place itself says whose segments belong there: an empty
+file in ``DIR/PLAN``, named after the log directory, which only whoever may write there can have made.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def agree(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
 
 
 def _require_agreed(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
-    """Refuse a directory that ``trash.json`` names and that does not say itself that it is for ``log_dir``.
+    """Refuse a directory that an entry of ``trash/`` names and that does not say itself that it is for ``log_dir``.
 
     Raises:
         RefusedError: it does not.
@@ -62,7 +62,7 @@ def _require_agreed(place: PartitionFiles, plan_id: str, log_dir: Path) -> None:
     name = f"{plan_id}/{note_name(log_dir)}"
     if not place.is_directory(plan_id) or not _is_plain(place, name):
         raise RefusedError(
-            f"trash.json names this directory, but nothing in it says that segments of {log_dir} are kept there",
+            f"trash/ names this directory, but nothing in it says that segments of {log_dir} are kept there",
             where=str(place.path / plan_id),
             hint="if they are, name the directory yourself: --keep-replaced DIR",
         )
@@ -86,7 +86,7 @@ def open_kept(entry: KeptEntry, log_dir: Path, named: Path | None) -> Iterator[P
     kept = Path(entry.kept) if named is None else named.resolve() / entry.plan / str(entry.name)
     if PLAN_ID.fullmatch(entry.plan) is None or kept.parts[-2:] != (entry.plan, str(entry.name)):
         raise RefusedError(
-            f"trash.json does not lead to what was kept of {str(entry.name)[:300]}, but to {entry.kept[:300]!r}",
+            f"trash/ does not lead to what was kept of {str(entry.name)[:300]}, but to {entry.kept[:300]!r}",
             where=str(log_dir),
             hint="it is damaged; name the directory yourself: --keep-replaced DIR",
         )

@@ -1,32 +1,35 @@
-"""``trash.json`` in the state directory: what ``--keep-replaced`` put where, for ``undo`` (S-40).
+"""``trash/PLAN.json`` in the state directory: what ``--keep-replaced`` put where, for ``undo`` (S-40).
 
-An entry is one cleaning of one partition. It says how everything below the end of that cleaning looked before and what
-came in its place, so that ``undo`` can tell whether the log went its own way since.
+An entry is one cleaning of one partition, in a file of its own. It says how everything below the end of that cleaning
+looked before and what came in its place, so that ``undo`` can tell whether the log went its own way since.
+
+Its first line is the entry, every further one a group that is swapped next: a cleaning of thousands of segments writes
+each of them once. A last line without an end was never followed by a swap, and counts as not written.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import uuid
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter
 
 from cleanerd import __version__
-from cleanerd.cleaner.manifest import FileFact, FileKind  # noqa: TC001 - pydantic resolves the annotations
+from cleanerd.cleaner.manifest import PLAN_ID, FileFact, FileKind
 from cleanerd.errors import UnsupportedLogError, system_error
 from cleanerd.format.names import TopicPartition, uuid_from_base64, uuid_to_base64
-from cleanerd.log.state_files import DAMAGE, locked, make_directory, read_state_file, set_aside, write_state_file
+from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, open_to_write, write_all
+from cleanerd.log.state_files import DAMAGE, make_directory, opened, read_state_file, set_aside, write_state_file
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator
     from pathlib import Path
 
 FORMAT: Final = 1
-KEPT_FILE: Final = "trash.json"
+KEPT_DIR: Final = "trash"
 
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
@@ -52,6 +55,11 @@ class FileMark:
     def of(cls, status: os.stat_result) -> FileMark:
         """The mark of the file with this ``stat``."""
         return cls(status.st_size, status.st_ino, status.st_mtime_ns)
+
+    def is_of(self, found: FileMark | None) -> bool:
+        """Whether ``found`` is this file; a broker that swapped it in set its time anew, to whole milliseconds."""
+        java = replace(self, mtime_ns=self.mtime_ns // 1_000_000 * 1_000_000)
+        return found in (self, java)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,88 +122,126 @@ class KeptEntry:
         return sum(f.bytes for group in self.groups for segment in group.segments for f in segment.files.values())
 
 
-_ENTRIES: Final = TypeAdapter(tuple[KeptEntry, ...])
+_ENTRY: Final = TypeAdapter(KeptEntry)
+_GROUP: Final = TypeAdapter(KeptGroup)
+_SUFFIX: Final = ".json"
+_PROBE: Final = "probe"
 
 
 class KeptSegments:
-    """The file. Every method raises CleanerdError when it cannot be read or written."""
+    """The files. Every method raises CleanerdError when one cannot be read or written."""
 
     def __init__(self, root: Path) -> None:
         """``root`` is the state directory."""
-        self.path = root / KEPT_FILE
+        self._root = root
+        self.path = root / KEPT_DIR
         self.warnings: list[str] = []
 
     def entries(self) -> tuple[KeptEntry, ...]:
         """All of them, the oldest first. A damaged file is set aside with a warning and counts as absent."""
         try:
-            return _parse(read_state_file(self.path), str(self.path))
+            with opened(self.path, self._root) as directory:
+                names = os.listdir(directory)
         except FileNotFoundError:
             return ()
         except OSError as error:
             raise system_error("cannot be read", str(self.path), error) from error
+        plans = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+        found = (self.entry(plan) for plan in plans if PLAN_ID.fullmatch(plan))
+        return tuple(sorted((e for e in found if e is not None), key=lambda entry: (entry.cleaned_ms, entry.plan)))
+
+    def entry(self, plan: str) -> KeptEntry | None:
+        """That of one cleaning; None when there is none. A damaged file is set aside, as above."""
+        path = self._file(plan)
+        try:
+            return _parse(read_state_file(path, self._root, max_bytes=MAX_MANIFEST_BYTES), plan, str(path))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise system_error("cannot be read", str(path), error) from error
         except DAMAGE:
-            self._set_aside()
-            return ()
+            self._set_aside(path)
+            return None
 
     def require_writable(self, owner: os.stat_result) -> None:
         """Fail now rather than when segments have been rewritten."""
-        with self._locked(owner):
-            self._write(self.entries(), owner)
+        self._write(self.path / _PROBE, b"", owner)
+        self._unlink(self.path / _PROBE)
 
     def put(self, entry: KeptEntry, owner: os.stat_result) -> None:
         """Add ``entry``, in the place of one with its plan id. On the disk when this returns."""
-        with self._locked(owner):
-            self._write((*self._others(entry), entry), owner)
+        head = {"format": FORMAT, "cleanerd": __version__, "entry": _ENTRY.dump_python(_bare(entry), mode="json")}
+        lines = [json.dumps(head).encode(), *(_GROUP.dump_json(group) for group in entry.groups)]
+        self._write(self._file(entry.plan), b"".join(line + b"\n" for line in lines), owner)
+
+    def add(self, plan: str, group: KeptGroup) -> None:
+        """Add ``group`` to the entry of ``plan``, which this process has put. On the disk when this returns."""
+        path = self._file(plan)
+        try:
+            with opened(self.path, self._root) as directory:
+                descriptor = open_to_write(path.name, dir_fd=directory, flags=os.O_APPEND)
+                try:
+                    write_all(descriptor, _GROUP.dump_json(group) + b"\n")
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+        except OSError as error:
+            raise system_error("cannot be written", str(path), error) from error
 
     def remove(self, entry: KeptEntry) -> None:
         """Forget the entry with this plan id."""
+        self._unlink(self._file(entry.plan))
+
+    def _file(self, plan: str) -> Path:
+        return self.path / f"{plan}{_SUFFIX}"
+
+    def _set_aside(self, path: Path) -> None:
         try:
-            owner = self.path.parent.stat()
+            aside = set_aside(path, self._root)
         except OSError as error:
-            raise system_error("cannot be looked at", str(self.path.parent), error) from error
-        with self._locked(owner):
-            self._write(self._others(entry), owner)
+            raise system_error("damaged, and cannot be set aside", str(path), error) from error
+        self.warnings.append(f"{path}: damaged; set aside as {aside.name}, what it lists cannot be undone")
 
-    def _others(self, entry: KeptEntry) -> tuple[KeptEntry, ...]:
-        return tuple(other for other in self.entries() if other.plan != entry.plan)
-
-    def _set_aside(self) -> None:
+    def _write(self, path: Path, data: bytes, owner: os.stat_result) -> None:
         try:
-            aside = set_aside(self.path)
+            make_directory(self._root, owner)
+            make_directory(self.path, owner, self._root)
+            write_state_file(path, data, owner, self._root)
         except OSError as error:
-            raise system_error("damaged, and cannot be set aside", str(self.path), error) from error
-        self.warnings.append(f"{self.path}: damaged; set aside as {aside.name}, what it lists cannot be undone")
+            raise system_error("cannot be written", str(path), error) from error
 
-    def _write(self, entries: tuple[KeptEntry, ...], owner: os.stat_result) -> None:
-        document = {"format": FORMAT, "cleanerd": __version__, "entries": _ENTRIES.dump_python(entries, mode="json")}
+    def _unlink(self, path: Path) -> None:
         try:
-            write_state_file(self.path, json.dumps(document, indent=1).encode(), owner)
+            with opened(self.path, self._root) as directory:
+                with suppress(FileNotFoundError):
+                    os.unlink(path.name, dir_fd=directory)
+                os.fsync(directory)
         except OSError as error:
-            raise system_error("cannot be written", str(self.path), error) from error
-
-    @contextmanager
-    def _locked(self, owner: os.stat_result) -> Iterator[None]:
-        """Other partitions of this process and other processes wait: the file is read, changed and replaced."""
-        try:
-            make_directory(self.path.parent, owner)
-            with locked(self.path.with_suffix(".lock"), owner):
-                yield
-        except OSError as error:
-            raise system_error("cannot be written", str(self.path), error) from error
+            raise system_error("cannot be removed", str(path), error) from error
 
 
-def _parse(data: bytes, where: str) -> tuple[KeptEntry, ...]:
-    """The entries in ``data``.
+def _bare(entry: KeptEntry) -> KeptEntry:
+    return replace(entry, groups=())
+
+
+def _parse(data: bytes, plan: str, where: str) -> KeptEntry:
+    """The entry in ``data``.
 
     Raises:
         UnsupportedLogError: a newer cleanerd wrote it.
         One of ``DAMAGE``: it is no such file.
     """
-    document = json.loads(data)
+    first, *more = data.split(b"\n")
+    document = json.loads(first)
     version = int(document["format"])
     if version > FORMAT:
         raise UnsupportedLogError(f"format {version} is unknown, only {FORMAT} is", where=where)
-    return _ENTRIES.validate_json(json.dumps(document["entries"]))
+    entry = _ENTRY.validate_json(json.dumps(document["entry"]))
+    if entry.plan != plan:
+        raise ValueError("it is another plan's")
+    for line in more[:-1]:
+        entry = with_group(entry, _GROUP.validate_json(line))
+    return entry
 
 
 def with_group(entry: KeptEntry, group: KeptGroup) -> KeptEntry:

@@ -11,10 +11,12 @@ swaps. A refusal is an ordinary outcome: the log moved on, and the partition is 
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleanerd.apply.agent_swap import Swapper
+from cleanerd.apply.keep import Keeper
 from cleanerd.apply.put import Put
 from cleanerd.apply.remember import remember_rules, save_clean_point
 from cleanerd.apply.swap import drop_plans, finish_plan
@@ -36,10 +38,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from cleanerd.apply.files import PartitionFiles
+    from cleanerd.apply.keep import KeepPlace
     from cleanerd.apply.swapping_broker import SwappingBroker
     from cleanerd.broker.agent_facts import LogFacts
     from cleanerd.broker.reading import PartitionReading
     from cleanerd.cleaner.cleaner import Cleaning
+    from cleanerd.cleaner.manifest import StagedGroup
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
@@ -55,6 +59,7 @@ class LiveDir:
     """A log directory of a running broker, and what a cleaning in it may use.
 
     ``read`` gives a partition by the broker's word, or refuses it (U-23): ``scope/partitions.py: ByBroker``.
+    ``keep``: where segments that the broker replaces are kept for ``undo`` (S-40); None: nowhere.
     """
 
     log_dir: LogDir
@@ -62,6 +67,7 @@ class LiveDir:
     resources: Resources
     broker: SwappingBroker
     read: Callable[[TopicPartition], PartitionReading]
+    keep: KeepPlace | None = None
 
 
 class ByAgent(Put):
@@ -75,6 +81,7 @@ class ByAgent(Put):
         self._is_read = False
         self._facts: LogFacts | None = None
         self._swapper: Swapper | None = None
+        self._keep: Keeper | None = None
 
     def waits(self) -> Iterator[float]:
         """As long as a round has patience with a broker."""
@@ -103,6 +110,11 @@ class ByAgent(Put):
         refuse_live(cleaning)
         self._swapper = Swapper(self._broker, files, self._told(), cleaning, self.resources)
 
+    def remember_rules(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
+        """What ``undo`` will set back is what was remembered before."""
+        self._keep = self._keeper(files, found, cleaning)
+        super().remember_rules(files, found, cleaning)
+
     def put(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
         """Group by group: staged, verified, asked for, then the next one (U-16)."""
         swapper = self._swaps()
@@ -110,9 +122,22 @@ class ByAgent(Put):
         drop_plans(files)  # what `cleanerd stage` made: outdated now
         with self._staging(files, found, cleaning) as staging:
             for staged, members in cleaning.staged_groups(staging):
-                swapper.swap(staging, staged, members)
+                with _kept(self._keep, staged, swapper):
+                    swapper.swap(staging, staged, members)
                 self._swapped += 1
         finish_plan(files, cleaning.plan.plan_id)
+
+    def _keeper(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Keeper | None:
+        place = self._live.keep
+        if place is None:
+            return None
+        segments = cleaning.decision.segments
+        size_bytes = sum(segments[row].source.segment.size_bytes for rows in cleaning.groups() for row in rows)
+        no_room = place.room(size_bytes)
+        if no_room:
+            self._swaps().notes += (f"what was replaced is not kept, and cannot be undone: {no_room}",)
+            return None
+        return Keeper.of_plan(place, self.log_dir, self.store, files, found, cleaning.plan)
 
     def remember(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
         """The clean point, then the broker's checkpoint (U-10, A-20). Work that it spares is all that can be lost."""
@@ -198,6 +223,21 @@ class ByAgent(Put):
                 time.sleep(wait)
             else:
                 return
+
+
+@contextmanager
+def _kept(keep: Keeper | None, staged: StagedGroup, swapper: Swapper) -> Iterator[None]:
+    """The sources of ``staged`` are kept while the block has them swapped; let go when that surely came to nothing."""
+    if keep is None:
+        yield
+        return
+    try:
+        keep.keep(staged)
+        yield
+    except CleanerdError:
+        if not swapper.in_doubt:
+            keep.let_go(staged)
+        raise
 
 
 def _with_brokers(ours: LastRecords, facts: LogFacts) -> LastRecords:

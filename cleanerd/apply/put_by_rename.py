@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.apply.enter import enter_partition
 from cleanerd.apply.journal import Journal
-from cleanerd.apply.keep import Keeper
-from cleanerd.apply.kept_segments import FileMark
+from cleanerd.apply.keep import Keeper, KeepPlace
 from cleanerd.apply.put import Put
 from cleanerd.apply.recover import abandon
 from cleanerd.apply.remember import remember
@@ -63,7 +62,9 @@ class ByRename(Put):
 
     def remember_rules(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
         """What ``undo`` will set back is what was remembered before."""
-        self._keep = _keeper(self._locked, files, found, cleaning.plan)
+        kept = self._locked.keep_replaced
+        if kept is not None:
+            self._keep = Keeper.of_plan(KeepPlace(kept), self.log_dir, self.store, files, found, cleaning.plan)
         super().remember_rules(files, found, cleaning)
 
     def put(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
@@ -97,23 +98,6 @@ class ByRename(Put):
         """The clean point, then Kafka's checkpoint (U-10)."""
         remember(self._locked, found, cleaning.plan, read_partition(self.log_dir, self.name), result)
         return result
-
-
-def _keeper(locked: LockedDir, files: PartitionFiles, found: Survey, plan: CleaningPlan) -> Keeper | None:
-    if locked.keep_replaced is None:
-        return None
-    return Keeper(
-        locked,
-        locked.keep_replaced,
-        files,
-        found.log,
-        plan.plan_id,
-        end_offset=max(plan.end_offset, found.proven_offset),
-        sources={
-            source.base: FileMark(source.segment.size_bytes, source.segment.inode, source.segment.mtime_ns)
-            for source in plan.sources
-        },
-    )
 
 
 def _source_files(members: Sequence[SegmentDecision]) -> dict[int, list[str]]:

@@ -134,13 +134,16 @@ def groups_in_place(files: PartitionFiles, log: PartitionLog, entry: KeptEntry) 
     last = max(entry.sources)
     found = {s.base: FileMark(s.size_bytes, s.inode, s.mtime_ns) for s in log.segments if s.base <= last}
     expected = dict(entry.sources)
-    groups = [group for group in entry.groups if found.get(group.base) == group.output_log]
+    groups = [group for group in entry.groups if group.output_log.is_of(found.get(group.base))]
     for group in groups:
         for segment in group.segments:
             del expected[segment.base]
-        expected[group.base] = group.output_log
+        expected[group.base] = found[group.base]
     changed = sorted(base for base in found.keys() | expected.keys() if found.get(base) != expected.get(base))
     if changed:
+        if changed[0] not in found and changed[0] < log.log_start_offset:
+            told = f"the broker deleted segment {changed[0]}: the log begins at offset {log.log_start_offset} now"
+            raise _stale(log, told)
         raise _stale(log, f"segment {changed[0]} is no longer what the cleaning left")
     if log.active.base <= last:
         raise _stale(log, "the log was truncated")
@@ -154,7 +157,7 @@ def entries_of(trash: KeptSegments, log_dir: LogDir) -> list[KeptEntry]:
     """The cleanings of the log directory that can be undone, the newest first.
 
     Raises:
-        CleanerdError: ``trash.json`` cannot be read.
+        CleanerdError: ``trash/`` cannot be read.
     """
     path, own = str(log_dir.path.resolve()), log_dir.meta.directory_id
     return [

@@ -38,6 +38,24 @@ def require_keep_dir(kept: Path, log_dirs: Sequence[Path]) -> None:
             raise not_linkable(path, kept, os.strerror(errno.EXDEV))
 
 
+def on_its_file_system(places: Sequence[Path], log_dir: Path) -> Path:
+    """The first of ``places`` that lies where files of ``log_dir`` can get a second name.
+
+    Raises:
+        RefusedError: none does, or one that may be it is missing.
+    """
+    device = log_dir.stat().st_dev
+    for place in places:
+        if place.is_dir() and place.stat().st_dev == device:
+            return place
+    told = ", ".join(map(str, places))
+    raise RefusedError(
+        f"cleanerd.keep.replaced.dir={told}: none of it is a directory on the file system of {log_dir}",
+        where=str(log_dir),
+        hint="make one there, outside of every log directory, and name it too",
+    )
+
+
 def not_linkable(log_dir: Path, kept: Path, reason: str) -> RefusedError:
     """The refusal of ``kept``, where nothing of ``log_dir`` can get a second name."""
     return RefusedError(

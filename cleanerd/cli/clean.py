@@ -80,10 +80,8 @@ def clean(
     options = options_from(given)
     if dry_run:
         return preview(common, settings, log_dirs, wanted, options, exact=True, kept=kept)
-    if live and (kept is not None or options.unclean):
-        raise click.UsageError(
-            "--live cannot be combined with --keep-replaced or --unclean: they are the broker's files"
-        )
+    if live and options.unclean:
+        raise click.UsageError("--live cannot be combined with --unclean: the broker knows how far its log is flushed")
     if kept is not None:
         require_keepable(kept, log_dirs)
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cleanerd.apply.keep import KeepPlace
 from cleanerd.apply.put_by_agent import LiveDir
 from cleanerd.apply.round import clean_live
 from cleanerd.apply.swapping_broker import SwappingBroker
@@ -60,7 +61,8 @@ def clean_dir_live(request: CleaningRequest, log_dir: LogDir) -> list[CleaningRe
             told.add(name.topic)
             return reading
 
-        live = LiveDir(log_dir, request.store, resources, broker, read)
+        keep = None if request.kept is None else KeepPlace(request.kept)
+        live = LiveDir(log_dir, request.store, resources, broker, read, keep)
         turns = Turns(request.store, log_dir, request.wanted, output)
         first, last = turns.last(partitions.targets(request.wanted), lambda target: target.name)
         return [_clean_one(output, live, target.name, request.options, turns) for target in (*first, *last)]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.view import Trigger
     from cleanerd.daemon.work.hand_over import HandOver
     from cleanerd.daemon.work.job import Kind
+    from cleanerd.daemon.work.keeping import Keeping
     from cleanerd.daemon.work.throttle import Throttle
     from cleanerd.daemon.workers import WorkerPool
     from cleanerd.log.at_work import Marks
@@ -48,6 +49,7 @@ class JobTools:
     clock: Clock
     throttle: Throttle
     hand_over: HandOver
+    keeping: Keeping
 
 
 class Dispatcher:
@@ -151,7 +153,7 @@ class Dispatcher:
     async def _work(self, tracked: Tracked, job: Job) -> None:
         key = tracked.key
         try:
-            done = await self.workers.submit(lambda: run(job))
+            done = await self.workers.submit(lambda: run(job, self._tools.keeping))
         except WorkerDiedError as error:
             _log.exception("a worker died", partition=str(job.name))
             del self.running[key]

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import signal
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -36,8 +37,9 @@ from cleanerd.daemon.showing.publisher import Publisher
 from cleanerd.daemon.showing.standing_warnings import StandingWarnings
 from cleanerd.daemon.showing.trend import TrendRing
 from cleanerd.daemon.work.hand_over import HandOver
+from cleanerd.daemon.work.keeping import SWEEP_SECONDS, Keeping
 from cleanerd.daemon.work.throttle import Rates, Throttle
-from cleanerd.daemon.workers import WorkerPool
+from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 from cleanerd.errors import CleanerdError
 from cleanerd.log.at_work import Marks
 from cleanerd.log.clean_point import StateStore
@@ -78,6 +80,8 @@ class Service:
         store, clock = StateStore(daemon.cleanerd_state_dir), Clock()
         marks, hand_over = Marks(store), hand_over or HandOver()
         self._throttle = Throttle(Rates.of(settings))
+        self._keeping = Keeping(store, clock)
+        self._sweeper = WorkerPool(1, "cleanerd-sweeper")
         workers = WorkerPool(daemon.log_cleaner_threads, "cleanerd-worker")
         pauses, unreadable = load_pauses(daemon.cleanerd_state_dir)
         self.fleet = Fleet(FleetSettings.of(settings), pauses)
@@ -88,7 +92,7 @@ class Service:
             self.fleet,
             counters,
             workers,
-            JobTools(store, marks, clock, self._throttle, hand_over),
+            JobTools(store, marks, clock, self._throttle, hand_over, self._keeping),
             look_again=self._look_again,
             changed=self._changed,
             broke=self._broke,
@@ -99,7 +103,7 @@ class Service:
             self.fleet,
             self.dispatcher.running,
             counters,
-            lambda: [*warnings.passed(), *hand_over.told()],
+            lambda: [*warnings.passed(), *hand_over.told(), *self._keeping.told()],
             self._trend,
             version=__version__,
             started_ms=wall_ms(),
@@ -149,7 +153,7 @@ class Service:
         try:
             if self._http is not None:
                 await self._http.start()
-            works = (self.look_loop.run(self._ready), self._ticks(), self.look_loop.watch())
+            works = (self.look_loop.run(self._ready), self._ticks(), self.look_loop.watch(), self._sweeps())
             tasks = [asyncio.create_task(work) for work in works]
             _log.info("started", version=__version__, log_dirs=[str(path) for path in self.configuration.log_dirs],
                       mode=self.configuration.settings.daemon.cleanerd_mode,
@@ -217,6 +221,7 @@ class Service:
         self.publisher.publish()
         self._trend.save()
         self.dispatcher.workers.close()
+        self._sweeper.close()
         self.look_loop.threads.close()
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -233,6 +238,17 @@ class Service:
             if watchdog is not None and time.monotonic() - told_at >= watchdog / 2:
                 told_at = time.monotonic()
                 self.notifier.watchdog()
+
+    async def _sweeps(self) -> None:
+        """What is kept of replaced segments goes when it is too old, whether anything is cleaned or not."""
+        while True:
+            log_dirs, settings = self.configuration.log_dirs, self.configuration.settings
+            if settings.daemon.cleanerd_keep_replaced_dir:
+                try:
+                    await self._sweeper.submit(partial(self._keeping.sweep, log_dirs, settings))
+                except WorkerDiedError:  # a minute later there may be a thread again
+                    _log.exception("what is kept of replaced segments was not looked after")
+            await asyncio.sleep(SWEEP_SECONDS)
 
     def _on_hangup(self) -> None:
         refused = ""

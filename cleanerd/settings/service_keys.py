@@ -20,6 +20,7 @@ from cleanerd.settings.kinds import (
     Paths,
     PathValue,
     Rate,
+    Size,
     Topics,
     WindowsValue,
 )
@@ -115,6 +116,27 @@ class ServiceSettings(Keys):
         description="The socket of cleanerd status, top, trigger, pause, resume, retry and reload. Default: "
         "control.sock in $RUNTIME_DIRECTORY (systemd), else in the state directory.",
         examples=["/run/cleanerd/control.sock"],
+    )
+    cleanerd_keep_replaced_dir: Paths = Field(
+        (),
+        description="Where the daemon keeps the segments that its cleanings replace, for cleanerd undo: a directory "
+        "outside of every log directory, on the same file system; with log directories on several, one on each. While "
+        "it cannot be used nothing is cleaned. What is kept takes its space until the limits below. Default: nothing "
+        "is kept.",
+        examples=["/var/lib/kafka/kept"],
+    )
+    cleanerd_keep_replaced_retention_ms: Milliseconds = Field(
+        86_400_000,
+        ge=0,
+        le=LONG_MAX,
+        description="How long they are kept. Records that were deleted on purpose stay readable there as long.",
+    )
+    cleanerd_keep_replaced_retention_bytes: Size = Field(
+        10 << 30,
+        ge=0,
+        le=LONG_MAX,
+        description="The most that is kept of one log directory. The oldest goes first; a cleaning that replaces more "
+        "than that is not kept, and says so.",
     )
     cleanerd_spark_threshold_keys: KeyThreshold = Field(
         None,

@@ -55,23 +55,23 @@ class Erasure:
 
 
 def kept_dirs(state_dir: Path, log_dirs: Sequence[Path]) -> list[Path]:
-    """Directories in which ``--keep-replaced`` put segments of ``log_dirs``, as ``trash.json`` remembers them.
+    """Directories in which ``--keep-replaced`` put segments of ``log_dirs``, as the state directory remembers them.
 
     Raises:
-        CleanerdError: ``trash.json`` cannot be read or makes no sense: a key may lie where it points to.
+        CleanerdError: what is remembered cannot be read or makes no sense: a key may lie where it points to.
     """
-    path = state_dir / "trash.json"
-    data = bytes_of(path)
-    if data is None:
-        return []
     ours = {str(each.resolve()) for each in log_dirs}
-    try:
-        entries = json.loads(data)["entries"]
-        return [Path(each["kept"]) for each in entries if each["log_dir"] in ours and Path(each["kept"]).is_dir()]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CleanerdError(
-            f"cannot be read ({error}): what was kept is not known", where=str(path), hint="name the directories"
-        ) from error
+    found = []
+    for path in sorted((state_dir / "trash").glob("*.json")):
+        try:
+            entry = json.loads((bytes_of(path) or b"").partition(b"\n")[0])["entry"]
+            if entry["log_dir"] in ours and Path(entry["kept"]).is_dir():
+                found.append(Path(entry["kept"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CleanerdError(
+                f"cannot be read ({error}): what was kept is not known", where=str(path), hint="name the directories"
+            ) from error
+    return found
 
 
 def search_keys(

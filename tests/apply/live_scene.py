@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from cleanerd.apply.keep import KeepPlace
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
@@ -70,6 +71,7 @@ def clean_beside(
     *,
     patience: Patience = QUICK,
     with_resources: Resources | None = None,
+    keep: KeepPlace | None = None,
 ) -> CleaningResult:
     """One round."""
     root = agent.log_dir
@@ -77,7 +79,8 @@ def clean_beside(
     with SwappingBroker(agent.socket_path, patience) as broker:
         facts = cast("BrokerFacts", SimpleNamespace(topic_config=lambda _topic, **_said: topic))
         store = StateStore(root.parent / "state")
-        live = LiveDir(log_dir, store, with_resources or resources(), broker, ByBroker(log_dir, facts, broker).read)
+        read = ByBroker(log_dir, facts, broker).read
+        live = LiveDir(log_dir, store, with_resources or resources(), broker, read, keep)
         return clean_live(live, log_dir.partitions[0], options or force(), Silent())
 
 

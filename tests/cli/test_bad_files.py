@@ -289,7 +289,8 @@ def test_bad_state(shell: Shell, verb: str, state: str) -> None:
         directory.write_bytes(b"")
     else:
         directory.mkdir(exist_ok=True)
-        for file in [*directory.rglob("*.json"), directory / "trash.json"]:
+        (directory / "trash").mkdir(exist_ok=True)
+        for file in [*directory.rglob("*.json"), directory / "trash" / "20260101t000000-0123abcd.json"]:
             file.write_bytes(b"{")
     before = tree(path / "orders-0")
     answer = ask(shell, verb, path)

@@ -1,4 +1,4 @@
-"""U-33: a path in a record leads nobody anywhere: trash.json to undo, ready.json to apply."""
+"""U-33: a path in a record leads nobody anywhere: trash/ to undo, ready.json to apply."""
 
 from __future__ import annotations
 
@@ -33,11 +33,14 @@ def undo(shell: Shell, path: Path, *more: object) -> Answer:
 
 
 def change(root: Path, **values: Any) -> None:
-    """Put ``values`` into the one entry of trash.json."""
-    trash = root / "state" / "trash.json"
-    document = json.loads(trash.read_text())
-    document["entries"][0].update(values)
-    trash.write_text(json.dumps(document))
+    """Put ``values`` into the one entry of trash/; under the name that it would have then, if it can have that."""
+    (trash,) = (root / "state" / "trash").iterdir()
+    head, *groups = trash.read_text().splitlines()
+    document = json.loads(head)
+    document["entry"].update(values)
+    trash.write_text("\n".join([json.dumps(document), *groups, ""]))
+    if values.get("plan") == PLAN:
+        trash.rename(trash.with_name(f"{PLAN}.json"))
 
 
 @pytest.mark.parametrize("where", ["tree", "plan", "parent", "relative", "link"])

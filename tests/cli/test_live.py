@@ -87,9 +87,22 @@ def test_not_compacted_by_the_broker(shell: Shell, agent: FakeAgent) -> None:
     assert "cleanup.policy is delete, not compact" in answer.json["partitions"][0]["reason"]
 
 
-@pytest.mark.parametrize("option", [("--unclean",), ("--keep-replaced", "/tmp")])  # noqa: S108
-def test_options_that_need_the_files(shell: Shell, agent: FakeAgent, option: tuple[str, ...]) -> None:
-    assert shell(*live(shell, agent.log_dir, *option)).code == 2
+def test_an_option_that_needs_the_files(shell: Shell, agent: FakeAgent) -> None:
+    assert shell(*live(shell, agent.log_dir, "--unclean")).code == 2
+
+
+def test_what_is_replaced_can_be_kept(shell: Shell, agent: FakeAgent) -> None:
+    """S-40: one cleaning, told by ``undo --list`` like any other; refused while the broker runs; where it cannot be."""
+    before = content(agent.log_dir)
+    missing = shell(*live(shell, agent.log_dir, "--keep-replaced", shell.root / "nowhere"))
+    assert (missing.code, content(agent.log_dir)) == (4, before)
+    (shell.root / "kept").mkdir()
+    assert shell(*live(shell, agent.log_dir, "--keep-replaced", shell.root / "kept")).code == 0
+    assert content(agent.log_dir) != before
+    (entry,) = shell("undo", agent.log_dir, "--list", "--json").json["cleanings"]
+    assert (entry["topic"], entry["partition"]) == ("orders", 0)
+    assert shell("undo", agent.log_dir, "--yes").code == 4
+    assert content(agent.log_dir) != before
 
 
 def test_without_an_agent(shell: Shell, tmp_path: Path) -> None:

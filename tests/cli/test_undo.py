@@ -173,7 +173,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "another checksum": lambda root: rewrite_in_place(segment(root / "logs", 0)),
     "no longer what the cleaning left": lambda root: copy_over(segment(root / "logs", 0)),
     "segment 2 is no longer": lambda root: write_segment(root / "logs" / "orders-0", 2, b""),
-    "segment 0 is no longer": lambda root: segment(root / "logs", 0).unlink(),
+    "the log begins at offset 6 now": lambda root: segment(root / "logs", 0).unlink(),
     "Kafka's checkpoint says up to offset 7": lambda root: write_checkpoint(
         root / "logs" / CLEANER_CHECKPOINT, {"orders-0": 7}
     ),
@@ -274,17 +274,18 @@ def test_damaged_trash(root: Path, shell: Shell) -> None:
     """Set aside with a warning, counts as absent; a newer format is refused and stays."""
     path = make(root)
     clean(shell, path)
-    trash = root / "state" / "trash.json"
-    document = json.loads(trash.read_text())
-    trash.write_text(json.dumps({**document, "format": 2}))
+    (trash,) = (root / "state" / "trash").iterdir()
+    head, *groups = trash.read_text().splitlines()
+    document = json.loads(head)
+    trash.write_text("\n".join([json.dumps({**document, "format": 2}), *groups, ""]))
     assert undo(shell, path).code == 4
     assert trash.exists()
-    document["entries"][0]["sources"] = "none"
-    trash.write_text(json.dumps(document))
+    document["entry"]["sources"] = "none"
+    trash.write_text("\n".join([json.dumps(document), *groups, ""]))
     answer = undo(shell, path)
     assert (answer.code, answer.out) == (0, "Nothing to undo.\n")
     assert "set aside" in answer.err
-    assert (root / "state" / "trash.damaged").exists()
+    assert trash.with_suffix(".damaged").exists()
 
 
 def test_it_asks(root: Path, shell: Shell) -> None:

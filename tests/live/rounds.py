@@ -58,6 +58,7 @@ class Rounds:
     results: list[CleaningResult] = field(default_factory=list)
     before_swap: Callable[[dict[str, Any]], None] = lambda _request: None
     refused: list[str] = field(default_factory=list)
+    kept: Path | None = None
 
     @property
     def dropping(self) -> list[Swap]:
@@ -103,7 +104,7 @@ class Rounds:
         output = Output(as_json=True, quiet=True)
         store = StateStore(settings.daemon.cleanerd_state_dir)
         wanted = Selection(tuple(map(str, names)), frozenset(names), frozenset(names))
-        request = CleaningRequest(output, settings, self.broker.log_dirs, wanted, wished, store)
+        request = CleaningRequest(output, settings, self.broker.log_dirs, wanted, wished, store, self.kept)
         results, failures = request.each(clean_live.clean_dir_live)
         assert failures == []
         self.results += results

@@ -95,16 +95,18 @@ def test_bytes_that_nobody_can_read(spark: SparkSession, tmp_path: Path) -> None
 
 
 def test_what_was_kept_of_it(log_dir: Path, tmp_path: Path) -> None:
-    """S-40: trash.json knows where replaced segments went; other directories' are none of ours."""
+    """S-40: trash/ knows where replaced segments went; other directories' are none of ours."""
     kept = log_dir.parent / "kept" / PLAN / "orders-0"
     entries = [
         {"log_dir": str(log_dir), "kept": str(kept)},
         {"log_dir": "/elsewhere", "kept": str(log_dir.parent)},
         {"log_dir": str(log_dir), "kept": str(tmp_path / "gone")},
     ]
-    (tmp_path / "trash.json").write_text(json.dumps({"format": 1, "entries": entries}))
+    (tmp_path / "trash").mkdir()
+    for number, entry in enumerate(entries):
+        (tmp_path / "trash" / f"{number}.json").write_text(json.dumps({"format": 1, "entry": entry}) + "\n{}\n")
     assert kept_dirs(tmp_path, [log_dir]) == [kept]
     assert kept_dirs(tmp_path / "nothing", [log_dir]) == []
-    (tmp_path / "trash.json").write_text("{}")
-    with pytest.raises(CleanerdError, match=r"trash\.json: cannot be read"):
+    (tmp_path / "trash" / "1.json").write_text("{}")
+    with pytest.raises(CleanerdError, match=r"trash/1\.json: cannot be read"):
         kept_dirs(tmp_path, [log_dir])

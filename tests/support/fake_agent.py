@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import socket
 import struct
 import threading
@@ -285,6 +286,8 @@ class FakeAgent:
                 old.unlink(missing_ok=True)
         for name in group["files"].values():
             (path / ".kstage" / request["plan"] / name).rename(path / name)
+            modified_ns = group["sources"][-1]["mtime_ms"] * 1_000_000  # Java's milliseconds
+            os.utime(path / name, ns=(modified_ns, modified_ns))
         base, size, mtime_ms, inode = self._held(path, group["base"])
         return {"base": base, "size": size, "ino": inode, "mtime_ms": mtime_ms}
 

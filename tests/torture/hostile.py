@@ -183,7 +183,7 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
     assert name is not None
     log = read_partition(log_dir, name)
     store = StateStore(cleaned.root / "state")
-    state, trash = store.path(log_dir, log), cleaned.root / "state" / "trash.json"
+    state, (trash,) = store.path(log_dir, log), (cleaned.root / "state" / "trash").iterdir()
     words = [f"{word} {PLAN_ID} {base} {end}" for word in ("begin", "done") for base, end in ((0, 14), (15, 19))]
     journal = b"".join(line + b" %08x\n" % zlib.crc32(line) for line in map(str.encode, words))
     scratch = root / "scratch"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.kept_segments import KEPT_FILE, KeptSegments
+from cleanerd.apply.kept_segments import KeptEntry, KeptSegments
 from cleanerd.apply.validate import check_witness
 from cleanerd.broker.claim import Claim
 from cleanerd.broker.held_file import HeldFile
@@ -184,11 +184,30 @@ def test_a_partition_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.M
     assert descriptors() == before
 
 
+ENTRY = KeptEntry(
+    plan="20260101t000000-0123abcd",
+    topic="t",
+    partition=0,
+    topic_id=None,
+    directory_id=None,
+    log_dir="/d",
+    kept="/k/20260101t000000-0123abcd/t-0",
+    cleaned_ms=1,
+    end_offset=1,
+    checkpoint=None,
+    clean_point=None,
+    sources={},
+    groups=(),
+)
+
+
 @pytest.mark.parametrize("number", ["1e999", "-1e999"])
 def test_a_number_that_is_none_is_damage(tmp_path: Path, number: str) -> None:
     """S-40: JSON knows no infinity, Python's reader does; ``undo`` died of it instead of setting the file aside."""
-    (tmp_path / KEPT_FILE).write_text(f'{{"format": {number}, "entries": []}}')
     kept = KeptSegments(tmp_path)
+    kept.put(ENTRY, tmp_path.stat())
+    (path,) = kept.path.iterdir()
+    path.write_text(path.read_text().replace('"format": 1', f'"format": {number}'))
     assert kept.entries() == ()
     assert kept.warnings
 
@@ -221,7 +240,7 @@ def test_a_link_that_cannot_be_made_names_both(tmp_path: Path, monkeypatch: pyte
 
 def test_the_same_file_whole(tmp_path: Path) -> None:
     """So that the test before can fail: this one is read."""
-    (tmp_path / KEPT_FILE).write_text(json.dumps({"format": 1, "entries": []}))
     kept = KeptSegments(tmp_path)
-    assert kept.entries() == ()
+    kept.put(ENTRY, tmp_path.stat())
+    assert kept.entries() == (ENTRY,)
     assert not kept.warnings

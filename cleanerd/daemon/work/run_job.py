@@ -14,6 +14,7 @@ import structlog
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.put_by_agent import LiveDir
 from cleanerd.apply.put_staged import has_changed
+from cleanerd.apply.remember import not_cleaned
 from cleanerd.apply.round import clean_live, stage_partition
 from cleanerd.apply.swap import drop_plans
 from cleanerd.apply.swapping_broker import SwappingBroker
@@ -33,17 +34,19 @@ from cleanerd.log.read import SegmentReader
 from cleanerd.scope.partitions import ByBroker
 
 if TYPE_CHECKING:
+    from cleanerd.apply.keep import KeepPlace
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import Survey
     from cleanerd.daemon.work.job import Job
+    from cleanerd.daemon.work.keeping import Keeping
     from cleanerd.log.partition import PartitionLog
 
 _log = structlog.get_logger()
 
 
-def run(job: Job) -> JobDone:
-    """Do it, in a worker's thread."""
+def run(job: Job, keeping: Keeping | None = None) -> JobDone:
+    """Do it, in a worker's thread. ``keeping``: where what is replaced is kept."""
     path = job.path / str(job.name)
     listed = None
     with suppress(CleanerdError):  # the work itself says what is wrong
@@ -52,17 +55,17 @@ def run(job: Job) -> JobDone:
     mark = nullcontext() if job.marks is None else job.marks.working(job.look.log_dir, job.name)
     try:
         with mark:
-            return _run(job, listed)
+            return _run(job, listed, keeping)
     except Stopped:
         return JobDone(job, job.clock.now_ms(), stopped=True)
     finally:
         drop(path, cold)
 
 
-def _run(job: Job, listed: PartitionLog | None) -> JobDone:
+def _run(job: Job, listed: PartitionLog | None, keeping: Keeping | None) -> JobDone:
     if job.kind in {"live", "stage"}:
         _tell_change(job)
-        result = _clean_live(job) if job.kind == "live" else _stage(job)
+        result = _cleaned(job, keeping)
         if result.outcome == "quarantined":
             return replace(_failed(job, _with_way_out(job, result.reason, result.error)), result=result)
         return JobDone(job, job.clock.now_ms(), result=result)
@@ -100,22 +103,40 @@ def _with_way_out(job: Job, reason: str, error: Exception | None) -> str:
     return f"{reason} (all that is damaged: cleanerd verify {job.path}; once repaired: cleanerd retry {job.name})"
 
 
-def _clean_live(job: Job) -> CleaningResult:
+def _cleaned(job: Job, keeping: Keeping | None) -> CleaningResult:
+    log_dir = job.look.log_dir
+    try:
+        keep = None if keeping is None else keeping.place(log_dir, job.facts.settings)
+    except (CleanerdError, OSError) as caught:
+        return not_cleaned(job.store, log_dir, job.name, caught)
+    return _clean_live(job, keep) if job.kind == "live" else _stage(job, keep)
+
+
+def _clean_live(job: Job, keep: KeepPlace | None) -> CleaningResult:
     if job.socket is None:
         raise AssertionError("a live job without an agent")
     log_dir = job.look.log_dir
     with SwappingBroker(job.socket) as broker:
-        live = LiveDir(log_dir, job.store, _resources(job), broker, ByBroker(log_dir, job.facts, broker).read)
+        live = LiveDir(log_dir, job.store, _resources(job), broker, ByBroker(log_dir, job.facts, broker).read, keep)
         return clean_live(live, job.name, _options(job), job.progress)
 
 
-def _stage(job: Job) -> CleaningResult:
+def _stage(job: Job, keep: KeepPlace | None) -> CleaningResult:
     resources, options = _resources(job), _options(job)
-    if job.hand_over is not None:
+    if job.hand_over is not None and keep is None:  # Spark is not told where to keep anything
         handed = job.hand_over.stage(job, resources, options)
         if handed is not None:
             return handed
-    return stage_partition(job.look.log_dir, job.store, resources, job.name, job.look.config, options, job.progress)
+    return stage_partition(
+        job.look.log_dir,
+        job.store,
+        resources,
+        job.name,
+        job.look.config,
+        options,
+        job.progress,
+        keep_replaced=None if keep is None else keep.path,
+    )
 
 
 def _observe(job: Job) -> JobDone:

@@ -1,0 +1,78 @@
+"""How long, and how much, is kept of what the daemon's cleanings replace (S-40): the oldest goes first.
+
+Only what lies in the directory that the operator named is ever removed, and of it only segments' files: what an entry
+says of other places counts for nothing here (U-33). A partition at which somebody is at work, an ``undo`` say, waits.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cleanerd.apply.files import PartitionFiles
+from cleanerd.apply.kept_place import forget_kept, open_kept
+from cleanerd.apply.undo import entries_of
+from cleanerd.errors import CleanerdError, LogDirBusyError
+
+if TYPE_CHECKING:
+    from cleanerd.apply.kept_segments import KeptEntry, KeptSegments
+    from cleanerd.log.log_dir import LogDir
+
+
+@dataclass(frozen=True, slots=True)
+class KeepLimits:
+    """The most that is kept of one log directory. An age that is not known yet (a clock set back) is no age."""
+
+    retention_ms: int
+    retention_bytes: int
+
+
+@dataclass(slots=True)
+class Kept:
+    """What is kept of one log directory after a sweep; ``problems``: what could not be removed, and why."""
+
+    size_bytes: int
+    forgotten: int
+    problems: tuple[str, ...]
+
+
+def keep_within(
+    trash: KeptSegments, log_dir: LogDir, place: Path, limits: KeepLimits, now_ms: int, *, room_bytes: int = 0
+) -> Kept:
+    """Forget what is too old, and the oldest until ``room_bytes`` more are within the limits.
+
+    Raises:
+        CleanerdError: what is kept cannot be listed.
+    """
+    place = place.resolve()
+    left_bytes, forgotten, problems = limits.retention_bytes - room_bytes, 0, []
+    size_bytes, is_full = 0, False
+    for entry in entries_of(trash, log_dir):  # the newest first: nothing below one that went can be put back
+        if Path(entry.kept).parent.parent != place:
+            continue
+        is_full = is_full or size_bytes + entry.kept_bytes > left_bytes
+        try:
+            if (is_full or now_ms - entry.cleaned_ms > limits.retention_ms) and _forget(trash, log_dir, place, entry):
+                forgotten += 1
+                continue
+        except CleanerdError as error:
+            problems.append(str(error))
+        size_bytes += entry.kept_bytes
+    return Kept(size_bytes, forgotten, tuple(problems))
+
+
+def _forget(trash: KeptSegments, log_dir: LogDir, place: Path, entry: KeptEntry) -> bool:
+    """False when somebody is at work there. The files, then the entry: what is left of a kill goes the next time."""
+    with ExitStack() as stack:
+        try:
+            if entry.name in log_dir.partitions:
+                stack.enter_context(PartitionFiles(log_dir.path / str(entry.name))).claim()
+        except LogDirBusyError:
+            return False
+        kept = stack.enter_context(open_kept(entry, log_dir.path, place))
+        if kept is not None:
+            forget_kept(kept, entry, log_dir.path)
+        trash.remove(entry)
+    return True

@@ -1,0 +1,182 @@
+"""How long and how much is kept (S-40): the oldest goes first, and nothing but what was kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.apply import keep_limits, kept_place
+from cleanerd.apply.files import PartitionFiles
+from cleanerd.apply.keep_limits import KeepLimits, keep_within
+from cleanerd.apply.kept_segments import KeptSegments
+from cleanerd.errors import CleanerdError
+from cleanerd.log.log_dir import read_log_dir
+from tests.apply.test_undo import clean, undo
+from tests.cleaner.driver import scratch
+from tests.cli.clean_log_dirs import dirty, good, keys
+from tests.cli.test_undo import DIRTY
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from cleanerd.apply.keep_limits import Kept
+    from cleanerd.apply.kept_segments import KeptEntry
+
+NOW = 10_000_000
+EVERYTHING = 1 << 62
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """One cleaning that was kept."""
+    with scratch() as path:
+        (path / "kept").mkdir()
+        make_log_dir(path / "logs", {"orders-0": dirty(), "other-0": good()})
+        assert clean(path).outcome == "cleaned"
+        aged(path, 0)
+        yield path
+
+
+def trash(root: Path) -> KeptSegments:
+    return KeptSegments(root / "state")
+
+
+def aged(root: Path, cleaned_ms: int) -> KeptEntry:
+    (entry,) = trash(root).entries()
+    entry = replace(entry, cleaned_ms=cleaned_ms)
+    trash(root).put(entry, root.stat())
+    return entry
+
+
+def more(root: Path, number: int, cleaned_ms: int) -> KeptEntry:
+    """Another one like it; its segments are the same files under further names."""
+    first = trash(root).entries()[0]
+    plan = f"20260101t000000-{number:08x}"
+    old, new = root / "kept" / first.plan, root / "kept" / plan
+    (new / "orders-0").mkdir(parents=True)
+    for file in (old / "orders-0").iterdir():
+        (new / "orders-0" / file.name).hardlink_to(file)
+    for note in old.glob(".cleanerd-keeps-*"):
+        (new / note.name).touch()
+    entry = replace(first, plan=plan, kept=str(new / "orders-0"), cleaned_ms=cleaned_ms)
+    trash(root).put(entry, root.stat())
+    return entry
+
+
+def sweep(root: Path, retention_ms: int, retention_bytes: int = EVERYTHING, now_ms: int = NOW, **room: int) -> Kept:
+    limits = KeepLimits(retention_ms, retention_bytes)
+    return keep_within(trash(root), read_log_dir(root / "logs"), root / "kept", limits, now_ms, **room)
+
+
+def plans(root: Path) -> list[str]:
+    return [entry.plan for entry in trash(root).entries()]
+
+
+def test_by_age(root: Path) -> None:
+    """Longer than the limit, not as long."""
+    assert sweep(root, NOW).forgotten == 0
+    assert keys(root / "logs" / "orders-0") != DIRTY
+    kept = sweep(root, NOW - 1)
+    assert (kept.forgotten, kept.size_bytes, kept.problems) == (1, 0, ())
+    assert plans(root) == []
+    assert list((root / "kept").iterdir()) == []
+
+
+def test_a_clock_that_went_back(root: Path) -> None:
+    """What was kept in the future is not old."""
+    aged(root, NOW + 1_000_000)
+    assert sweep(root, 0).forgotten == 0
+    assert undo(root).outcome == "undone"
+
+
+def test_by_size(root: Path) -> None:
+    """The oldest first, and all below one that went: they could never be put back."""
+    size = aged(root, 1).kept_bytes
+    middle, last = more(root, 2, 2), more(root, 3, 3)
+    assert sweep(root, NOW, 3 * size).forgotten == 0
+    kept = sweep(root, NOW, 3 * size, room_bytes=1)
+    assert (kept.forgotten, kept.size_bytes) == (1, 2 * size)
+    assert plans(root) == [middle.plan, last.plan]
+    assert sweep(root, NOW, 2 * size - 1).forgotten == 1
+    assert plans(root) == [last.plan]
+    assert sweep(root, NOW, 0).forgotten == 1
+    assert list((root / "kept").iterdir()) == []
+
+
+def test_who_is_at_work_there_is_left_alone(root: Path) -> None:
+    """An undo that links from it, a cleaning that puts into it; the next sweep comes by."""
+    with PartitionFiles(root / "logs" / "orders-0") as files:
+        files.claim()
+        assert sweep(root, 0).forgotten == 0
+        assert len(plans(root)) == 1
+    assert sweep(root, 0).forgotten == 1
+
+
+def test_what_lies_elsewhere_is_not_the_daemons(root: Path) -> None:
+    """Kept by hand in another directory, or of another log directory; U-33: whatever an entry says of where."""
+    first = aged(root, 0)
+    (root / "mine").mkdir()
+    assert keep_within(
+        trash(root), read_log_dir(root / "logs"), root / "mine", KeepLimits(0, 0), NOW
+    ).forgotten == 0  # fmt: skip
+    trash(root).put(replace(first, kept=str(root / "mine" / first.plan / "orders-0")), root.stat())
+    assert sweep(root, 0).forgotten == 0
+    assert list((root / "kept").rglob("*.log"))
+
+
+@pytest.mark.parametrize("topic", ["../../precious", "..", "orders-0/../../precious"])
+def test_no_name_leads_out_of_it(root: Path, topic: str) -> None:
+    """U-33: an entry that somebody wrote with care."""
+    precious = root / "precious-0"
+    precious.mkdir()
+    (precious / f"{0:020d}.log").write_text("mine")
+    (path,) = (root / "state" / "trash").iterdir()
+    head, *groups = path.read_text().splitlines()
+    document = json.loads(head)
+    document["entry"] |= {"topic": topic, "kept": str(root / "kept" / path.stem / f"{topic}-0")}
+    path.write_text("\n".join([json.dumps(document), *groups, ""]))
+    sweep(root, 0)
+    assert (precious / f"{0:020d}.log").read_text() == "mine"
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_killed_while_it_forgets(root: Path, monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """The files, then the entry: whatever is left goes the next time, and undo says that it cannot be undone."""
+    real, turns = PartitionFiles._system_call, iter(range(100))
+
+    def call(files: PartitionFiles, operation: Any) -> None:
+        if next(turns) == step:
+            raise CleanerdError("killed")
+        real(files, operation)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartitionFiles, "_system_call", call)
+        assert sweep(root, 0).problems == (("killed",) if plans(root) else ())
+    if plans(root):
+        before = keys(root / "logs" / "orders-0")
+        assert undo(root).outcome in {"refused", "undone"}
+        assert keys(root / "logs" / "orders-0") in (before, DIRTY)
+    assert sweep(root, 0).problems == ()
+    assert plans(root) == []
+    assert not list((root / "kept").rglob("*.log"))
+
+
+def test_one_that_cannot_be_removed_stops_no_other(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    more(root, 2, 2)
+    real = kept_place.forget_kept
+    stuck = plans(root)[0]
+
+    def forget(place: Any, entry: KeptEntry, log_dir: Path) -> None:
+        if entry.plan == stuck:
+            raise CleanerdError("as told")
+        real(place, entry, log_dir)
+
+    monkeypatch.setattr(keep_limits, "forget_kept", forget)
+    kept = sweep(root, 0)
+    assert (kept.forgotten, kept.problems) == (1, ("as told",))
+    assert plans(root) == [stuck]

@@ -1,0 +1,129 @@
+"""The daemon keeps what its cleanings replace, as long and as much as the settings say (S-40)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.apply.kept_segments import KeptSegments
+from tests.apply.live_scene import content
+from tests.apply.test_keep_live import undo
+from tests.daemon import scene
+from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.daemon.service import Service
+
+
+@pytest.fixture
+def kept(root: Path) -> Path:
+    (root.parent / "kept").mkdir()
+    return root.parent / "kept"
+
+
+def entries(root: Path) -> list[str]:
+    return [str(entry.name) for entry in KeptSegments(root.parent / "state").entries()]
+
+
+def test_what_it_cleans_can_be_undone(root: Path, kept: Path) -> None:
+    """At the broker's next stop; of several directories the one on the log's file system is taken."""
+    places = f"{root.parent / 'nowhere'},{kept}"
+    with broker(root, 2) as agent:
+        before = content(root)
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: all(is_clean(service.view(), 8, f"orders-{n}") for n in range(2)))
+
+        serve(assignments(root, cleanerd_keep_replaced_dir=places), story)
+        assert len(agent.asked("swap")) == 4
+    assert sorted(entries(root)) == ["orders-0", "orders-1"]
+    assert content(root) != before
+    for _ in range(2):
+        assert undo(root).outcome == "undone"
+    assert content(root) == before
+    assert list(kept.iterdir()) == []
+
+
+def test_nothing_is_replaced_that_cannot_be_kept(root: Path, kept: Path) -> None:
+    """The operator wants to be able to go back: refused, in words, until the directory is there."""
+    with broker(root) as agent:
+
+        async def story(service: Service) -> None:
+            await until("it is refused", lambda: "none of it is a directory" in partition(service.view()).reason)
+            assert not agent.asked("swap")
+            (root.parent / "late").mkdir()
+            await until("clean", lambda: is_clean(service.view(), 8))
+
+        serve(assignments(root, cleanerd_keep_replaced_dir=str(root.parent / "late")), story)
+    assert entries(root) == ["orders-0"]
+
+
+def test_more_than_the_limit_is_not_kept(root: Path, kept: Path) -> None:
+    """It is cleaned all the same, and its result says so."""
+    with broker(root):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: is_clean(service.view(), 8))
+            (note,) = service.view().history[0].result["notes"]
+            assert note.startswith("what was replaced is not kept, and cannot be undone: it is ")
+
+        serve(
+            assignments(root, cleanerd_keep_replaced_dir=str(kept), cleanerd_keep_replaced_retention_bytes="1"), story
+        )
+    assert entries(root) == []
+    assert list(kept.iterdir()) == []
+
+
+def test_the_oldest_makes_room(root: Path, kept: Path) -> None:
+    """Four partitions that replace as much each, and room for two."""
+    size = sum(len(path.read_bytes()) for path in _made(root))
+    with scene.held(root), scene.FakeAgent(root, root / ".cleanerd-agent.sock"):
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 4)
+
+        limits = {"cleanerd_keep_replaced_retention_bytes": str(int(size * 2.9)), "log_cleaner_threads": "1"}
+        serve(assignments(root, cleanerd_keep_replaced_dir=str(kept), **limits), story)
+    assert 1 <= len(entries(root)) < 4
+    kept_bytes = sum(entry.kept_bytes for entry in KeptSegments(root.parent / "state").entries())
+    assert kept_bytes <= size * 2.9 + size
+
+
+def _made(root: Path) -> list[Path]:
+    """The segments of one of four partitions that a cleaning replaces."""
+    made = {f"orders-{n}": scene.two_groups() for n in range(4)}
+    scene.make_log_dir(root, made, clean_shutdown=False)
+    return [root / "orders-0" / f"{base:020d}.log" for base in (0, 5)]
+
+
+def test_what_is_too_old_goes(root: Path, kept: Path) -> None:
+    """Without any cleaning: there is nothing dirty any more."""
+    with broker(root):
+        settings = assignments(root, cleanerd_keep_replaced_dir=str(kept))
+
+        async def story(service: Service) -> None:
+            await until("clean", lambda: is_clean(service.view(), 8))
+
+        serve(settings, story)
+        assert entries(root) == ["orders-0"]
+
+        async def swept(_service: Service) -> None:
+            await until("it is gone", lambda: not entries(root))
+
+        serve([*settings, "cleanerd.keep.replaced.retention.ms=0"], swept)
+    assert list(kept.iterdir()) == []
+
+
+def test_a_staged_plan_says_where_apply_keeps(root: Path, kept: Path) -> None:
+    """One mechanism: what the daemon stages is kept by whoever applies it."""
+    with broker(root):
+
+        async def story(_service: Service) -> None:
+            await until("it is staged", lambda: bool(list(root.rglob("ready.json"))))
+
+        serve(assignments(root, cleanerd_keep_replaced_dir=str(kept), cleanerd_mode="on-start"), story)
+    (ready,) = root.rglob("ready.json")
+    assert str(kept) in ready.read_text()
