@@ -62,10 +62,14 @@ class ByRename(Put):
 
     def remember_rules(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
         """What ``undo`` will set back is what was remembered before."""
-        kept = self._locked.keep_replaced
-        if kept is not None:
-            self._keep = Keeper.of_plan(KeepPlace(kept), self.log_dir, self.store, files, found, cleaning.plan)
+        self._keep = self._keeper(files, found, cleaning)
         super().remember_rules(files, found, cleaning)
+
+    def _keeper(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Keeper | None:
+        kept = self._locked.keep_replaced
+        if kept is None:
+            return None
+        return Keeper.of_plan(KeepPlace(kept), self.log_dir, self.store, files, found, cleaning.plan)
 
     def put(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> None:
         """Group by group: validated and swapped, then the next one is staged (U-16)."""

@@ -294,11 +294,11 @@ STRATEGIES = (
         "undo-sets-back-what-the-cleaning-remembered",
         "U-6",
         "cleanerd/apply/put_by_rename.py",
-        """        self._keep = _keeper(self._locked, files, found, cleaning.plan)
+        """        self._keep = self._keeper(files, found, cleaning)
         super().remember_rules(files, found, cleaning)
 """,
         """        super().remember_rules(files, found, cleaning)
-        self._keep = _keeper(self._locked, files, found, cleaning.plan)
+        self._keep = self._keeper(files, found, cleaning)
 """,
         ("tests/cli/test_forgotten_config.py::test_undo_forgets_what_it_undid_and_no_more",),
     ),
