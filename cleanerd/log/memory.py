@@ -102,7 +102,13 @@ def share_of(
 @functools.cache
 def batch_bytes() -> int:
     """What a program that reads with one thread and no map lets one batch unpack to: ``verify``, ``inspect``."""
-    return _reader_share(measure(), threads=1)
+    return _reader_share(measure(), threads=1).batch_bytes
+
+
+@functools.cache
+def facts_bytes() -> int:
+    """What such a program may keep of a segment's batches: half of what there is, as one of them may be large too."""
+    return _reader_share(measure(), threads=1).facts_bytes // 2
 
 
 def batch_bytes_of_objects() -> int:
@@ -118,12 +124,12 @@ def worker_batch_bytes() -> int:
     """
     told = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
     if told.isdecimal():
-        return _reader_share(Memory(int(told) * MIB, "spark.executor.pyspark.memory"), threads=1)
-    return _reader_share(measure(), threads=len(os.sched_getaffinity(0)))
+        return _reader_share(Memory(int(told) * MIB, "spark.executor.pyspark.memory"), threads=1).batch_bytes
+    return _reader_share(measure(), threads=len(os.sched_getaffinity(0))).batch_bytes
 
 
-def _reader_share(memory: Memory, threads: int) -> int:
-    share = share_of(
+def _reader_share(memory: Memory, threads: int) -> Share:
+    return share_of(
         memory,
         threads=threads,
         map_bytes=0,
@@ -131,7 +137,6 @@ def _reader_share(memory: Memory, threads: int) -> int:
         max_unpacked_bytes=MAX_UNPACKED_BYTES,
         inside=False,
     )
-    return share.batch_bytes
 
 
 def measure(proc: Path = Path("/proc")) -> Memory:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +22,7 @@ from cleanerd.log.safe_open import (
     closed_on_error,
     open_to_read,
     raw_file,
-    size_within,
-    too_large,
+    whole_of,
 )
 
 LOG_DIR_FILES: Final = frozenset({
@@ -73,12 +71,8 @@ def read_plain(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> by
 
 
 def _whole(descriptor: int, name: str, max_bytes: int) -> bytes:
-    with BufferedReader(raw_file(descriptor, "rb")) as file:
-        size_within(descriptor, name, max_bytes)
-        data = file.read(max_bytes + 1)
-    if len(data) > max_bytes:
-        raise too_large(name, max_bytes)
-    return data
+    with raw_file(descriptor, "rb") as file:
+        return whole_of(file, name, max_bytes)
 
 
 def _require_readable(file: os.stat_result, directory: os.stat_result, name: str) -> None:

@@ -162,12 +162,17 @@ def read_whole(
 ) -> bytes:
     """All of the plain file ``name``, at most ``max_bytes``; see :func:`open_to_read`."""
     with raw_file(open_to_read(name, dir_fd=dir_fd, one_name=one_name), "rb") as file:
-        # Not all at once: so much memory would be asked for as there may be.
-        data = bytearray()
-        wanted = size_within(file.fileno(), name, max_bytes) + 1
-        while len(data) <= max_bytes and (part := file.read(min(wanted, max_bytes + 1 - len(data)))):
-            data += part
-            wanted = _PART_BYTES
+        return whole_of(file, name, max_bytes)
+
+
+def whole_of(file: FileIO, name: str, max_bytes: int) -> bytes:
+    """All of an open file, at most ``max_bytes``."""
+    # Not all at once: so much memory would be asked for as there may be.
+    data = bytearray()
+    wanted = size_within(file.fileno(), name, max_bytes) + 1
+    while len(data) <= max_bytes and (part := file.read(min(wanted, max_bytes + 1 - len(data)))):
+        data += part
+        wanted = _PART_BYTES
     if len(data) > max_bytes:
         raise too_large(name, max_bytes)
     return bytes(data)

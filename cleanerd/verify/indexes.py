@@ -6,23 +6,29 @@ long as no lookup starts to read behind what it looks for. So that is what is as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY, read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX
+from cleanerd.log.memory import facts_bytes
 from cleanerd.verify.kinds import Kind
 from cleanerd.verify.listing import bytes_of, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
     from cleanerd.verify.finding import Findings
     from cleanerd.verify.segment import BatchColumns, SegmentFacts
+
+ENTRY_COPIES: Final = 8
+"""How many times its size an index takes while it is compared: as it is stored, and a few numbers for each entry."""
 
 _BELOW_ALL = np.iinfo(np.int64).min
 
@@ -49,6 +55,10 @@ def _load(
     findings: Findings,
 ) -> NDArray[np.void] | None:
     path = facts.file.companion(suffix)
+    if _is_too_large(path):
+        what = f"was not compared with its segment: it is larger than fits in {facts_bytes()} bytes of memory"
+        findings.error(Kind.NOT_VERIFIED, str(path), what)
+        return None
     data = bytes_of(path)
     if data is None:
         if facts.file.size_bytes and facts.file.path.name.endswith(".log"):
@@ -63,6 +73,14 @@ def _load(
         # A broker appends to it: what was not there when we looked is not looked at.
         entries = entries[entries["relative_offset"] < facts.end_offset - facts.file.base]
     return entries
+
+
+def _is_too_large(path: Path) -> bool:
+    """Whether there is less memory than comparing it takes; one that is not there, or cannot be read, is not."""
+    try:
+        return os.stat(path, follow_symlinks=False).st_size * ENTRY_COPIES > facts_bytes()
+    except OSError:
+        return False
 
 
 def _check_offset_index(

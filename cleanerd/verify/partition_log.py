@@ -96,8 +96,10 @@ class HeaderWalk:
             markers = transactions.markers()
             if self.indexes:
                 findings = self.findings.as_warnings(MADE_ANEW) if is_recovered else self.findings
-                check_indexes(facts, columns, findings)
+                if columns is not None:
+                    check_indexes(facts, columns, findings)
                 check_txn_index(file, markers, findings, whole=facts.whole)
+            del columns  # those of the next segment need the memory
             found.append(facts)
         end_offset = max([*(facts.end_offset for facts in found), files[-1].base if files else 0])
         for snapshot in waiting:

@@ -10,7 +10,7 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.format.legacy import parse_message, records_of_message
-from cleanerd.log.memory import batch_bytes_of_objects
+from cleanerd.log.memory import batch_bytes_of_objects, facts_bytes
 from cleanerd.verify.kinds import Kind
 from cleanerd.verify.walk import CHUNK_BYTES, Damage, walk
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from cleanerd.verify.listing import SegmentFile
 
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+BATCH_BYTES: Final = 64
+"""What is needed for each batch of a segment while its indexes are compared with it: the columns, and their sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +68,10 @@ def check_segment(
     *,
     tail_may_be_cut: bool,
     cut_from: int | None = None,
-) -> tuple[SegmentFacts, BatchColumns]:
+) -> tuple[SegmentFacts, BatchColumns | None]:
     """Walk the headers; ``take`` sees every chunk of them in order. The columns are for the checks of this segment.
+
+    They are None when the segment has more batches than there is memory for (U-35), which is a finding.
 
     ``tail_may_be_cut``: a broker that was not stopped cleanly had this segment open, so its end may be half a batch.
     ``cut_from``: from this offset on it cuts the log at the first damage (U-32); None when it was stopped cleanly.
@@ -82,8 +86,7 @@ def check_segment(
         advance(len(data))
     if file.size_bytes > MAX_RELATIVE_OFFSET:
         findings.error(Kind.SEGMENT_TOO_LARGE, str(file.path), f"{file.size_bytes} bytes: a segment has at most 2^31-1")
-    columns = checks.columns()
-    return checks.facts(columns), columns
+    return checks.facts(), checks.columns()
 
 
 def _headers(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
@@ -103,7 +106,9 @@ class _Checks:
         self._whole = True
         self._records = 0
         self._last = -1
-        self._columns: list[tuple[NDArray[np.int64], ...]] = []
+        self._batches = 0
+        self._end = 0
+        self._columns: list[tuple[NDArray[np.int64], ...]] | None = []
 
     def damaged(self, damage: Damage) -> None:
         self._whole = False
@@ -128,7 +133,7 @@ class _Checks:
             column.astype(np.int64)
             for column in (batches.position, batches.base_offset, batches.last_offset, batches.max_timestamp)
         )
-        self._columns.append(columns)
+        self._keep(columns)
         self._records += int(batches.first_record[-1])
         position, base, last, _ = columns
         before = np.concatenate([[self._last], last[:-1]])
@@ -179,13 +184,28 @@ class _Checks:
             return -1
         return message.timestamp
 
-    def columns(self) -> BatchColumns:
+    def _keep(self, columns: tuple[NDArray[np.int64], ...]) -> None:
+        """Remember a chunk's columns, as long as there is memory for them."""
+        self._batches += len(columns[0])
+        self._end = max(self._end, int(columns[2].max()) + 1)
+        if self._columns is None:
+            return
+        self._columns.append(columns)
+        if self._batches * BATCH_BYTES > facts_bytes():
+            self._columns = None
+            what = (
+                f"its indexes were not compared with it: it has more than {self._batches} batches up to here, and "
+                f"{facts_bytes()} bytes of memory may be used for that (more memory is needed)"
+            )
+            self._findings.error(Kind.NOT_VERIFIED, self._name, what, position=int(columns[0][0]))
+
+    def columns(self) -> BatchColumns | None:
+        if self._columns is None:
+            return None
         if not self._columns:
             empty = np.zeros(0, np.int64)
             return BatchColumns(empty, empty, empty, empty)
         return BatchColumns(*(np.concatenate(parts) for parts in zip(*self._columns, strict=True)))
 
-    def facts(self, columns: BatchColumns) -> SegmentFacts:
-        return SegmentFacts(
-            self._file, len(columns), self._records, columns.end_offset, frozenset(self._bad), self._whole
-        )
+    def facts(self) -> SegmentFacts:
+        return SegmentFacts(self._file, self._batches, self._records, self._end, frozenset(self._bad), self._whole)

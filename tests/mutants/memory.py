@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+VERIFY = "tests/verify/test_memory.py"
 MARKS = "tests/log/test_at_work.py"
 
 MEMORY = (
@@ -22,6 +23,22 @@ MEMORY = (
         "BATCH_BYTES * self._batches + RECORD_BITS * self._records // 8",
         "BATCH_BYTES * self._own_batches + RECORD_BITS * self._own_records // 8",
         ("tests/cleaner/test_facts_room.py::test_what_is_counted",),
+    ),
+    Mutant(
+        "verify-keeps-all-batches-of-a-segment",
+        "U-35",
+        "cleanerd/verify/segment.py",
+        "            self._columns = None\n            what",
+        "            what",
+        (f"{VERIFY}::test_a_segment_of_too_many_batches", f"{VERIFY}::test_memory_stays_below_what_is_reckoned"),
+    ),
+    Mutant(
+        "verify-leaves-indexes-out-without-a-word",
+        "U-35",
+        "cleanerd/verify/segment.py",
+        "            self._findings.error(Kind.NOT_VERIFIED, self._name, what, position=int(columns[0][0]))\n",
+        "",
+        (f"{VERIFY}::test_a_segment_of_too_many_batches",),
     ),
     Mutant(
         "a-large-file-is-read-before-it-is-refused",
