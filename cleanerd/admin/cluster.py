@@ -137,7 +137,7 @@ class Cluster:
 
     def _not_let_in(self, error: BaseException) -> NotLetInError:
         return NotLetInError(
-            f"the cluster does not let us in: {_reason(error)}",
+            f"the cluster does not let cleanerd in: {_reason(error)}",
             where=f"bootstrap.servers={self._bootstrap}",
             hint="see sasl.mechanism and sasl.jaas.config in the file of --command-config",
         )
@@ -174,7 +174,7 @@ class Cluster:
         if not values:
             # The client drops the error that came instead of values.
             raise NotLetInError(
-                "the cluster does not tell the topic's configuration",
+                "the cluster does not show the topic's configuration",
                 where=topic,
                 hint="the right to describe its configuration (DescribeConfigs) is missing",
             )

@@ -72,7 +72,7 @@ class UndoResult:
 
 
 def undo_cleaning(
-    locked: LockedDir, trash: KeptSegments, entry: KeptEntry, *, keep_replaced: Path | None = None
+    locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, *, keep_replaced: Path | None = None
 ) -> UndoResult:
     """Undo one cleaning and say what came of it; only a signal or a bug gets out as an exception.
 
@@ -80,13 +80,13 @@ def undo_cleaning(
     """
     where = str(locked.log_dir.path)
     try:
-        return _undo(locked, trash, entry, keep_replaced)
+        return _undo(locked, undoable, entry, keep_replaced)
     except (CleanerdError, OSError) as caught:
         error = as_cleanerd_error(caught, where)
         return UndoResult(entry.name, where, entry.plan, "refused", str(error), error=error)
 
 
-def _undo(locked: LockedDir, trash: KeptSegments, entry: KeptEntry, named: Path | None) -> UndoResult:
+def _undo(locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, named: Path | None) -> UndoResult:
     name, where = entry.name, str(locked.log_dir.path)
     with ExitStack() as stack, PartitionFiles(locked.log_dir.path / str(name)) as files:
         enter_partition(locked, files)
@@ -95,7 +95,7 @@ def _undo(locked: LockedDir, trash: KeptSegments, entry: KeptEntry, named: Path 
         groups = groups_in_place(files, log, entry)
         if not groups:
             _set_rules_back(locked, log, entry)
-            _forget(locked, trash, entry, place)
+            _forget(locked, undoable, entry, place)
             return UndoResult(
                 name, where, entry.plan, "unchanged", "the segments from before the cleaning are in place"
             )
@@ -110,7 +110,7 @@ def _undo(locked: LockedDir, trash: KeptSegments, entry: KeptEntry, named: Path 
                     restore_group(files, plan_id, group, journal, locked.lock)
         finish_plan(files, plan_id)
         _set_rules_back(locked, log, entry)
-        _forget(locked, trash, entry, place)
+        _forget(locked, undoable, entry, place)
     return UndoResult(
         name,
         where,
@@ -153,7 +153,7 @@ def groups_in_place(files: PartitionFiles, log: PartitionLog, entry: KeptEntry) 
     return groups
 
 
-def entries_of(trash: KeptSegments, log_dir: LogDir) -> list[KeptEntry]:
+def entries_of(undoable: KeptSegments, log_dir: LogDir) -> list[KeptEntry]:
     """The cleanings of the log directory that can be undone, the newest first.
 
     Raises:
@@ -162,7 +162,7 @@ def entries_of(trash: KeptSegments, log_dir: LogDir) -> list[KeptEntry]:
     path, own = str(log_dir.path.resolve()), log_dir.meta.directory_id
     return [
         entry
-        for entry in reversed(trash.entries())
+        for entry in reversed(undoable.entries())
         if entry.directory_id == own and (own is not None or entry.log_dir == path)
     ]
 
@@ -259,11 +259,11 @@ def _point(document: dict[str, Any] | None) -> CleanPoint | None:
         return None  # it costs work only
 
 
-def _forget(locked: LockedDir, trash: KeptSegments, entry: KeptEntry, place: PartitionFiles | None) -> None:
+def _forget(locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, place: PartitionFiles | None) -> None:
     """The kept files, then the entry. What is put back are the same inodes: nothing is lost but names."""
     if place is not None:
         forget_kept(place, entry, locked.log_dir.path)
-    trash.remove(entry)
+    undoable.remove(entry)
 
 
 def _stale(log: PartitionLog, reason: str) -> StalePlanError:

@@ -149,7 +149,7 @@ def why_not(info: AgentInfo, log_dir: LogDir) -> str:
         info.incapable: info.ready and not info.capable,
         "the agent takes no more swaps after an error: see cleanerd agent info, and restart the broker":
             not info.accepting_swaps,
-        "the agent is another broker's": not _serves(info, log_dir),
+        "the agent belongs to another broker": not _serves(info, log_dir),
     }  # fmt: skip
     return next((reason for reason, holds in reasons.items() if holds), "")
 

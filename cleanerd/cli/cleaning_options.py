@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.cli.options import now_option
 from cleanerd.cli.selecting import partition_option
 
 if TYPE_CHECKING:
@@ -53,9 +54,7 @@ _OPTIONS = (
         help="Clean from this offset, not from the checkpoint's.",
     ),
     click.option("--from-start", is_flag=True, help="The whole log counts as dirty."),
-    click.option(
-        "--now-ms", type=click.IntRange(min=0), metavar="MS", help="The time for every horizon. Default: the clock."
-    ),
+    now_option,
     click.option(
         "--up-to", type=click.IntRange(min=0), metavar="OFFSET", help="Clean up to this offset; never above the bound."
     ),

@@ -12,7 +12,7 @@ import click
 from cleanerd.broker.mode import choose_mode
 from cleanerd.cleaner.staged_plan import staged_in_words
 from cleanerd.cli.cleaning_options import options_from
-from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.options import Common, common_options, now_option
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import select_in, tell_warnings
 from cleanerd.cli.selecting import partition_argument
@@ -44,7 +44,7 @@ _VERBS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --live"
 @common_options
 @partition_argument
 @click.argument("log_dir", metavar="LOG_DIR", type=click.Path(path_type=Path))
-@click.option("--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock.")
+@now_option
 def explain(common: Common, partition: str, log_dir: Path, now_ms: int | None) -> int:
     """Say why TOPIC-N is or is not cleaned now: the first rule that decides, its numbers, and when that changes.
 

@@ -6,7 +6,7 @@ import functools
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -119,6 +119,11 @@ def _assignment(_context: click.Context, _option: click.Parameter, values: tuple
             raise click.BadParameter(f"{value!r} is not of the form KEY=VALUE")
     return values
 
+
+now_option: Final = click.option(
+    "--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock."
+)
+"""For the verbs that judge by the time."""
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--json", "as_json", is_flag=True, help='Print the result as JSON ("schema": 1).'),

@@ -11,7 +11,7 @@ import click
 from cleanerd.cli.audit import FOUND, keys_document, show_key
 from cleanerd.cli.clean_end import clean_end
 from cleanerd.cli.keys_asked import find_keys_asked, key_options
-from cleanerd.cli.options import parse_strategy
+from cleanerd.cli.options import now_option, parse_strategy
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.cli.selecting import ExistingPath, complete_strategy, partition_option
@@ -53,10 +53,14 @@ _KEY_BYTES: Final = 16
     help="offset, timestamp or header:NAME, whatever the settings say.",
 )
 @click.option("--many-rounds", is_flag=True, help="More than one cleaning lies between: tombstones may have gone.")
-@click.option("--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock.")
+@now_option
 @click.option("--examples", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N",
               help="At most N places of each kind a partition; with --key, N records a file.")  # fmt: skip
-@click.option("--digest-key", metavar="HEX", help="16 bytes; with the same key digests can be compared.")
+@click.option(
+    "--digest-key",
+    metavar="HEX",
+    help="16 bytes: digests of runs with the same key can be compared.",
+)
 @key_options
 def audit(
     common: Common,

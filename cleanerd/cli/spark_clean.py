@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @click.command("clean")
 @log_dirs_argument()
 @cleaning_options
-@click.option(
-    "--shards", type=click.IntRange(1, 4096), metavar="N", help="Into how many shards keys are cut, at least."
-)
+@click.option("--shards", type=click.IntRange(1, 4096), metavar="N", help="Cut the keys into N shards or more.")
 @spark_verb(alone=lambda given: given["shards"] is None)
 def clean(common: Common, log_dirs: tuple[Path, ...], *, shards: int | None, **given: Any) -> int:
     """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.

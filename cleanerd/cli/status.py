@@ -45,7 +45,7 @@ PARTITION_COLUMNS = (
     help="Only partitions in this state. Repeatable.",
 )
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most N partitions. Default: all.")
-@click.option("--operations", is_flag=True, help="Instead: what operators asked for, the last of it, and who they are.")
+@click.option("--operations", is_flag=True, help="Show instead what operators asked for last, and who asked.")
 def status(
     common: Common, partitions: tuple[str, ...], *, states: tuple[str, ...], limit: int | None, operations: bool
 ) -> int:

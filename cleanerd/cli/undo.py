@@ -63,36 +63,36 @@ def undo(
     cleaning before that one.
     """
     settings = common.load_settings()
-    trash = KeptSegments(settings.daemon.cleanerd_state_dir)
+    undoable = KeptSegments(settings.daemon.cleanerd_state_dir)
     # What is kept of a partition outlives it.
-    wanted = select_in(partitions, log_dirs, also=[entry.name for entry in trash.entries()] if partitions else ())
+    wanted = select_in(partitions, log_dirs, also=[entry.name for entry in undoable.entries()] if partitions else ())
     if only_list:
-        _list(common.output, trash, log_dirs, wanted)
+        _list(common.output, undoable, log_dirs, wanted)
         return 0
-    question = None if yes else _question(trash, log_dirs, wanted)
+    question = None if yes else _question(undoable, log_dirs, wanted)
     if question is not None and not common.output.confirm(question, yes=yes):
         raise click.Abort
     results: list[UndoResult] = []
     failures: list[CleanerdError] = []
     for path in log_dirs:
         try:
-            results += _undo_dir(common.output, settings, path, wanted, trash, kept)
+            results += _undo_dir(common.output, settings, path, wanted, undoable, kept)
         except CleanerdError as error:
             common.output.warning(str(error))
             failures.append(error)
-    for warning in trash.warnings:
+    for warning in undoable.warnings:
         common.output.warning(warning)
     _tell(common.output, results, failures)
     return _exit_code(results, failures)
 
 
-def _question(trash: KeptSegments, paths: Sequence[Path], wanted: Selection) -> str | None:
+def _question(undoable: KeptSegments, paths: Sequence[Path], wanted: Selection) -> str | None:
     """``Undo the last cleaning of 2 partitions (10.6 MiB were kept)?``; None when nothing can be undone."""
     found: list[KeptEntry] = []
     for path in paths:
         with contextlib.suppress(CleanerdError):  # told when its turn comes
             log_dir = read_log_dir(path)
-            newest = _newest(entries_of(trash, log_dir), wanted)
+            newest = _newest(entries_of(undoable, log_dir), wanted)
             found += [entry for name, entry in newest.items() if name in log_dir.partitions]
     if not found:
         return None
@@ -105,7 +105,7 @@ def _undo_dir(
     settings: Settings,
     path: Path,
     wanted: Selection,
-    trash: KeptSegments,
+    undoable: KeptSegments,
     kept: Path | None,
 ) -> list[UndoResult]:
     # Before the lock: whoever names a directory that is none must not get a lock file in it.
@@ -115,11 +115,11 @@ def _undo_dir(
         store = StateStore(settings.daemon.cleanerd_state_dir)
         locked = LockedDir(log_dir, lock, store, broker_facts(settings, log_dir, []).resources())
         results = []
-        for name, entry in _newest(entries_of(trash, log_dir), wanted).items():
+        for name, entry in _newest(entries_of(undoable, log_dir), wanted).items():
             if name not in log_dir.partitions:
                 output.note(f"{name}: is no longer in {path}; what was kept of it stays in {entry.kept}")
                 continue
-            results.append(undo_cleaning(locked, trash, entry, keep_replaced=kept))
+            results.append(undo_cleaning(locked, undoable, entry, keep_replaced=kept))
             if results[-1].error is not None:
                 output.warning(f"{name}: {results[-1].reason}")
         for warning in store.warnings:
@@ -136,11 +136,14 @@ def _newest(entries: Sequence[KeptEntry], wanted: Selection) -> dict[TopicPartit
     return dict(sorted(newest.items()))
 
 
-def _list(output: Output, trash: KeptSegments, paths: Sequence[Path], wanted: Selection) -> None:
+def _list(output: Output, undoable: KeptSegments, paths: Sequence[Path], wanted: Selection) -> None:
     entries = [
-        entry for path in paths for entry in entries_of(trash, read_log_dir(path)) if not wanted or entry.name in wanted
+        entry
+        for path in paths
+        for entry in entries_of(undoable, read_log_dir(path))
+        if not wanted or entry.name in wanted
     ]
-    for warning in trash.warnings:
+    for warning in undoable.warnings:
         output.warning(warning)
     if output.as_json:
         output.json({"cleanings": [_json(entry) for entry in entries]})

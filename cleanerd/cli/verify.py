@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cleanerd.cli.clean_end import clean_end
-from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.options import Common, common_options, now_option
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.cli.selecting import ExistingPath, each_once, partition_option
@@ -76,7 +76,7 @@ DEFAULT_LIMIT: Final = 100
     metavar="N",
     help="At most N findings of each kind for a partition; 0 for all.",
 )
-@click.option("--now-ms", type=click.IntRange(min=0), metavar="MS", help="As if it were that time. Default: the clock.")
+@now_option
 def verify(
     common: Common,
     paths: tuple[Path, ...],

@@ -53,7 +53,12 @@ def check_settings(findings: Findings, paths: Sequence[Path], assignments: Seque
     for problem in found:
         findings.failed("settings", problem, "see cleanerd config check")
     for text in () if settings is None else settings.stray:
-        findings.warning("settings", text, "environment", "take it away, or write its name as a key's")
+        findings.warning(
+            "settings",
+            text,
+            "environment",
+            "remove the variable, or correct its name",
+        )
     if settings is not None and not found:
         explicit = sum(origin != "default" for origin in settings.origins.values())
         explicit += sum(len(table.values) for table in settings.tables)

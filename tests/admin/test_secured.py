@@ -223,7 +223,7 @@ def test_who_is_not_let_in_gets_the_command(
     servers = f"127.0.0.1:{secured.sasl}"
     code, _, err = shell("delegate", "stock", "--command-config", wrong, "--yes")
     assert (code, len(err.splitlines())) == (4, 1), err
-    assert "does not let us in" in err
+    assert "does not let cleanerd in" in err
     expected = (
         f"kafka-configs.sh --bootstrap-server {servers} --command-config {wrong} --alter --entity-type topics "
         "--entity-name stock --add-config min.cleanable.dirty.ratio=1,max.compaction.lag.ms=9223372036854775807"

@@ -127,7 +127,7 @@ def test_without_an_agent(shell: Shell, tmp_path: Path) -> None:
         ({"ready": False, "capable": False}, "not finished its start"),
         ({"capable": False, "missing": ["UnifiedLog.replaceSegments"]}, "UnifiedLog.replaceSegments"),
         ({"accepting_swaps": False}, "takes no more swaps"),
-        ({"log_dirs": ["/nowhere"], "node_id": 77}, "another broker's"),
+        ({"log_dirs": ["/nowhere"], "node_id": 77}, "belongs to another broker"),
     ],
 )
 def test_modes(shell: Shell, agent: FakeAgent, info: dict[str, object], reason: str) -> None:

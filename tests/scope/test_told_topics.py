@@ -34,7 +34,7 @@ class Asked:
     def __init__(self, servers: str, client: Any, *, connect_seconds: float) -> None:
         assert connect_seconds > 0
         if client.login is not None and client.login.username == "nobody":
-            raise NotLetInError("the cluster does not let us in", where=servers)
+            raise NotLetInError("the cluster does not let cleanerd in", where=servers)
         Asked.by = (servers, client.protocol, client.login.password)
 
     by: tuple[str, str, str] = ("", "", "")
@@ -83,7 +83,7 @@ def test_the_broker_is_asked_with_the_login_of_the_file(tmp_path: Path, log_dir:
     ("text", "said"),
     [
         (LOGIN + "ssl.cipher.suites=x\n", "ssl.cipher.suites"),
-        (LOGIN.replace('"a"', '"nobody"'), "does not let us in"),
+        (LOGIN.replace('"a"', '"nobody"'), "does not let cleanerd in"),
         ("security.protocol=PLAINTEXT\n", "bootstrap.servers is not set"),
     ],
 )
