@@ -126,6 +126,10 @@ class SegmentReader(Closing):
         """
         return self.chunks(segment, _kernel.scan_headers, start=start)
 
+    def checked_headers(self, segment: Segment) -> Iterator[_kernel.Batches]:
+        """As :meth:`headers`, of the whole segment; a wrong CRC is damage too."""
+        return self.chunks(segment, _checked_headers)
+
     def headers_until_damage(self, segment: Segment, *, start: int = 0) -> Iterator[_kernel.Batches]:
         """As :meth:`headers`, but the first damage is the end, as for the broker's recovery after a crash (CRCs count).
 

@@ -121,7 +121,7 @@ def _recovered_entries(
     ``before``: the producers at the beginning of rows further up, if they are known. What is known here comes with it.
     """
     aborting: set[int] = set()
-    for batches, count in _batches(log, reader, rows, below):
+    for batches, count in _batches(log, reader, rows, below, torn_from):
         aborting.update(batches.producer_id[:count][batches.control_type[:count] == ControlType.ABORT].tolist())
     if not aborting:
         return np.zeros(0, TXN_ENTRY), before
@@ -130,7 +130,7 @@ def _recovered_entries(
     known = before.producers
     began = {producer: known[producer].open_from for producer in aborting if producer in known}
     found: list[tuple[int, ...]] = []
-    for batches, count in _batches(log, reader, rows, below):
+    for batches, count in _batches(log, reader, rows, below, torn_from):
         types, attributes = batches.control_type[:count], batches.attributes[:count]
         is_marker = (types == ControlType.COMMIT) | (types == ControlType.ABORT)
         is_data = ((attributes & TRANSACTIONAL) != 0) & ((attributes & CONTROL) == 0)
@@ -148,18 +148,24 @@ def _recovered_entries(
 
 
 def _batches(
-    log: PartitionLog, reader: SegmentReader, rows: tuple[int, int], below: int
+    log: PartitionLog, reader: SegmentReader, rows: tuple[int, int], below: int, torn_from: int | None
 ) -> Iterator[tuple[_kernel.Batches, int]]:
-    """The batches of these segment rows (from, to), up to the first damage; how many of them lie below ``below``."""
-    for segment in log.segments[slice(*rows)]:
+    """The batches of these segment rows (from, to), and how many of them lie below ``below``.
+
+    Damage ends a torn log. Below its recovery point, and where the broker was stopped cleanly, it ends nothing: the
+    broker cuts that segment alone, and what lies behind the damage would have told of transactions.
+    """
+    for row, segment in enumerate(log.segments[slice(*rows)], rows[0]):
         if segment.base >= below:
             return
+        following = log.end_of(row) if row + 1 < len(log.segments) else MAX_OFFSET
+        may_be_torn = torn_from is not None and following > torn_from
         position = 0
-        for batches in reader.headers_until_damage(segment):
+        for batches in reader.headers_until_damage(segment) if may_be_torn else reader.checked_headers(segment):
             position += batches.consumed
             count = int(np.searchsorted(batches.last_offset, below))
             yield batches, count
             if count < len(batches):
                 return
-        if position < segment.size_bytes:
+        if may_be_torn and position < segment.size_bytes:
             return

@@ -204,3 +204,23 @@ def test_damage_below_the_recovery_point(tmp_path: Path) -> None:
     segments = {**SEGMENTS, 10: txn(10)[:-1]}
     with pytest.raises(CorruptionError):
         open_limit(log_of(tmp_path, segments, recovery_point=30, high_watermark=35))
+
+
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("at", [61, -1])
+def test_damage_in_front_of_a_marker_where_indexes_are_missing(tmp_path: Path, torn: bool, at: int) -> None:
+    """F-8, U-32: damage below the recovery point ends no search: the ABORT behind it would have been seen by nobody."""
+    damaged = bytearray(SEGMENTS[10])
+    damaged[at] ^= 1
+    segments = {0: txn(0) + plain(1, 9), 10: bytes(damaged), 20: end(20) + end(21), 30: plain(30, 5), 35: plain(35)}
+    snapshot = {10: [Producer(7, 0, NOW, open_from=0)], 30: [Producer(7, 0, NOW)]}
+    log_of(tmp_path, segments, recovery_point=30, high_watermark=36, snapshots=snapshot)
+    for base in (10, 20):
+        (tmp_path / "logs" / "orders-0" / f"{base:020d}.index").unlink()
+    name = parse_topic_partition_dir("orders-0")
+    assert name is not None
+    log = read_partition(read_log_dir(tmp_path / "logs"), name)
+    assert open_limit(log, may_be_torn=torn) is None, "by the snapshot; nobody reads the damage for that"
+    with pytest.raises(CorruptionError) as caught:
+        aborted(log) if torn else whole(log)
+    assert f"{10:020d}.log" in str(caught.value)

@@ -170,6 +170,14 @@ AGENT = (
         ("tests/agent/test_comes_back.py::test_the_sockets_file_is_deleted",),
     ),
     Mutant(
+        "agent-counts-characters",
+        "A-28",
+        "agent/src/cleanerd/agent/SocketFile.java",
+        "path.toString().getBytes(StandardCharsets.UTF_8).length",
+        "path.toString().length()",
+        ("tests/agent/test_comes_back.py::test_a_place_that_others_may_write_in",),
+    ),
+    Mutant(
         "agent-listens-where-others-write",
         "A-28",
         f"{SOURCES}/Entry.java",

@@ -20,6 +20,22 @@ BESIDE_BROKERS = (
         (f"{TESTS}::test_every_request_has_witnesses_of_everything",),
     ),
     Mutant(
+        "anybodys-socket-is-asked",
+        "A-29",
+        "cleanerd/broker/agent_client.py",
+        "if server not in {0, os.geteuid(), owner}:",
+        "if server < 0:",
+        ("tests/apply/test_live_pace.py::test_somebody_elses_socket",),
+    ),
+    Mutant(
+        "the-cleaners-checkpoint-of-before",
+        "C-13",
+        "cleanerd/log/log_dir.py",
+        "_cleaner_offsets(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)).get(name)",
+        "_cleaner_offsets(path, (status.st_dev,)).get(name)",
+        ("tests/apply/test_live_pace.py::test_the_cleaners_checkpoint_as_it_stands",),
+    ),
+    Mutant(
         "outputs-are-no-evidence",
         "U-3",
         SWAP,

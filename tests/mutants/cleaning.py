@@ -237,6 +237,14 @@ CLEANING = (
         ("tests/apply/test_offline.py::test_two_sources_time",),
     ),
     Mutant(
+        "damage-below-the-recovery-point-ends-the-search",
+        "U-32",
+        "cleanerd/log/torn.py",
+        "may_be_torn = torn_from is not None and following > torn_from",
+        "may_be_torn = True",
+        ("tests/log/test_torn.py::test_damage_in_front_of_a_marker_where_indexes_are_missing",),
+    ),
+    Mutant(
         "markers-above-the-recovery-point-believed",
         "U-32",
         TORN,

@@ -17,6 +17,14 @@ MEMORY = (
         ("tests/log/test_memory.py::test_the_cgroup_of_version_2",),
     ),
     Mutant(
+        "a-batch-may-unpack-to-what-was-set",
+        "U-35",
+        "cleanerd/log/memory.py",
+        "min(max(batch, LEAST_BATCH_BYTES), max_unpacked_bytes)",
+        "max_unpacked_bytes",
+        ("tests/log/test_memory.py::test_all_of_it_fits",),
+    ),
+    Mutant(
         "only-the-segment-at-hand-takes-memory",
         "U-35",
         "cleanerd/cleaner/facts_room.py",
