@@ -238,7 +238,7 @@ def test_no_longer_compacted(root: Path, shell: Shell) -> None:
 
 
 def test_not_stopped_cleanly(root: Path, shell: Shell) -> None:
-    """S-27: opt-in only; the plan is kept until then."""
+    """S-27, X-22: opt-in only; the plan is kept until then."""
     path = make(root)
     stage(shell, path)
     (path / CLEAN_SHUTDOWN).unlink()

@@ -195,7 +195,7 @@ CELLS = [*CODECS, *PLAIN, *PLACES, *MARKERS, *PRODUCERS]
 
 @pytest.mark.parametrize("cell", parameters(CELLS))
 def test_transaction(judge_43: Judge, work: Path, cell: Cell) -> None:
-    """C-18, C-19, C-33..C-43, C-48, C-69, S-04, U-12, R192-1, R192-3: as Kafka's, transaction indexes included."""
+    """C-18, C-19, C-33..C-43, C-48, C-69, S-04, S-56, U-12, R192-1, R192-3: as Kafka's, transaction indexes too."""
     cell.check(judge_43, work)
 
 

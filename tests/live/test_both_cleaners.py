@@ -132,7 +132,10 @@ def kind_of(reason: str) -> str:
 
 @pytest.mark.parametrize("release", ["43", pytest.param("39", marks=pytest.mark.long)])
 def test_both_cleaners(release: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """15: no worker dies, nothing is quarantined, every key has the value that was acknowledged last."""
+    """15: no worker dies, nothing is quarantined, every key has the value that was acknowledged last.
+
+    A-19a: nor do the cleaner's locks and the logs' wait for each other, or neither would ever end.
+    """
     told = both_clean(request.getfixturevalue(f"broker_{release}"), tmp_path, seconds=60)
     print(json.dumps(told))  # noqa: T201 - the figures of the closing note: pytest -s
     assert told["daemon"].get("cleaned", 0) > 0

@@ -11,6 +11,7 @@ TOP = Path(__file__).resolve().parents[2]
 BOOK = TOP / "docs" / "rules.md"
 FAMILIES = "A|C|D|F|H|I|K|LT|OP|R|R87|R192|R280|R534|S|T|U|VERIFY|X"
 ID = re.compile(rf"(?<![\w.-])(?:{FAMILIES})-\d+(?:\.\d+|[a-z](?![\w]))?(?![\w-])")
+RANGE = re.compile(rf"(?<![\w.-])({FAMILIES})-(\d+(?:\.\d+)?) ?\.\. ?(?:\1-)?(\d+(?:\.\d+)?)")
 ROW = re.compile(rf"^\| ((?:{FAMILIES})-[0-9a-z.]+) \|(.*)\|$")
 PATH = re.compile(r"`((?:agent|cleanerd|cleanerd_lab|kernel|tests|tools|config|docs|systemd)(?:/[\w./-]*)?)`")
 PRODUCT = ("agent/src/", "agent/stub/", "cleanerd/", "cleanerd_lab/", "kernel/src/")
@@ -47,6 +48,26 @@ def test_every_id_in_the_tree_is_explained() -> None:
         f"{name}: {rule}" for name, ids in _ids_by_file().items() if name not in left_out for rule in ids - known
     }
     assert sorted(unknown) == []
+
+
+def test_a_test_names_every_rule() -> None:
+    """By its id, or by a range such as ``C-37..C-52`` that it lies in."""
+    named: set[str] = set()
+    for name, text in _texts().items():
+        is_test = name.startswith(("tests/", "kernel/")) and name != "tests/packaging/test_rules.py"
+        if is_test and Path(name).suffix in {".py", ".md", ".rs"}:
+            named |= set(ID.findall(text))
+            for family, first, last in RANGE.findall(text):
+                named |= _between(family, first, last)
+    assert [rule for rule, _ in _rows() if rule not in named] == []
+
+
+def _between(family: str, first: str, last: str) -> set[str]:
+    """``C-05..C-07`` and ``A-23.2 .. A-23.7``: all in between, with and without a leading nought."""
+    head, _, below = first.rpartition(".")
+    begin, end = int(below), int(last.rpartition(".")[2])
+    numbers = {text for number in range(begin, end + 1) for text in (f"{number}", f"{number:02d}")}
+    return {f"{family}-{head}.{number}" if head else f"{family}-{number}" for number in numbers}
 
 
 def test_no_id_stands_for_two_things() -> None:
