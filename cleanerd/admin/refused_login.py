@@ -24,13 +24,22 @@ class LoginError(Exception):
 
 
 def refused_login(bootstrap: str, client: ClientConfig) -> LoginError | None:
-    """What the cluster says of the login; None where there is none, or it does not refuse it within ten seconds."""
+    """What the cluster says of the login; None where there is none, or it does not refuse it within ten seconds.
+
+    Where nothing listens on any of its addresses there is nobody to wait for.
+    """
     if client.login is None:
         return None
     said: list[LoginError] = []
+    met: list[bool] = []
+    nobody: list[bool] = []
 
     def hear(error: KafkaError) -> None:
-        if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001 - the library's own name of it
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+            nobody.append(bool(met) and not any(met))
+        elif error.code() in {KafkaError._TRANSPORT, KafkaError._RESOLVE}:  # noqa: SLF001
+            met.append("Connect to " not in error.str() and error.code() != KafkaError._RESOLVE)  # noqa: SLF001
+        elif error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001 - the library's own name of it
             said.append(LoginError(error.str().rpartition(": ")[2]))
 
     quiet = logging.getLogger("cleanerd.refused_login")
@@ -39,6 +48,6 @@ def refused_login(bootstrap: str, client: ClientConfig) -> LoginError | None:
     options: dict[str, Any] = {**client.confluent(), "bootstrap.servers": bootstrap, "error_cb": hear}
     asking = AdminClient(options, logger=quiet)
     deadline = time.monotonic() + _SECONDS
-    while not said and time.monotonic() < deadline:
+    while not said and not any(nobody) and time.monotonic() < deadline:
         asking.poll(0.1)
     return said[0] if said else None

@@ -55,6 +55,9 @@ if TYPE_CHECKING:
 HANG_UP_SECONDS: Final = 5.0
 """How long the end waits for clients of the HTTP server."""
 
+WRITE_SECONDS: Final = 5.0
+"""How long the end waits for the last figures of the day to be on the disk."""
+
 TICK_SECONDS: Final = 1.0
 
 _log = structlog.get_logger()
@@ -97,7 +100,9 @@ class Service:
             changed=self._changed,
             broke=self._broke,
         )
-        self._trend = TrendRing(daemon.cleanerd_state_dir)
+        self._writer = WorkerPool(1, "cleanerd-writer")
+        self._written: asyncio.Future[str] | None = None
+        self._trend = TrendRing(daemon.cleanerd_state_dir, self._write)
         self.publisher = Publisher(
             self.configuration,
             self.fleet,
@@ -220,6 +225,10 @@ class Service:
                 await asyncio.wait_for(self._http.stop(), HANG_UP_SECONDS)
         self.publisher.publish()
         self._trend.save()
+        if self._written is not None:
+            with contextlib.suppress(TimeoutError, WorkerDiedError):
+                await asyncio.wait_for(self._written, WRITE_SECONDS)
+        self._writer.close()
         self.dispatcher.workers.close()
         self._sweeper.close()
         self.look_loop.threads.close()
@@ -238,6 +247,20 @@ class Service:
             if watchdog is not None and time.monotonic() - told_at >= watchdog / 2:
                 told_at = time.monotonic()
                 self.notifier.watchdog()
+
+    def _write(self, work: Callable[[], str], done: Callable[[str], None]) -> None:
+        """By one thread, in the order of the calls: a disk that hangs holds up no view."""
+
+        def ended(written: asyncio.Future[str]) -> None:
+            if not written.cancelled() and written.exception() is None:
+                done(written.result())
+
+        try:
+            self._written = self._writer.submit(work)
+        except RuntimeError:  # the first view, before there is an event loop to hold up
+            done(work())
+        else:
+            self._written.add_done_callback(ended)
 
     async def _sweeps(self) -> None:
         """What is kept of replaced segments goes when it is too old, whether anything is cleaned or not."""

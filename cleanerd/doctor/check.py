@@ -10,6 +10,7 @@ from cleanerd.doctor.host import (
     Process,
     check_client_config,
     check_file_system,
+    check_keep_dir,
     check_limits,
     check_settings,
     check_state_directory,
@@ -63,6 +64,7 @@ def _check_log_dir(
     if log_dir is None:
         return
     check_file_system(findings, path)
+    check_keep_dir(findings, settings.daemon.cleanerd_keep_replaced_dir, path)
     logs = read_partitions(findings, log_dir)
     running = check_broker(findings, log_dir, logs, settings)
     check_owner(findings, path, logs, Process.current())

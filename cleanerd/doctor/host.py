@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.admin.client_config import read_client_config
-from cleanerd.errors import CleanerdError
+from cleanerd.cleaner.keep_dir import on_its_file_system, require_keep_dir
+from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.settings.check import missing_paths
 from cleanerd.settings.load import read_settings
 
@@ -82,6 +83,19 @@ def check_client_config(findings: Findings, path: Path | None) -> None:
         findings.warning("client properties", what, where, "chmod o-rwx, and change the password")
     if not client.warnings:
         findings.ok("client properties", f"can be used: {client.protocol}", path)
+
+
+def check_keep_dir(findings: Findings, places: Sequence[Path], log_dir: Path) -> None:
+    """Where the daemon keeps what it replaces, where the settings say so: whether files of ``log_dir`` can go there."""
+    if not places:
+        return
+    try:
+        place = on_its_file_system(places, log_dir)
+        require_keep_dir(place, [log_dir])
+    except RefusedError as error:
+        findings.failed("replaced segments", error, error.hint or "correct cleanerd.keep.replaced.dir")
+    else:
+        findings.ok("replaced segments", "are kept for cleanerd undo", place)
 
 
 def check_state_directory(findings: Findings, root: Path) -> None:

@@ -95,6 +95,22 @@ def test_settings_come_first(root: Path, shell: Shell) -> None:
     assert "does not exist" in findings(missing, "settings")[0][1]
 
 
+def test_where_replaced_segments_are_kept(root: Path, shell: Shell) -> None:
+    """S-40: a directory in which nothing can be kept keeps the daemon from cleaning: said before it runs."""
+    path = make(root)
+    (root / "kept").mkdir()
+
+    def ask(*places: Path) -> Answer:
+        return shell("doctor", path, "--json", "--set", f"cleanerd.keep.replaced.dir={','.join(map(str, places))}")
+
+    assert findings(shell("doctor", path, "--json"), "replaced segments") == []
+    assert findings(ask(root / "nowhere", root / "kept"), "replaced segments") == [("ok", "are kept for cleanerd undo")]
+    for wrong in (root / "nowhere", path / "orders-0"):
+        answer = ask(wrong)
+        assert answer.code == 4
+        assert [level for level, _ in findings(answer, "replaced segments")] == ["problem"]
+
+
 def test_a_stray_variable_is_a_warning(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops no verb, so doctor is where it is found; the settings themselves are in order."""
     monkeypatch.setenv("CLEANERD_LOG_SEGMENT_BYTE", "1")

@@ -11,6 +11,7 @@ from cleanerd.daemon.showing.trend import EVERY_MS, FILE_NAME, POINTS, TrendRing
 from cleanerd.daemon.view import Totals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from cleanerd.daemon.view import Trend
@@ -86,6 +87,23 @@ def test_a_point_is_written_when_it_is_complete(tmp_path: Path) -> None:
     assert not (tmp_path / FILE_NAME).exists()
     day.at(11)
     assert Day(tmp_path).at(12).reclaimed_bytes[-2:] == (100, 0)
+
+
+def test_who_writes_it_may_take_its_time(tmp_path: Path) -> None:
+    """The event loop hands it over: nothing is read or written in the call, the order stays, and trouble is told."""
+    waiting: list[tuple[Callable[[], str], Callable[[str], None]]] = []
+    day = Day(tmp_path)
+    day.ring = TrendRing(tmp_path, lambda work, done: waiting.append((work, done)))
+    day.at(1, saved=100)
+    day.at(11, saved=7)
+    day.at(21)
+    assert not (tmp_path / FILE_NAME).exists()
+    for work, done in waiting:
+        done(work())
+    assert [point["cleans"] for point in json.loads((tmp_path / FILE_NAME).read_bytes())["points"]] == [1, 1]
+    waiting[-1][1]("as told")
+    waiting[-1][1]("as told")
+    assert day.ring.warnings == ["as told"]
 
 
 def test_partitions_are_not_summed_at_every_view(tmp_path: Path) -> None:

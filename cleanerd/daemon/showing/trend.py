@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.daemon.view import Totals
+
+    Write = Callable[[Callable[[], str], Callable[[str], None]], None]
 
 EVERY_MS: Final = 10 * 60_000
 POINTS: Final = 144
@@ -44,10 +47,15 @@ class _Point:
 
 
 class TrendRing:
-    """The points of the last day, oldest first; called by the daemon's event loop alone."""
+    """The points of the last day, oldest first; called by the daemon's event loop alone.
 
-    def __init__(self, state_dir: Path) -> None:
+    ``write``: has the first of its arguments done, a write that a slow disk may hold up, in the order of the calls, and
+    calls the second with what came of it, on the event loop. By default at once.
+    """
+
+    def __init__(self, state_dir: Path, write: Write | None = None) -> None:
         self._path = state_dir / FILE_NAME
+        self._write = write or _at_once
         self.warnings: list[str] = []
         self._points = entries_of(self._path, _read, self.warnings)
         self._counted = (0, 0)
@@ -81,16 +89,12 @@ class TrendRing:
         if not self._points:
             return
         document = {"format": _FORMAT, "points": [asdict(point) for point in self._points[-POINTS:]]}
-        try:
-            make_directory(self._path.parent, owner_of(self._path.parent))
-            write_state_file(self._path, json.dumps(document).encode(), owner_of(self._path.parent))
-            self._unwritten = False
-        except OSError as error:
-            if not self._unwritten:
-                self.warnings.append(
-                    f"{self._path}: cannot be written ({error.strerror}); figures are lost at a restart"
-                )
-            self._unwritten = True
+        self._write(partial(_store, self._path, json.dumps(document).encode()), self._stored)
+
+    def _stored(self, problem: str) -> None:
+        if problem and not self._unwritten:
+            self.warnings.append(problem)
+        self._unwritten = bool(problem)
 
     def _day(self, last: int) -> Trend:
         known = {point.slot: point for point in self._points}
@@ -103,6 +107,20 @@ class TrendRing:
             cleans=tuple(None if each is None else each.cleans for each in points),
             held_us=tuple(None if each is None else each.held_us for each in points),
         )
+
+
+def _store(path: Path, data: bytes) -> str:
+    """Why it could not be written; empty when it was."""
+    try:
+        make_directory(path.parent, owner_of(path.parent))
+        write_state_file(path, data, owner_of(path.parent))
+    except OSError as error:
+        return f"{path}: cannot be written ({error.strerror}); figures are lost at a restart"
+    return ""
+
+
+def _at_once(work: Callable[[], str], done: Callable[[str], None]) -> None:
+    done(work())
 
 
 def _read(data: bytes) -> list[_Point]:

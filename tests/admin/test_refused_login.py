@@ -1,0 +1,54 @@
+"""How long a login is asked about: as long as somebody may still answer, and no longer."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from cleanerd.admin import refused_login as module
+from cleanerd.admin.client_config import ClientConfig, Login
+from cleanerd.admin.refused_login import refused_login
+
+if TYPE_CHECKING:
+    import pytest
+
+CLIENT = ClientConfig(protocol="SASL_PLAINTEXT", login=Login("PLAIN", "alice", "wrong"))
+
+
+def test_nobody_is_waited_for_where_nothing_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Librdkafka says so for each address; without that this test would not end."""
+    monkeypatch.setattr(module, "_SECONDS", 1e9)
+    with socket.socket() as one, socket.socket() as two:  # bound, so that nobody else takes them, and not listening
+        ports = []
+        for each in (one, two):
+            each.bind(("127.0.0.1", 0))
+            ports.append(each.getsockname()[1])
+        assert refused_login(",".join(f"127.0.0.1:{port}" for port in ports), CLIENT) is None
+
+
+def test_who_takes_the_connection_and_ends_it_may_answer_the_next_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that starts, or whose answer was lost: it is asked until the time is over."""
+    clock = itertools.count()  # it stands still until somebody was there
+    taken: list[bool] = []
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(clock) if taken else 0))
+    monkeypatch.setattr(module, "_SECONDS", 25)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.01)
+
+        class Asking(module.AdminClient):
+            def poll(self, seconds: float) -> int:
+                with contextlib.suppress(TimeoutError):
+                    server.accept()[0].close()
+                    taken.append(True)
+                return int(super().poll(seconds))
+
+        monkeypatch.setattr(module, "AdminClient", Asking)
+        assert refused_login(f"127.0.0.1:{server.getsockname()[1]}", CLIENT) is None
+    assert next(clock) > 25, "until the time was over"
+
+
+def test_without_a_login_nobody_is_asked() -> None:
+    assert refused_login("127.0.0.1:1", ClientConfig()) is None
