@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, read_whole
@@ -21,6 +22,10 @@ T = TypeVar("T")
 
 PARTITIONS: Final = "partitions"
 SUFFIX: Final = ".json"
+
+_TICK_NS: Final = 20_000_000
+"""Longer than the kernel's clock for files stands still: 10 ms at most."""
+_NEVER: Final = -1
 
 
 class RulesMemory:
@@ -61,7 +66,7 @@ class RulesMemory:
                 found = _first(_told(place, stem, opened) for stem in self._listed(directory, opened).get(topic, []))
                 if isinstance(found, Unread):
                     return found  # whoever mends it may leave the directory's time as it is
-                known = self._rules[directory, topic] = written_ns, found
+                known = self._rules[directory, topic] = _lasting(written_ns), found
             return known[1]
 
         return self._in(place, look)
@@ -97,7 +102,7 @@ class RulesMemory:
             names = map(os.path.splitext, os.listdir(opened))
             for stem in sorted({stem for stem, suffix in names if suffix in {SUFFIX, DAMAGED}}):
                 by_topic.setdefault(stem.rpartition("-")[0], []).append(stem)
-            known = self._stems[directory] = written_ns, by_topic
+            known = self._stems[directory] = _lasting(written_ns), by_topic
         return known[1]
 
     def _in(self, place: Path, look: Callable[[int], T]) -> T | Unread | None:
@@ -109,6 +114,11 @@ class RulesMemory:
             return None
         except OSError as error:
             return Unread(str(place), f"cannot be read ({error.strerror})")
+
+
+def _lasting(written_ns: int) -> int:
+    """What a directory's time is compared with later; nothing equals it while the same tick may bring a change."""
+    return written_ns if time.time_ns() - written_ns > _TICK_NS else _NEVER
 
 
 def rules_in(document: dict[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -195,6 +196,25 @@ def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:
     (directory / f"{name}-7.json").write_text(json.dumps(document))
     assert store.rules_of(log_dir, log, None) == "strategy=timestamp;tombstone.mode=null"
     assert (directory / f"{name}-6.json").exists(), "who only looks sets nothing aside"
+
+
+def test_what_came_within_a_tick_of_the_clock_is_seen(tmp_path: Path) -> None:
+    """U-6: another process remembers rules just when the directory was listed: its time may be the same as before."""
+    path = make(tmp_path)
+    store, log_dir = StateStore(tmp_path / "state"), read_log_dir(path)
+    log = read_partition(log_dir, log_dir.partitions[0])
+    directory = store.path(log_dir, log).parent
+    directory.mkdir(parents=True)
+    now_ns = time.time_ns() + 3_600_000_000_000  # "just now", however slow the machine is
+    os.utime(directory, ns=(now_ns, now_ns))
+    assert store.rules_of(log_dir, log, None) is None
+    rules = "strategy=timestamp;tombstone.mode=null"
+    other = StateStore(tmp_path / "state")
+    other.save(log_dir, log, PartitionState(None, None, None, rules=rules))
+    name = other.path(log_dir, log)
+    name.rename(name.with_name(name.name.replace("-0.json", "-7.json")))
+    os.utime(directory, ns=(now_ns, now_ns))
+    assert store.rules_of(log_dir, log, None) == rules
 
 
 @pytest.mark.parametrize("lost", ["damaged", "unreadable"])

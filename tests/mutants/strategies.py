@@ -195,8 +195,8 @@ STRATEGIES = (
         "only-the-partition-itself-remembers",
         "U-6",
         "cleanerd/log/rules_memory.py",
-        "written_ns, found\n",
-        "written_ns, None\n",
+        "_lasting(written_ns), found\n",
+        "_lasting(written_ns), None\n",
         ("tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",),
     ),
     Mutant(
@@ -273,6 +273,14 @@ STRATEGIES = (
         "if rules in {KAFKAS_FINGERPRINT, state.cleaned_by}:",
         "if rules == state.cleaned_by:",
         ("tests/apply/test_rules_first.py::test_what_everybody_knows_needs_no_memory",),
+    ),
+    Mutant(
+        "a-directorys-time-tells-of-every-change",
+        "U-6",
+        "cleanerd/log/rules_memory.py",
+        "return written_ns if time.time_ns() - written_ns > _TICK_NS else _NEVER",
+        "return written_ns",
+        ("tests/cli/test_forgotten_config.py::test_what_came_within_a_tick_of_the_clock_is_seen",),
     ),
     Mutant(
         "undo-keeps-rules-of-what-it-undid",
