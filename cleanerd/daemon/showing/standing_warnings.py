@@ -26,6 +26,7 @@ class StandingWarnings:
         self._store = store
         self._clock = clock
         self._known: dict[str, str] = {}
+        self._unshown: dict[str, str] = {}
 
     def current(self) -> tuple[str, ...]:
         """The warnings that hold now; new ones and those that ended are logged."""
@@ -38,10 +39,20 @@ class StandingWarnings:
         return tuple(found.values())
 
     def passed(self) -> list[str]:
-        """What happened to the state directory since the last call and does not last: files that were damaged."""
+        """What happened to the state directory since the last call and does not last: files that were damaged.
+
+        One that stood when it was asked for and ended before :meth:`current` could show it is told the next time.
+        """
         happened, self._store.warnings = self._store.warnings, []
-        standing = set(self._store.standing.values())
-        return [each for each in happened if each not in standing]
+        standing = tuple(self._store.standing.items())
+        texts = {text for _, text in standing}
+        over = [text for key, text in self._unshown.items() if text not in texts and key not in self._known]
+        self._unshown = {
+            str(path.parent): text
+            for path, text in standing
+            if str(path.parent) not in self._known and (text in happened or text in self._unshown.values())
+        }
+        return [*over, *(each for each in happened if each not in texts)]
 
     def _of_state(self) -> dict[str, str]:
         """One for each directory: where thousands of files cannot be written, one line says it."""

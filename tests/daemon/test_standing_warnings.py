@@ -1,0 +1,67 @@
+"""Trouble with the state directory is shown, however short it lasts (OP-10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.daemon.clock import Clock
+from cleanerd.daemon.showing.standing_warnings import StandingWarnings
+from cleanerd.log.clean_point import StateStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StateStore:
+    return StateStore(tmp_path)
+
+
+def trouble(store: StateStore, name: str) -> str:
+    """As when a file cannot be written."""
+    text = f"{name}: cannot be written"
+    store.warnings.append(text)
+    store.standing[store.root / name] = text
+    return text
+
+
+def test_what_ends_before_it_was_shown(store: StateStore) -> None:
+    """Asked for while it stood, and over at the next look: it is told once, as something that passed."""
+    warnings = StandingWarnings(store, Clock())
+    told = trouble(store, "a")
+    assert warnings.passed() == []
+    store.standing.clear()
+    assert warnings.current() == ()
+    assert warnings.passed() == [told]
+    assert warnings.passed() == []
+
+
+def test_what_was_shown_is_not_told_again(store: StateStore) -> None:
+    """Nor each of thousands of files: one for a directory."""
+    warnings = StandingWarnings(store, Clock())
+    told = trouble(store, "a")
+    trouble(store, "b")
+    assert warnings.passed() == []
+    assert warnings.current() == (f"{told} (and 1 files more there)",)
+    assert warnings.passed() == []
+    store.standing.clear()
+    assert warnings.current() == ()
+    assert warnings.passed() == []
+
+
+def test_of_many_one_is_told(store: StateStore) -> None:
+    warnings = StandingWarnings(store, Clock())
+    for number in range(1000):
+        trouble(store, str(number))
+    assert warnings.passed() == []
+    store.standing.clear()
+    assert len(warnings.passed()) == 1
+
+
+def test_what_does_not_stand_is_told_at_once(store: StateStore) -> None:
+    warnings = StandingWarnings(store, Clock())
+    store.warnings.append("damaged")
+    assert warnings.passed() == ["damaged"]
+    assert warnings.passed() == []
