@@ -107,8 +107,8 @@ def test_a_look_at_everything_surveys_what_nobody_has_seen(root: Path, monkeypat
     worked, say_so, hung, go_on = (threading.Event() for _ in range(4))
     real_run, real_look = dispatcher.run, LogDirLooker._look_at
 
-    def run(job: Job) -> JobDone:
-        done = real_run(job)
+    def run(job: Job, *more: Any) -> JobDone:
+        done = real_run(job, *more)
         os.utime(root / "orders-0")
         worked.set()
         assert say_so.wait(PATIENCE_SECONDS)
