@@ -4,6 +4,9 @@
 //! at the same price. Keys wait in lanes until eight with the same number of words are there, whatever the order in
 //! which they come: a [`Lanes`] for each number of words. Longer keys are hashed at once.
 
+#[cfg(target_arch = "x86_64")]
+mod halves;
+
 use pulp::Arch;
 use siphasher::sip128::SipHasher13;
 
@@ -102,7 +105,7 @@ fn last_word(key: &[u8], rest: &[u8]) -> u64 {
 /// The hashes of all lanes in use go to their rows, and the lanes are free again.
 #[inline(never)]
 fn flush(arch: Arch, start: &[u64; 4], lanes: &mut Lanes, words: usize, column: &mut [u64]) {
-    let (low, high) = arch.dispatch(Hash { start, words: &lanes.words[..=words] });
+    let (low, high) = hash(arch, start, &lanes.words[..=words]);
     for ((&at, low), high) in lanes.rows.iter().zip(low).zip(high).take(lanes.count) {
         column[at] = low;
         column[at + 1] = high;
@@ -110,78 +113,128 @@ fn flush(arch: Arch, start: &[u64; 4], lanes: &mut Lanes, words: usize, column: 
     lanes.count = 0;
 }
 
-struct Hash<'a> {
+/// The two words of each key. Compilers turn bits of arrays one word after the other where a processor has no
+/// instruction for many, so registers of 256 bits are spelled out.
+#[inline(always)]
+fn hash(arch: Arch, start: &[u64; 4], words: &[Row]) -> (Row, Row) {
+    #[cfg(target_arch = "x86_64")]
+    if let Arch::V3(simd) = arch {
+        return simd.vectorize(Hash { on: halves::Halves(simd), start, words });
+    }
+    arch.dispatch(Hash { on: Plain, start, words })
+}
+
+/// Eight words side by side, and what SipHash does with them.
+trait Words: Copy {
+    type Row: Copy;
+
+    fn load(self, words: &Row) -> Self::Row;
+    fn store(self, row: Self::Row) -> Row;
+    fn splat(self, word: u64) -> Self::Row;
+    fn add(self, left: Self::Row, right: Self::Row) -> Self::Row;
+    fn xor(self, left: Self::Row, right: Self::Row) -> Self::Row;
+    /// Turned to the left by `LEFT` bits, which is `64 - RIGHT`.
+    fn turn<const LEFT: i32, const RIGHT: i32>(self, row: Self::Row) -> Self::Row;
+}
+
+struct Hash<'a, W> {
+    on: W,
     start: &'a [u64; 4],
     words: &'a [Row],
 }
 
-impl pulp::NullaryFnOnce for Hash<'_> {
+impl<W: Words> pulp::NullaryFnOnce for Hash<'_, W> {
     type Output = (Row, Row);
 
     #[inline(always)]
     fn call(self) -> (Row, Row) {
-        let mut state = self.start.map(|word| [word; LANES]);
+        let on = self.on;
+        let mut state = self.start.map(|word| on.splat(word));
         for words in self.words {
-            state[3] = xor(state[3], *words);
-            round(&mut state);
-            state[0] = xor(state[0], *words);
+            let words = on.load(words);
+            state[3] = on.xor(state[3], words);
+            round(on, &mut state);
+            state[0] = on.xor(state[0], words);
         }
-        state[2] = xor(state[2], [0xee; LANES]);
+        state[2] = on.xor(state[2], on.splat(0xee));
         for _ in 0..3 {
-            round(&mut state);
+            round(on, &mut state);
         }
-        let low = all(&state);
-        state[1] = xor(state[1], [0xdd; LANES]);
+        let low = all(on, &state);
+        state[1] = on.xor(state[1], on.splat(0xdd));
         for _ in 0..3 {
-            round(&mut state);
+            round(on, &mut state);
         }
-        (low, all(&state))
+        (on.store(low), on.store(all(on, &state)))
     }
 }
 
 #[inline(always)]
-fn round(state: &mut [Row; 4]) {
+fn round<W: Words>(on: W, state: &mut [W::Row; 4]) {
     let [mut a, mut b, mut c, mut d] = *state;
-    a = add(a, b);
-    b = xor(turn::<13>(b), a);
-    a = turn::<32>(a);
-    c = add(c, d);
-    d = xor(turn::<16>(d), c);
-    a = add(a, d);
-    d = xor(turn::<21>(d), a);
-    c = add(c, b);
-    b = xor(turn::<17>(b), c);
-    c = turn::<32>(c);
+    a = on.add(a, b);
+    b = on.xor(on.turn::<13, 51>(b), a);
+    a = on.turn::<32, 32>(a);
+    c = on.add(c, d);
+    d = on.xor(on.turn::<16, 48>(d), c);
+    a = on.add(a, d);
+    d = on.xor(on.turn::<21, 43>(d), a);
+    c = on.add(c, b);
+    b = on.xor(on.turn::<17, 47>(b), c);
+    c = on.turn::<32, 32>(c);
     *state = [a, b, c, d];
 }
 
 #[inline(always)]
-fn add(mut left: Row, right: Row) -> Row {
-    for (left, right) in left.iter_mut().zip(right) {
-        *left = left.wrapping_add(right);
-    }
-    left
+fn all<W: Words>(on: W, state: &[W::Row; 4]) -> W::Row {
+    on.xor(on.xor(state[0], state[1]), on.xor(state[2], state[3]))
 }
 
-#[inline(always)]
-fn xor(mut left: Row, right: Row) -> Row {
-    for (left, right) in left.iter_mut().zip(right) {
-        *left ^= right;
-    }
-    left
-}
+/// Whatever the compiler makes of arrays: registers of 512 bits where there are such, or one word after the other.
+#[derive(Clone, Copy)]
+struct Plain;
 
-#[inline(always)]
-fn turn<const BITS: u32>(mut row: Row) -> Row {
-    for word in &mut row {
-        *word = word.rotate_left(BITS);
-    }
-    row
-}
+impl Words for Plain {
+    type Row = Row;
 
-#[inline(always)]
-fn all(state: &[Row; 4]) -> Row {
-    xor(xor(state[0], state[1]), xor(state[2], state[3]))
+    #[inline(always)]
+    fn load(self, words: &Row) -> Row {
+        *words
+    }
+
+    #[inline(always)]
+    fn store(self, row: Row) -> Row {
+        row
+    }
+
+    #[inline(always)]
+    fn splat(self, word: u64) -> Row {
+        [word; LANES]
+    }
+
+    #[inline(always)]
+    fn add(self, mut left: Row, right: Row) -> Row {
+        for (left, right) in left.iter_mut().zip(right) {
+            *left = left.wrapping_add(right);
+        }
+        left
+    }
+
+    #[inline(always)]
+    fn xor(self, mut left: Row, right: Row) -> Row {
+        for (left, right) in left.iter_mut().zip(right) {
+            *left ^= right;
+        }
+        left
+    }
+
+    #[inline(always)]
+    fn turn<const LEFT: i32, const RIGHT: i32>(self, mut row: Row) -> Row {
+        for word in &mut row {
+            *word = *word << LEFT | *word >> RIGHT;
+        }
+        row
+    }
 }
 
 #[cfg(test)]
@@ -209,6 +262,15 @@ mod tests {
                 .flat_map(|(low, high)| [low, high])
                 .collect();
             prop_assert_eq!(column, wanted);
+        }
+
+        /// Spelled out for registers of a size or left to the compiler: the same words.
+        #[test]
+        fn all_ways_to_hash_agree(
+            start in any::<[u64; 4]>(), words in prop::collection::vec(any::<Row>(), 1..=MOST_WORDS + 1),
+        ) {
+            let plain = Hash { on: Plain, start: &start, words: &words };
+            prop_assert_eq!(hash(Arch::new(), &start, &words), pulp::NullaryFnOnce::call(plain));
         }
     }
 }

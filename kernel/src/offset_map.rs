@@ -7,6 +7,8 @@
 //!
 //! Nothing is ever removed, hence a line that was once full stays full, and a search that goes on ends at the first line with room.
 
+mod look;
+mod shard;
 mod versioned;
 
 use std::hint::select_unpredictable;
@@ -17,6 +19,8 @@ use memmap2::MmapMut;
 use crate::bits::words_for;
 use crate::error::{Error, invalid};
 
+use look::{Look, Task};
+pub use shard::Shard;
 use versioned::LINE_AND_VERSIONS_BYTES;
 pub use versioned::Versions;
 
@@ -48,13 +52,6 @@ pub struct OffsetMap {
     versioned: bool,
 }
 
-/// Which keys a call is about.
-#[derive(Debug, Clone, Copy)]
-pub struct Shard {
-    number: u64,
-    count: u64,
-}
-
 /// A key, and where it may lie.
 #[derive(Debug, Clone, Copy, Default)]
 struct Probe {
@@ -70,42 +67,10 @@ enum Place {
     Room { line: usize, slot: usize, behind_home: bool },
 }
 
-impl Shard {
-    pub fn new(number: i64, count: i64) -> Result<Self, Error> {
-        match (u64::try_from(number), u32::try_from(count)) {
-            (Ok(number), Ok(count)) if number < u64::from(count) => Ok(Self { number, count: count.into() }),
-            _ => invalid(format!("no shard {number} of {count}")),
-        }
-    }
-
-    pub const ALL: Self = Self { number: 0, count: 1 };
-
-    /// From the upper tag bits, which decide over neither line of a key.
-    #[inline(always)]
-    fn has(self, low: u64) -> bool {
-        self.count == 1 || ((low >> 32) * self.count) >> 32 == self.number
-    }
-}
-
 /// `fraction / 2^bits` of `count`.
 #[inline(always)]
 fn scale(fraction: u64, bits: u32, count: usize) -> usize {
     ((u128::from(fraction) * count as u128) >> bits) as usize
-}
-
-/// (index of the first match, any match, entries in use)
-#[inline(always)]
-fn look(line: &Line, probe: &Probe) -> (usize, bool, usize) {
-    let mut slot = SLOTS;
-    let mut used = 0;
-    for index in (0..SLOTS).rev() {
-        let word = line[SLOTS + index];
-        let taken = word & ORDINAL_MASK != 0;
-        used += usize::from(taken);
-        let same = taken & (line[index] == probe.tag_low) & (word >> TAG_SHIFT == probe.tag_high);
-        slot = if same { index } else { slot };
-    }
-    (slot, slot < SLOTS, used)
 }
 
 impl OffsetMap {
@@ -190,10 +155,10 @@ impl OffsetMap {
 
     /// Which of the two lines it is cannot be foreseen, so nothing here branches on it.
     #[inline(always)]
-    fn find(lines: &[Line], probe: &Probe) -> Place {
+    fn find<L: Look>(look: L, lines: &[Line], probe: &Probe) -> Place {
         let (home, other) = (&lines[probe.home], &lines[probe.other]);
-        let (home_slot, in_home, home_used) = look(home, probe);
-        let (other_slot, in_other, other_used) = look(other, probe);
+        let (home_slot, in_home, home_used) = look.at(home, probe);
+        let (other_slot, in_other, other_used) = look.at(other, probe);
         if in_home | in_other {
             let line = select_unpredictable(in_home, probe.home, probe.other);
             return Place::Found { line, slot: select_unpredictable(in_home, home_slot, other_slot) };
@@ -208,10 +173,10 @@ impl OffsetMap {
     }
 
     #[inline(always)]
-    fn holds(lines: &[Line], probe: &Probe) -> bool {
+    fn holds<L: Look>(look: L, lines: &[Line], probe: &Probe) -> bool {
         let home = &lines[probe.home];
-        let (_, in_home, _) = look(home, probe);
-        let (_, in_other, _) = look(&lines[probe.other], probe);
+        let (_, in_home, _) = look.at(home, probe);
+        let (_, in_other, _) = look.at(&lines[probe.other], probe);
         let found = in_home | in_other;
         if !found && home[SLOTS] & GOES_ON != 0 {
             return matches!(Self::find_behind(lines, probe), Place::Found { .. });
@@ -226,7 +191,7 @@ impl OffsetMap {
         let (before, from_home) = lines.split_at(probe.home);
         let behind = from_home.iter().zip(probe.home..).skip(1).chain(before.iter().zip(0..));
         for (line, index) in behind {
-            let (slot, found, used) = look(line, probe);
+            let (slot, found, used) = look::Single.at(line, probe);
             if found {
                 return Place::Found { line: index, slot };
             }
@@ -251,57 +216,15 @@ impl OffsetMap {
             return invalid("a map with versions needs the rows' versions");
         }
         let first = ordinals(first_ordinal, mask.len(), MAX_ORDINAL)?;
-        let lines: &mut [Line] = cast_slice_mut(&mut self.memory);
-        let mut probes = [Probe::default(); LOOK_AHEAD];
-        let mut rows = [0usize; LOOK_AHEAD];
-        let mut start = 0;
-        for (hashes, mask) in hashes.chunks(LOOK_AHEAD).zip(mask.chunks(LOOK_AHEAD)) {
-            let count = touch(lines, hashes, mask, shard, &mut probes, &mut rows);
-            for (probe, &row) in probes.iter().zip(&rows).take(count) {
-                let stored = first + (start + row) as u64 + 1;
-                match Self::find(lines, probe) {
-                    Place::Found { line, slot } => {
-                        let word = &mut lines[line][SLOTS + slot];
-                        if *word & ORDINAL_MASK < stored {
-                            *word = *word & !ORDINAL_MASK | stored;
-                        }
-                    }
-                    Place::Room { line, slot, behind_home } => {
-                        if self.len == self.capacity || slot == SLOTS {
-                            return Ok(start + row);
-                        }
-                        if behind_home {
-                            lines[probe.home][SLOTS] |= GOES_ON;
-                        }
-                        let target = &mut lines[line];
-                        target[slot] = probe.tag_low;
-                        target[SLOTS + slot] |= probe.tag_high << TAG_SHIFT | stored;
-                        self.len += 1;
-                    }
-                }
-            }
-            start += mask.len();
-        }
-        Ok(mask.len())
+        let (lines, len, capacity) = (cast_slice_mut(&mut self.memory), &mut self.len, self.capacity);
+        Ok(look::run(Put { lines, len, capacity, hashes, mask, first, shard }))
     }
 
     /// Which rows of `mask` and `shard` have a key that the map holds.
     pub fn contains(&self, key_hash: &[u64], mask: &[bool], shard: Shard) -> Result<Vec<bool>, Error> {
         let hashes = pairs(key_hash, mask)?;
         let (lines, _) = versioned::split(&self.memory, self.lines);
-        let mut result = vec![false; mask.len()];
-        let mut probes = [Probe::default(); LOOK_AHEAD];
-        let mut rows = [0usize; LOOK_AHEAD];
-        let blocks = hashes.chunks(LOOK_AHEAD).zip(mask.chunks(LOOK_AHEAD)).zip(result.chunks_mut(LOOK_AHEAD));
-        for ((hashes, mask), result) in blocks {
-            let count = touch(lines, hashes, mask, shard, &mut probes, &mut rows);
-            for (probe, &row) in probes.iter().zip(&rows).take(count) {
-                if let Some(result) = result.get_mut(row) {
-                    *result = Self::holds(lines, probe);
-                }
-            }
-        }
-        Ok(result)
+        Ok(look::run(Contains { lines, hashes, mask, shard }))
     }
 
     /// Bitmap of the ordinals `first_ordinal .. first_ordinal + count` that some key holds.
@@ -324,6 +247,87 @@ impl OffsetMap {
             mark(&mut bits, first, count, stored);
         }
         Ok(bits)
+    }
+}
+
+/// [`OffsetMap::put_max`]; gives the rows dealt with.
+struct Put<'a> {
+    lines: &'a mut [Line],
+    len: &'a mut usize,
+    capacity: usize,
+    hashes: &'a [[u64; 2]],
+    mask: &'a [bool],
+    first: u64,
+    shard: Shard,
+}
+
+impl Task for Put<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run<L: Look>(self, look: L) -> usize {
+        let lines = self.lines;
+        let mut probes = [Probe::default(); LOOK_AHEAD];
+        let mut rows = [0usize; LOOK_AHEAD];
+        let mut start = 0;
+        for (hashes, mask) in self.hashes.chunks(LOOK_AHEAD).zip(self.mask.chunks(LOOK_AHEAD)) {
+            let count = touch(lines, hashes, mask, self.shard, &mut probes, &mut rows);
+            for (probe, &row) in probes.iter().zip(&rows).take(count) {
+                let stored = self.first + (start + row) as u64 + 1;
+                match OffsetMap::find(look, lines, probe) {
+                    Place::Found { line, slot } => {
+                        let word = &mut lines[line][SLOTS + slot];
+                        if *word & ORDINAL_MASK < stored {
+                            *word = *word & !ORDINAL_MASK | stored;
+                        }
+                    }
+                    Place::Room { line, slot, behind_home } => {
+                        if *self.len == self.capacity || slot == SLOTS {
+                            return start + row;
+                        }
+                        if behind_home {
+                            lines[probe.home][SLOTS] |= GOES_ON;
+                        }
+                        let target = &mut lines[line];
+                        target[slot] = probe.tag_low;
+                        target[SLOTS + slot] |= probe.tag_high << TAG_SHIFT | stored;
+                        *self.len += 1;
+                    }
+                }
+            }
+            start += mask.len();
+        }
+        self.mask.len()
+    }
+}
+
+/// [`OffsetMap::contains`].
+struct Contains<'a> {
+    lines: &'a [Line],
+    hashes: &'a [[u64; 2]],
+    mask: &'a [bool],
+    shard: Shard,
+}
+
+impl Task for Contains<'_> {
+    type Output = Vec<bool>;
+
+    #[inline(always)]
+    fn run<L: Look>(self, look: L) -> Vec<bool> {
+        let lines = self.lines;
+        let mut result = vec![false; self.mask.len()];
+        let mut probes = [Probe::default(); LOOK_AHEAD];
+        let mut rows = [0usize; LOOK_AHEAD];
+        let blocks = self.hashes.chunks(LOOK_AHEAD).zip(self.mask.chunks(LOOK_AHEAD));
+        for ((hashes, mask), result) in blocks.zip(result.chunks_mut(LOOK_AHEAD)) {
+            let count = touch(lines, hashes, mask, self.shard, &mut probes, &mut rows);
+            for (probe, &row) in probes.iter().zip(&rows).take(count) {
+                if let Some(result) = result.get_mut(row) {
+                    *result = OffsetMap::holds(look, lines, probe);
+                }
+            }
+        }
+        result
     }
 }
 

@@ -204,3 +204,15 @@ fn identity() {
     assert!(map.identity_bits() >= 96.0);
     assert!(OffsetMap::new(SMALLEST_BYTES as i64 - 1, 0.85, false).is_err());
 }
+
+#[test]
+fn an_empty_slot_holds_no_key_not_even_the_one_of_all_zeros() {
+    let mut map = OffsetMap::new(SMALLEST_BYTES as i64, 0.85, false).unwrap();
+    // The second has its tag's upper bits in common with it, and its lines.
+    let hashes = [[0, 0], [0, 1 << 40]];
+    assert_eq!(map.contains(hashes.as_flattened(), &[true; 2], Shard::ALL).unwrap(), [false; 2]);
+    assert_eq!(map.put_max(hashes.as_flattened(), 7, &[false, true], Shard::ALL).unwrap(), 2);
+    assert_eq!(map.contains(hashes.as_flattened(), &[true; 2], Shard::ALL).unwrap(), [false, true]);
+    assert_eq!(map.put_max(hashes.as_flattened(), 9, &[true; 2], Shard::ALL).unwrap(), 2);
+    assert_eq!((map.len(), map.winners(0, 64).unwrap()), (2, vec![1 << 9 | 1 << 10]));
+}

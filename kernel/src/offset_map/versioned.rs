@@ -140,7 +140,7 @@ impl OffsetMap {
             for (probe, &row) in block.probes.iter().zip(&block.rows).take(block.count) {
                 let row = start + row;
                 let entry = versions.entry(row, first);
-                match Self::find(lines, probe) {
+                match Self::find(super::look::Single, lines, probe) {
                     Place::Found { line, slot } => {
                         raise(&mut lines[line][SLOTS + slot], &mut words[line * SLOTS + slot], entry);
                     }
@@ -184,7 +184,7 @@ impl OffsetMap {
             block.touch(lines, words, hashes, mask, shard);
             for (probe, &row) in block.probes.iter().zip(&block.rows).take(block.count) {
                 let row = start + row;
-                if let Place::Found { line, slot } = Self::find(lines, probe) {
+                if let Place::Found { line, slot } = Self::find(super::look::Single, lines, probe) {
                     let entry = versions.entry(row, first);
                     raise(&mut lines[line][SLOTS + slot], &mut words[line * SLOTS + slot], entry);
                     result[row] = true;
