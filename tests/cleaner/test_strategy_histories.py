@@ -22,8 +22,9 @@ from tests.cleaner.strategy_world import World, newest, wrong_keys
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-HISTORIES = 2000
+HISTORIES = 500
 LONG_HISTORIES = 50_000
+PUBLISHED_HISTORIES = 2000
 
 SHAPES = st.builds(
     lambda ranking, mode, guard, expires: Shape(*ranking, mode, guard, expires),
@@ -51,7 +52,7 @@ def seen() -> Iterator[Counter[str]]:
     yield counts
     sys.stdout.write(f"\n{counts['histories']} histories of real cleanings: {dict(counts)}\n")
     if counts["histories"] >= HISTORIES:
-        least = {"rounds": HISTORIES, "exact": HISTORIES // 20, "purged": 50, "waited": 50, "stopped": 50}
+        least = {"rounds": HISTORIES, "exact": HISTORIES // 20, "purged": 25, "waited": 25, "stopped": 25}
         assert {name: counts[name] for name in least if counts[name] < least[name]} == {}
 
 
@@ -111,14 +112,15 @@ def test_the_published_algorithm_fails() -> None:
     """R280-10: a winner in the clean part and a late loser: KIP-280's own algorithm keeps both. Its rate is printed."""
     shape = Shape("header")
     outcomes: Counter[str] = Counter()
-    for seed in range(HISTORIES):
+    for seed in range(PUBLISHED_HISTORIES):
         for name, algorithm in (("published", published), ("ours", ours)):
             twice, wrong = _rounds_of(Script(shape, seed, rounds=3, moves=False), algorithm)
             outcomes[f"{name}: a key twice"] += bool(twice)
             outcomes[f"{name}: a key wrong"] += bool(wrong)
             outcomes[f"{name}: fails"] += bool(twice or wrong)
-    rate = outcomes["published: fails"] / HISTORIES
-    sys.stdout.write(f"\nKIP-280 as published fails in {rate:.1%} of {HISTORIES} histories: {dict(outcomes)}\n")
+    rate = outcomes["published: fails"] / PUBLISHED_HISTORIES
+    told = f"KIP-280 as published fails in {rate:.1%} of {PUBLISHED_HISTORIES} histories"
+    sys.stdout.write(f"\n{told}: {dict(outcomes)}\n")
     assert outcomes["ours: fails"] == 0
     assert rate > 0.2
 

@@ -21,6 +21,7 @@ LONGEST: Final = (
     "tests/demo/test_verb.py",
     "tests/crash/test_recover_states.py",
     "tests/live/test_kills.py",
+    "tests/cleaner/test_strategy_histories.py",
     "tests/torn/test_power_cuts.py",
     "tests/live/test_both_cleaners.py",
     "tests/agent/test_releases.py",
