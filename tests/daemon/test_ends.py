@@ -19,7 +19,6 @@ from tests.daemon.scene import assignments, broker, serve, until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -85,14 +84,16 @@ def test_a_directory_is_given_up_between_the_asking_and_the_look(root: Path) -> 
         async def story(service: Service) -> None:
             await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
             service.configuration.reread = lambda: load_settings([], assignments(root), {})
-            real, told = service.look_loop.threads.look, []
+            answering = service.look_loop.threads._answering
+            real, told = answering.silent, []
 
-            async def look(world: Any, wanted: Mapping[Path, Any]) -> None:
-                if other in wanted and not told:
+            async def silent(paths: tuple[Path, ...]) -> Any:
+                mute = await real(paths)
+                if other in paths and not told:  # after this the looks begin, each in a task of its own
                     told.append(asyncio.get_running_loop().call_soon(service.reload))
-                await real(world, wanted)
+                return mute
 
-            service.look_loop.threads.look = look  # type: ignore[method-assign]
+            answering.silent = silent  # type: ignore[method-assign]
             await until("given up", lambda: [each.path for each in service.view().log_dirs] == [str(root)])
             rounds = service.view().last_round_ms
             await until("rounds go on", lambda: service.view().last_round_ms != rounds)
