@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import RefusedError
@@ -35,6 +35,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[1] / "agent" / "build.sh"
+SET = AlterConfigOpType.SET
 
 
 def build(work_dir: Path, overlay: str) -> Path:
@@ -172,6 +173,31 @@ def topic(stopping: Stopping) -> Topic:
     return stopping.live.topic(
         "delayed", transactions=False, **{"cleanup.policy": "compact,delete", "retention.ms": "-1"}
     )
+
+
+def test_the_brokers_cleaner_comes_first(stopping: Stopping) -> None:
+    """A-14, D-06: it replaces sources while staged files are held against them. The log changed; the plan is no fault.
+
+    What was staged of a shorter log the broker's cleaner drops: the sources no longer have such batches.
+    """
+    topic = stopping.live.topic("outrun", transactions=False)
+    manifest = topic.stage(output_bytes=14)
+    assert {len(group.sources) for group in manifest.groups} == {1}
+    first = topic.directory / f"{manifest.groups[0].base:020d}.log"
+    inode = first.stat().st_ino
+    with stopping.at("named", topic.request(manifest)) as swap:
+        topic.fill(transactions=False)
+        resource = ConfigResource(
+            ConfigResource.Type.TOPIC,
+            topic.name,
+            incremental_configs=[ConfigEntry("min.cleanable.dirty.ratio", "0", incremental_operation=SET)],
+        )
+        admin = AdminClient({"bootstrap.servers": topic.broker.bootstrap}, logger=SILENT)
+        admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SECONDS)
+        wait_until("the broker's cleaner replaces it", lambda: first.exists() and first.stat().st_ino != inode)
+    assert swap.code in {"source_changed", "source_gone"}
+    wait_until("its cleaning has ended", lambda: unfinished(topic) == [])
+    assert topic.read() == topic.latest
 
 
 def test_the_log_start_moves_meanwhile(stopping: Stopping, topic: Topic) -> None:

@@ -66,6 +66,14 @@ AGENT = (
         (PLANS, "tests/agent/test_swap.py::test_the_log_start_moves"),
     ),
     Mutant(
+        "agent-blames-the-plan-for-the-brokers-cleaner",
+        "A-14",
+        f"{SOURCES}/Swap.java",
+        "            evidence.renew();\n            throw refusal;",
+        "            throw refusal;",
+        ("tests/agent/test_races.py::test_the_brokers_cleaner_comes_first",),
+    ),
+    Mutant(
         "agent-looks-once",
         "A-19",
         f"{SOURCES}/Swap.java",

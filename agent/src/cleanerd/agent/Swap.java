@@ -33,13 +33,7 @@ final class Swap {
         long start = System.nanoTime();
         Preconditions.check(log, request);
         evidence.renew();
-        if (request.aborted() != null) {
-            AbortedCheck.check(log.dir(), request.witnesses().get(0).base(), request.aborted());
-        }
-        if (request.checkpoint() != null && request.checkpoint() > evidence.bound()) {
-            throw new Refusal("bad_plan", "the checkpoint lies above " + evidence.bound() + ", where the evidence ends");
-        }
-        List<Staging> staged = checkStaged();
+        List<Staging> staged = validated();
         outcome.validateUs = microsSince(start);
         Moment.reached("validated");
         start = System.nanoTime();
@@ -56,7 +50,25 @@ final class Swap {
         }
     }
 
-    /** Before the pause, which stops retention too, and needs none. */
+    /**
+     * Before the pause, which stops retention too. So the broker's own cleaner may replace what is read here by its name,
+     * and what does not fit then is no fault of the plan: the log's objects tell, which it replaces first.
+     */
+    private List<Staging> validated() throws IOException, Refusal {
+        try {
+            if (request.aborted() != null) {
+                AbortedCheck.check(log.dir(), request.witnesses().get(0).base(), request.aborted());
+            }
+            if (request.checkpoint() != null && request.checkpoint() > evidence.bound()) {
+                throw new Refusal("bad_plan", "the checkpoint lies above " + evidence.bound() + ", where the evidence ends");
+            }
+            return checkStaged();
+        } catch (Refusal refusal) {
+            evidence.renew();
+            throw refusal;
+        }
+    }
+
     private List<Staging> checkStaged() throws IOException, Refusal {
         List<Staging> result = new ArrayList<>();
         int intervalBytes = log.indexIntervalBytes();
@@ -66,6 +78,7 @@ final class Swap {
             for (BrokerSegment source : evidence.sourcesOf(group)) {
                 sources.add(source.file());
             }
+            Moment.reached("named");
             StagedCheck.check(group, staging, sources, intervalBytes);
             result.add(staging);
         }
