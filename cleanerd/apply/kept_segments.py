@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -125,7 +126,6 @@ class KeptEntry:
 _ENTRY: Final = TypeAdapter(KeptEntry)
 _GROUP: Final = TypeAdapter(KeptGroup)
 _SUFFIX: Final = ".json"
-_PROBE: Final = "probe"
 
 
 class KeptSegments:
@@ -164,9 +164,10 @@ class KeptSegments:
             return None
 
     def require_writable(self, owner: os.stat_result) -> None:
-        """Fail now rather than when segments have been rewritten."""
-        self._write(self.path / _PROBE, b"", owner)
-        self._unlink(self.path / _PROBE)
+        """Fail now rather than when segments have been rewritten; any number of threads may ask at once."""
+        probe = self.path / f"probe-{secrets.token_hex(8)}"
+        self._write(probe, b"", owner)
+        self._unlink(probe)
 
     def put(self, entry: KeptEntry, owner: os.stat_result) -> None:
         """Add ``entry``, in the place of one with its plan id. On the disk when this returns."""

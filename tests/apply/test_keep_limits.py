@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -180,3 +181,24 @@ def test_one_that_cannot_be_removed_stops_no_other(root: Path, monkeypatch: pyte
     kept = sweep(root, 0)
     assert (kept.forgotten, kept.problems) == (1, ("as told",))
     assert plans(root) == [stuck]
+
+
+def test_many_ask_at_once_whether_it_can_be_written(tmp_path: Path) -> None:
+    """S-40: each of the daemon's workers asks before its round; nobody is in another's way, and nothing is left."""
+    (tmp_path / "state").mkdir()
+    problems: list[str] = []
+
+    def ask() -> None:
+        for _ in range(50):
+            try:
+                KeptSegments(tmp_path / "state").require_writable(tmp_path.stat())
+            except CleanerdError as error:
+                problems.append(str(error))
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert list((tmp_path / "state" / "trash").iterdir()) == []

@@ -11,6 +11,14 @@ STEPS = "tests/apply/test_swap.py::test_steps_and_barriers_in_their_order"
 
 REPLACING = (
     Mutant(
+        "all-probe-by-one-name",
+        "S-40",
+        "cleanerd/apply/kept_segments.py",
+        'f"probe-{secrets.token_hex(8)}"',
+        '"probe"',
+        ("tests/apply/test_keep_limits.py::test_many_ask_at_once_whether_it_can_be_written",),
+    ),
+    Mutant(
         "log-moved-first",
         "S-31",
         SWAP,

@@ -42,7 +42,8 @@ class Keeping:
 
     def told(self) -> list[str]:
         """What an operator should know since the last call."""
-        told, self._warnings = self._warnings, []
+        with self._lock:
+            told, self._warnings = self._warnings, []
         return told
 
     def place(self, log_dir: LogDir, settings: Settings) -> KeepPlace | None:
