@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
+from cleanerd.closing import Closing
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 SOCKET = ".cleanerd-agent.sock"
 GLANCES = 10
@@ -26,7 +26,7 @@ class RefusedError(Exception):
         self.answer = answer
 
 
-class Asking:
+class Asking(Closing):
     """One connection; to an agent that is just starting, as soon as it listens."""
 
     def __init__(self, path: Path) -> None:
@@ -43,14 +43,6 @@ class Asking:
                     raise
                 time.sleep(0.1)
         self._lines = self._socket.makefile("rb")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Hang up."""

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from cleanerd.broker.lease import LeaseResult
-from cleanerd.doctor import host, log_dir, partitions
+from cleanerd.doctor import log_dir, partitions
 from cleanerd.doctor.findings import Finding, Findings, exit_code
-from cleanerd.doctor.host import Process, check_file_system, check_limits, file_system_of
+from cleanerd.doctor.host import Process
 from cleanerd.doctor.log_dir import check_owner
 from cleanerd.words import human_bytes
 from tests.cli.clean_log_dirs import COMPACT, Answer, Shell, batch, dirty, good, lock_holder, make, write_metadata
@@ -340,40 +339,6 @@ def test_the_state_directory(root: Path, shell: Shell) -> None:
     (root / "state").write_text("")
     answer = shell("doctor", path, "--json")
     assert (answer.code, findings(answer, "state directory")[0][0]) == (0, "warning")
-
-
-def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads count, not partitions; without a limit nothing is wrong."""
-
-    def found(threads: int, soft: int, hard: int) -> Finding:
-        monkeypatch.setattr(host.resource, "getrlimit", lambda _which: (soft, hard))
-        all_found = Findings()
-        check_limits(all_found, threads)
-        return all_found.all[0]
-
-    assert found(1, 1024, 1024).level == "ok"
-    assert found(1000, resource.RLIM_INFINITY, resource.RLIM_INFINITY).level == "ok"
-    assert (found(1000, 1024, 1 << 20).level, "ulimit" in found(1000, 1024, 1 << 20).fix) == ("problem", True)
-    assert "LimitNOFILE" in found(1000, 1024, 1024).fix
-
-
-@pytest.mark.parametrize(
-    ("kind", "level"),
-    [("ext4", "ok"), ("xfs", "ok"), ("tmpfs", "note"), ("nfs4", "warning"), ("fuse.sshfs", "warning")],
-)
-def test_file_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, level: str) -> None:
-    """Where leases and fsync may mean nothing is said so; the device decides, whatever the mount is called."""
-    device = os.stat(tmp_path).st_dev
-    lines = [
-        "21 1 0:99999 / /proc rw shared:1 - proc proc rw",
-        f"22 1 {os.major(device)}:{os.minor(device)} / /strange\\040place rw,noatime shared:2 master:1 - {kind} src rw",
-    ]
-    assert file_system_of(tmp_path, "\n".join(lines)) == kind
-    assert file_system_of(tmp_path, lines[0]) is None
-    monkeypatch.setattr(host, "file_system_of", lambda _path: kind)
-    found = Findings()
-    check_file_system(found, tmp_path)
-    assert found.all[0].level == level
 
 
 def test_the_worst_problem_decides() -> None:

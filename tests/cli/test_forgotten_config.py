@@ -1,4 +1,4 @@
-"""A forgotten ``--config`` costs nobody the winners of a versioned topic (U-6, U-8); which settings file is read."""
+"""A forgotten ``--config`` costs nobody the winners of a versioned topic (U-6, U-8)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.cli.default_config import ANOTHER_PLACE
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.log import rules_memory, safe_open
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 QUIET = ("--set", "topics.orders.delete.retention.ms=30d")
 CLUSTER = "5L6g3nShT-eMCtK--X86sw"
 ONE_TOPIC, NAMES = uuid.UUID(int=77), ("orders-0", "orders-1")
-BY_VERSION = '[topics.orders]\n"compaction.strategy" = "header"\n"compaction.strategy.header" = "v"\n'
 
 
 def sold(root: Path) -> Path:
@@ -332,64 +330,6 @@ def test_undo_forgets_what_it_undid_and_no_more(root: Path, shell: Shell) -> Non
     assert "was last cleaned by header:v" in one(clean(shell, path))["reason"]
     assert shell("undo", path, "--yes", *QUIET).code == 0
     assert one(clean(shell, path))["outcome"] == "cleaned"
-
-
-@pytest.fixture
-def host_file(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In the place of /etc/cleanerd/cleanerd.toml."""
-    monkeypatch.setenv(ANOTHER_PLACE, str(root / "etc.toml"))
-    return root / "etc.toml"
-
-
-def test_the_file_of_the_host_is_read(root: Path, shell: Shell, host_file: Path) -> None:
-    """Without --config it counts, and that is said; --config names others instead of it; --no-config reads none."""
-    path = sold(root)
-    assert "strategy" not in shell("plan", path, *QUIET).out, "there is no such file"
-    host_file.write_text(BY_VERSION)
-    told = shell("plan", path, "--json", *QUIET)
-    assert one_of(told)["strategy"] == "header"
-    assert f"settings are read from {host_file} (--no-config ignores it)" in told.err
-    assert one_of(shell("plan", path, "--json", "--no-config", *QUIET))["strategy"] == "offset"
-    other = root / "other.toml"
-    other.write_text("")
-    told = shell("plan", path, "--json", "--config", str(other), *QUIET)
-    assert one_of(told)["strategy"] == "offset"
-    assert str(host_file) not in told.err
-    assert shell("plan", path, "--no-config", "--config", str(other)).code == 2
-
-
-def one_of(answer: Answer) -> dict[str, object]:
-    found: dict[str, object] = answer.json["partitions"][0]
-    return found
-
-
-def test_config_show_and_check_read_it(root: Path, shell: Shell, host_file: Path) -> None:
-    host_file.write_text('"log.segment.bytes" = 77\n')
-    shown = shell("config", "show", "--json")
-    assert shown.json["files"] == [str(host_file)]
-    assert {"key": "log.segment.bytes", "value": 77, "origin": f"file {host_file}"} in shown.json["settings"]
-    assert shell("config", "show", "--json", "--no-config").json["files"] == []
-    host_file.write_text('"log.segment.byte" = 77\n')
-    assert shell("config", "check").code == 3
-    assert shell("config", "check", "--no-config").code == 0
-
-
-@pytest.mark.parametrize("wrong", ["a directory that is a file", "no TOML", "unknown key", "a link to nowhere"])
-def test_a_bad_file_of_the_host_is_never_passed_over(root: Path, shell: Shell, host_file: Path, wrong: str) -> None:
-    """Whoever went on without it would clean by other rules than the daemon."""
-    path = sold(root)
-    before = tree(path, without=())
-    if wrong == "a link to nowhere":
-        host_file.symlink_to(root / "nowhere")
-    else:
-        host_file.write_text({"no TOML": "=", "unknown key": '"log.segment.byte" = 1\n'}.get(wrong, "\0"))
-    for verb in ("plan", "clean"):
-        answer = shell(verb, path, *(["--yes"] if verb == "clean" else []), *QUIET)
-        assert answer.code == 3, verb
-        assert str(host_file) in answer.err
-        assert "this file is read by default; --no-config ignores it" in answer.err
-    assert tree(path, without=()) == before
-    assert shell("plan", path, "--no-config", *QUIET).code == 0
 
 
 def test_batches_without_versions_are_what_they_were(root: Path, shell: Shell) -> None:

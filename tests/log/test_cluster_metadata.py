@@ -4,7 +4,6 @@ import os
 import shutil
 import struct
 import uuid
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -311,44 +310,6 @@ def test_transaction_that_is_cut_by_time(directory: Path) -> None:
 def test_transactions_out_of_order(directory: Path, values: list[bytes], problem: str) -> None:
     (directory / LOG).write_bytes(metadata_batch(0, *values))
     with pytest.raises(CorruptionError, match=problem):
-        read(directory)
-
-
-def test_only_before(directory: Path) -> None:
-    """U-23, on-start: the log stops at the first young batch, whatever follows; a snapshot always counts."""
-    (directory / "00000000000000000001-0000000001.checkpoint").write_bytes(snapshot(topic("a", ID1), timestamp=99))
-    (directory / LOG).write_bytes(
-        metadata_batch(0, topic("a", ID1), timestamp=99)
-        + metadata_batch(1, topic("b", ID2), timestamp=50)
-        + metadata_batch(2, topic("c", ID3), timestamp=70)
-        + metadata_batch(3, remove_topic(ID1), timestamp=40)
-    )
-    found = read_cluster_metadata(directory, only_before_ms=60)
-    assert (found.topics, found.as_of) == ({"a": ID1, "b": ID2}, 2)
-    assert read_cluster_metadata(directory, only_before_ms=50).topics == {"a": ID1}
-    assert read_cluster_metadata(directory, only_before_ms=None).topics == {"b": ID2, "c": ID3}
-
-
-def test_what_is_too_young_beside_what_counts(directory: Path) -> None:
-    """U-23: one reading tells both; what counts is the same as without, whatever the younger part does or is."""
-    old = metadata_batch(0, topic("a", ID1), config(2, "a", "cleanup.policy", "delete"), timestamp=10)
-    change = config(2, "a", "cleanup.policy", "compact")
-    young = metadata_batch(2, change, topic("b", ID2), timestamp=70) + metadata_batch(
-        4, remove_topic(ID2), timestamp=40
-    )
-    (directory / LOG).write_bytes(old + young)
-    alone = read_cluster_metadata(directory, only_before_ms=60)
-    both = read_cluster_metadata(directory, only_before_ms=60, younger=True)
-    assert alone.younger is None
-    assert replace(both, younger=None) == alone
-    assert both.topic_configs == {"a": {"cleanup.policy": "delete"}}
-    assert both.younger == read(directory)
-    assert read_cluster_metadata(directory, only_before_ms=99, younger=True).younger is None
-    # A broker is about to write it: damage there is nobody's business yet.
-    (directory / LOG).write_bytes(old + young.replace(ID2.bytes, b"\x55" * 16))
-    damaged = read_cluster_metadata(directory, only_before_ms=60, younger=True)
-    assert replace(damaged, younger=None) == alone
-    with pytest.raises(CorruptionError):
         read(directory)
 
 

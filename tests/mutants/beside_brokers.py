@@ -129,7 +129,7 @@ BESIDE_BROKERS = (
         "cleanerd/log/cluster_metadata.py",
         "copy.deepcopy(image).finish()",
         "image.finish()",
-        ("tests/log/test_cluster_metadata.py::test_what_is_too_young_beside_what_counts",),
+        ("tests/log/test_young_metadata.py::test_what_is_too_young_beside_what_counts",),
     ),
     Mutant(
         "plan-promises-what-is-moved",

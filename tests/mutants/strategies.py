@@ -340,7 +340,7 @@ STRATEGIES = (
         "cleanerd/cli/default_config.py",
         "os.lstat(path)",
         "os.stat(path)",
-        ("tests/cli/test_forgotten_config.py::test_a_bad_file_of_the_host_is_never_passed_over",),
+        ("tests/cli/test_host_config.py::test_a_bad_file_of_the_host_is_never_passed_over",),
     ),
     Mutant(
         "hand-back-does-not-ask-the-state-directory",
