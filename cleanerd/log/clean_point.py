@@ -13,19 +13,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cleanerd import __version__
-from cleanerd.errors import CleanerdError, machine_error
-from cleanerd.format.meta import read_partition_metadata
+from cleanerd.errors import machine_error
 from cleanerd.format.names import TopicPartition, uuid_to_base64
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint_in_words
-from cleanerd.log.partition import PARTITION_METADATA
 from cleanerd.log.rules_memory import RulesMemory
-from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, plain_name, read_whole
-from cleanerd.log.small_file import read_small_file
+from cleanerd.log.safe_open import MAX_FACTS_BYTES
 from cleanerd.log.state_files import (
     DAMAGE,
     Unread,
     make_directory,
-    opened,
     read_state_file,
     set_aside,
     write_state_file,
@@ -118,7 +114,7 @@ class StateStore:
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
         """Where the partition's file is: by directory id and topic id; a re-created topic starts anew (S-51)."""
-        return self._directory(log_dir) / _file_name(log.name, log.topic_id)
+        return self.directory(log_dir) / state_file_name(log.name, log.topic_id)
 
     def directory_name(self, log_dir: LogDir) -> str:
         """What ``log_dir`` is called here: by its id, or by its path where it has none."""
@@ -126,7 +122,8 @@ class StateStore:
             return uuid_to_base64(log_dir.meta.directory_id)
         return "path-" + hashlib.sha256(os.fsencode(log_dir.path.resolve())).hexdigest()[:16]
 
-    def _directory(self, log_dir: LogDir) -> Path:
+    def directory(self, log_dir: LogDir) -> Path:
+        """Where the files of ``log_dir``'s partitions are."""
         return self.root / "partitions" / self.directory_name(log_dir)
 
     def load(self, log_dir: LogDir, log: PartitionLog) -> PartitionState | None:
@@ -160,7 +157,7 @@ class StateStore:
         """
         if state is not None and state.cleaned_by is not None:
             return state.cleaned_by
-        directory = self._directory(log_dir).name
+        directory = self.directory(log_dir).name
         own = self._rules.of_partition(directory, self.path(log_dir, log).stem)
         if own is not None:
             return own
@@ -205,19 +202,12 @@ class StateStore:
 
     def _write(self, path: Path, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
         """All of it or nothing, with the directories above it that are missing; raises OSError."""
-        document = {
-            "format": STATE_FORMAT,
-            "cleanerd": __version__,
-            "topic": log.name.topic,
-            "partition": log.name.partition,
-            **asdict(state),
-        }
         owner = self.owner(log_dir)
         for directory in (self.root, path.parent.parent, path.parent):
             make_directory(directory, owner, self.root)
         if state.cleaned_by is None:
             self._keep_unread(path)
-        write_state_file(path, json.dumps(document, indent=1).encode(), owner, self.root)
+        write_state_file(path, json.dumps(state_document(log.name, state), indent=1).encode(), owner, self.root)
 
     def _keep_unread(self, path: Path) -> None:
         """What nobody could read is not replaced by what knows less (U-6). Raises OSError."""
@@ -237,28 +227,6 @@ class StateStore:
             if os.access(directory, os.W_OK | os.X_OK) and (not os.path.exists(path) or os.access(path, os.R_OK)):
                 self.standing.pop(path, None)
 
-    def forget_gone(self, log_dir: LogDir) -> int:
-        """Remove what is remembered of partitions that are gone from ``log_dir``; returns how many files that were.
-
-        Gone is one whose directory is not there, or belongs to a topic with another id (S-51): topic ids are never used
-        again. What cannot be read stays. Whoever has it wrong costs work, never data.
-        """
-        removed = 0
-        try:
-            with opened(self._directory(log_dir), self.root) as directory:
-                for file in sorted(name for name in os.listdir(directory) if name.endswith(".json")):
-                    try:
-                        document = json.loads(read_whole(file, dir_fd=directory, max_bytes=MAX_FACTS_BYTES))
-                        topic, number = plain_name(str(document["topic"])), int(document["partition"])
-                        if _is_gone(log_dir.path / f"{topic}-{number}", TopicPartition(topic, number), file):
-                            os.unlink(file, dir_fd=directory)
-                            removed += 1
-                    except (OSError, CleanerdError, *DAMAGE):
-                        continue
-        except OSError:
-            return removed  # it is not there yet
-        return removed
-
     def owner(self, log_dir: LogDir) -> os.stat_result:
         """Whoever owns the state directory; one that comes into being belongs to the broker's user.
 
@@ -267,7 +235,8 @@ class StateStore:
         return (self.root if self.root.exists() else log_dir.path).stat()
 
 
-def _file_name(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
+def state_file_name(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
+    """What the partition's state file is called."""
     return f"{_topic_part(name, topic_id)}-{name.partition}.json"
 
 
@@ -275,16 +244,15 @@ def _topic_part(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
     return f"name-{name.topic}" if topic_id is None else uuid_to_base64(topic_id)
 
 
-def _is_gone(partition: Path, name: TopicPartition, state_name: str) -> bool:
-    try:
-        os.stat(partition)  # Path.exists() hides, from Python 3.14 on, that a disk does not let itself be asked
-    except FileNotFoundError:
-        return True
-    metadata = read_small_file(partition / PARTITION_METADATA, max_bytes=MAX_IDENTITY_BYTES)
-    if metadata is None:
-        return False
-    topic_id = read_partition_metadata(metadata, str(partition / PARTITION_METADATA))
-    return state_name not in {_file_name(name, topic_id), _file_name(name, None)}
+def state_document(name: TopicPartition, state: PartitionState) -> dict[str, Any]:
+    """What a partition's state file holds, as JSON has it."""
+    return {
+        "format": STATE_FORMAT,
+        "cleanerd": __version__,
+        "topic": name.topic,
+        "partition": name.partition,
+        **asdict(state),
+    }
 
 
 def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> str | None:

@@ -108,7 +108,7 @@ class BrokerFacts:
         Raises:
             RefusedError: the metadata knows the name with another id than ``topic_id``.
         """
-        known = self._topic_id(name.topic)
+        known = self.topic_id(name.topic)
         if topic_id is not None and known is not None and topic_id != known:
             raise RefusedError(
                 f"belongs to the topic {uuid_to_base64(topic_id)}, but {name.topic} is now {uuid_to_base64(known)}: "
@@ -169,7 +169,8 @@ class BrokerFacts:
             profile_origin=profile_origin,
         )
 
-    def _topic_id(self, topic: str) -> uuid.UUID | None:
+    def topic_id(self, topic: str) -> uuid.UUID | None:
+        """The id of a topic of the cluster, as far as it is known."""
         if self.metadata is not None:
             return self.metadata.topics.get(topic)
         told = self.told.get(topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,13 @@ import pytest
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.log import rules_memory, safe_open
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore
+from cleanerd.log.gone_partitions import Elsewhere, Swept, forget_gone
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.state_files import Unread
 from tests.cli.clean_log_dirs import NOW, batch, keys, make, write_metadata
 from tests.cli.test_strategies import DELEGATED, HEADER, OFFSET, TIMESTAMP, one, topic, versioned
-from tests.support.log_dirs import Partition, make_log_dir, tree
+from tests.support.log_dirs import Partition, make_log_dir, tree, with_directory_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,6 +174,29 @@ def test_a_topic_in_several_log_directories(root: Path, shell: Shell) -> None:
     answer = clean(shell, other)
     assert answer.code == 4
     assert "was last cleaned by header:v" in one(answer)["reason"]
+
+
+def test_a_partition_that_moved_to_another_log_directory(root: Path, shell: Shell) -> None:
+    """U-6: the daemon sweeps the old directory's memory; no verb cleans it by forgotten settings in the new one."""
+    path = sold(root)
+    assert clean(shell, path, *HEADER).code == 0
+    other = with_directory_id(make_log_dir(root / "other", {}), uuid.UUID(int=9))
+    (path / "orders-0").rename(other / "orders-0")
+    swept = forget_gone(StateStore(root / "state"), read_log_dir(path), Elsewhere((other,)))
+    assert swept == Swept(kept=1)
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", ".kafka_cleanshutdown"):
+        shutil.copy(path / name, other / name)
+    (path / "__cluster_metadata-0").rename(other / "__cluster_metadata-0")
+    (other / "orders-0" / f"{6:020d}.log").write_bytes(b"")
+    before = tree(other / "orders-0", without=())
+    for verb, yes in (("clean", ["--yes"]), ("stage", [])):
+        answer = shell(verb, other, *yes, "--json", "--force", "--from-start", "--now-ms", NOW, *QUIET)
+        assert answer.code == 4, verb
+        assert "was last cleaned by header:v; these settings say offset" in one(answer)["reason"]
+    assert tree(other / "orders-0", without=()) == before
+    assert clean(shell, other, *HEADER, "--from-start").code == 0
+    assert forget_gone(StateStore(root / "state"), read_log_dir(path), Elsewhere((other,))) == Swept(removed=1)
+    assert clean(shell, other).code == 4, "its new place remembers by itself"
 
 
 def test_the_memory_of_a_topic_is_listed_once(tmp_path: Path) -> None:

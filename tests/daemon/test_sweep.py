@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.daemon.looking import sweep
 from cleanerd.daemon.looking.log_dir_look import LogDirLook
 from cleanerd.daemon.looking.modes import DirMode
 from cleanerd.daemon.looking.sweep import Sweeper
@@ -15,10 +18,12 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import PartitionState, StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
+from cleanerd.scope.broker_facts import BrokerFacts
+from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.daemon.process import Daemon
 from tests.daemon.scene import assignments, broker
-from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.log_dirs import Partition, make_log_dir, with_directory_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,9 +44,10 @@ def remembered(root: Path) -> int:
     return len(list((root.parent / "state" / "partitions").rglob("*.json")))
 
 
-def look(root: Path, *present: TopicPartition, work: str = "live") -> LogDirLook:
+def look(root: Path, *present: TopicPartition, work: str = "live", log_dirs: tuple[Path, ...] = ()) -> LogDirLook:
     mode = DirMode("live", "", work)  # type: ignore[arg-type]
-    return LogDirLook(root, online=True, error="", mode=mode, choice=None, facts=None, total_bytes=0, free_bytes=0,
+    facts = BrokerFacts(None, None, None, load_settings([], [], {}), log_dirs=log_dirs)
+    return LogDirLook(root, online=True, error="", mode=mode, choice=None, facts=facts, total_bytes=0, free_bytes=0,
                    present=frozenset(present))  # fmt: skip
 
 
@@ -86,6 +92,29 @@ def test_not_at_once_again(root: Path) -> None:
     sweeper._not_before.clear()
     sweeper.after([look(root, *NAMES[1:])], store)
     assert remembered(root) == 2
+
+
+def test_rules_that_stay_are_asked_after_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-6, S-51: the topic is deleted in the place that its partition moved to: nobody leaves this one for it."""
+    store, sweeper = StateStore(root.parent / "state"), Sweeper(0.0)
+    log_dir, other = read_log_dir(root), with_directory_id(make_log_dir(root.parent / "other", {}), uuid.UUID(int=1))
+    store.require_rules(log_dir, read_partition(log_dir, NAMES[0]), "strategy=timestamp;tombstone.mode=null")
+    seen = look(root, *NAMES[1:], log_dirs=(root, other))
+    (root / "orders-0").rename(other / "orders-0")
+    sweeper.after([seen], store)
+    assert remembered(root) == 3
+    shutil.rmtree(other / "orders-0")
+    sweeper.after([seen], store)
+    assert remembered(root) == 3, "not at every look"
+    now = time.monotonic()
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: now + sweep.KEPT_SECONDS)
+    sweeper.after([seen], store, all_seen=False)
+    assert remembered(root) == 3, "it may be where nobody can look"
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: now + 2 * sweep.KEPT_SECONDS)
+    sweeper.after([seen], store)
+    assert remembered(root) == 2
+    sweeper.after([seen], store)
+    assert sweeper._kept_until[root] == float("inf"), "and then no more"
 
 
 def test_the_daemon_sweeps(tmp_path: Path) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import uuid
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,6 +20,7 @@ from tests.support.logs import keyed_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 TOPIC_ID = uuid.UUID(int=77)
 
@@ -198,50 +197,3 @@ def test_read_only_directory(tmp_path: Path, found: tuple[LogDir, PartitionLog])
     store = StateStore(tmp_path / "state")
     store.save(*found, state_of(found[1]))
     assert any("cannot be written" in warning for warning in store.warnings)
-
-
-def test_what_a_disk_does_not_tell_of_is_not_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Path.exists() as of Python 3.14 says of it that it is not there."""
-    root = make_log_dir(tmp_path / "logs", {"here-0": Partition({0: b""})})
-    log_dir, store = read_log_dir(root), StateStore(tmp_path / "state")
-    store.save(log_dir, read_partition(log_dir, log_dir.partitions[0]), PartitionState(None, None, None))
-    real = os.stat
-
-    def stat(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
-        if str(path).endswith("here-0"):
-            raise OSError(errno.EIO, "Input/output error", str(path))
-        return real(path, *arguments, **options)
-
-    monkeypatch.setattr(os, "stat", stat)
-    monkeypatch.setattr(Path, "exists", os.path.exists)
-    monkeypatch.setattr(Path, "is_dir", os.path.isdir)
-    assert store.forget_gone(log_dir) == 0
-
-
-def test_what_is_gone_is_forgotten(tmp_path: Path) -> None:
-    """S-51: the directory is not there, or it is another topic's; whoever is there, or cannot be read, stays."""
-    names = ("here-0", "here-1", "again-0", "gone-0", "gone-1", "bare-0")
-    partitions = {name: Partition({0: b""}, topic_id=uuid.uuid4()) for name in names}
-    partitions["bare-0"] = Partition({0: b""}, topic_id=None)
-    root = make_log_dir(tmp_path / "logs", partitions)
-    log_dir, store = read_log_dir(root), StateStore(tmp_path / "state")
-    paths = {}
-    for name in log_dir.partitions:
-        log = read_partition(log_dir, name)
-        store.save(log_dir, log, PartitionState(None, None, None))
-        paths[str(name)] = store.path(log_dir, log)
-    assert store.forget_gone(log_dir) == 0
-    for name in ("gone-0", "gone-1"):
-        (root / name).rename(root / f"{name}.0123456789abcdef0123456789abcdef-delete")
-    (root / "again-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {uuid_to_base64(TOPIC_ID)}")
-    (root / "here-1" / "partition.metadata").write_text("version: 7\n")
-    damaged = paths["here-0"].with_name("damaged-0.json")
-    damaged.write_text("{}")
-    # Of another log directory nothing is known: its disk may just be away.
-    other = paths["here-0"].parent.parent / "another" / "gone-0.json"
-    other.parent.mkdir()
-    other.write_bytes(paths["gone-0"].read_bytes())
-    assert store.forget_gone(log_dir) == 3
-    assert {name for name, path in paths.items() if path.exists()} == {"here-0", "here-1", "bare-0"}
-    assert damaged.exists()
-    assert other.exists()

@@ -100,6 +100,13 @@ def make_log_dir(path: Path, partitions: Mapping[str, Partition], *, clean_shutd
     return path
 
 
+def with_directory_id(path: Path, directory_id: uuid.UUID) -> Path:
+    """Give a log directory another id: every one that :func:`make_log_dir` makes has the same."""
+    meta = path / "meta.properties"
+    meta.write_text(meta.read_text().replace(uuid_to_base64(DIRECTORY_ID), uuid_to_base64(directory_id)))
+    return path
+
+
 def write_checkpoint(path: Path, offsets: Mapping[str, int]) -> None:
     """A checkpoint file with one line per partition directory name (F-11)."""
     lines = ["0", str(len(offsets))]

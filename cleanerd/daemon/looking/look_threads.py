@@ -43,7 +43,8 @@ class _Attended:
 
     def look(self, context: LookContext, names: Collection[TopicPartition] | None) -> LogDirLook:
         context.store.recheck()
-        (found,) = self.sweeper.after([self.looker.look(context, names)], context.store)
+        look = self.looker.look(context, names)
+        (found,) = self.sweeper.after([look], context.store, all_seen=not context.silent)
         return replace(found, jobs_ended=context.jobs_ended)
 
 

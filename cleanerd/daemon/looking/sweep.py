@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from cleanerd.errors import CleanerdError
+from cleanerd.log.gone_partitions import Elsewhere, Swept, forget_gone
 from cleanerd.log.log_dir import read_log_dir
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 SWEEP_SECONDS: Final = 30.0
 """A cluster that makes and deletes topics all day has each log directory's files looked through this often at most."""
+
+KEPT_SECONDS: Final = 600.0
+"""Rules that stay because their topic lives on are asked after so often: they may be told elsewhere, or it be gone."""
 
 _log = structlog.get_logger()
 
@@ -35,28 +40,36 @@ class Sweeper:
         self._present: dict[Path, frozenset[TopicPartition]] = {}
         self._due: set[Path] = set()
         self._not_before: dict[Path, float] = {}
+        self._kept_until: dict[Path, float] = {}
 
-    def after(self, looks: Iterable[LogDirLook], store: StateStore) -> list[LogDirLook]:
-        """Of the looks, which are returned as they are."""
+    def after(self, looks: Iterable[LogDirLook], store: StateStore, *, all_seen: bool = True) -> list[LogDirLook]:
+        """Of the looks, which are returned as they are. ``all_seen``: every log directory answers."""
         found = list(looks)
         for each in found:
             if each.present is None or each.mode.work == "observe":
                 continue
             before = self._present.get(each.path)
             self._present[each.path] = each.present
-            if before is None or before - each.present:
+            now = time.monotonic()
+            if before is None or before - each.present or now >= self._kept_until.get(each.path, math.inf):
                 self._due.add(each.path)
-            if each.path in self._due and time.monotonic() >= self._not_before.get(each.path, 0.0):
+            if each.path in self._due and now >= self._not_before.get(each.path, 0.0):
                 self._due.discard(each.path)
-                self._not_before[each.path] = time.monotonic() + self._period_seconds
-                _sweep(each.path, store)
+                self._not_before[each.path] = now + self._period_seconds
+                swept = _sweep(each, store, all_seen=all_seen)
+                self._kept_until[each.path] = now + KEPT_SECONDS if swept.kept else math.inf
         return found
 
 
-def _sweep(path: Path, store: StateStore) -> None:
+def _sweep(look: LogDirLook, store: StateStore, *, all_seen: bool) -> Swept:
+    facts = look.facts
+    if facts is None:
+        return Swept()
+    elsewhere = Elsewhere(tuple(path for path in facts.log_dirs if path != look.path), facts.topic_id, all_seen)
     try:
-        removed = store.forget_gone(read_log_dir(path))
+        swept = forget_gone(store, read_log_dir(look.path), elsewhere)
     except (CleanerdError, OSError):
-        return  # it, or the state directory, went away just now: whoever needs it says so
-    if removed:
-        _log.info("forgot partitions that are gone", log_dir=str(path), partitions=removed)
+        return Swept()  # it, or the state directory, went away just now: whoever needs it says so
+    if swept.removed:
+        _log.info("forgot partitions that are gone", log_dir=str(look.path), partitions=swept.removed)
+    return swept
