@@ -44,9 +44,11 @@ $(VENV)/.kernel: $(VENV)/.packages $(KERNEL_SOURCES)
 $(AGENT): agent/build.sh $(shell find agent/src agent/stub -name '*.java') .cache/.tools
 	bash agent/build.sh $@
 
-.cache/kafka/.fetched: .cache/.tools tests/kafka/pom.xml tests/kafka/fetch.sh $(wildcard tests/kafka/java*/*.java tests/kafka/sed/*.sed)
-	bash tests/kafka/fetch.sh
-	@touch $@
+.cache/kafka/.fetched: .cache/.tools tests/kafka/pom.xml tests/kafka/fetch.sh $(wildcard tests/kafka/java*/*.java tests/kafka/sed/*.sed) | $(VENV)/.kernel
+	@mkdir -p $(@D)
+	bash tests/kafka/fetch.sh >$@.new
+	cut -d ' ' -f 3 $@.new | xargs $(BIN)/python -m cleanerd_lab.demo.class_archive
+	@mv $@.new $@
 
 # ---- the main job -----------------------------------------------------------------------------------------------------
 

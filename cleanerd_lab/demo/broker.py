@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from cleanerd.errors import CleanerdError
+from cleanerd_lab.demo.classes import with_classes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,7 +141,13 @@ class Broker:
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                ["java", *JVM, *self._jvm_args, *self._java_tail("kafka.Kafka", str(self.properties_file))],
+                [
+                    "java",
+                    *JVM,
+                    *with_classes(self.libs_dir),
+                    *self._jvm_args,
+                    *self._java_tail("kafka.Kafka", str(self.properties_file)),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -227,6 +234,7 @@ class Broker:
             "-Xmx128m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",
+            *with_classes(self.libs_dir),
             *self._java_tail("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.properties_file)),
         ]
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,11 +11,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from cleanerd_lab.demo.broker import STARTED, Broker, BrokerError
+from cleanerd_lab.demo.class_archive import make_archive
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.kafka.fixtures import StartBroker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
@@ -47,7 +47,11 @@ def consume(broker: Broker, count: int) -> list[bytes]:
 
 
 def test_start_produce_stop_restart_kill(start_broker: StartBroker) -> None:
-    """Data survives a clean restart and a kill; each start logs ``Kafka Server started`` (U-27)."""
+    """Data survives a clean restart and a kill; each start logs ``Kafka Server started`` (U-27).
+
+    The classes come from the archive that set-up made.
+    """
+    archive = make_archive(start_broker.jars.libs)
     broker = start_broker(log_dirs=2, properties={"log.segment.bytes": "1048576"})
     assert STARTED in broker.log_text()
     assert "log.segment.bytes=1048576\n" in broker.properties_file.read_text()
@@ -55,6 +59,7 @@ def test_start_produce_stop_restart_kill(start_broker: StartBroker) -> None:
     admin.create_topics([NewTopic("t", 1, 1)])["t"].result(PATIENCE_SECONDS)
     produce(broker, [b"1", b"2"])
     pid = broker.pid
+    assert os.fspath(archive) in Path(f"/proc/{pid}/maps").read_text()
 
     broker.stop()
     assert not broker.running
