@@ -19,6 +19,7 @@ from cleanerd.verify.key_table import first_of_key
 from cleanerd.verify.kinds import Kind
 from cleanerd.verify.records import NO_HORIZON, horizons, read_rows, records_in
 from cleanerd.verify.rules import KAFKAS_RULES
+from cleanerd.verify.segment import is_told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +93,7 @@ class KeyedRecords:
         self.files.append(facts.file.path)
 
         def damaged(damage: Damage) -> None:
-            if not is_old and damage.position not in facts.bad_positions:
+            if not is_old and not is_told(facts.file.path, damage):
                 self._findings.error(
                     Kind.RECORD_DAMAGED,
                     str(facts.file.path),

@@ -10,12 +10,13 @@ import numpy as np
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.format.legacy import parse_message, records_of_message
-from cleanerd.log.memory import batch_bytes_of_objects, facts_bytes
+from cleanerd.log.memory import batch_bytes, batch_bytes_of_objects, facts_bytes
 from cleanerd.verify.kinds import Kind
-from cleanerd.verify.walk import CHUNK_BYTES, Damage, walk
+from cleanerd.verify.walk import CHUNK_BYTES, Damage, read_batch, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -56,7 +57,6 @@ class SegmentFacts:
     batches: int
     records: int
     end_offset: int
-    bad_positions: frozenset[int]
     whole: bool
 
 
@@ -89,6 +89,37 @@ def check_segment(
     return checks.facts(), checks.columns()
 
 
+def is_told(path: Path, damage: Damage) -> bool:
+    """Whether :func:`check_segment` tells of ``damage``, which a walk over the records found, too.
+
+    Asked of the bytes once more: to remember every damaged batch would take memory in proportion to the damage (U-35).
+
+    Raises:
+        CleanerdError: the file cannot be read.
+    """
+    if not 0 < damage.size_bytes <= max(batch_bytes(), CHUNK_BYTES):
+        return True
+    data = read_batch(path, damage.position, damage.size_bytes)
+    try:
+        batches = _headers(data, damage.position)
+        if len(batches) and batches.magic[0] < 2:
+            _check_message(data, str(path), damage.position)
+    except (_kernel.CorruptLogError, CorruptionError):
+        return True
+    return not len(batches)
+
+
+def _check_message(data: NDArray[np.uint8], name: str, position: int) -> int:
+    """CRC-32 and content of a v0 or v1 message: a walk over headers looks at its frame only. Gives its time.
+
+    Raises:
+        CorruptionError: it is damaged.
+    """
+    message = parse_message(data.tobytes(), where=name, position=position)
+    records_of_message(message, limit_bytes=batch_bytes_of_objects(), where=name, position=position)
+    return message.timestamp
+
+
 def _headers(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
     return _kernel.scan_headers(data, position, verify_crc=True)
 
@@ -102,7 +133,6 @@ class _Checks:
         self._findings = findings
         self._tail_may_be_cut = tail_may_be_cut
         self._cut_from = cut_from
-        self._bad: set[int] = set()
         self._whole = True
         self._records = 0
         self._last = -1
@@ -112,7 +142,6 @@ class _Checks:
 
     def damaged(self, damage: Damage) -> None:
         self._whole = False
-        self._bad.add(damage.position)
         tell = self._findings.error
         reason = damage.reason
         if damage.zeros and not self._file.sealed:
@@ -172,17 +201,12 @@ class _Checks:
             )
 
     def _check_legacy(self, data: NDArray[np.uint8], position: int) -> int:
-        """CRC-32 and content of a v0 or v1 message: a walk over headers looks at its frame only. Gives its time."""
-        content = data.tobytes()
         try:
-            message = parse_message(content, where=self._name, position=position)
-            records_of_message(message, limit_bytes=batch_bytes_of_objects(), where=self._name, position=position)
+            return _check_message(data, self._name, position)
         except CorruptionError as error:
             self._whole = False
-            self._bad.add(position)
             self._findings.error(Kind.MESSAGE_DAMAGED, self._name, error.message, position=position)
             return -1
-        return message.timestamp
 
     def _keep(self, columns: tuple[NDArray[np.int64], ...]) -> None:
         """Remember a chunk's columns, as long as there is memory for them."""
@@ -208,4 +232,4 @@ class _Checks:
         return BatchColumns(*(np.concatenate(parts) for parts in zip(*self._columns, strict=True)))
 
     def facts(self) -> SegmentFacts:
-        return SegmentFacts(self._file, self._batches, self._records, self._end, frozenset(self._bad), self._whole)
+        return SegmentFacts(self._file, self._batches, self._records, self._end, self._whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,7 @@ from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
 from cleanerd.format.index import TXN_ENTRY, read_txn_index
 from cleanerd.format.names import TXNINDEX_SUFFIX
+from cleanerd.log.memory import facts_bytes
 from cleanerd.verify.kinds import Kind
 from cleanerd.verify.listing import NO_END, bytes_of
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     from cleanerd.verify.listing import SegmentFile
 
 _NONE: Final = -1
+_ABORT: Final = int(ControlType.ABORT)
+
+MARKER_BYTES: Final = 192
+"""What is needed for each ABORT marker of a segment while its index is compared with them: the columns, and sums."""
 
 
 @dataclass(slots=True)
@@ -36,17 +42,17 @@ class _Open:
 
 
 @dataclass(frozen=True, slots=True)
-class AbortMarker:
-    """An ABORT marker. ``first`` is the base offset of its transaction's first remaining batch, -1 when none is left.
+class AbortMarkers:
+    """The ABORT markers of a segment, in its order; each column is [m] int64.
 
-    ``since`` is the offset of the producer's marker before, -1 when none is left.
+    ``first`` is the base offset of a transaction's first remaining batch, -1 when none is left. ``since`` is the offset
+    of the producer's marker before, -1 when none is left.
     """
 
-    producer_id: int
-    offset: int
-    position: int
-    first: int
-    since: int
+    producer_id: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    first: NDArray[np.int64]
+    since: NDArray[np.int64]
 
 
 class Transactions:
@@ -60,8 +66,9 @@ class Transactions:
         self._stable: int | None = None
         self._open: dict[int, _Open] = {}
         self._ended: dict[int, int] = {}
-        self._aborted: list[tuple[int, int, int]] = []
-        self._markers: list[AbortMarker] = []
+        self._aborted = array("q")
+        self._markers = array("q")
+        self._markers_fit = True
 
     def begin(self, opened: Mapping[int, int]) -> None:
         """Before any batch: the transactions that are open where the walk begins, their first offsets by producer."""
@@ -72,29 +79,36 @@ class Transactions:
         attributes = batches.attributes
         counts = (batches.magic == 2) & ((attributes & TRANSACTIONAL) != 0) & (batches.base_offset >= since)
         rows = np.flatnonzero(counts & (batches.producer_id >= 0))
-        control = (attributes & CONTROL) != 0
-        for row in rows:
-            producer_id, base = int(batches.producer_id[row]), int(batches.base_offset[row])
+        columns = (batches.producer_id, batches.base_offset, (attributes & CONTROL) != 0, batches.control_type)
+        for producer_id, base, is_control, kind in zip(*(each[rows].tolist() for each in columns), strict=True):
             if self._stable is None and base >= self._high_watermark:
                 self._stable = self._first_open()
-            if not control[row]:
+            if not is_control:
                 if producer_id not in self._open:
                     self._open[producer_id] = _Open(base, self._ended.get(producer_id, _NONE))
                 continue
             opened = self._open.pop(producer_id, None)
             since = self._ended.get(producer_id, _NONE)
             self._ended[producer_id] = base
-            if batches.control_type[row] != ControlType.ABORT:
+            if kind != _ABORT:
                 continue
             first = _NONE if opened is None else opened.first
             if opened is not None:
-                self._aborted.append((producer_id, first, base))
-            self._markers.append(AbortMarker(producer_id, base, int(batches.position[row]), first, since))
+                self._aborted.extend((producer_id, first, base))
+            self._remember((producer_id, base, first, since))
 
-    def markers(self) -> list[AbortMarker]:
-        """The ABORT markers since the last call: those of a segment."""
-        markers, self._markers = self._markers, []
-        return markers
+    def markers(self) -> AbortMarkers | None:
+        """The ABORT markers since the last call: those of a segment. None: more than there is memory for (U-35)."""
+        found, self._markers = self._markers, array("q")
+        fit, self._markers_fit = self._markers_fit, True
+        return AbortMarkers(*_rows(found, 4).T) if fit else None
+
+    def _remember(self, marker: tuple[int, int, int, int]) -> None:
+        if not self._markers_fit:
+            return
+        self._markers.extend(marker)
+        if len(self._markers) // len(marker) * MARKER_BYTES > facts_bytes():
+            self._markers, self._markers_fit = array("q"), False
 
     def last_stable_offset(self) -> int:
         """The high watermark, or where the oldest transaction began that has no marker below it."""
@@ -105,8 +119,11 @@ class Transactions:
 
     def invisible(self) -> Invisible:
         """What no reader of committed data sees: aborted transactions, and those that have no end yet."""
-        rows = [*self._aborted, *((key, opened.first, 2**63 - 1) for key, opened in self._open.items())]
-        return Invisible(np.array(sorted(rows), np.int64).reshape(-1, 3))
+        opened = array("q")
+        for producer_id, each in self._open.items():
+            opened.extend((producer_id, each.first, 2**63 - 1))
+        rows = np.concatenate([_rows(self._aborted, 3), _rows(opened, 3)])
+        return Invisible(rows[np.lexsort(rows.T[::-1])])
 
 
 class Invisible:
@@ -114,28 +131,27 @@ class Invisible:
 
     def __init__(self, ranges: NDArray[np.int64]) -> None:
         self.ranges = ranges
-        ids, starts = np.unique(ranges[:, 0], return_index=True)
-        parts = np.split(ranges[:, 1:], starts[1:]) if len(ids) else []
-        self._by_producer = {int(key): part for key, part in zip(ids, parts, strict=True)}
-        self._ids = ids
+        self._ids, self._starts = np.unique(ranges[:, 0], return_index=True)
+        self._ends = np.append(self._starts[1:], len(ranges))
 
     def batches(self, batches: _kernel.Batches) -> NDArray[np.bool_]:
         """[b]: data batches of transactions that are not committed."""
         hidden = np.zeros(len(batches), np.bool_)
-        if not self._by_producer:
+        if not len(self._ids):
             return hidden
         data = ((batches.attributes & TRANSACTIONAL) != 0) & ((batches.attributes & CONTROL) == 0)
         data &= (batches.magic == 2) & np.isin(batches.producer_id, self._ids)
         rows = np.flatnonzero(data)
         for producer_id in np.unique(batches.producer_id[rows]):
             mine = rows[batches.producer_id[rows] == producer_id]
-            ranges = self._by_producer[int(producer_id)]
-            at = np.searchsorted(ranges[:, 0], batches.base_offset[mine], side="right") - 1
-            hidden[mine] = (at >= 0) & (batches.base_offset[mine] < ranges[np.maximum(at, 0), 1])
+            one = np.searchsorted(self._ids, producer_id)
+            ranges = self.ranges[self._starts[one] : self._ends[one]]
+            at = np.searchsorted(ranges[:, 1], batches.base_offset[mine], side="right") - 1
+            hidden[mine] = (at >= 0) & (batches.base_offset[mine] < ranges[np.maximum(at, 0), 2])
         return hidden
 
 
-def check_txn_index(file: SegmentFile, markers: list[AbortMarker], findings: Findings, *, whole: bool) -> None:
+def check_txn_index(file: SegmentFile, markers: AbortMarkers | None, findings: Findings, *, whole: bool) -> None:
     """Compare ``.txnindex`` with the ABORT markers of its segment.
 
     A marker whose transaction has lost its batches may have an entry or not: the cleaning that took the last batch
@@ -146,6 +162,10 @@ def check_txn_index(file: SegmentFile, markers: list[AbortMarker], findings: Fin
     """
     path = file.companion(TXNINDEX_SUFFIX)
     name = str(path)
+    if markers is None:
+        what = f"was not compared with its segment: that has more than {facts_bytes() // MARKER_BYTES} ABORT markers"
+        findings.error(Kind.NOT_VERIFIED, name, f"{what} (more memory is needed)")
+        return
     data = bytes_of(path)
     entries = np.zeros(0, TXN_ENTRY)
     if data is not None:
@@ -154,36 +174,56 @@ def check_txn_index(file: SegmentFile, markers: list[AbortMarker], findings: Fin
         except CorruptionError as error:
             findings.error(Kind.TRANSACTION_INDEX_WRONG, name, error.message, position=error.position)
             return
-    known = {int(entry["last_offset"]): (row, entry) for row, entry in enumerate(entries)}
-    for marker in markers:
-        found = known.pop(marker.offset, None)
-        if found is None:
-            if marker.first != _NONE:
-                what = f"no entry for the transaction of producer {marker.producer_id} that was aborted at offset "
-                what += f"{marker.offset}: its data from offset {marker.first} on counts as committed"
-                findings.error(Kind.ABORTED_TRANSACTION_MISSING, name, what, offset=marker.offset)
-            continue
-        _compare(name, marker, *found, findings)
+    ends = entries["last_offset"].astype(np.int64)  # they rise
+    rows = np.searchsorted(ends, markers.offset)
+    known = np.isin(markers.offset, ends)
+    for at in np.flatnonzero(~known & (markers.first != _NONE)):
+        offset = int(markers.offset[at])
+        what = f"no entry for the transaction of producer {markers.producer_id[at]} that was aborted at offset "
+        what += f"{offset}: its data from offset {markers.first[at]} on counts as committed"
+        findings.error(Kind.ABORTED_TRANSACTION_MISSING, name, what, offset=offset)
+    found = np.flatnonzero(known)
+    _compare(name, markers, found, entries, rows[found], findings)
     if not whole:
         return
-    for offset, (row, entry) in known.items():
-        what = f"entry {row}: no ABORT marker of producer {entry['producer_id']} lies at offset {offset}"
-        findings.error(Kind.TRANSACTION_INDEX_WRONG, name, what, position=row * TXN_ENTRY.itemsize, offset=offset)
+    for row in np.flatnonzero(~np.isin(ends, markers.offset)):
+        what = f"entry {row}: no ABORT marker of producer {entries['producer_id'][row]} lies at offset {ends[row]}"
+        position = int(row) * TXN_ENTRY.itemsize
+        findings.error(Kind.TRANSACTION_INDEX_WRONG, name, what, position=position, offset=int(ends[row]))
 
 
-def _compare(name: str, marker: AbortMarker, row: int, entry: np.void, findings: Findings) -> None:
-    problem = None
-    if entry["producer_id"] != marker.producer_id:
-        problem = f"producer {entry['producer_id']}, the marker at {marker.offset} is one of {marker.producer_id}"
-    elif marker.first != _NONE and entry["first_offset"] > marker.first:
-        problem = f"begins at {entry['first_offset']}, the transaction has a batch at {marker.first}"
-    elif marker.since != _NONE and entry["first_offset"] <= marker.since:
-        problem = f"begins at {entry['first_offset']}, but the producer's transaction before it ends at {marker.since}"
-    if problem is not None:
+def _compare(
+    name: str,
+    markers: AbortMarkers,
+    found: NDArray[np.intp],
+    entries: NDArray[np.void],
+    rows: NDArray[np.intp],
+    findings: Findings,
+) -> None:
+    """The markers ``found`` [f] with the ``rows`` [f] of the index that are about their offsets."""
+    producer, offset = markers.producer_id[found], markers.offset[found]
+    first, since = markers.first[found], markers.since[found]
+    named = entries["producer_id"][rows].astype(np.int64)
+    begins = entries["first_offset"][rows].astype(np.int64)
+    other = named != producer
+    late = (first != _NONE) & (begins > first)
+    early = (since != _NONE) & (begins <= since)
+    for at in np.flatnonzero(other | late | early):
+        if other[at]:
+            problem = f"producer {named[at]}, the marker at {offset[at]} is one of {producer[at]}"
+        elif late[at]:
+            problem = f"begins at {begins[at]}, the transaction has a batch at {first[at]}"
+        else:
+            problem = f"begins at {begins[at]}, but the producer's transaction before it ends at {since[at]}"
         findings.error(
             Kind.TRANSACTION_INDEX_WRONG,
             name,
-            f"entry {row}: {problem}",
-            position=row * TXN_ENTRY.itemsize,
-            offset=marker.offset,
+            f"entry {rows[at]}: {problem}",
+            position=int(rows[at]) * TXN_ENTRY.itemsize,
+            offset=int(offset[at]),
         )
+
+
+def _rows(values: array[int], width: int) -> NDArray[np.int64]:
+    """[n, width]: a copy."""
+    return np.array(values, np.int64).reshape(-1, width)

@@ -68,41 +68,69 @@ def walk(
     """
     buffer = np.empty(min(chunk_bytes, max(size_bytes - start, 1)), np.uint8)
     position = start
+    data, is_fresh, most = buffer[:0], False, max(batch_bytes(), chunk_bytes)
     with _opened(path) as file:
         if check is not None:
             check(file.fileno())
         while position < size_bytes:
-            data = buffer[: min(len(buffer), size_bytes - position)]
-            read = _read(path, file.fileno(), data, position)
-            if read < len(data):
-                size_bytes = position + read
-                data = data[:read]
-            if not read:
-                return
+            if not len(data):
+                room = buffer[: min(len(buffer), size_bytes - position)]
+                data, is_fresh = room[: _read(path, file.fileno(), room, position)], True
+                size_bytes = size_bytes if len(data) == len(room) else position + len(data)
+                if not len(data):
+                    return
             try:
                 result = _call(call, data, position)
             except _kernel.CorruptLogError as error:
+                if not is_fresh and len(data) < _FRAME_WITH_MAGIC:
+                    data = data[:0]
+                    continue
                 damage = _damage(error, data, position, size_bytes, file.fileno())
                 damaged(damage)
                 if not damage.size_bytes:
                     return
-                position += damage.size_bytes
+                # The rest of what was read comes next: to read it again for each damaged batch would take for ever.
+                position, data, is_fresh = position + damage.size_bytes, data[damage.size_bytes :], False
                 continue
             if result.consumed:
                 yield data[: result.consumed], result
-                position += result.consumed
-            elif len(data) == size_bytes - position or result.needed > size_bytes - position:
-                of = f" of a batch of {result.needed}" if result.needed else ""
-                reason = f"the file ends inside a batch: {size_bytes - position} bytes are left{of}"
-                zeros = only_zeros(file.fileno(), position, size_bytes)
-                damaged(Damage(position, _offset_at(data), reason, cut=True, zeros=zeros))
-                return
-            elif result.needed > max(batch_bytes(), chunk_bytes):
-                reason = f"a batch of {result.needed} bytes is more than may be read at once: {_NOT_CHECKED}"
-                damaged(Damage(position, _offset_at(data), reason, result.needed))
-                position += result.needed
-            else:
+                position, data, is_fresh = position + result.consumed, data[result.consumed :], False
+            elif not is_fresh:
+                data = data[:0]
+            elif (unread := _unread(data, position, size_bytes, result.needed, most, file.fileno())) is None:
                 buffer = np.empty(max(result.needed, 2 * len(buffer)), np.uint8)
+                data = buffer[:0]
+            else:
+                damaged(unread)
+                if not unread.size_bytes:
+                    return
+                position, data = position + unread.size_bytes, data[:0]
+
+
+def read_batch(path: Path, position: int, size_bytes: int) -> NDArray[np.uint8]:
+    """The bytes of one batch, fewer where the file ends.
+
+    Raises:
+        CleanerdError: the file cannot be read.
+    """
+    data = np.empty(size_bytes, np.uint8)
+    with _opened(path) as file:
+        return data[: _read(path, file.fileno(), data, position)]
+
+
+def _unread(
+    data: NDArray[np.uint8], position: int, size_bytes: int, needed: int, most: int, file: int
+) -> Damage | None:
+    """Why a batch of ``needed`` bytes of which ``data`` is the beginning is not read at all; None: it can be."""
+    left = size_bytes - position
+    if len(data) == left or needed > left:
+        of = f" of a batch of {needed}" if needed else ""
+        reason = f"the file ends inside a batch: {left} bytes are left{of}"
+        return Damage(position, _offset_at(data), reason, cut=True, zeros=only_zeros(file, position, size_bytes))
+    if needed > most:
+        reason = f"a batch of {needed} bytes is more than may be read at once: {_NOT_CHECKED}"
+        return Damage(position, _offset_at(data), reason, needed)
+    return None
 
 
 def _call(call: Callable[[NDArray[np.uint8], int], T], data: NDArray[np.uint8], position: int) -> T:

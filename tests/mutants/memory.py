@@ -33,6 +33,22 @@ MEMORY = (
         ("tests/cleaner/test_facts_room.py::test_what_is_counted",),
     ),
     Mutant(
+        "verify-tells-damage-twice",
+        "U-35",
+        "cleanerd/verify/keys.py",
+        " and not is_told(facts.file.path, damage)",
+        "",
+        ("tests/verify/test_memory.py::test_damage_takes_no_memory",),
+    ),
+    Mutant(
+        "verify-keeps-any-number-of-markers",
+        "U-35",
+        "cleanerd/verify/transactions.py",
+        "* MARKER_BYTES > facts_bytes():",
+        "* MARKER_BYTES < 0:",
+        ("tests/verify/test_memory.py::test_markers_are_columns",),
+    ),
+    Mutant(
         "verify-keeps-all-batches-of-a-segment",
         "U-35",
         "cleanerd/verify/segment.py",

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import TYPE_CHECKING
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
+from cleanerd.format.batch import CONTROL, TRANSACTIONAL
+from cleanerd.format.control import ControlType
 from cleanerd.log import memory
 from cleanerd.log.memory import MIB, Memory
-from cleanerd.verify import indexes, segment
+from cleanerd.verify import indexes, keys, segment
+from cleanerd.verify import transactions as module
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.indexes import check_indexes
 from cleanerd.verify.kinds import Kind
-from cleanerd.verify.listing import bytes_of, list_partition
+from cleanerd.verify.listing import SegmentFile, bytes_of, list_partition
 from cleanerd.verify.partition import Question, verify_partition
 from cleanerd.verify.segment import BATCH_BYTES, check_segment
+from cleanerd.verify.transactions import MARKER_BYTES, Transactions, check_txn_index
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 from tests.verify.scene import CLEAN_TO, NOW, make_scene
@@ -69,6 +76,67 @@ def test_memory_stays_below_what_is_reckoned(tmp_path: Path, monkeypatch: pytest
     whole, nothing = taken
     assert nothing < whole - 30 * count, "the columns are not kept"
     assert whole < BATCH_BYTES * count + 512 * 1024, "with its chunk of 64 KiB"
+
+
+def test_damage_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-35: however many batches are damaged, nothing is remembered of one; each is told once, most are counted."""
+    monkeypatch.setattr(segment, "CHUNK_BYTES", 64 * 1024)
+    monkeypatch.setattr(keys, "read_rows", partial(keys.read_rows, chunk_bytes=64 * 1024))
+    one = bytearray(keyed_batch(0, [("k", "v")]))
+    one[-1] ^= 1
+    peaks = []
+    for count in (500, 3_500):
+        content = b"".join(number.to_bytes(8, "big") + one[8:] for number in range(count))
+        path = make_log_dir(tmp_path / str(count), {"orders-0": Partition({0: content, count: b""})}) / "orders-0"
+        tracemalloc.start()
+        verdict = verify_partition(path, Question(now_ms=NOW, clean_to=0, limit=100))
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        damaged = [found for found in verdict.findings.kept if found.kind is Kind.BATCH_DAMAGED]
+        assert (len(damaged), verdict.findings.omitted) == (100, count - 100)
+        assert verdict.to_json()["findings_omitted"] == count - 100
+        assert Kind.RECORD_DAMAGED not in {found.kind for found in verdict.findings.kept}, "it was told already"
+    assert peaks[1] - peaks[0] < 3_000 * 16
+
+
+def markers_of(count: int) -> Any:
+    """Transactions of one batch each, every one aborted, as the kernel's columns tell of them."""
+    is_marker = np.tile([False, True], count)
+    return SimpleNamespace(
+        attributes=np.where(is_marker, TRANSACTIONAL | CONTROL, TRANSACTIONAL),
+        magic=np.full(2 * count, 2),
+        base_offset=np.arange(2 * count),
+        producer_id=np.repeat(np.arange(count) % 100, 2),
+        control_type=np.where(is_marker, int(ControlType.ABORT), -1),
+    )
+
+
+def test_markers_are_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-35: an ABORT marker and its transaction take 56 bytes; too many are not compared, and that is told."""
+    count, batches = 10_000, markers_of(10_000)
+    transactions = Transactions()
+    tracemalloc.start()
+    transactions.take(batches)
+    taken = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert taken < 80 * count, "each was several objects: 400 bytes"
+    markers = transactions.markers()
+    assert markers is not None
+    assert markers.offset.tolist() == list(range(1, 2 * count, 2))
+    assert markers.first.tolist() == list(range(0, 2 * count, 2))
+    assert markers.since[[0, 99, 100]].tolist() == [-1, -1, 1]
+    ranges = transactions.invisible().ranges
+    assert ranges[:2].tolist() == [[0, 0, 1], [0, 200, 201]]
+    assert (len(ranges), ranges[-1].tolist()) == (count, [99, 2 * count - 2, 2 * count - 1])
+    monkeypatch.setattr(module, "facts_bytes", lambda: MARKER_BYTES * 9)
+    transactions.take(markers_of(10))
+    assert transactions.markers() is None
+    findings = Findings()
+    file = SegmentFile(tmp_path / f"{0:020d}.log", 0, 9, 9, sealed=True)
+    check_txn_index(file, None, findings, whole=True)
+    assert [(one.kind, one.file) for one in findings.kept] == [(Kind.NOT_VERIFIED, str(file.companion(".txnindex")))]
+    transactions.take(markers_of(9))
+    assert transactions.markers() is not None, "those of the next segment fit"
 
 
 def test_an_index_that_is_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from cleanerd import _kernel
 from cleanerd.errors import CleanerdError
+from cleanerd.verify import walk as walk_module
 from cleanerd.verify.records import hashes_of, read_rows
 from cleanerd.verify.walk import Damage, walk
 from tests.support.logs import keyed_batch
@@ -55,6 +56,25 @@ def test_ends(tmp_path: Path, chunk_bytes: int) -> None:
     assert (found, magic.position, magic.cut, magic.zeros) == ([0, 10, 20], len(content), False, False)
     found, (zeros,) = _walk(tmp_path / "log", content + bytes(9_000_000 if chunk_bytes > 1 else 99), chunk_bytes)
     assert (found, zeros.position, zeros.zeros) == ([0, 10, 20], len(content), True)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_what_was_read_is_not_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """However many batches of a chunk are damaged: the bytes of a file are read about once."""
+    good = keyed_batch(0, [("k", "v")])
+    bad = good[:-1] + bytes([good[-1] ^ 1])
+    content = b"".join(bad if row % every == 0 else good for row in range(600))
+    read: list[int] = []
+    real = walk_module._read
+
+    def counted(path: Path, file: int, data: np.ndarray, position: int) -> int:
+        read.append(real(path, file, data, position))
+        return read[-1]
+
+    monkeypatch.setattr(walk_module, "_read", counted)
+    found, damages = _walk(tmp_path / "log", content, 20 * len(good) + 9)
+    assert (len(found), len(damages)) == (600 - 600 // every, 600 // every)
+    assert sum(read) < 2 * len(content)
 
 
 def test_no_file(tmp_path: Path) -> None:
