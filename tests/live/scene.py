@@ -89,9 +89,11 @@ def check_broker(broker: Broker) -> None:
     assert info(broker).pauses == []
     assert info(broker).failed_resumes == []
     # Kafka's own, now and then, at a move: the controller's answer comes when the log has gone on.
-    assert not [kind for kind in errors(broker.log_text()) if "AssignmentsManager" not in kind]
-    left = [path for log_dir in broker.log_dirs for path in log_dir.rglob("*")]
-    assert not [str(path) for path in left if path.name.endswith((".cleaned", ".swap", ".kstage"))]
+    told = [kind for kind in errors(broker.log_text()) if "AssignmentsManager" not in kind]
+    assert not told, "\n".join(told)
+    files = [path for log_dir in broker.log_dirs for path in log_dir.rglob("*")]
+    left = [str(path) for path in files if path.name.endswith((".cleaned", ".swap", ".kstage"))]
+    assert not left, left
 
 
 def ask(broker: Broker, what: str, *arguments: Any) -> None:

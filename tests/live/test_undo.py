@@ -40,6 +40,7 @@ def write(writer: Producer, transactions: range) -> None:
         for record in range(10):
             writer.produce(TOPIC, key=b"k%d" % (record % 4), value=b"%d:%d" % (number, record) * 20, partition=0)
         if number % 3 == 2:
+            writer.flush(PATIENCE_SECONDS)  # else the client drops what it has not sent, and may end what has not begun
             writer.abort_transaction(PATIENCE_SECONDS)
         else:
             writer.commit_transaction(PATIENCE_SECONDS)

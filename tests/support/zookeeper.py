@@ -59,6 +59,8 @@ class ZooKeeperBroker(Broker):
             "zookeeper.connect": f"127.0.0.1:{self._zookeeper_port}",
             "listeners": f"PLAINTEXT://{self.bootstrap}",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
+            # A broker that is stopped while it cleans leaves files that only its next start resolves.
+            "log.cleaner.enable": "false",
         }
 
     def _format(self) -> None:
