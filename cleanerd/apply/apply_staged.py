@@ -151,8 +151,9 @@ def _validated(
         raise StalePlanError(error.message, where=where, hint="stage again") from error
     if (manifest.topic, manifest.partition) != (name.topic, name.partition):
         raise StalePlanError(f"the plan is one of {manifest.topic}-{manifest.partition}", where=where)
-    if config is None or not config.is_compacted:
-        raise StalePlanError("the topic is no longer known to be compacted", where=where)
+    config = _known(config, where)
+    if not config.is_compacted:
+        raise StalePlanError("the topic is no longer compacted", where=where)
     undelegated = of_delegation(config)
     if undelegated is not None:
         raise StalePlanError(undelegated.reason, where=where)
@@ -174,6 +175,27 @@ def _validated(
     torn_from = None if locked.log_dir.clean_shutdown else found.log.recovery_point
     refuse_late_records(files, manifest, ready.purged, found.log, locked.resources, torn_from=torn_from)
     return ready, keep
+
+
+def _known(config: TopicConfig | None, where: str) -> TopicConfig:
+    """Not to know the topic, because a log directory was not named or a setting is wrong, is no change of it.
+
+    Raises:
+        KeptPlanError: it is not known.
+    """
+    if config is None:
+        raise KeptPlanError(
+            "not applied: a setting of this topic is wrong",
+            where=where,
+            hint="the plan is kept; cleanerd plan says more",
+        )
+    if not config.policy_known:
+        raise KeptPlanError(
+            "not applied: cleanup.policy of this topic is unknown",
+            where=where,
+            hint="the plan is kept: name all directories of log.dirs, or set cleanerd.metadata.log.dir",
+        )
+    return config
 
 
 def _refuse_forgotten_settings(config: TopicConfig, manifest: Manifest, where: str) -> None:

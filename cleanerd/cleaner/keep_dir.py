@@ -20,10 +20,7 @@ def require_keep_dir(kept: Path, log_dirs: Sequence[Path]) -> None:
     Raises:
         RefusedError: it is missing, lies in a log directory, or on another file system.
     """
-    if not kept.is_dir():
-        raise RefusedError(
-            "is not a directory", where=str(kept), hint="create it: --keep-replaced keeps segments there"
-        )
+    # Before whether it is there: nobody is to be told to create it where it must not be.
     place = kept.resolve()
     inside = [path.resolve() for path in log_dirs if place.is_relative_to(path.resolve())]
     inside += [path for path in (place, *place.parents) if (path / META_PROPERTIES).exists()]
@@ -32,6 +29,10 @@ def require_keep_dir(kept: Path, log_dirs: Sequence[Path]) -> None:
             f"lies in the log directory {inside[0]}",
             where=str(kept),
             hint="a broker takes any directory there for a partition; name one outside of every log directory",
+        )
+    if not kept.is_dir():
+        raise RefusedError(
+            "is not a directory", where=str(kept), hint="create it: --keep-replaced keeps segments there"
         )
     for path in log_dirs:
         if path.is_dir() and path.stat().st_dev != place.stat().st_dev:

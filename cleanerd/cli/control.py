@@ -9,6 +9,7 @@ import click
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.selecting import daemons_partitions
 from cleanerd.daemon.control import ask, find_control_socket
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,12 +43,11 @@ def pause(common: Common, partitions: tuple[str, ...]) -> None:
     between two chunks. A restart of the daemon does not end a pause.
     """
     answer = _ask(common, "pause", partitions)
-    stopped = f"{answer['stopped']} stopped"
-    if answer["paused"] == "all":
-        _tell(common, answer, [f"all cleaning is paused, {stopped}"])
-    else:
-        names = [f"{name}: paused" for name in answer["paused"]]
-        _tell(common, answer, [*names[:-1], f"{names[-1]}, {stopped}"])
+    paused = answer["paused"]
+    lines = ["all cleaning is paused"] if paused == "all" else [f"{name}: paused" for name in paused]
+    if answer["stopped"]:
+        lines.append(f"stopped: {counted(answer['stopped'], 'running cleaning')}")
+    _tell(common, answer, lines)
 
 
 @click.command("resume")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -15,10 +14,10 @@ from cleanerd.cli.cleaning_options import options_from
 from cleanerd.cli.options import Common, common_options, now_option
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import select_in, tell_warnings
-from cleanerd.cli.selecting import partition_argument
+from cleanerd.cli.selecting import each_once, log_dirs_argument, partition_argument
 from cleanerd.errors import CleanerdError, NotCompactedError, worst_exit_code
 from cleanerd.log.clean_point import StateStore
-from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.log_dir import partition_names, read_log_dir
 from cleanerd.scope.explanation import (
     POLICY_CHANGES,
     POLICY_RULE,
@@ -32,9 +31,12 @@ from cleanerd.words import human_bytes, human_setting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.settings import Settings
 
 
 _VERBS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --live"}
@@ -43,43 +45,79 @@ _VERBS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --live"
 @click.command("explain")
 @common_options
 @partition_argument
-@click.argument("log_dir", metavar="LOG_DIR", type=click.Path(path_type=Path))
+@log_dirs_argument()
 @now_option
-def explain(common: Common, partition: str, log_dir: Path, now_ms: int | None) -> int:
+def explain(common: Common, partition: str, log_dirs: tuple[Path, ...], now_ms: int | None) -> int:
     """Say why TOPIC-N is or is not cleaned now: the first rule that decides, its numbers, and when that changes.
 
-    A topic or a pattern such as 'orders-*' stands for all its partitions. A running broker with cleanerd's agent is
-    asked for its own figures. Without the agent the broker's checkpoints are read twice, which takes ten seconds.
+    A topic or a pattern such as 'orders-*' stands for all its partitions. Name all directories of log.dirs: only one of
+    them holds the metadata log. A running broker with cleanerd's agent is asked for its own figures. Without the agent
+    the broker's checkpoints are read twice, which takes ten seconds.
     """
-    settings = common.load_settings()
-    directory = read_log_dir(log_dir)
-    wanted = select_in([partition], [log_dir])
-    is_one = partition in map(str, wanted.named)
-    store = StateStore(settings.daemon.cleanerd_state_dir)
-    options = options_from({
-        "now_ms": now_ms, "force": False, "first_dirty": None, "from_start": False, "up_to": None, "unclean": False,
-    })  # fmt: skip
-    # The metadata log, the agent's socket, or a replica on its way, may lie in another directory of the broker's.
-    others = [path for path in settings.daemon.cleanerd_log_dirs if path != log_dir]
-    choice = choose_mode(directory, others, settings.daemon.cleanerd_agent_socket)
-    answers: list[Explanation | _NotCompacted] = []
-    failures: list[CleanerdError] = []
-    with partitions_of(settings, directory, others, choice, common.output.note) as partitions:
-        for name in sorted(wanted.named) or [target.name for target in partitions.targets(wanted)]:
-            try:
-                answers.append(explain_reading(partitions.read(name), store, options, partitions.facts.resources()))
-            except NotCompactedError as reason:
-                answers.append(_NotCompacted(name, reason, choice.mode != "offline"))
-            except CleanerdError as error:
-                if is_one:
-                    raise
-                common.output.warning(str(error))
-                failures.append(error)
-    _tell_all(common.output, answers, _VERBS[choice.mode], is_one=is_one)
-    tell_warnings(common.output, [each.found.config for each in answers if isinstance(each, Explanation)])
-    for warning in (*partitions.facts.warnings, *store.warnings):
-        common.output.warning(warning)
-    return worst_exit_code({error.exit_code for error in failures}, some_done=bool(answers))
+    asked = _Asked(common.output, common.load_settings(), log_dirs, partition, now_ms)
+    directories = [read_log_dir(path) for path in log_dirs]
+    holders = [each for each in directories if asked.wanted.names.intersection(partition_names(each.path))]
+    for directory in holders or directories:
+        asked.explain_in(directory)
+    asked.tell()
+    return worst_exit_code({error.exit_code for error in asked.failures}, some_done=bool(asked.answers))
+
+
+class _Asked:
+    """One question, and what is found out about it, one log directory after the other."""
+
+    def __init__(
+        self, output: Output, settings: Settings, paths: Sequence[Path], partition: str, now_ms: int | None
+    ) -> None:
+        self.output = output
+        self.settings = settings
+        self.wanted = select_in([partition], paths)
+        self.is_one = partition in map(str, self.wanted.named)
+        # The metadata log, the agent's socket, or a replica on its way, may lie in another directory of the broker's.
+        self.paths = each_once([*paths, *settings.daemon.cleanerd_log_dirs])
+        self.store = StateStore(settings.daemon.cleanerd_state_dir)
+        self.options = options_from({
+            "now_ms": now_ms, "force": False, "first_dirty": None, "from_start": False, "up_to": None, "unclean": False,
+        })  # fmt: skip
+        self.answers: list[tuple[Explanation | _NotCompacted, str]] = []
+        """Each with the verb that cleans its log directory now."""
+        self.failures: list[CleanerdError] = []
+        self.warnings: list[str] = []
+
+    def explain_in(self, directory: LogDir) -> None:
+        """Ask about each of the partitions that lies in ``directory``.
+
+        Raises:
+            CleanerdError: a partition was named, and it cannot be read.
+        """
+        others = [path for path in self.paths if path != directory.path]
+        choice = choose_mode(directory, others, self.settings.daemon.cleanerd_agent_socket)
+        verb = _VERBS[choice.mode]
+        here = partition_names(directory.path)
+        with partitions_of(self.settings, directory, others, choice, self.output.note) as partitions:
+            named = sorted(self.wanted.named.intersection(here))
+            for name in named or [target.name for target in partitions.targets(self.wanted)]:
+                try:
+                    answer = explain_reading(
+                        partitions.read(name), self.store, self.options, partitions.facts.resources()
+                    )
+                    self.answers.append((answer, verb))
+                except NotCompactedError as reason:
+                    self.answers.append((_NotCompacted(name, reason, choice.mode != "offline"), verb))
+                except CleanerdError as error:
+                    if self.is_one:
+                        raise
+                    self.output.warning(str(error))
+                    self.failures.append(error)
+            self.warnings += partitions.facts.warnings
+
+    def tell(self) -> None:
+        """The answers; then what else was noticed."""
+        _tell_all(self.output, self.answers, is_one=self.is_one, failed=bool(self.failures))
+        found = [answer.found.config for answer, _ in self.answers if isinstance(answer, Explanation)]
+        tell_warnings(self.output, found)
+        for warning in dict.fromkeys((*self.warnings, *self.store.warnings)):
+            self.output.warning(warning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +133,15 @@ class _NotCompacted:
         return explanation_of_policy(self.name, self.reason, running=self.running)
 
 
-def _tell_all(output: Output, answers: Sequence[Explanation | _NotCompacted], verb: str, *, is_one: bool) -> None:
+def _tell_all(
+    output: Output, answers: Sequence[tuple[Explanation | _NotCompacted, str]], *, is_one: bool, failed: bool
+) -> None:
     """``is_one``: a partition was named, not a topic or a pattern; then the JSON has its fields, not a list."""
     if output.as_json:
-        told = [answer.to_json() for answer in answers]
+        told = [answer.to_json() for answer, _ in answers]
         output.json(told[0] if is_one else {"partitions": told})
         return
-    for number, answer in enumerate(answers):
+    for number, (answer, verb) in enumerate(answers):
         if number:
             output.line()
         if isinstance(answer, Explanation):
@@ -109,7 +149,7 @@ def _tell_all(output: Output, answers: Sequence[Explanation | _NotCompacted], ve
         else:
             _tell_reason(output, answer.name, POLICY_RULE, answer.reason.message, POLICY_CHANGES)
             output.note(str(answer.reason.hint))
-    if not answers:
+    if not answers and not failed:
         output.line("No compacted partition found.")
 
 

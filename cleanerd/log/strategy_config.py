@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.log.config_values import LONG_MAX
+from cleanerd.words import human_setting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,11 +82,12 @@ def cautions(topic: str, values: Mapping[str, Any], origins: Mapping[str, str]) 
         times = {key: values[key] for key in ("segment.ms", "max.compaction.lag.ms") if values[key] < LONG_MAX}
         longer = [key for key, time_ms in times.items() if values[_DELETE_RETENTION] < time_ms]
         if longer:
-            others = " and ".join(f"{key} {times[key]} ({origins[key]})" for key in longer)
+            others = " and ".join(f"{key} {human_setting(key, times[key])} ({origins[key]})" for key in longer)
+            retention = human_setting(_DELETE_RETENTION, values[_DELETE_RETENTION])
             found.append(
-                f"{_DELETE_RETENTION} of {topic} is {values[_DELETE_RETENTION]} ({origins[_DELETE_RETENTION]}), "
-                f"smaller than {others}: an older version that arrives after a tombstone has expired brings its key "
-                f"back ({TOMBSTONE_GUARD}=forever keeps tombstones)"
+                f"{_DELETE_RETENTION} of {topic} is {retention} ({origins[_DELETE_RETENTION]}), shorter than {others}: "
+                f"an older version that arrives after a tombstone has expired brings its key back "
+                f"({TOMBSTONE_GUARD}=forever keeps tombstones)"
             )
     if values[TOMBSTONE_MODE] == "flag" and values["compression.type"] != "producer":
         found.append(

@@ -235,14 +235,15 @@ def require_known_policy(config: TopicConfig) -> None:
     """Refuse to guess: a topic named on the command line must have a policy that somebody stated.
 
     Raises:
-        ConfigError: ``config.policy_known`` is False; names the three ways to say it.
+        ConfigError: ``config.policy_known`` is False; names the ways to say it.
     """
     if config.policy_known:
         return
     raise ConfigError(
         "cleanup.policy of this topic is unknown",
         where=config.topic,
-        hint="say it in one of three ways: point cleanerd.metadata.log.dir at the directory with __cluster_metadata-0; "
+        hint="name all log directories of the broker: one of them holds the metadata log; or set "
+        "cleanerd.metadata.log.dir to the directory with __cluster_metadata-0; "
         f'or put "cleanup.policy" = "compact" under [topics."{config.topic}"] in a --config file; '
         f"or give --set topics.{config.topic}.cleanup.policy=compact",
     )

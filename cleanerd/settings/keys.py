@@ -55,8 +55,8 @@ class DaemonSettings(ServiceSettings):
         134_217_728,
         ge=1_048_577,
         le=LONG_MAX,
-        description="Memory for the offset map, in all. When the keys do not fit, the index and decide phases run "
-        "once per key-hash shard; the result is the same.",
+        description="Memory for the offset maps of all threads together. When the keys do not fit, the dirty part is "
+        "read several times, each time for a share of the keys; the result is the same.",
     )
     log_cleaner_threads: Count = Field(
         1,
@@ -69,17 +69,18 @@ class DaemonSettings(ServiceSettings):
         0.85,
         ge=0.1,
         le=0.95,
-        description="How full the offset map may get (Kafka's name is historical; Kafka's own map defaults to 0.9).",
+        description="How full the offset map may get. The name is Kafka's, whose own map may get as full as 0.9 by "
+        "default.",
     )
     log_cleaner_compaction_strategy: Strategy = Field(
         default_of("log.cleaner.compaction.strategy"),
-        description="Which record of a key wins where a topic does not say: offset keeps the highest offset, timestamp "
-        "the highest timestamp, header the highest version in a header. Internal topics always use offset.",
+        description="Which record of a key wins where a topic does not say: offset keeps the highest offset, "
+        "timestamp the highest timestamp, header the highest version in a header. Internal topics always use offset.",
     )
     log_cleaner_compaction_strategy_header: Header = Field(
         default_of("log.cleaner.compaction.strategy.header"),
-        description="The header that holds a record's version, for topics of the header strategy that do not name one. "
-        "While it is blank such a topic is cleaned by offset. Not set by default.",
+        description="The header that holds a record's version, for topics of the header strategy that do not name "
+        "one. While it is blank such a topic is cleaned by offset. Not set by default.",
         examples=["version"],
     )
     cleanerd_strategy_exclude: Topics = Field(
@@ -89,7 +90,8 @@ class DaemonSettings(ServiceSettings):
     )
     log_cleaner_min_cleanable_ratio: Fraction = Field(
         default_of("log.cleaner.min.cleanable.ratio"),
-        description="A log is cleaned when more than this part of what can be cleaned is dirty.",
+        description="A log is cleaned when its dirty ratio is above this: the bytes that were not cleaned yet, as a "
+        "part of all bytes below the point up to which it can be cleaned.",
     )
     log_cleaner_min_compaction_lag_ms: Milliseconds = Field(
         default_of("log.cleaner.min.compaction.lag.ms"),
@@ -101,7 +103,8 @@ class DaemonSettings(ServiceSettings):
         default_of("log.cleaner.max.compaction.lag.ms"),
         ge=1,
         le=LONG_MAX,
-        description="A log with a dirty record older than this is cleaned whatever its dirty ratio.",
+        description="A log with a dirty record older than this is cleaned whatever its dirty ratio. The default, "
+        "9223372036854775807, means no such limit.",
     )
     log_cleaner_delete_retention_ms: Milliseconds = Field(
         default_of("log.cleaner.delete.retention.ms"),
@@ -136,7 +139,8 @@ class DaemonSettings(ServiceSettings):
         default_of("message.max.bytes"),
         ge=0,
         le=INT_MAX,
-        description="A rewritten batch above this size is still written, counted and logged.",
+        description="Nothing is refused because of it: a rewritten batch that is larger is written all the same, "
+        "counted and logged.",
     )
     producer_id_expiration_ms: Milliseconds = Field(
         default_of("producer.id.expiration.ms"),
@@ -147,8 +151,9 @@ class DaemonSettings(ServiceSettings):
     log_retention_ms: Retention | None = Field(
         None,
         le=LONG_MAX,
-        description="Retention of topics with cleanup.policy compact,delete: merged segments span at most a tenth of "
-        "it. Deleting by age stays the broker's work. Stronger than minutes and hours. Not set by default.",
+        description="Retention of topics with cleanup.policy compact,delete. cleanerd deletes nothing by age: the "
+        "broker does. It merges only segments that together span at most a tenth of this time, so that the broker "
+        "can. Stronger than minutes and hours. Not set by default.",
         examples=["7d"],
     )
     log_retention_minutes: RetentionMinutes | None = Field(
@@ -160,8 +165,9 @@ class DaemonSettings(ServiceSettings):
     log_retention_hours: RetentionHours = Field(168, le=INT_MAX, description="The same in hours.")
     cleanerd_state_dir: PathValue = Field(
         Path("/var/lib/cleanerd"),
-        description="Where cleanerd keeps its clean points and quarantines. Default: $STATE_DIRECTORY (systemd), "
-        "else $XDG_STATE_HOME/cleanerd, else ~/.local/state/cleanerd.",
+        description="Where cleanerd remembers how far each partition is clean, by which rules, what is in quarantine, "
+        "and what undo needs. All verbs on a host need the same. Default: $STATE_DIRECTORY (systemd), else "
+        "$XDG_STATE_HOME/cleanerd, else ~/.local/state/cleanerd.",
     )
     cleanerd_broker_properties: PathValue | None = Field(
         None,
@@ -176,28 +182,28 @@ class DaemonSettings(ServiceSettings):
     )
     bootstrap_servers: Servers | None = Field(
         None,
-        description="Brokers that cleanerd delegate and cleanerd hand-back talk to. Default: those of "
-        "cleanerd.command.config, if it names any.",
+        description="Brokers that cleanerd delegate and hand-back talk to. In ZooKeeper mode the daemon and all verbs "
+        "ask them for the topics' configuration. Default: those of cleanerd.command.config, if it names any.",
         examples=["127.0.0.1:9092"],
     )
     cleanerd_command_config: PathValue | None = Field(
         None,
-        description="Kafka's client properties file for whatever talks to the brokers: TLS, who logs in; as "
-        "--command-config of Kafka's tools. Default: plain text, nobody logs in.",
+        description="A client properties file, as Kafka's tools take it with --command-config: TLS, user and "
+        "password. It is used wherever cleanerd connects to a broker. Default: no TLS, no login.",
         examples=["/etc/cleanerd/client.properties"],
     )
     cleanerd_delegation: Annotated[Literal["check", "assumed"], Kind("one of: check, assumed")] = Field(
         "check",
         description="A topic that the broker's own cleaner would clean by other rules is cleaned only when that "
-        "cleaner is kept away from it (cleanerd delegate). check: as the cluster's metadata and server.properties say. "
-        "assumed: where they are not at hand you vouch for it; what they do say still counts.",
+        "cleaner is kept away from it (cleanerd delegate). check: the cluster's metadata and server.properties have "
+        "to say so. assumed: where they are not at hand you vouch for it; where they are they still count.",
     )
     cleanerd_disk_reserve: Reserve = Field(
         None,
         ge=0,
         le=LONG_MAX,
-        description="Free space that cleaning leaves on the log directory's disk. auto: the larger of 10 % of the disk "
-        "and two segments.",
+        description="Free space that cleaning leaves on the log directory's disk. auto: the larger of 10 % of the "
+        "disk and two segments.",
     )
     cleanerd_plan_max_age_ms: Milliseconds = Field(
         604_800_000,
@@ -210,9 +216,9 @@ class DaemonSettings(ServiceSettings):
         1_073_741_824,
         ge=1_048_576,
         le=LONG_MAX,
-        description="One batch may unpack to this much, or to less where cleanerd's memory limit, its threads and maps "
-        "leave less (docs/install.md, Memory). A partition with a larger one is not cleaned: a small batch can be made "
-        "to unpack to any size.",
+        description="One batch may unpack to this much, or to less where cleanerd's memory limit, its threads and "
+        "maps leave less (docs/install.md, Memory). A partition with a larger one is quarantined: any producer can "
+        "make a small batch that unpacks to gigabytes.",
     )
     cleanerd_read_buffer_bytes: Size = Field(
         4_194_304,
@@ -223,19 +229,19 @@ class DaemonSettings(ServiceSettings):
     cleanerd_broker_version: Version = Field(
         None,
         description="Kafka release that will run on the log directories. From 4.0 on, cleaning rewrites messages of "
-        "format v0 and v1 as v2, as that broker's own cleaner does. For older releases they keep their format. "
-        "auto: as the cluster metadata says; without it, 4.0 or later.",
+        "format v0 and v1 as v2, as that broker's own cleaner does. For older releases they keep their format. auto: "
+        "as the cluster metadata says; without it, 4.0 or later.",
     )
     cleanerd_agent_socket: PathValue | None = Field(
         None,
-        description="The socket of cleanerd's agent in the running broker. Default: .cleanerd-agent.sock in one of the "
-        "log directories, where the agent puts it.",
+        description="The socket of cleanerd's agent in the running broker. Default: .cleanerd-agent.sock in one of "
+        "the log directories, where the agent puts it.",
         examples=["/run/kafka/cleanerd-agent.sock"],
     )
     cleanerd_lease_probe: Annotated[Literal["auto", "required"], Kind("one of: auto, required")] = Field(
         "auto",
-        description="Before a swap the kernel is asked whether any process has a segment open. required: do not go on "
-        "where the file system cannot tell; auto: go on with the log directory's lock alone.",
+        description="Before an offline swap the kernel is asked whether any process has a segment open. Some file "
+        "systems cannot tell. Then required refuses the swap, and auto relies on the log directory's lock alone.",
     )
 
     @model_validator(mode="after")
@@ -292,10 +298,17 @@ class TopicSettings(Keys):
         None, ge=0, le=INT_MAX, description="Bytes of log between two index entries."
     )
     max_message_bytes: Size | None = Field(
-        None, ge=0, le=INT_MAX, description="A rewritten batch above this size is counted and logged."
+        None,
+        ge=0,
+        le=INT_MAX,
+        description="A rewritten batch that is larger is written all the same, counted and logged.",
     )
     retention_ms: Milliseconds | None = Field(
-        None, ge=-1, le=LONG_MAX, description="With compact,delete: merged segments span at most a tenth of it."
+        None,
+        ge=-1,
+        le=LONG_MAX,
+        description="With compact,delete: segments are merged only while they span at most a tenth of it, so that the "
+        "broker can delete by age.",
     )
 
 

@@ -94,10 +94,9 @@ def load_settings(
     settings, problems = read_settings(config_paths, assignments, environ)
     if settings is None:
         first, others = problems[0], len(problems) - 1
-        more = f"; and {others} more, see 'cleanerd config check'" if others else ""
-        raise ConfigError(
-            first.message, where=first.where, hint=(first.hint or "") + more if first.hint or more else None
-        )
+        more = f"{others} more: see 'cleanerd config check'" if others else None
+        hint = "; ".join(each for each in (first.hint, more) if each)
+        raise ConfigError(first.message, where=first.where, hint=hint or None)
     return settings
 
 

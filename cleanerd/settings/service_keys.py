@@ -34,10 +34,10 @@ class ServiceSettings(Keys):
 
     cleanerd_mode: Mode = Field(
         "observe",
-        description="What the daemon does. observe: works out exactly what a cleaning would save and writes nothing to "
-        "a log directory. live: cleans beside the running broker, whose agent swaps the segments. on-start: stages, "
-        "and cleanerd apply swaps before the next start of the broker. auto: live where the broker has the agent, else "
-        "on-start.",
+        description="What the daemon does. observe: works out exactly what a cleaning would save and writes nothing "
+        "to a log directory. live: cleans beside the running broker, whose agent swaps the segments. on-start: "
+        "stages, and cleanerd apply swaps before the next start of the broker. auto: live where the broker has the "
+        "agent, else on-start.",
     )
     cleanerd_log_dirs: Paths = Field(
         (),
@@ -58,8 +58,8 @@ class ServiceSettings(Keys):
     cleanerd_windows: WindowsValue = Field(
         Windows(),
         description="When the daemon may begin a cleaning, in local time: days, hours, or both; several with "
-        "semicolons. A partition that max.compaction.lag.ms makes overdue does not wait, nor one that "
-        "an operator asked for. Default: always.",
+        "semicolons. A partition that max.compaction.lag.ms makes overdue does not wait, nor one that an operator "
+        "asked for. Default: always.",
         examples=["Mon-Fri 22:00-06:00; Sat,Sun"],
     )
     cleanerd_threads_per_log_dir: Count = Field(
@@ -73,16 +73,18 @@ class ServiceSettings(Keys):
         15_000,
         ge=0,
         le=LONG_MAX,
-        description="How often the daemon looks at everything. What the file system reports as changed, it looks at "
+        description="How often the daemon looks at every partition. Where the file system reports a change it looks "
         "at once.",
     )
     log_cleaner_io_max_bytes_per_second: Rate = Field(
-        None, description="Most that the daemon's cleanings read and write together."
+        None, description="The most that the daemon's cleanings read and write, added up."
     )
     cleanerd_io_read_max_bytes_per_second: Rate = Field(
-        None, description="Most that the daemon's cleanings read, the page cache included."
+        None, description="The most that the daemon's cleanings read. What comes from the page cache counts too."
     )
-    cleanerd_io_write_max_bytes_per_second: Rate = Field(None, description="Most that the daemon's cleanings write.")
+    cleanerd_io_write_max_bytes_per_second: Rate = Field(
+        None, description="The most that the daemon's cleanings write."
+    )
     cleanerd_retry_backoff_ms: Milliseconds = Field(
         60_000,
         ge=1,
@@ -109,7 +111,10 @@ class ServiceSettings(Keys):
         description="Whether the metrics include those of Kafka's own cleaner under the names that alerts know.",
     )
     cleanerd_metrics_partitions_max: Count = Field(
-        1000, ge=0, le=INT_MAX, description="Partitions that have time series of their own; others are in sums only."
+        1000,
+        ge=0,
+        le=INT_MAX,
+        description="How many partitions have time series of their own in /metrics. Those beyond are in the sums only.",
     )
     cleanerd_control_socket: PathValue | None = Field(
         None,
@@ -121,29 +126,30 @@ class ServiceSettings(Keys):
         (),
         description="Where the daemon keeps the segments that its cleanings replace, for cleanerd undo: a directory "
         "outside of every log directory, on the same file system; with log directories on several, one on each. While "
-        "it cannot be used nothing is cleaned. What is kept takes its space until the limits below. Default: nothing "
-        "is kept.",
+        "it cannot be used nothing is cleaned. What is kept takes its space until the two limits below remove it. "
+        "Default: nothing is kept.",
         examples=["/var/lib/kafka/kept"],
     )
     cleanerd_keep_replaced_retention_ms: Milliseconds = Field(
         86_400_000,
         ge=0,
         le=LONG_MAX,
-        description="How long they are kept. Records that were deleted on purpose stay readable there as long.",
+        description="How long replaced segments are kept. Records that somebody deleted on purpose stay readable as "
+        "long.",
     )
     cleanerd_keep_replaced_retention_bytes: Size = Field(
         10 << 30,
         ge=0,
         le=LONG_MAX,
-        description="The most that is kept of one log directory. The oldest goes first; a cleaning that replaces more "
-        "than that is not kept, and says so.",
+        description="How much is kept for each log directory. The oldest goes first. When one cleaning replaces more "
+        "than that, nothing of it is kept, and its result says so.",
     )
     cleanerd_spark_threshold_keys: KeyThreshold = Field(
         None,
         description="A partition with at least this many keys (estimated) is cleaned by Spark (cleanerd spark clean) "
-        "instead of by the daemon itself. Only where the daemon stages, never where it cleans live or observes. See "
-        "docs/spark.md.",
+        "instead of by the daemon itself. This counts only where the daemon stages: never where it cleans live or "
+        "observes. See docs/spark.md.",
     )
     cleanerd_spark_master: Master = Field(
-        "local[*]", description="The Spark master that the daemon hands partitions over to."
+        "local[*]", description="The Spark master that runs what the daemon hands over to Spark."
     )

@@ -167,7 +167,7 @@ def _from_file(path: Path) -> Iterator[Found]:
         yield error
         return
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        written = 'keys and text are written in quotes: "log.dirs" = "/var/lib/kafka"'
+        written = 'keys and text are written in quotes: "cleanerd.log.dirs" = "/var/lib/kafka/data"'
         yield ConfigError(f"not a TOML file: {error}", where=str(path), hint=written)
         return
     for parts, value in leaves:

@@ -106,11 +106,11 @@ def test_check_warns_of_strategies(capsys: pytest.CaptureFixture[str]) -> None:
     assert checked(capsys, "topics.orders.compaction.strategy=offset") == (0, [], [])
     code, problems, (late,) = checked(capsys, "topics.orders.compaction.strategy=timestamp")
     assert (code, problems) == (0, [])
-    assert "delete.retention.ms of orders is 86400000 (Kafka default), smaller than segment.ms 604800000" in late
+    assert "delete.retention.ms of orders is 1 d (Kafka default), shorter than segment.ms 7 d" in late
     strategy = "topics.orders.compaction.strategy=timestamp"
     assert checked(capsys, strategy, "topics.orders.delete.retention.ms=8d") == (0, [], [])
     lag = checked(capsys, strategy, "topics.orders.delete.retention.ms=8d", "topics.orders.max.compaction.lag.ms=9d")
-    assert "max.compaction.lag.ms 777600000 (--set)" in lag[2][0]
+    assert "max.compaction.lag.ms 9 d (--set)" in lag[2][0]
     _, _, (blank,) = checked(capsys, "topics.app-*.compaction.strategy=header")
     assert "topics.app-*.compaction.strategy.header=NAME" in blank
     _, _, (blank,) = checked(capsys, "log.cleaner.compaction.strategy=header")

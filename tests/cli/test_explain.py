@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.errors import MachineError, NoSpaceError
+from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import PartitionState, Retry, StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
@@ -214,6 +215,24 @@ def test_no_high_watermarks(root: Path, shell: Shell) -> None:
     assert found["rule"] == HIGH_WATERMARKS
     assert "no high watermark is known" in found["reason"]
     assert found["changes"] == "when the broker has run and written its checkpoints"
+
+
+def test_several_log_directories(root: Path, shell: Shell) -> None:
+    """U-23, U-24: only one of log.dirs has the metadata log; partitions in the others are judged by it too."""
+    first = make_log_dir(root / "d1", {"stock-0": dirty()})
+    second = make_log_dir(root / "d2", {"orders-0": dirty()})
+    policies = {name: {"cleanup.policy": "compact"} for name in ("orders", "stock")}
+    orders = read_partition(read_log_dir(second), TopicPartition("orders", 0)).topic_id
+    assert orders is not None
+    write_metadata(first, topics=policies, ids={"orders": orders})
+    unknown = shell("explain", "orders-0", second, "--now-ms", NOW)
+    assert unknown.code == 3
+    assert "name all log directories of the broker" in unknown.err
+    one = shell("explain", "orders-0", first, second, "--now-ms", NOW)
+    assert (one.code, one.out.splitlines()[0]) == (0, "orders-0 is cleaned at the next run of cleanerd clean.")
+    both = shell("explain", "*", first, second, "--json", "--quiet", "--now-ms", NOW)
+    assert [row["topic"] for row in both.json["partitions"]] == ["stock", "orders"]
+    assert shell("explain", "nope-0", first, second).code == 3
 
 
 def test_leftovers(root: Path, shell: Shell) -> None:

@@ -237,6 +237,29 @@ def test_no_longer_compacted(root: Path, shell: Shell) -> None:
     assert keys(path / "orders-0") == DIRTY
 
 
+@pytest.mark.parametrize(
+    ("properties", "more", "reason"),
+    [
+        ("", (), "cleanup.policy of this topic is unknown"),
+        ("log.segment.bytes=many\n", COMPACT, "a setting of this topic is wrong"),
+    ],
+)
+def test_unknown_is_not_changed(root: Path, shell: Shell, properties: str, more: tuple[str, ...], reason: str) -> None:
+    """S-29: nobody named the directory of the metadata log, or a setting is wrong: the plan waits."""
+    path = make(root)
+    stage(shell, path)
+    file = root / "server.properties"
+    file.write_text(properties)
+    wrong = ("--set", f"cleanerd.broker.properties={file}", *more)
+    answer = shell("apply", path, "--quiet", "--json", *wrong)
+    assert (answer.code, entry(answer)["outcome"]) == (0, "skipped")
+    assert reason in entry(answer)["reason"]
+    assert "the plan is kept" in entry(answer)["reason"]
+    assert shell("apply", path, "--require", "--quiet", *wrong).code == 4
+    assert keys(path / "orders-0") == DIRTY
+    assert entry(apply(shell, path))["outcome"] == "cleaned"
+
+
 def test_not_stopped_cleanly(root: Path, shell: Shell) -> None:
     """S-27, X-22: opt-in only; the plan is kept until then."""
     path = make(root)

@@ -96,11 +96,11 @@ def test_no_warning_where_nothing_falls_back() -> None:
 
 LATE: list[tuple[dict[str, str], list[str]]] = [
     # Kafka's defaults: a day against a week
-    ({}, ["delete.retention.ms of orders is 86400000 (Kafka default)", "segment.ms 604800000 (Kafka default)"]),
+    ({}, ["delete.retention.ms of orders is 1 d (Kafka default)", "segment.ms 7 d (Kafka default)"]),
     ({"segment_ms": "86400000"}, []),
-    ({"segment_ms": "86400001"}, ["segment.ms 86400001 (--set)"]),
-    ({"segment_ms": "1", "max_compaction_lag_ms": "86400001"}, ["max.compaction.lag.ms 86400001 (--set)"]),
-    ({"max_compaction_lag_ms": "86400001"}, ["segment.ms 604800000", "and max.compaction.lag.ms 86400001"]),
+    ({"segment_ms": "86400001"}, ["segment.ms 1 d (--set)"]),
+    ({"segment_ms": "1", "max_compaction_lag_ms": "86400001"}, ["max.compaction.lag.ms 1 d (--set)"]),
+    ({"max_compaction_lag_ms": "86400001"}, ["segment.ms 7 d", "and max.compaction.lag.ms 1 d"]),
     ({"delete_retention_ms": "604800000"}, []),
     # it guards for ever: nothing to warn of
     ({"tombstone_guard": "forever"}, []),
@@ -123,7 +123,7 @@ def test_the_lag_of_a_delegated_topic_is_the_one_from_before() -> None:
         topic_configs={"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)},
         saved={"max.compaction.lag.ms": "90000000"},
     )
-    assert "max.compaction.lag.ms 90000000 (saved by cleanerd delegate)" in config.warnings[0]
+    assert "max.compaction.lag.ms 1 d 1 h (saved by cleanerd delegate)" in config.warnings[0]
 
 
 @pytest.mark.parametrize(

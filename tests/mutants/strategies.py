@@ -335,6 +335,14 @@ STRATEGIES = (
         ("tests/cli/test_forgotten_config.py::test_apply_without_its_settings_keeps_the_plan",),
     ),
     Mutant(
+        "an-unknown-topic-drops-a-staged-plan",
+        "S-29",
+        "cleanerd/apply/apply_staged.py",
+        "    if not config.policy_known:\n        raise KeptPlanError(",
+        "    if not config.policy_known:\n        raise StalePlanError(",
+        ("tests/cli/test_stage.py::test_unknown_is_not_changed",),
+    ),
+    Mutant(
         "bad-file-of-the-host-is-passed-over",
         "U-6",
         "cleanerd/cli/default_config.py",

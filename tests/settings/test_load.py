@@ -255,7 +255,7 @@ def test_every_mistake_is_found_and_the_first_one_says_how_many(toml: Path) -> N
     settings, problems = read_settings([toml], [f"{SEGMENT}=100", "more=1"], {})
     assert settings is None
     assert len(problems) == 3
-    assert "and 2 more" in refused(f"{SEGMENT}=100", "more=1", files=(toml,))
+    assert "(2 more: see 'cleanerd config check')" in refused(f"{SEGMENT}=100", "more=1", files=(toml,))
 
 
 def test_lags_that_cross_name_both_origins() -> None:
