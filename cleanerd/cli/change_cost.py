@@ -48,11 +48,12 @@ def tell_costs(
     for path in paths:
         try:
             log_dir = read_log_dir(path)
-            facts = broker_facts(settings, log_dir, [other for other in paths if other != path])
+            running = broker_runs(path)
+            facts = broker_facts(settings, log_dir, [other for other in paths if other != path], running=running)
             targets = ByDisk(log_dir, facts).admitted(wanted)
         except CleanerdError:
             continue
-        asked = replace(options, unclean=options.unclean or broker_runs(path))
+        asked = replace(options, unclean=options.unclean or running)
         for target in targets:
             try:
                 if target.config is not None and _differs(store, log_dir, target.name, target.config):

@@ -19,7 +19,7 @@ from cleanerd.log.gone_partitions import Elsewhere, Swept, forget_gone
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.state_files import Unread
-from tests.cli.clean_log_dirs import NOW, batch, keys, make, write_metadata
+from tests.cli.clean_log_dirs import NOW, batch, make, write_metadata
 from tests.cli.test_strategies import DELEGATED, HEADER, OFFSET, TIMESTAMP, one, topic, versioned
 from tests.support.log_dirs import Partition, make_log_dir, tree, with_directory_id
 
@@ -364,29 +364,3 @@ def test_batches_without_versions_are_what_they_were(root: Path, shell: Shell) -
     assert one(clean(shell, path))["outcome"] == "cleaned"
     answer = clean(shell, path, "--from-start")
     assert (answer.code, one(answer)["outcome"]) == (0, "unchanged")
-
-
-def test_what_a_change_costs_is_counted_before(root: Path, shell: Shell) -> None:
-    """U-6: of the keys k and m one changes hands; refused or not, and before anybody is asked."""
-    first = versioned(0, "m", 9) + versioned(1, "k", 1)
-    later = versioned(2, "k", 2) + versioned(3, "m", 1)
-    path = make_log_dir(root / "logs", {"orders-0": Partition({0: first, 2: later, 4: b""}, topic_id=ONE_TOPIC)})
-    write_metadata(path, topics={"orders": DELEGATED})
-    told = "orders-0: 1 of 2 keys get another winner by offset than by header:v, by which it was last cleaned"
-    assert clean(shell, path, *HEADER, "--up-to", "2").code == 0
-    refused = clean(shell, path)
-    assert (refused.code, told in refused.err) == (4, True)
-    assert refused.err.count("refused: ") == 1
-    assert "cleaned with other settings before" not in refused.err, "said once: as the reason of the refusal"
-    unasked = shell("clean", path, "--force", "--change-strategy", *QUIET)
-    assert unasked.code == 4
-    assert told in unasked.err, "nobody was there to ask, but the number was said"
-    assert told in shell("plan", path, "--exact", *QUIET).err
-    assert "plan --exact counts the keys" in shell("plan", path, *QUIET).err
-    before = keys(path / "orders-0")
-    staged = shell("stage", path, "--force", "--change-strategy", *QUIET)
-    assert (staged.code, told in staged.err) == (0, True)
-    assert keys(path / "orders-0") == before
-    assert "another winner" not in clean(shell, path, *HEADER).err
-    assert "another winner" not in clean(shell, path).err, "no key is left that would get another one"
-    assert "another winner" in clean(shell, path, "--change-strategy").err

@@ -328,11 +328,11 @@ def test_young_metadata(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
     finally:
         broker_facts.METADATA_AGE_MS = old
     assert answer.json["partitions"] == []
-    reads: list[bool] = []
+    reads: list[tuple[bool, bool]] = []
     real = broker_facts.read_cluster_metadata
 
     def counting(directory: Path, *, only_before_ms: int | None, younger: bool) -> ClusterMetadata:
-        reads.append(younger)
+        reads.append((younger, only_before_ms is not None))
         return real(directory, only_before_ms=only_before_ms, younger=younger)
 
     with lock_holder(path):
@@ -340,7 +340,7 @@ def test_young_metadata(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(broker_facts, "read_cluster_metadata", counting)
         answer = shell("stage", path, "--force", "--now-ms", NOW)
     # The first is for what a change of rules costs; then one reading tells what counts and what is too young.
-    assert reads == [False, True]
+    assert reads == [(False, True), (True, True)]
     assert "No compacted partition found." in answer.out
     assert "the configuration of 1 compacted topic (orders) is younger than" in answer.err
     assert "Try again later" in answer.err

@@ -106,6 +106,14 @@ AGENT = (
         ("tests/agent/test_hostile.py::test_another_user",),
     ),
     Mutant(
+        "agent-is-busy-without-an-id",
+        "A-16",
+        f"{SOURCES}/Connection.java",
+        'send(Requests.refused(idOf(line), "busy",',
+        'send(Requests.refused(null, "busy",',
+        ("tests/agent/test_comes_back.py::test_busy_carries_the_id",),
+    ),
+    Mutant(
         "agent-touches-kafka-too-early",
         "A-07",
         f"{SOURCES}/Finder.java",

@@ -372,6 +372,6 @@ STRATEGIES = (
         "cleanerd/cleaner/switch.py",
         'header=parts.get("header", ""),',
         'header="",',
-        ("tests/cli/test_forgotten_config.py::test_what_a_change_costs_is_counted_before",),
+        ("tests/cli/test_change_cost.py::test_what_a_change_costs_is_counted_before",),
     ),
 )
