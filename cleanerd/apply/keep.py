@@ -105,11 +105,11 @@ class Keeper:
         self._directory = f"{plan_id}/{log.name}"
         self._place = place.path.resolve() if place.require is None else place.path
         self._require = place.require
-        self._trash = KeptSegments(store.root)
+        self._kept_segments = KeptSegments(store.root)
         self._is_put = False
         state = store.load(log_dir, log)
         before = None if state is None or state.clean_point is None else asdict(state.clean_point)
-        begun = self._trash.entry(plan_id)
+        begun = self._kept_segments.entry(plan_id)
         self._entry = (
             begun
             if begun is not None
@@ -176,9 +176,9 @@ class Keeper:
         group = KeptGroup(staged.base, staged.end, segments, staged.files, FileMark.of(output))
         self._entry = with_group(self._entry, group)
         if self._is_put:
-            self._trash.add(plan_id, group)
+            self._kept_segments.add(plan_id, group)
         else:
-            self._trash.put(self._entry, self._store.owner(self._log_dir))
+            self._kept_segments.put(self._entry, self._store.owner(self._log_dir))
             self._is_put = True
 
     def let_go(self, staged: StagedGroup) -> None:
@@ -198,10 +198,10 @@ class Keeper:
                 if not groups:
                     forget_kept(place, self._entry, self._log_dir.path)
             if not groups:
-                self._trash.remove(self._entry)
+                self._kept_segments.remove(self._entry)
                 self._is_put = False
             elif self._is_put:
-                self._trash.put(self._entry, self._store.owner(self._log_dir))
+                self._kept_segments.put(self._entry, self._store.owner(self._log_dir))
 
     def linked(self) -> frozenset[int]:
         """Bases of segments that got their second name already: an apply was cut short, and their ctime is not old."""

@@ -39,7 +39,7 @@ class Kept:
 
 
 def keep_within(
-    trash: KeptSegments, log_dir: LogDir, place: Path, limits: KeepLimits, now_ms: int, *, room_bytes: int = 0
+    kept_segments: KeptSegments, log_dir: LogDir, place: Path, limits: KeepLimits, now_ms: int, *, room_bytes: int = 0
 ) -> Kept:
     """Forget what is too old, and the oldest until ``room_bytes`` more are within the limits.
 
@@ -49,12 +49,14 @@ def keep_within(
     place = place.resolve()
     left_bytes, forgotten, problems = limits.retention_bytes - room_bytes, 0, []
     size_bytes, is_full = 0, False
-    for entry in entries_of(trash, log_dir):  # the newest first: nothing below one that went can be put back
+    for entry in entries_of(kept_segments, log_dir):  # the newest first: nothing below one that went can be put back
         if Path(entry.kept).parent.parent != place:
             continue
         is_full = is_full or size_bytes + entry.kept_bytes > left_bytes
         try:
-            if (is_full or now_ms - entry.cleaned_ms > limits.retention_ms) and _forget(trash, log_dir, place, entry):
+            if (is_full or now_ms - entry.cleaned_ms > limits.retention_ms) and _forget(
+                kept_segments, log_dir, place, entry
+            ):
                 forgotten += 1
                 continue
         except CleanerdError as error:
@@ -63,7 +65,7 @@ def keep_within(
     return Kept(size_bytes, forgotten, tuple(problems))
 
 
-def _forget(trash: KeptSegments, log_dir: LogDir, place: Path, entry: KeptEntry) -> bool:
+def _forget(kept_segments: KeptSegments, log_dir: LogDir, place: Path, entry: KeptEntry) -> bool:
     """False when somebody is at work there. The files, then the entry: what is left of a kill goes the next time."""
     with ExitStack() as stack:
         try:
@@ -74,5 +76,5 @@ def _forget(trash: KeptSegments, log_dir: LogDir, place: Path, entry: KeptEntry)
         kept = stack.enter_context(open_kept(entry, log_dir.path, place))
         if kept is not None:
             forget_kept(kept, entry, log_dir.path)
-        trash.remove(entry)
+        kept_segments.remove(entry)
     return True

@@ -43,20 +43,20 @@ def root() -> Iterator[Path]:
         yield path
 
 
-def trash(root: Path) -> KeptSegments:
+def kept_segments(root: Path) -> KeptSegments:
     return KeptSegments(root / "state")
 
 
 def aged(root: Path, cleaned_ms: int) -> KeptEntry:
-    (entry,) = trash(root).entries()
+    (entry,) = kept_segments(root).entries()
     entry = replace(entry, cleaned_ms=cleaned_ms)
-    trash(root).put(entry, root.stat())
+    kept_segments(root).put(entry, root.stat())
     return entry
 
 
 def more(root: Path, number: int, cleaned_ms: int) -> KeptEntry:
     """Another one like it; its segments are the same files under further names."""
-    first = trash(root).entries()[0]
+    first = kept_segments(root).entries()[0]
     plan = f"20260101t000000-{number:08x}"
     old, new = root / "kept" / first.plan, root / "kept" / plan
     (new / "orders-0").mkdir(parents=True)
@@ -65,17 +65,17 @@ def more(root: Path, number: int, cleaned_ms: int) -> KeptEntry:
     for note in old.glob(".cleanerd-keeps-*"):
         (new / note.name).touch()
     entry = replace(first, plan=plan, kept=str(new / "orders-0"), cleaned_ms=cleaned_ms)
-    trash(root).put(entry, root.stat())
+    kept_segments(root).put(entry, root.stat())
     return entry
 
 
 def sweep(root: Path, retention_ms: int, retention_bytes: int = EVERYTHING, now_ms: int = NOW, **room: int) -> Kept:
     limits = KeepLimits(retention_ms, retention_bytes)
-    return keep_within(trash(root), read_log_dir(root / "logs"), root / "kept", limits, now_ms, **room)
+    return keep_within(kept_segments(root), read_log_dir(root / "logs"), root / "kept", limits, now_ms, **room)
 
 
 def plans(root: Path) -> list[str]:
-    return [entry.plan for entry in trash(root).entries()]
+    return [entry.plan for entry in kept_segments(root).entries()]
 
 
 def test_by_age(root: Path) -> None:
@@ -123,9 +123,9 @@ def test_what_lies_elsewhere_is_not_the_daemons(root: Path) -> None:
     first = aged(root, 0)
     (root / "mine").mkdir()
     assert keep_within(
-        trash(root), read_log_dir(root / "logs"), root / "mine", KeepLimits(0, 0), NOW
+        kept_segments(root), read_log_dir(root / "logs"), root / "mine", KeepLimits(0, 0), NOW
     ).forgotten == 0  # fmt: skip
-    trash(root).put(replace(first, kept=str(root / "mine" / first.plan / "orders-0")), root.stat())
+    kept_segments(root).put(replace(first, kept=str(root / "mine" / first.plan / "orders-0")), root.stat())
     assert sweep(root, 0).forgotten == 0
     assert list((root / "kept").rglob("*.log"))
 

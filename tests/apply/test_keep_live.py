@@ -89,9 +89,9 @@ def stopped(root: Path) -> Iterator[LockedDir]:
 
 
 def undo(root: Path) -> UndoResult:
-    trash = KeptSegments(root.parent / "state")
+    kept_segments = KeptSegments(root.parent / "state")
     with stopped(root) as locked:
-        return undo_cleaning(locked, trash, entries_of(trash, locked.log_dir)[0])
+        return undo_cleaning(locked, kept_segments, entries_of(kept_segments, locked.log_dir)[0])
 
 
 def test_kept_and_put_back(root: Path) -> None:

@@ -44,9 +44,9 @@ def clean(root: Path) -> CleaningResult:
 
 
 def undo(root: Path) -> UndoResult:
-    trash = KeptSegments(root / "state")
+    kept_segments = KeptSegments(root / "state")
     with opened(root) as locked:
-        return undo_cleaning(locked, trash, entries_of(trash, locked.log_dir)[0])
+        return undo_cleaning(locked, kept_segments, entries_of(kept_segments, locked.log_dir)[0])
 
 
 @pytest.mark.parametrize("kills", [False, True])
@@ -69,8 +69,8 @@ def test_every_step_of_an_undo(injector: Injector, kills: bool) -> None:
             if not kills:
                 assert keys(root / "logs" / "orders-0") in (CLEANED, DIRTY), step
             # Killed while the entry was being forgotten, or before: there is still something to undo, or nothing.
-            trash = KeptSegments(root / "state")
-            assert trash.entries(), "the entry goes last"
+            kept_segments = KeptSegments(root / "state")
+            assert kept_segments.entries(), "the entry goes last"
             assert undo(root).outcome in ("undone", "unchanged"), step
             assert tree(root / "logs" / "orders-0", without=()) == before
             assert read_checkpoint(root / "logs" / CLEANER_CHECKPOINT) == {"orders-0": 0}

@@ -34,13 +34,13 @@ def undo(shell: Shell, path: Path, *more: object) -> Answer:
 
 def change(root: Path, **values: Any) -> None:
     """Put ``values`` into the one entry of trash/; under the name that it would have then, if it can have that."""
-    (trash,) = (root / "state" / "trash").iterdir()
-    head, *groups = trash.read_text().splitlines()
+    (entry_file,) = (root / "state" / "trash").iterdir()
+    head, *groups = entry_file.read_text().splitlines()
     document = json.loads(head)
     document["entry"].update(values)
-    trash.write_text("\n".join([json.dumps(document), *groups, ""]))
+    entry_file.write_text("\n".join([json.dumps(document), *groups, ""]))
     if values.get("plan") == PLAN:
-        trash.rename(trash.with_name(f"{PLAN}.json"))
+        entry_file.rename(entry_file.with_name(f"{PLAN}.json"))
 
 
 @pytest.mark.parametrize("where", ["tree", "plan", "parent", "relative", "link"])

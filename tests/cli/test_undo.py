@@ -274,18 +274,18 @@ def test_damaged_trash(root: Path, shell: Shell) -> None:
     """Set aside with a warning, counts as absent; a newer format is refused and stays."""
     path = make(root)
     clean(shell, path)
-    (trash,) = (root / "state" / "trash").iterdir()
-    head, *groups = trash.read_text().splitlines()
+    (entry_file,) = (root / "state" / "trash").iterdir()
+    head, *groups = entry_file.read_text().splitlines()
     document = json.loads(head)
-    trash.write_text("\n".join([json.dumps({**document, "format": 2}), *groups, ""]))
+    entry_file.write_text("\n".join([json.dumps({**document, "format": 2}), *groups, ""]))
     assert undo(shell, path).code == 4
-    assert trash.exists()
+    assert entry_file.exists()
     document["entry"]["sources"] = "none"
-    trash.write_text("\n".join([json.dumps(document), *groups, ""]))
+    entry_file.write_text("\n".join([json.dumps(document), *groups, ""]))
     answer = undo(shell, path)
     assert (answer.code, answer.out) == (0, "Nothing to undo.\n")
     assert "set aside" in answer.err
-    assert trash.with_suffix(".damaged").exists()
+    assert entry_file.with_suffix(".damaged").exists()
 
 
 def test_it_asks(root: Path, shell: Shell) -> None:

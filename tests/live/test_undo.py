@@ -95,12 +95,12 @@ def test_a_live_clean_is_taken_back(broker_43: StartBroker, tmp_path: Path) -> N
     wait_until("the broker deleted what it replaced", lambda: not list(directory.glob("*.deleted")))
     broker.stop()
 
-    trash = KeptSegments(tmp_path / "state")
+    kept_segments = KeptSegments(tmp_path / "state")
     with LogDirLock.acquire(broker.log_dirs[0]) as lock:
         log_dir = read_log_dir(broker.log_dirs[0])
         locked = LockedDir(log_dir, lock, StateStore(tmp_path / "state"), resources())
-        for entry in entries_of(trash, log_dir):
-            done = undo_cleaning(locked, trash, entry)
+        for entry in entries_of(kept_segments, log_dir):
+            done = undo_cleaning(locked, kept_segments, entry)
             assert done.outcome == "undone", done.reason
     assert list(rounds.kept.iterdir()) == []
 

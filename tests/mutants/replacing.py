@@ -136,7 +136,7 @@ REPLACING = (
         "apply-forgets-what-it-kept-before-the-crash",
         "S-40",
         "cleanerd/apply/keep.py",
-        "begun = self._trash.entry(plan_id)",
+        "begun = self._kept_segments.entry(plan_id)",
         "begun: KeptEntry | None = None",
         ("tests/cli/test_stage_keep.py::test_killed_at_every_operation",),
     ),

@@ -183,7 +183,7 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
     assert name is not None
     log = read_partition(log_dir, name)
     store = StateStore(cleaned.root / "state")
-    state, (trash,) = store.path(log_dir, log), (cleaned.root / "state" / "trash").iterdir()
+    state, (entry_file,) = store.path(log_dir, log), (cleaned.root / "state" / "trash").iterdir()
     words = [f"{word} {PLAN_ID} {base} {end}" for word in ("begin", "done") for base, end in ((0, 14), (15, 19))]
     journal = b"".join(line + b" %08x\n" % zlib.crc32(line) for line in map(str.encode, words))
     scratch = root / "scratch"
@@ -215,7 +215,7 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
         Reader("restore plan", (json.dumps(restore).encode(),), lambda data: RestorePlan.from_json(data, "x")),
         Reader("journal", (journal,), from_file(scratch / ".kstage" / PLAN_ID / "journal", entries)),
         Reader("state", (state.read_bytes(),), from_file(state, lambda: StateStore(store.root).load(log_dir, log))),
-        Reader("trash", (trash.read_bytes(),), from_file(trash, lambda: KeptSegments(store.root).entries())),
+        Reader("trash", (entry_file.read_bytes(),), from_file(entry_file, lambda: KeptSegments(store.root).entries())),
         Reader(
             "delegations",
             (saved,),

@@ -85,11 +85,11 @@ class Keeping:
         return ""
 
     def _sweep(self, log_dir: LogDir, place: Path, limits: KeepLimits, room_bytes: int) -> None:
-        trash = KeptSegments(self._store.root)
-        kept = keep_within(trash, log_dir, place, limits, self._clock.now_ms(), room_bytes=room_bytes)
+        kept_segments = KeptSegments(self._store.root)
+        kept = keep_within(kept_segments, log_dir, place, limits, self._clock.now_ms(), room_bytes=room_bytes)
         with self._lock:
             self._size_bytes[log_dir.path] = kept.size_bytes
-        for told in (*trash.warnings, *kept.problems):
+        for told in (*kept_segments.warnings, *kept.problems):
             self._tell(told)
 
     def _tell(self, told: str) -> None:
