@@ -12,7 +12,7 @@ from cleanerd.broker.mode import choose_mode
 from cleanerd.cleaner.staged_plan import staged_in_words
 from cleanerd.cli.cleaning_options import options_from
 from cleanerd.cli.options import Common, common_options, now_option
-from cleanerd.cli.output import Column
+from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.cli.scope import select_in, tell_warnings
 from cleanerd.cli.selecting import each_once, log_dirs_argument, partition_argument
 from cleanerd.errors import CleanerdError, NotCompactedError, worst_exit_code
@@ -150,7 +150,7 @@ def _tell_all(
             _tell_reason(output, answer.name, POLICY_RULE, answer.reason.message, POLICY_CHANGES)
             output.note(str(answer.reason.hint))
     if not answers and not failed:
-        output.line("No compacted partition found.")
+        output.line(NONE_COMPACTED)
 
 
 def _tell_reason(output: Output, name: TopicPartition, rule: str, reason: str, changes: str) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 JSON_SCHEMA: Final = 1
 """``"schema"`` of every ``--json`` object: fields may be added, none removed."""
+NONE_COMPACTED: Final = "No partition is known to be compacted."
+"""Nothing to show. Known: the metadata log may lie elsewhere, or a topic be too young; the notes say so."""
 _INDENT: Final = " " * 4
 """In front of what did not fit a line of a table."""
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cleaner.staged_plan import staged_in_words, staged_json
-from cleanerd.cli.output import Column
+from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.log.fingerprint import fingerprint, in_words
 from cleanerd.words import counted, human_bytes, human_change, human_count
 
@@ -81,7 +81,7 @@ def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], 
         output.json({"partitions": [_json(row) for row in rows], "log_dirs": told, **total})
         return
     if not rows:
-        output.line("No compacted partition found.")
+        output.line(NONE_COMPACTED)
         return
     # A column that says "offset" in every row is not worth its width.
     strategies = any(row.found is not None and not row.found.config.is_kafkas for row in rows)

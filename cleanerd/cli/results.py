@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.cli.output import Column
+from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.words import counted, human_bytes, human_change, human_count, human_ms
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def tell(output: Output, results: Sequence[CleaningResult], failures: Sequence[C
         output.json({"partitions": told, "errors": [error.to_json() for error in failures]})
         return
     if not results:
-        output.line("No compacted partition found.")
+        output.line(NONE_COMPACTED)
         return
     # Where there is one directory its name says nothing.
     places = len({result.log_dir for result in results}) > 1

@@ -232,7 +232,10 @@ def _tell(common: Common, judged: Sequence[Judged]) -> None:
         for text in each.damaged:
             output.line(f"{each.name} damaged: {text}")
         if each.asked.clean_end is None:
-            output.note(f"{each.name}: clean point unknown, superseded records not looked for (give --up-to OFFSET)")
+            output.note(
+                f"{each.name}: nothing says how far it is clean, so superseded records were not looked for "
+                "(--up-to OFFSET)"
+            )
         if each.head_is_gone:
             output.note(
                 f"{each.name}: AFTER begins at offset {each.after.begin}, BEFORE at {each.before.begin}; if retention "
@@ -269,7 +272,7 @@ def _erasure(
 
     kept = kept_dirs(settings.daemon.cleanerd_state_dir, dirs)
     for path in kept:
-        common.output.note(f"{path}: kept of a cleaning of these directories, searched too")
+        common.output.note(f"{path}: holds segments that a cleaning of these directories replaced; it is searched too")
     with spark_session("cleanerd audit") as session, common.output.progress("audit") as advance:
         logs = Logs(session, [*dirs, *kept], lambda topic: key_rules(settings, topic))
         found = logs.find_keys(wanted, limit=limit, advance=advance)

@@ -108,7 +108,8 @@ def _tell(common: Common, compared: Comparison) -> None:
     for kind in kinds:
         common.output.line(f"{kind}: {KINDS[kind]}")
     if not kinds:
-        common.output.line(f"nothing is unexplained in {counted(len(compared.partitions), 'pair')} of replicas")
+        pairs = counted(len(compared.partitions), "pair")
+        common.output.line(f"{pairs} of replicas: no difference that cleanings do not explain")
 
 
 def _row(each: Divergence) -> list[str]:

@@ -149,7 +149,7 @@ class Logs:
         """What :meth:`audit` compares with ``before``, and what it cannot; the same is raised."""
         after = expanded(self._paths)
         if len(after) != 1:
-            raise ConfigError("an audit is of one log directory", where=", ".join(self._paths))
+            raise ConfigError("an audit reads one log directory, and here are several", where=", ".join(self._paths))
         sides, notes = sides_of(Path(before).absolute(), after[0], sorted(self._partitions or ()))
         wanted = self._topics
         return [each for each in sides if wanted is None or each.name.topic in wanted], notes

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from cleanerd.verify.rules import KeyRules
 
 KINDS: Final[Mapping[str, str]] = {
-    "lost": "the newest record of a key is gone, and nothing of the key is left",
+    "lost": "the newest record of a key is gone, and no other record of it is left",
     "stale": "the newest record of a key is gone, and an older one is read in its place",
     "resurrected": "a deleted key is back, or a record of an aborted transaction is read",
-    "duplicated": "a record that lost its key is still there, or one is there twice",
-    "altered": "a record with another content than before",
-    "invented": "a record that was not there before",
-    "keyless": "a record without a key below the end of the cleaned part",
-    "shortened": "the log ends before it did",
-    "damaged": "bytes that cannot be read: records in them count as gone",
+    "duplicated": "a superseded record is still there, or a record is there twice",
+    "altered": "a record has other content than before",
+    "invented": "a record is there that was not there before",
+    "keyless": "a record without a key is left in the cleaned part",
+    "shortened": "the log ends earlier than before",
+    "damaged": "bytes cannot be read; the records in them count as gone",
 }
 """What can be wrong, in the order in which it is told."""
 

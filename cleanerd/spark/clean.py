@@ -79,7 +79,11 @@ def stage_log_dir(
         CleanerdError: the directory cannot be read.
     """
     if broker_runs(path):
-        raise RefusedError("a broker runs on this log directory", where=str(path), hint="cleanerd spark clean can")
+        raise RefusedError(
+            "a broker runs on this log directory",
+            where=str(path),
+            hint="use the verb, cleanerd spark clean, or stop the broker",
+        )
     log_dir = read_log_dir(path)
     facts = broker_facts(settings, log_dir, others)
     store = StateStore(settings.daemon.cleanerd_state_dir)

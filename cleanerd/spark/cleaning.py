@@ -27,6 +27,7 @@ from cleanerd.spark.scan import scan
 from cleanerd.spark.settle import Deferred, decide_deferred, settle
 from cleanerd.spark.winners import choose
 from cleanerd.spark.work import WorkDirectory, is_claimed, read_file, sweep
+from cleanerd.words import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -147,8 +148,9 @@ class SparkCleaning(Cleaning):
             except _TooSmallError:
                 larger = larger_sizes(self.plan, sizes)
                 if larger is None:
+                    maps = f"{sizes.shards} offset maps of {human_bytes(sizes.map_bytes)}"
                     raise CleanerdError(
-                        f"the keys of {self.plan.name} do not fit {sizes.shards} shards of {sizes.map_bytes} bytes",
+                        f"the keys of {self.plan.name} do not fit {maps}",
                         where=self.plan.path,
                         hint="raise log.cleaner.dedupe.buffer.size",
                     ) from None

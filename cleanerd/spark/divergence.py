@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from cleanerd.spark.spread import Item
 
 KINDS: Final[Mapping[str, str]] = {
-    "altered": "the same offset holds another record",
-    "missing": "a committed record is in one only, and no cleaning of the other one came so far",
-    "latest": "another record is the newest of its key, and no cleaning explains it",
-    "committed": "one has a transaction as committed, the other one as aborted",
-    "damaged": "bytes that cannot be read",
+    "altered": "the two replicas hold different records at the same offset",
+    "missing": "a committed record is in one replica only, at an offset that the other one has not cleaned yet",
+    "latest": "the newest record of a key differs, and no cleaning explains it",
+    "committed": "a transaction is committed in one replica and aborted in the other",
+    "damaged": "bytes cannot be read",
 }
 """What nothing explains, in the order in which it is told."""
 

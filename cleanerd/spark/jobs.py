@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.cleaner import Progress
 
 _IS_OTHER_RELEASE: Final = re.compile(r"a plan of format .* this is|No module named 'cleanerd")
-_OTHER_RELEASE: Final = f"executors need cleanerd {__version__} as the driver has it: PYSPARK_PYTHON, docs/spark.md"
+_OTHER_RELEASE: Final = f"install cleanerd {__version__} on the executors too, or set PYSPARK_PYTHON; see docs/spark.md"
 
 Around: TypeAlias = "Callable[[str, RowFunction], RowFunction]"
 """Gets a stage's name and its function, and gives the function that is run: where tests let tasks fail."""

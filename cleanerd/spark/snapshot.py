@@ -245,7 +245,7 @@ def _read(place: list[Any], wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatc
             yield _rows(topic, partition, kept, rows)
     if found != len(wanted):
         raise CorruptionError(
-            f"{len(wanted)} records were wanted, {found} are there: it was changed meanwhile",
+            f"the segment changed while it was read: {found} of {len(wanted)} records are there",
             where=str(segment.path),
             hint="stop the broker, or take the snapshot of a copy",
         )

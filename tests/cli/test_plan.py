@@ -68,7 +68,7 @@ def test_table(root: Path, shell: Shell) -> None:
     assert "100.0 %" in rows["orders-0"]
     assert "will be cleaned" in rows["orders-0"]
     assert "nothing to clean" in rows["good-1"], "C-16"
-    assert shell("plan", path, "--quiet").out == "No compacted partition found.\n"
+    assert shell("plan", path, "--quiet").out == "No partition is known to be compacted.\n"
 
 
 def test_a_partition_that_vanishes_ends_no_plan(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_missing_metadata_is_told(root: Path, shell: Shell) -> None:
     """U-24: without KRaft metadata nothing is known of topics; an empty plan must not look like a clean log."""
     path = make(root)
     answer = shell("plan", path)
-    assert (answer.code, answer.out) == (0, "No compacted partition found.\n")
+    assert (answer.code, answer.out) == (0, "No partition is known to be compacted.\n")
     (line,) = [line for line in answer.err.splitlines() if line.startswith(f"{path}: ")]
     assert "no KRaft metadata log found" in line
     assert "cleanerd.metadata.log.dir" in line

@@ -341,7 +341,7 @@ def test_young_metadata(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
         answer = shell("stage", path, "--force", "--now-ms", NOW)
     # The first is for what a change of rules costs; then one reading tells what counts and what is too young.
     assert reads == [(False, True), (True, True)]
-    assert "No compacted partition found." in answer.out
+    assert "No partition is known to be compacted." in answer.out
     assert "the configuration of 1 compacted topic (orders) is younger than" in answer.err
     assert "Try again later" in answer.err
 

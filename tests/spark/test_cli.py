@@ -92,7 +92,7 @@ def test_executors_with_another_cleanerd(tmp_path: Path, meanwhile: str, message
     assert done.returncode == 1
     (told_line,) = (line for line in done.stderr.splitlines() if "Spark gave up" in line)
     assert message.format(version=__version__) in told_line
-    assert f"executors need cleanerd {__version__}" in told_line
+    assert f"install cleanerd {__version__} on the executors" in told_line
     assert _records(path) == before
     assert not (path / NAME / STAGING).exists()
 

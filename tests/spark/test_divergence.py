@@ -176,7 +176,7 @@ def test_the_verb_and_the_api(
     monkeypatch.setenv(DRIVER_MARK, "1")
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     assert run(["spark", "divergence", str(places[0]), str(places[1]), "--quiet"]) == 0
-    assert "nothing is unexplained in 1 pair" in capsys.readouterr().out
+    assert "1 pair of replicas: no difference that cleanings do not explain" in capsys.readouterr().out
     assert run(["spark", "divergence", *map(str, places), "--json"]) == 5
     document = json.loads(capsys.readouterr().out)
     assert [each["findings"]["altered"] for each in document["partitions"]] == [0, 1]
