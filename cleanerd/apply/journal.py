@@ -12,11 +12,13 @@ torn tail of a crash is no line; the next append starts on a line of its own.
 
 from __future__ import annotations
 
+import os
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cleanerd.cleaner.manifest import STAGING, staging_path
+from cleanerd.errors import system_error
 
 if TYPE_CHECKING:
     from cleanerd.apply.files import PartitionFiles
@@ -77,9 +79,21 @@ class Journal:
 
     def _append(self, line: str) -> None:
         text = line.encode("ascii")
-        torn = not (self._files.read(self._name) or b"\n").endswith(b"\n")
-        self._files.append(self._name, (b"\n" if torn else b"") + text + b" %08x\n" % zlib.crc32(text))
+        self._files.append(self._name, (b"\n" if self._is_torn() else b"") + text + b" %08x\n" % zlib.crc32(text))
         self._files.fsync(self._name)
+
+    def _is_torn(self) -> bool:
+        """Whether the last line has no end. Only that is read: thousands of groups are thousands of lines."""
+        status = self._files.stat(self._name)
+        if status is None or not status.st_size:
+            return False
+        descriptor = self._files.open(self._name)
+        try:
+            return os.pread(descriptor, 1, status.st_size - 1) != b"\n"
+        except OSError as error:
+            raise system_error("cannot be read", self._files.where(self._name), error) from error
+        finally:
+            os.close(descriptor)
 
 
 def _words(line: bytes) -> list[str]:

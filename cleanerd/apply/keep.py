@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.kept_place import agree, forget_kept
-from cleanerd.apply.kept_segments import FileMark, KeptEntry, KeptGroup, KeptSegment, KeptSegments, with_group
+from cleanerd.apply.kept_segments import FileMark, KeptEntry, KeptGroup, KeptSegment, KeptSegments, add_group, groups_of
 from cleanerd.cleaner.keep_dir import not_linkable, require_keep_dir
 from cleanerd.cleaner.manifest import KINDS, FileKind, staged_name
 from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
@@ -130,6 +130,7 @@ class Keeper:
                 groups=(),
             )
         )
+        self._groups = groups_of(self._entry)
 
     @classmethod
     def of_plan(
@@ -174,12 +175,11 @@ class Keeper:
         if output is None:
             raise CleanerdError("the staged log vanished", where=str(self._files.path))
         group = KeptGroup(staged.base, staged.end, segments, staged.files, FileMark.of(output))
-        self._entry = with_group(self._entry, group)
+        add_group(self._groups, group)
         if self._is_put:
             self._kept_segments.add(plan_id, group)
         else:
-            self._kept_segments.put(self._entry, self._store.owner(self._log_dir))
-            self._is_put = True
+            self._put()
 
     def let_go(self, staged: StagedGroup) -> None:
         """Forget ``staged``, which was surely not swapped in: its sources lose the name that they got for it.
@@ -193,15 +193,19 @@ class Keeper:
                     parsed = parse_file_name(name)
                     if parsed is not None and parsed[0] in bases:
                         place.unlink(f"{self._directory}/{name}")
-                groups = tuple(group for group in self._entry.groups if group.base != staged.base)
-                self._entry = replace(self._entry, groups=groups)
-                if not groups:
+                self._groups.pop(staged.base, None)
+                if not self._groups:
                     forget_kept(place, self._entry, self._log_dir.path)
-            if not groups:
+            if not self._groups:
                 self._kept_segments.remove(self._entry)
                 self._is_put = False
             elif self._is_put:
-                self._kept_segments.put(self._entry, self._store.owner(self._log_dir))
+                self._put()
+
+    def _put(self) -> None:
+        entry = replace(self._entry, groups=tuple(self._groups.values()))
+        self._kept_segments.put(entry, self._store.owner(self._log_dir))
+        self._is_put = True
 
     def linked(self) -> frozenset[int]:
         """Bases of segments that got their second name already: an apply was cut short, and their ctime is not old."""

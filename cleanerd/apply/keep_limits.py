@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.kept_place import forget_kept, open_kept
-from cleanerd.apply.undo import entries_of
+from cleanerd.apply.undo import is_of
 from cleanerd.errors import CleanerdError, LogDirBusyError
 
 if TYPE_CHECKING:
-    from cleanerd.apply.kept_segments import KeptEntry, KeptSegments
+    from cleanerd.apply.kept_segments import KeptEntry, KeptSegments, KeptSize
     from cleanerd.log.log_dir import LogDir
 
 
@@ -39,9 +39,18 @@ class Kept:
 
 
 def keep_within(
-    kept_segments: KeptSegments, log_dir: LogDir, place: Path, limits: KeepLimits, now_ms: int, *, room_bytes: int = 0
+    kept_segments: KeptSegments,
+    log_dir: LogDir,
+    place: Path,
+    limits: KeepLimits,
+    now_ms: int,
+    *,
+    room_bytes: int = 0,
+    known: dict[str, KeptSize] | None = None,
 ) -> Kept:
     """Forget what is too old, and the oldest until ``room_bytes`` more are within the limits.
+
+    ``known``: see :meth:`KeptSegments.sizes`; for whoever calls it again and again.
 
     Raises:
         CleanerdError: what is kept cannot be listed.
@@ -49,19 +58,20 @@ def keep_within(
     place = place.resolve()
     left_bytes, forgotten, problems = limits.retention_bytes - room_bytes, 0, []
     size_bytes, is_full = 0, False
-    for entry in entries_of(kept_segments, log_dir):  # the newest first: nothing below one that went can be put back
-        if Path(entry.kept).parent.parent != place:
+    sizes = kept_segments.sizes({} if known is None else known)
+    for one in reversed(sizes):  # the newest first: nothing below one that went can be put back
+        entry = one.entry
+        if not is_of(entry, log_dir) or Path(entry.kept).parent.parent != place:
             continue
-        is_full = is_full or size_bytes + entry.kept_bytes > left_bytes
+        is_full = is_full or size_bytes + one.size_bytes > left_bytes
+        is_old = now_ms - entry.cleaned_ms > limits.retention_ms
         try:
-            if (is_full or now_ms - entry.cleaned_ms > limits.retention_ms) and _forget(
-                kept_segments, log_dir, place, entry
-            ):
+            if (is_full or is_old) and _forget(kept_segments, log_dir, place, entry):
                 forgotten += 1
                 continue
         except CleanerdError as error:
             problems.append(str(error))
-        size_bytes += entry.kept_bytes
+        size_bytes += one.size_bytes
     return Kept(size_bytes, forgotten, tuple(problems))
 
 

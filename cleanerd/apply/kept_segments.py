@@ -123,6 +123,15 @@ class KeptEntry:
         return sum(f.bytes for group in self.groups for segment in group.segments for f in segment.files.values())
 
 
+@dataclass(frozen=True, slots=True)
+class KeptSize:
+    """One cleaning: its entry without groups and sources, and what is kept of it. ``file`` tells whether it changed."""
+
+    entry: KeptEntry
+    size_bytes: int
+    file: tuple[int, ...]
+
+
 _ENTRY: Final = TypeAdapter(KeptEntry)
 _GROUP: Final = TypeAdapter(KeptGroup)
 _SUFFIX: Final = ".json"
@@ -139,16 +148,49 @@ class KeptSegments:
 
     def entries(self) -> tuple[KeptEntry, ...]:
         """All of them, the oldest first. A damaged file is set aside with a warning and counts as absent."""
+        found = (self.entry(plan) for plan in self._plans())
+        return tuple(sorted((e for e in found if e is not None), key=lambda entry: (entry.cleaned_ms, entry.plan)))
+
+    def _plans(self) -> list[str]:
         try:
             with opened(self.path, self._root) as directory:
                 names = os.listdir(directory)
         except FileNotFoundError:
-            return ()
+            return []
         except OSError as error:
             raise system_error("cannot be read", str(self.path), error) from error
-        plans = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
-        found = (self.entry(plan) for plan in plans if PLAN_ID.fullmatch(plan))
-        return tuple(sorted((e for e in found if e is not None), key=lambda entry: (entry.cleaned_ms, entry.plan)))
+        plans = (name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX))
+        return [plan for plan in plans if PLAN_ID.fullmatch(plan)]
+
+    def _signature(self, plan: str) -> tuple[int, ...]:
+        path = self._file(plan)
+        try:
+            with opened(self.path, self._root) as directory:
+                status = os.stat(path.name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise system_error("cannot be read", str(path), error) from error
+        return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+    def sizes(self, known: dict[str, KeptSize]) -> tuple[KeptSize, ...]:
+        """Of all cleanings, the oldest first. ``known`` has those that were read before, and is brought up to date.
+
+        Only entries that are new, or have changed, are read: one of thousands of segments takes seconds.
+        """
+        before, found = dict(known), []
+        for plan in self._plans():
+            file = self._signature(plan)
+            one = before.get(plan)
+            if one is None or one.file != file:
+                entry = self.entry(plan)
+                if entry is None:
+                    continue
+                one = KeptSize(replace(entry, groups=(), sources={}), entry.kept_bytes, file)
+            found.append(one)
+        known.clear()
+        known.update((one.entry.plan, one) for one in found)
+        return tuple(sorted(found, key=lambda one: (one.entry.cleaned_ms, one.entry.plan)))
 
     def entry(self, plan: str) -> KeptEntry | None:
         """That of one cleaning; None when there is none. A damaged file is set aside, as above."""
@@ -240,12 +282,18 @@ def _parse(data: bytes, plan: str, where: str) -> KeptEntry:
     entry = _ENTRY.validate_json(json.dumps(document["entry"]))
     if entry.plan != plan:
         raise ValueError("it is another plan's")
+    groups = groups_of(entry)
     for line in more[:-1]:
-        entry = with_group(entry, _GROUP.validate_json(line))
-    return entry
+        add_group(groups, _GROUP.validate_json(line))
+    return replace(entry, groups=tuple(groups.values()))
 
 
-def with_group(entry: KeptEntry, group: KeptGroup) -> KeptEntry:
-    """``entry`` with one more group, in the place of one with its base."""
-    others = tuple(other for other in entry.groups if other.base != group.base)
-    return replace(entry, groups=(*others, group))
+def groups_of(entry: KeptEntry) -> dict[int, KeptGroup]:
+    """The groups of ``entry`` by base, in their order."""
+    return {group.base: group for group in entry.groups}
+
+
+def add_group(groups: dict[int, KeptGroup], group: KeptGroup) -> None:
+    """One more, at the end, in the place of one with its base. There may be thousands: none is looked at again."""
+    groups.pop(group.base, None)
+    groups[group.base] = group

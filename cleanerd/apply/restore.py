@@ -149,12 +149,15 @@ def restore_group(
 ) -> None:
     """Put the staged segments of ``group`` in the place of the one that replaced them. Groups go in descending order.
 
+    Before the first of them the caller has made sure that nothing unfinished lies there (U-34), which takes a look at
+    every name in the directory. Here, with thousands of groups, only the group's own are looked at.
+
     Raises:
         RefusedError: another swap is in doubt, or what goes cannot be taken away (U-34). Nothing was touched.
         LogDirBusyError: the lock is gone. Touch nothing any more, not even to tidy up.
         CleanerdError: the system refused a step: :func:`~cleanerd.apply.recover.recover` makes it one or the other.
     """
-    names = files.names()
+    names = _own_names(files, group)
     refuse_unfinished(files, names)  # U-34
     require_retirable(files, sorted({final_name(group.base, kind) for kind in KINDS} & names))
     for segment in group.segments:
@@ -180,7 +183,7 @@ def complete_restore(files: PartitionFiles, group: RestoreGroup) -> None:
     Raises:
         CleanerdError: the system refused a step; call again.
     """
-    names = files.names()
+    names = _own_names(files, group)
     base, first = group.base, group.segments[0]
     if swap_name(base, "log") in names:
         for kind in KINDS:
@@ -198,11 +201,19 @@ def complete_restore(files: PartitionFiles, group: RestoreGroup) -> None:
             if kind != "log" and swap_name(segment.base, kind) in names:
                 files.rename(swap_name(segment.base, kind), final_name(segment.base, kind))
     files.fsync_directory()
-    names = files.names()
+    names = _own_names(files, group)
     for kind in KINDS:
         if final_name(base, kind) + DELETED_SUFFIX in names:
             files.unlink(final_name(base, kind) + DELETED_SUFFIX)
     files.fsync_directory()
+
+
+def _own_names(files: PartitionFiles, group: RestoreGroup) -> set[str]:
+    """Which of the names that the files of ``group`` can have there are."""
+    bases = {group.base, *(segment.base for segment in group.segments)}
+    names = (name(base, kind) for base in bases for kind in KINDS for name in (final_name, cleaned_name, swap_name))
+    deleted = (final_name(group.base, kind) + DELETED_SUFFIX for kind in KINDS)
+    return {name for name in (*names, *deleted) if files.stat(name) is not None}
 
 
 def restore_names(files: PartitionFiles, plan: RestorePlan, unfinished: set[str]) -> set[str]:

@@ -16,6 +16,7 @@ from cleanerd.apply.recover import abandon, taken_back
 from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group, write_restore
 from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.swap import finish_plan
+from cleanerd.apply.unfinished import refuse_unfinished
 from cleanerd.apply.validate import check_witness
 from cleanerd.cleaner.plan import new_plan_id
 from cleanerd.cleaner.resources import disk_reserve_bytes
@@ -65,6 +66,7 @@ def _split(
         )
         write_restore(files, RestorePlan(plan.plan_id, (group,)))
         check_witness(files, member.witness)
+        refuse_unfinished(files, files.names())  # U-34
         with signals_wait():
             restore_group(files, plan.plan_id, group, Journal(files, plan.plan_id), locked.lock)
     finish_plan(files, plan.plan_id)

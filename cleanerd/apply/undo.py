@@ -25,6 +25,7 @@ from cleanerd.apply.recover import abandon, taken_back
 from cleanerd.apply.restore import RestoredSegment, RestoreGroup, RestorePlan, restore_group, write_restore
 from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.swap import final_name, finish_plan
+from cleanerd.apply.unfinished import refuse_unfinished
 from cleanerd.apply.validate import file_fact, has_fact
 from cleanerd.cleaner.manifest import STAGING, staged_name, staging_path
 from cleanerd.cleaner.plan import new_plan_id
@@ -42,7 +43,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """One partition after ``undo``. ``segments`` and bytes are those of the replaced part, before and after."""
+    """One partition after ``undo``. ``segments`` and bytes are those of the replaced part, before and after.
+
+    ``earlier``: how many cleanings before this one can be undone yet. A round that planned anew is several.
+    """
 
     name: TopicPartition
     log_dir: str
@@ -53,6 +57,7 @@ class UndoResult:
     segments_after: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
+    earlier: int = 0
     error: CleanerdError | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -68,6 +73,7 @@ class UndoResult:
             "segments_after": self.segments_after,
             "bytes_before": self.bytes_before,
             "bytes_after": self.bytes_after,
+            "earlier": self.earlier,
         }
 
 
@@ -105,6 +111,7 @@ def _undo(locked: LockedDir, undoable: KeptSegments, entry: KeptEntry, named: Pa
             plan = _stage(files, plan_id, entry, groups, place)
             _set_back(locked, log, entry)
             journal = Journal(files, plan_id)
+            refuse_unfinished(files, files.names())  # U-34
             for group in plan.groups:
                 with signals_wait():
                     restore_group(files, plan_id, group, journal, locked.lock)
@@ -159,12 +166,13 @@ def entries_of(undoable: KeptSegments, log_dir: LogDir) -> list[KeptEntry]:
     Raises:
         CleanerdError: ``trash/`` cannot be read.
     """
-    path, own = str(log_dir.path.resolve()), log_dir.meta.directory_id
-    return [
-        entry
-        for entry in reversed(undoable.entries())
-        if entry.directory_id == own and (own is not None or entry.log_dir == path)
-    ]
+    return [entry for entry in reversed(undoable.entries()) if is_of(entry, log_dir)]
+
+
+def is_of(entry: KeptEntry, log_dir: LogDir) -> bool:
+    """Whether ``entry`` is of the log directory: by its id, or by its path where it has none."""
+    own = log_dir.meta.directory_id
+    return entry.directory_id == own and (own is not None or entry.log_dir == str(log_dir.path.resolve()))
 
 
 def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:

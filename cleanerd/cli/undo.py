@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,13 +117,20 @@ def _undo_dir(
         store = StateStore(settings.daemon.cleanerd_state_dir)
         locked = LockedDir(log_dir, lock, store, broker_facts(settings, log_dir, []).resources())
         results = []
-        for name, entry in _newest(entries_of(undoable, log_dir), wanted).items():
+        entries = entries_of(undoable, log_dir)
+        kept_of = Counter(entry.name for entry in entries)
+        for name, entry in _newest(entries, wanted).items():
             if name not in log_dir.partitions:
                 output.note(f"{name}: is no longer in {path}; what was kept of it stays in {entry.kept}")
                 continue
-            results.append(undo_cleaning(locked, undoable, entry, keep_replaced=kept))
+            earlier = kept_of[name] - 1
+            results.append(replace(undo_cleaning(locked, undoable, entry, keep_replaced=kept), earlier=earlier))
             if results[-1].error is not None:
                 output.warning(f"{name}: {results[-1].reason}")
+            elif earlier:
+                # A round that planned anew is several of them, and nothing tells where the round began.
+                more = f"{counted(earlier, 'earlier cleaning')} can be undone: run cleanerd undo again"
+                output.note(f"{name}: {more} (a cleaning that planned anew counts as several)")
         for warning in store.warnings:
             output.warning(warning)
         return results

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.apply.keep_limits import Kept
-    from cleanerd.apply.kept_segments import KeptEntry
+    from cleanerd.apply.kept_segments import KeptEntry, KeptSize
 
 NOW = 10_000_000
 EVERYTHING = 1 << 62
@@ -69,9 +69,9 @@ def more(root: Path, number: int, cleaned_ms: int) -> KeptEntry:
     return entry
 
 
-def sweep(root: Path, retention_ms: int, retention_bytes: int = EVERYTHING, now_ms: int = NOW, **room: int) -> Kept:
+def sweep(root: Path, retention_ms: int, retention_bytes: int = EVERYTHING, now_ms: int = NOW, **more: Any) -> Kept:
     limits = KeepLimits(retention_ms, retention_bytes)
-    return keep_within(kept_segments(root), read_log_dir(root / "logs"), root / "kept", limits, now_ms, **room)
+    return keep_within(kept_segments(root), read_log_dir(root / "logs"), root / "kept", limits, now_ms, **more)
 
 
 def plans(root: Path) -> list[str]:
@@ -202,3 +202,33 @@ def test_many_ask_at_once_whether_it_can_be_written(tmp_path: Path) -> None:
         thread.join()
     assert problems == []
     assert list((tmp_path / "state" / "trash").iterdir()) == []
+
+
+def test_an_entry_is_read_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-40: the daemon looks every minute, and before each cleaning once the limit is reached."""
+    for number in range(3):
+        more(root, number, 1000 + number)
+    read: list[str] = []
+    real = KeptSegments.entry
+
+    def counted(segments: KeptSegments, plan: str) -> KeptEntry | None:
+        read.append(plan)
+        return real(segments, plan)
+
+    monkeypatch.setattr(KeptSegments, "entry", counted)
+    known: dict[str, KeptSize] = {}
+    first = sweep(root, 1 << 40, known=known)
+    assert (len(read), first.forgotten) == (4, 0)
+    read.clear()
+    assert sweep(root, 1 << 40, known=known) == first
+    assert read == []
+    size_bytes = first.size_bytes // 4
+    entry = kept_segments(root).entries()[2]
+    kept_segments(root).put(replace(entry, cleaned_ms=7), root.stat())
+    more(root, 9, 9)
+    read.clear()
+    assert sweep(root, 1 << 40, 3 * size_bytes, known=known).forgotten == 2
+    assert sorted(read) == sorted([entry.plan, "20260101t000000-00000009"]), "what changed, and what is new"
+    assert len(known) == 5
+    sweep(root, 1 << 40, known=known)
+    assert set(known) == set(plans(root)), "what is gone is forgotten"

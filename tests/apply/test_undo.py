@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from cleanerd.apply import undo as undo_module
+from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.kept_segments import KeptSegments
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.round import clean_partition
@@ -20,10 +22,11 @@ from tests.cleaner.driver import Silent, config, resources, scratch
 from tests.cli.clean_log_dirs import CLEANED, NOW, keys, make
 from tests.cli.test_undo import DIRTY
 from tests.support.failing_files import Injector, Killed
-from tests.support.log_dirs import CLEANER_CHECKPOINT, read_checkpoint, tree
+from tests.support.log_dirs import CLEANER_CHECKPOINT, Partition, make_log_dir, read_checkpoint, tree
+from tests.support.logs import keyed_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from cleanerd.cleaner.result import CleaningResult
@@ -98,3 +101,53 @@ def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) ->
                 after = {p.name: p.read_bytes() for p in (root / "logs" / "orders-0").glob("*.log")}
                 assert after == before, step
     pytest.fail("it never came to an end")
+
+
+def test_nothing_is_put_back_on_top_of_what_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-34: a replacement of any segment that turned up while the undo was staged; no segment was touched."""
+    with scratch() as root:
+        (root / "kept").mkdir()
+        make(root)
+        assert clean(root).outcome == "cleaned"
+        log = root / "logs" / "orders-0"
+        real = undo_module.write_restore
+
+        def comes(files: PartitionFiles, plan: Any) -> None:
+            real(files, plan)
+            (log / f"{99:020d}.log.swap").write_bytes(b"")
+
+        monkeypatch.setattr(undo_module, "write_restore", comes)
+        done = undo(root)
+        assert done.outcome == "refused"
+        assert "an unfinished replacement is in the way" in done.reason
+        assert keys(log) == CLEANED
+        (log / f"{99:020d}.log.swap").unlink()
+        monkeypatch.undo()
+        assert undo(root).outcome == "undone"
+
+
+@pytest.mark.parametrize("groups", [10, 30])
+def test_a_group_is_put_back_without_a_look_at_the_others(monkeypatch: pytest.MonkeyPatch, groups: int) -> None:
+    """U-34, S-32: the directory is listed a few times whatever there is in it; of the journal one byte is read."""
+    logs = {2 * at: keyed_batch(2 * at, [("k", "x"), (f"u{at}", "y")]) for at in range(groups)}
+    with scratch() as root:
+        (root / "kept").mkdir()
+        make_log_dir(root / "logs", {str(NAME): Partition({**logs, 2 * groups: keyed_batch(2 * groups, [("k", "z")]),
+                                                           2 * groups + 1: b""})})  # fmt: skip
+        with opened(root) as locked:
+            small = config(**{"segment.bytes": 100})
+            assert clean_partition(locked, NAME, small, CleaningOptions(NOW, force=True), Silent()).outcome == "cleaned"
+        looks: list[str] = []
+        for name in ("names", "read"):
+            monkeypatch.setattr(PartitionFiles, name, counted(getattr(PartitionFiles, name), looks))
+        done = undo(root)
+        assert (done.outcome, done.segments_before) == ("undone", groups)
+        assert len(looks) < 20, "3 more for each group: with 6,500 of them hours"
+
+
+def counted(real: Callable[..., Any], calls: list[str]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        calls.append(str(args[1:]))
+        return real(*args)
+
+    return call

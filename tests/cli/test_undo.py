@@ -106,9 +106,13 @@ def test_two_cleanings_one_after_the_other(root: Path, shell: Shell) -> None:
     clean(shell, path)
     assert keys(path / "orders-0") == CLEANED != middle
     assert len(shell("undo", path, "--list", "--json").json["cleanings"]) == 2
-    undo(shell, path)
+    first = shell("undo", path, "--yes", "--json")
+    assert first.json["partitions"][0]["earlier"] == 1
+    assert "orders-0: 1 earlier cleaning can be undone: run cleanerd undo again" in first.err
     assert keys(path / "orders-0") == middle
-    undo(shell, path)
+    last = shell("undo", path, "--yes", "--json")
+    assert last.json["partitions"][0]["earlier"] == 0
+    assert "undo again" not in last.err
     assert keys(path / "orders-0") == DIRTY
 
 

@@ -133,6 +133,14 @@ REPLACING = (
         ("tests/cleaner/test_segments.py::test_oversize_is_growth",),
     ),
     Mutant(
+        "undo-on-top-of-what-is-in-doubt",
+        "U-34",
+        "cleanerd/apply/undo.py",
+        "            refuse_unfinished(files, files.names())  # U-34\n",
+        "",
+        ("tests/apply/test_undo.py::test_nothing_is_put_back_on_top_of_what_is_in_doubt",),
+    ),
+    Mutant(
         "apply-forgets-what-it-kept-before-the-crash",
         "S-40",
         "cleanerd/apply/keep.py",

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from cleanerd.apply.kept_segments import KeptSize
     from cleanerd.daemon.clock import Clock
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
@@ -39,6 +40,7 @@ class Keeping:
         self._lock = threading.Lock()
         self._size_bytes: dict[Path, int] = {}
         self._warnings: list[str] = []
+        self._known: dict[str, KeptSize] = {}
 
     def told(self) -> list[str]:
         """What an operator should know since the last call."""
@@ -86,7 +88,8 @@ class Keeping:
 
     def _sweep(self, log_dir: LogDir, place: Path, limits: KeepLimits, room_bytes: int) -> None:
         kept_segments = KeptSegments(self._store.root)
-        kept = keep_within(kept_segments, log_dir, place, limits, self._clock.now_ms(), room_bytes=room_bytes)
+        now_ms = self._clock.now_ms()
+        kept = keep_within(kept_segments, log_dir, place, limits, now_ms, room_bytes=room_bytes, known=self._known)
         with self._lock:
             self._size_bytes[log_dir.path] = kept.size_bytes
         for told in (*kept_segments.warnings, *kept.problems):
