@@ -32,7 +32,7 @@ def test_the_last_day_is_four_pictures(page: Page, busy_daemon: Served) -> None:
     page.open(f"{busy_daemon.url}/")
     page.wait("document.querySelectorAll('#trend svg').length === 4")
     labels = page.run("[...document.querySelectorAll('#trend svg')].map(e => e.getAttribute('aria-label'))")
-    assert [label.split(":")[0] for label in labels] == ["Reclaimed", "Dirty", "Cleans", "Longest lock held"]
+    assert [label.split(":")[0] for label in labels] == ["Reclaimed", "Dirty", "Cleans", "Lock held"]
     cleans = [number for number in day.cleans if number is not None]
     assert f"Cleans: {sum(cleans)} in a day; the most in 10 min {max(cleans)}" in labels
     bars = page.run("[...document.querySelectorAll('#trend svg')].map(e => e.querySelectorAll('rect').length)")
@@ -93,6 +93,9 @@ def test_everything_fits(page: Page, width: int) -> None:
             page.open(f"{served.url}/")
             page.wait("document.querySelectorAll('#trend svg').length === 4")
             assert page.run("document.documentElement.scrollWidth") <= width
+            captions = "[...document.querySelectorAll('#trend figcaption')]"
+            page.run(f"{captions}.forEach(e => {{ e.querySelector('b').textContent = '999 MiB' }})")
+            assert not page.run(f"{captions}.filter(e => e.scrollWidth > e.clientWidth).map(e => e.innerText)")
             boxes = page.run(
                 "[...document.querySelectorAll('#trend figure')].map(e => e.getBoundingClientRect())"
                 ".map(b => [b.left, b.top, b.right, b.bottom])"

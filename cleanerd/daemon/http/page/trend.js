@@ -11,7 +11,7 @@ const PICTURES = [
   { id: "reclaimed_bytes", name: "Reclaimed", kind: "bars", told: bytes, sum: true },
   { id: "dirty_bytes", name: "Dirty", kind: "line", told: bytes, sum: false },
   { id: "cleans", name: "Cleans", kind: "bars", told: count, sum: true },
-  { id: "held_us", name: "Longest lock held", kind: "bars", told: (us) => duration(us / 1000), sum: false, most: true },
+  { id: "held_us", name: "Lock held", kind: "bars", told: (us) => duration(us / 1000), sum: false, most: true },
 ];
 
 /** An element of a picture; the page's own empty picture says what kind of element that is. */
