@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,6 +13,7 @@ from cleanerd.broker.mode import ModeChoice, choose_mode
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.keep_dir import require_keep_dir
 from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.reclaimable import estimate_reclaimable
 from cleanerd.cleaner.refusals import refuse_live, refuse_split
 from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.stage import require_room
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.reading import PartitionReading
     from cleanerd.cleaner.decide import SegmentDecision
+    from cleanerd.cleaner.reclaimable import Reclaimable
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions, Survey
     from cleanerd.cli.output import Output
@@ -53,6 +56,10 @@ if TYPE_CHECKING:
     from cleanerd.settings import Settings
 
 WORK_TO_DO = 10
+
+SAMPLE_BYTES: Final = 256 << 20
+LEAST_SAMPLE_BYTES: Final = 1 << 20
+"""All samples of a log directory together, and each one at least: some seconds, also with many partitions."""
 
 
 @click.command("plan")
@@ -80,10 +87,11 @@ def plan(
     kept: Path | None,
     **given: Any,
 ) -> int:
-    """Show per compacted partition how dirty it is, what would be cleaned, and if nothing, why not.
+    """Show per compacted partition how dirty it is, what a clean would save, and if nothing is cleaned, why not.
 
-    Reads no records without --exact: damage, and data that clean refuses, show up only with it. Allowed beside a
-    running broker. With --keep-replaced it only checks that clean could use the directory.
+    Small partitions are worked out, of large ones a sample is read. Damage, and data that clean refuses, show up only
+    with --exact. Allowed beside a running broker. With --keep-replaced it only checks that clean could use the
+    directory.
     """
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
@@ -125,6 +133,7 @@ def preview(
         with partitions_of(settings, log_dir, others, choice, common.output.note) as partitions:
             _tell_mode(common.output, partitions, choice)
             resources = replace(partitions.facts.resources(), workers=settings.daemon.log_cleaner_threads)
+            targets = partitions.targets(wanted)
             asked = _Asked(
                 output=common.output,
                 partitions=partitions,
@@ -134,8 +143,11 @@ def preview(
                 options=options,
                 exact=exact,
                 switch_to=switch_to,
+                budget_bytes=min(
+                    settings.daemon.cleanerd_estimate_bytes,
+                    max(SAMPLE_BYTES // max(len(targets), 1), LEAST_SAMPLE_BYTES),
+                ),
             )
-            targets = partitions.targets(wanted)
             if choice.mode == "on-start" and not wanted:
                 tell_young_topics(common.output, partitions, targets)
             rows += [asked.row(target.name) for target in targets]
@@ -176,10 +188,12 @@ class _Asked:
     options: CleaningOptions
     exact: bool
     switch_to: tuple[str, str] | None
+    budget_bytes: int
 
     def row(self, name: TopicPartition) -> Row:
         """One partition; what clean, stage or clean --live would refuse is an error here too."""
         log_dir, found, formats, saving, switched = self.partitions.log_dir, None, None, None, None
+        estimate = None
         try:
             reading = self.partitions.read(name)
             log_dir = reading.log_dir
@@ -189,13 +203,15 @@ class _Asked:
                 refuse_obstacles(reading, self.resources)
             if found.to_clean and self.exact:
                 saving = self._saving(reading, found)
+            elif not self.exact:
+                estimate = self._estimate(reading, found)
             self._tell_cost(log_dir, found)
             if self.switch_to is not None:
                 switched = self._switched(reading, found, self.switch_to)
         except (CleanerdError, OSError) as caught:
             error = as_cleanerd_error(caught, str(log_dir.path / str(name)))
             return Row(name, log_dir, found, formats, saving, switched, error)
-        return Row(name, log_dir, found, formats, saving, switched, None)
+        return Row(name, log_dir, found, formats, saving, switched, None, estimate=estimate)
 
     def _tell_cost(self, log_dir: LogDir, found: Survey) -> None:
         """What the change of the topic's rules would cost, if there is one; counted with --exact."""
@@ -250,6 +266,20 @@ class _Asked:
             notes=(*notes, *_split_notes(overflowed)),
             oddities=cleaning.decision.oddities,
         )
+
+    def _estimate(self, reading: PartitionReading, found: Survey) -> Reclaimable | None:
+        """What a clean would save; None where that cannot be told, and --exact says why."""
+        if not self.budget_bytes:
+            return None
+        size = min(self.budget_bytes, sum(segment.size_bytes for segment in found.log.segments[:-1]))
+        with (
+            self.output.progress(f"{found.log.name}: estimate", size) as advance,
+            contextlib.suppress(CleanerdError, OSError),
+        ):
+            return estimate_reclaimable(
+                reading.log_dir, found, self.resources, self.options, budget_bytes=self.budget_bytes, advance=advance
+            )
+        return None
 
     def _switched(self, reading: PartitionReading, found: Survey, switch_to: tuple[str, str]) -> Switched | None:
         """What another strategy would keep otherwise; None for internal topics, whose only one is offset (R280-12)."""

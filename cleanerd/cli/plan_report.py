@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cleaner.staged_plan import staged_in_words, staged_json
 from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.log.fingerprint import fingerprint, in_words
@@ -71,6 +72,15 @@ class Row:
     saving: Saving | None
     switched: Switched | None
     error: CleanerdError | None
+    estimate: Reclaimable | None = None
+
+    @property
+    def reclaimable(self) -> Reclaimable | None:
+        """What a clean would save, as far as it is known."""
+        if self.saving is None:
+            return self.estimate
+        saved = max(self.saving.saved_bytes, 0)
+        return Reclaimable(saved, saved, saved, "exact")
 
 
 def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], *, exact: bool) -> None:
@@ -95,12 +105,15 @@ def tell(output: Output, rows: Sequence[Row], modes: Mapping[Path, ModeChoice], 
         Column("size", right=True),
         Column("cleanable", right=True),
     ]
+    estimates = any(row.estimate is not None for row in rows)
+    if estimates:
+        columns.append(Column("would save", right=True))
     if exact:
         columns += [Column("records", right=True), Column("kept", right=True), Column("after", right=True)]
     cells = [
         [name, *([str(row.log_dir.path)] if len(modes) > 1 else []), *others]
         for row in rows
-        for name, *others in [_cells(row, exact=exact, strategies=strategies)]
+        for name, *others in [_cells(row, exact=exact, strategies=strategies, estimates=estimates)]
     ]
     output.table([*columns, Column("what would happen")], cells)
     if exact:
@@ -138,9 +151,9 @@ def _tell_switches(output: Output, rows: Sequence[Row]) -> None:
     output.table(columns, cells)
 
 
-def _cells(row: Row, *, exact: bool, strategies: bool) -> list[str]:
+def _cells(row: Row, *, exact: bool, strategies: bool, estimates: bool) -> list[str]:
     if row.found is None:
-        return [str(row.name), *[""] * ((8 if exact else 5) + strategies), f"error: {row.error}"]
+        return [str(row.name), *[""] * ((8 if exact else 5) + strategies + estimates), f"error: {row.error}"]
     bounds = row.found.bounds
     cells = [
         str(row.name),
@@ -150,6 +163,7 @@ def _cells(row: Row, *, exact: bool, strategies: bool) -> list[str]:
         str(row.found.end_offset),
         human_bytes(_size(row.found)),
         human_bytes(bounds.dirtiness.cleanable_bytes),
+        *(["" if row.estimate is None else row.estimate.in_words()] if estimates else []),
     ]
     if exact:
         saving, after = row.saving, _after(row)
@@ -231,6 +245,7 @@ def _json(row: Row) -> dict[str, Any]:
         "notes": list(row.found.notes),
         "origins": dict(row.found.config.origins),
     }
+    document["reclaimable"] = None if row.reclaimable is None else row.reclaimable.to_json()
     if row.saving is not None:
         document["exact"] = {
             "records": row.saving.records,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from cleanerd.cleaner.reclaimable import reclaimable_in_words
 from cleanerd.cli.operations import tell_operations
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
@@ -128,15 +129,22 @@ def headline(view: Mapping[str, Any]) -> str:
 
 def partition_row(partition: Mapping[str, Any], now_ms: int) -> list[str]:
     """A partition as cells of ``PARTITION_COLUMNS``."""
-    reclaimable, purge = partition["reclaimable_bytes"], partition["next_purge_ms"]
-    exact = "" if partition["reclaimable_exact"] else "~"
+    purge = partition["next_purge_ms"]
     return [
         f"{partition['topic']}-{partition['partition']}",
         partition["state"],
         partition["mode"],
         human_bytes(partition["dirty_bytes"]),
         f"{partition['dirty_ratio']:.3f}",
-        "" if reclaimable is None else exact + human_bytes(reclaimable),
+        _reclaimable(partition),
         "" if purge is None else ("now" if purge <= now_ms else f"in {human_ms(purge - now_ms)}"),
         partition["reason"],
     ]
+
+
+def _reclaimable(partition: Mapping[str, Any]) -> str:
+    """What a clean would save; nothing where nobody has looked into the log yet."""
+    count, low, high = (partition[f"reclaimable_{name}"] for name in ("bytes", "low_bytes", "high_bytes"))
+    if count is None or (partition["reclaimable_method"] == "guess" and high):
+        return ""
+    return reclaimable_in_words(count, low, high, exact=partition["reclaimable_exact"] or not high)

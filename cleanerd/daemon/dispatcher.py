@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from cleanerd.daemon.estimator import Estimator
 from cleanerd.daemon.fleet.schedule import Limits, choose, ordered
 from cleanerd.daemon.fleet.tracked import retry_of
 from cleanerd.daemon.showing.log_messages import log_done
@@ -82,6 +83,15 @@ class Dispatcher:
         self.running: dict[Key, Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
+        self._has_suspects = False
+        self.estimator = Estimator(
+            fleet,
+            workers,
+            lambda tracked: self._job(tracked, "ratio", "estimate"),
+            now_ms=tools.clock.now_ms,
+            changed=changed,
+            again=self._estimate,
+        )
 
     def schedule(self) -> None:
         """Give free workers something to do."""
@@ -103,6 +113,16 @@ class Dispatcher:
                 tracked.touch()
         if not candidates and limits.window_open and len(self.running) < limits.threads:
             self._begin_spare_work(now_ms)
+        self._has_suspects = any(each.is_suspect for each in candidates)
+        self._estimate()
+
+    def _estimate(self) -> None:
+        """If a worker has nothing else to do; not beside a suspect: nobody else is to be one when the process dies."""
+        configuration, running = self._configuration, self.running.values()
+        if self._ending.is_set() or configuration.is_behind or not configuration.window_is_open():
+            return
+        if not self._has_suspects and not any(job.alone for job in running) and len(running) < self.workers.size:
+            self.estimator.begin(self._tools.clock.now_ms())
 
     def _begin_spare_work(self, now_ms: int) -> None:
         spare = [
@@ -114,14 +134,26 @@ class Dispatcher:
             self._begin(found[0], "purge", found[1])
 
     def _begin(self, tracked: Tracked, trigger: Trigger, kind: Kind | None = None) -> None:
-        found, look, work = self._fleet.dirs[tracked.path], tracked.look, self._fleet.work_of(tracked)
-        if look is None or found.facts is None or work is None:
+        work = kind or self._fleet.work_of(tracked)
+        job = None if work is None else self._job(tracked, trigger, work)
+        if job is None:
             return
-        tools = self._tools
-        job = Job(
+        # Cleaning comes first: the thread that an estimate has is free after the next stretch.
+        self.estimator.stop(lambda _job: True)
+        self._fleet.begun(tracked.key, trigger)
+        self.running[tracked.key] = job
+        task = asyncio.create_task(self._work(tracked, job))
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+
+    def _job(self, tracked: Tracked, trigger: Trigger, kind: Kind) -> Job | None:
+        found, look, tools = self._fleet.dirs[tracked.path], tracked.look, self._tools
+        if look is None or found.facts is None:
+            return None
+        return Job(
             name=tracked.name,
             path=found.path,
-            kind=kind or work,
+            kind=kind,
             trigger=trigger,
             look=look,
             facts=found.facts,
@@ -137,11 +169,6 @@ class Dispatcher:
             marks=tools.marks,
             alone=tracked.suspect is not None,
         )
-        self._fleet.begun(tracked.key, trigger)
-        self.running[tracked.key] = job
-        task = asyncio.create_task(self._work(tracked, job))
-        self._tasks.add(task)
-        task.add_done_callback(self._task_ended)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -184,6 +211,7 @@ class Dispatcher:
 
     def interrupt(self, wanted: Callable[[Job], bool]) -> int:
         """Stop running cleanings between two chunks; returns how many."""
+        self.estimator.stop(wanted)
         jobs = [job for job in self.running.values() if wanted(job)]
         for job in jobs:
             job.progress.stop()
@@ -204,11 +232,12 @@ class Dispatcher:
         self.begin_nothing()
         self._tools.marks.let_go()
         self.interrupt(lambda _job: True)
-        if not self._tasks:
+        tasks = [*self._tasks, *self.estimator.tasks]
+        if not tasks:
             return
-        ended: asyncio.Future[Any] = asyncio.gather(*self._tasks, return_exceptions=True)
+        ended: asyncio.Future[Any] = asyncio.gather(*tasks, return_exceptions=True)
         hurried: asyncio.Future[Any] = asyncio.ensure_future(hurry.wait())
         await asyncio.wait([ended, hurried], timeout=STOP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         hurried.cancel()
         if not ended.done():
-            _log.warning("not all cleanings ended in time; no log is damaged", left=len(self._tasks))
+            _log.warning("not all cleanings ended in time; no log is damaged", left=len(tasks))

@@ -21,6 +21,9 @@ PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "refu
 Trigger = Literal["ratio", "overdue", "purge", "asked"]
 """Why a partition is cleaned: its dirty ratio, ``max.compaction.lag.ms``, expired tombstones, or somebody asked."""
 
+ReclaimableMethod = Literal["exact", "sample", "guess"]
+"""How it is known what a clean would save."""
+
 RunPhase = Literal["survey", "index", "decide", "rewrite", "swap"]
 
 
@@ -80,8 +83,9 @@ class PartitionView:
     """One compacted partition.
 
     ``reason`` says why it is not cleaned now, or why it is. ``dirty_bytes`` lie between the first dirty offset and the
-    bound, ``size_bytes`` is the whole log. ``reclaimable_bytes``: what a clean would save, exact in observe mode
-    (``reclaimable_exact``), else an estimate. ``overdue_at_ms``: when max.compaction.lag.ms makes it due.
+    bound, ``size_bytes`` is the whole log. ``reclaimable_bytes``: what a clean would save, from
+    ``reclaimable_low_bytes`` to ``reclaimable_high_bytes``: ``exact``, from a ``sample``, or before that a ``guess`` by
+    what cleanings saved. ``overdue_at_ms``: when max.compaction.lag.ms makes it due.
     ``next_purge_ms``: when tombstones or markers of its clean part may go although nothing new was written.
     ``delegated``: whether Kafka's own cleaner is kept away (U-8); None where that is not needed.
     """
@@ -101,6 +105,9 @@ class PartitionView:
     dirty_ratio: float
     reclaimable_bytes: int | None
     reclaimable_exact: bool
+    reclaimable_low_bytes: int | None
+    reclaimable_high_bytes: int | None
+    reclaimable_method: ReclaimableMethod | None
     overdue_at_ms: int | None
     next_purge_ms: int | None
     delegated: bool | None

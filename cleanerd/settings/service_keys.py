@@ -85,6 +85,14 @@ class ServiceSettings(Keys):
     cleanerd_io_write_max_bytes_per_second: Rate = Field(
         None, description="The most that the daemon's cleanings write."
     )
+    cleanerd_estimate_bytes: Size = Field(
+        256 << 20,
+        ge=0,
+        le=LONG_MAX,
+        description="How much of a partition is read to estimate what a cleaning would save; one that is smaller is "
+        "worked out exactly. The more of a large one is read, the smaller is the error. For the daemon, which does it "
+        "while it has nothing to clean, and at most for cleanerd plan. 0: nothing is estimated.",
+    )
     cleanerd_retry_backoff_ms: Milliseconds = Field(
         60_000,
         ge=1,

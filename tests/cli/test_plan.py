@@ -10,6 +10,7 @@ import pytest
 
 from cleanerd.cli import plan as plan_module
 from cleanerd.words import human_bytes
+from cleanerd_lab.bench.generate import Shape, make_log
 from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Shell, batch, dirty, good, keys, lock_holder, make
 from tests.support.log_dirs import CLEANER_CHECKPOINT, HIGH_WATERMARKS, Partition, make_log_dir, tree
 
@@ -69,6 +70,37 @@ def test_table(root: Path, shell: Shell) -> None:
     assert "will be cleaned" in rows["orders-0"]
     assert "nothing to clean" in rows["good-1"], "C-16"
     assert shell("plan", path, "--quiet").out == "No partition is known to be compacted.\n"
+
+
+def test_what_a_clean_would_save(root: Path, shell: Shell) -> None:
+    """U-41: of a small log what --exact says, also where it is not to be cleaned now; nothing when turned off."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
+    seldom = [*COMPACT, "--set", "topics.orders.min.cleanable.dirty.ratio=1"]
+    (exact, _) = shell("plan", path, "--exact", "--json", "--quiet", *COMPACT).json["partitions"]
+    saved = exact["exact"]["bytes_before"] - exact["exact"]["bytes_after"]
+    assert exact["reclaimable"] == {"bytes": saved, "low": saved, "high": saved, "method": "exact"}
+    for settings in (COMPACT, seldom):
+        answer = shell("plan", path, "--json", "--quiet", *settings)
+        assert [each["reclaimable"] for each in answer.json["partitions"]] == [exact["reclaimable"]] * 2
+    rows = shell("plan", path, "--quiet", *COMPACT).out.splitlines()
+    assert "would save" in rows[0]
+    assert f" {human_bytes(saved)} " in rows[1]
+    off = [*COMPACT, "--set", "cleanerd.estimate.bytes=0"]
+    assert "would save" not in shell("plan", path, "--quiet", *off).out
+    answer = shell("plan", path, "--json", "--quiet", *off)
+    assert [each["reclaimable"] for each in answer.json["partitions"]] == [None] * 2
+
+
+def test_of_a_large_log_a_sample_is_read(root: Path, shell: Shell) -> None:
+    """U-41: with its error, at a width of 80."""
+    make_log(root / "logs", Shape("", "", 128, 16, 0.9), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
+    options = ["--set", "topics.bench.cleanup.policy=compact", "--set", "cleanerd.estimate.bytes=384KiB"]
+    (entry,) = shell("plan", root / "logs", "--json", "--quiet", *options).json["partitions"]
+    found = entry["reclaimable"]
+    assert found["method"] == "sample"
+    (exact,) = shell("plan", root / "logs", "--exact", "--json", "--quiet", *options).json["partitions"]
+    assert found["low"] <= exact["reclaimable"]["bytes"] <= found["high"]
+    assert " ± " in shell("plan", root / "logs", "--quiet", *options).out
 
 
 def test_a_partition_that_vanishes_ends_no_plan(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from tests.mutants.beside_brokers import BESIDE_BROKERS
 from tests.mutants.cleaning import CLEANING
 from tests.mutants.clients import CLIENTS
 from tests.mutants.daemon import DAEMON
+from tests.mutants.estimates import ESTIMATES
 from tests.mutants.kernel import KERNEL
 from tests.mutants.memory import MEMORY
 from tests.mutants.moving_logs import MOVING_LOGS
@@ -26,6 +27,7 @@ MUTANTS = (
     *BESIDE_BROKERS,
     *CLIENTS,
     *DAEMON,
+    *ESTIMATES,
     *MEMORY,
     *SPARK_SOURCE,
     *KERNEL,

@@ -16,6 +16,11 @@ GREW: Final = 10
 """In observe mode a partition is worked out again when one part in so many more is dirty."""
 
 
+ESTIMATE_GREW: Final = 2
+ESTIMATE_AGAIN_MS: Final = 3_600_000
+"""A partition is estimated anew when so many times as much is dirty, and no sooner than after so long."""
+
+
 def trigger_of(tracked: Tracked, work: Work, now_ms: int, *, is_full: bool, plan_max_age_ms: int) -> Trigger | None:
     """Why a worker should do its ``work`` on the partition now; None: nothing is to be done.
 
@@ -44,6 +49,19 @@ def trigger_of(tracked: Tracked, work: Work, now_ms: int, *, is_full: bool, plan
     return None if work == "observe" and _is_worked_out(tracked, look) else trigger
 
 
+def is_to_be_estimated(tracked: Tracked, now_ms: int) -> bool:
+    """Whether nobody knows what a cleaning would save, or the dirty part has doubled since; once an hour."""
+    look, saving, before = tracked.look, tracked.saving, tracked.estimated_ms
+    if look is None or not look.dirty_bytes or tracked.suspect is not None or tracked.quarantine is not None:
+        return False
+    # A clock that jumped back puts nothing off.
+    if before is not None and 0 <= now_ms - before < ESTIMATE_AGAIN_MS:
+        return False
+    if saving is None or saving.now(look) is None:
+        return True
+    return look.dirty_bytes >= ESTIMATE_GREW * saving.dirty_bytes
+
+
 def has_nothing_to_stage(tracked: Tracked, work: Work | None) -> bool:
     """Whether a worker found that nothing of the log as it is would go."""
     look = tracked.look
@@ -64,7 +82,7 @@ def _is_staged(tracked: Tracked, look: PartitionLook, trigger: Trigger, now_ms: 
 def _is_worked_out(tracked: Tracked, look: PartitionLook) -> bool:
     """Whether it is known what a cleaning would save, of the log as it is or nearly so."""
     saving = tracked.saving
-    if saving is None:
+    if saving is None or saving.reclaimable.method != "exact":
         return False
     grown = GREW * (look.dirty_bytes - saving.dirty_bytes) >= saving.dirty_bytes
     return look.clean_offset == saving.clean_offset and (look.bound_offset == saving.bound_offset or not grown)

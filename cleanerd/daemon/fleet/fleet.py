@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.fleet.due import trigger_of
+from cleanerd.daemon.fleet.due import is_to_be_estimated, trigger_of
 from cleanerd.daemon.fleet.job_outcome import note_done
 from cleanerd.daemon.fleet.pauses import NO_PAUSES
 from cleanerd.daemon.fleet.schedule import Candidate
@@ -29,13 +29,14 @@ from cleanerd.errors import Cause
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from uuid import UUID
 
     from cleanerd.daemon.fleet.pauses import Pauses
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
     from cleanerd.daemon.looking.modes import Work
     from cleanerd.daemon.partition_look import Key, PartitionLook
     from cleanerd.daemon.view import CleanView, Trigger
-    from cleanerd.daemon.work.job import JobDone, Kind
+    from cleanerd.daemon.work.job import JobDone, Kind, Saving
     from cleanerd.format.names import TopicPartition
     from cleanerd.settings import Settings
 
@@ -46,12 +47,14 @@ class FleetSettings:
 
     ``backoff``: the waits after failures. ``plan_max_age_ms``: how old a staged plan may become. ``reserve_bytes``:
     what stays free on a disk, None: by the disk's size. ``spark_threshold_keys``: from how many keys on Spark cleans.
+    ``estimate_bytes``: how much of a partition is read to estimate what a cleaning would save; 0: nothing.
     """
 
     backoff: Backoff
     plan_max_age_ms: int
     reserve_bytes: int | None = None
     spark_threshold_keys: int | None = None
+    estimate_bytes: int = 0
 
     @classmethod
     def of(cls, settings: Settings) -> FleetSettings:
@@ -62,6 +65,7 @@ class FleetSettings:
             daemon.cleanerd_plan_max_age_ms,
             daemon.cleanerd_disk_reserve,
             daemon.cleanerd_spark_threshold_keys,
+            daemon.cleanerd_estimate_bytes,
         )
 
 
@@ -271,6 +275,35 @@ class Fleet:
         """What may be done while nobody is to be cleaned."""
         yield from ((tracked, "drop") for tracked in self.outdated_plans(now_ms))
         yield from ((tracked, "horizons") for tracked in self.unknown_horizons(now_ms))
+
+    def unknown_savings(self, now_ms: int) -> list[Tracked]:
+        """Partitions of which nobody knows what a cleaning would save; the dirtiest first."""
+        found = [
+            (-tracked.look.dirty_bytes, tracked)
+            for tracked in self.partitions.values()
+            if tracked.look is not None and self.may_be_estimated(tracked, now_ms)
+        ]
+        return [tracked for _, tracked in sorted(found, key=lambda pair: pair[0])]
+
+    def may_be_estimated(self, tracked: Tracked, now_ms: int) -> bool:
+        """Whether that is to be found out, nobody is at work on it, and nothing speaks against a look into it."""
+        if not self.settings.estimate_bytes or not is_to_be_estimated(tracked, now_ms):
+            return False
+        found = self.dirs.get(tracked.path)
+        reads = found is not None and not found.error and found.facts is not None
+        return reads and not self._is_left_alone(tracked, now_ms)
+
+    def estimated(self, key: Key, topic_id: UUID | None, saving: Saving | None, now_ms: int) -> None:
+        """What a cleaning of it would save; None: that could not be told."""
+        tracked = self.partitions.get(key)
+        if tracked is None or tracked.look is None or tracked.look.topic_id != topic_id:
+            return
+        tracked.estimated_ms = now_ms
+        # What was worked out meanwhile is better.
+        exact = tracked.saving is not None and tracked.saving.is_of(tracked.look) and tracked.saving.estimate is None
+        if saving is not None and not exact:
+            tracked.saving = saving
+            tracked.touch()
 
     def outdated_plans(self, now_ms: int) -> Iterator[Tracked]:
         """Partitions with a staged plan that ``apply`` would refuse for its age (U-15), and that was not made anew."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.view import CleanView
 from cleanerd.log.clean_point import Retry
@@ -66,6 +67,7 @@ class Tracked:
 
     ``purge_known``: a worker or the state directory has told when tombstones below ``purge_to`` go;
     ``purge_remembered`` is what the state directory said last. ``suspect``: a process was killed at it.
+    ``saving``: what a cleaning would save, worked out or estimated; ``estimated_ms``: when that was tried last.
     ``done_to``: up to there a worker has cleaned, or found nothing to stage.
     """
 
@@ -89,6 +91,7 @@ class Tracked:
     purge_remembered: tuple[int, int | None] | None = None
     done_to: int | None = None
     saving: Saving | None = None
+    estimated_ms: int | None = None
     share: float = FIRST_SHARE
     last_clean: CleanView | None = None
     view: PartitionView | None = None
@@ -116,14 +119,22 @@ class Tracked:
         self.view = None
 
 
-def reclaimable_bytes(tracked: Tracked) -> int:
-    """What a cleaning is expected to save: exactly, if it was worked out for the log as it is, else by experience."""
+def reclaimable_of(tracked: Tracked) -> Reclaimable | None:
+    """What a cleaning would save: worked out or estimated for the log as it is; else by experience, a guess."""
     look, saving = tracked.look, tracked.saving
     if look is None:
-        return 0
-    if saving is not None and saving.is_of(look):
-        return max(0, saving.bytes_before - saving.bytes_after)
-    return int(tracked.share * look.dirty_bytes)
+        return None
+    known = None if saving is None else saving.now(look)
+    if known is None:
+        most = look.clean_bytes + look.dirty_bytes if look.dirty_bytes else 0
+        known = Reclaimable(int(tracked.share * look.dirty_bytes), 0, most, "guess")
+    return known
+
+
+def reclaimable_bytes(tracked: Tracked) -> int:
+    """What a cleaning is expected to save."""
+    reclaimable = reclaimable_of(tracked)
+    return 0 if reclaimable is None else reclaimable.bytes
 
 
 def quarantine_after(done: JobDone, backoff: Backoff) -> Quarantine:

@@ -167,6 +167,8 @@ LOG_DIRS: Final = (
     _gauge("cleanerd_quarantined_partitions", "Partitions in quarantine, paused ones included.", "log_dir"),
     _gauge("cleanerd_dirty_bytes", "Bytes that were not cleaned yet and may be cleaned.", "log_dir"),
     _gauge("cleanerd_reclaimable_bytes", "What cleaning all of it would save, exact or estimated.", "log_dir"),
+    _gauge("cleanerd_reclaimable_low_bytes", "What cleaning all of it would save at the least.", "log_dir"),
+    _gauge("cleanerd_reclaimable_high_bytes", "What cleaning all of it would save at the most.", "log_dir"),
     _gauge("cleanerd_max_dirty_ratio", "Dirty ratio of the dirtiest partition that may be cleaned.", "log_dir"),
 )
 
@@ -190,6 +192,8 @@ PARTITIONS: Final = (
     _gauge("cleanerd_partition_size_bytes", "Size of the whole log.", *_PARTITION),
     _gauge("cleanerd_partition_dirty_bytes", "Bytes that were not cleaned yet and may be cleaned.", *_PARTITION),
     _gauge("cleanerd_partition_reclaimable_bytes", "What a clean would save, exact or estimated.", *_PARTITION),
+    _gauge("cleanerd_partition_reclaimable_low_bytes", "What a clean would save at the least.", *_PARTITION),
+    _gauge("cleanerd_partition_reclaimable_high_bytes", "What a clean would save at the most.", *_PARTITION),
     _gauge("cleanerd_partition_clean_offset", "The log is clean below this offset.", *_PARTITION),
     _gauge("cleanerd_partition_bound_offset", "The log may be cleaned up to this offset.", *_PARTITION),
     _gauge(

@@ -239,6 +239,8 @@ def _log_dirs(families: _Families, view: DaemonView) -> None:
         families.add("cleanerd_quarantined_partitions", (path,), len(_left_alone(partitions)))
         families.add("cleanerd_dirty_bytes", (path,), sum(p.dirty_bytes for p in partitions))
         families.add("cleanerd_reclaimable_bytes", (path,), sum(p.reclaimable_bytes or 0 for p in partitions))
+        families.add("cleanerd_reclaimable_low_bytes", (path,), sum(p.reclaimable_low_bytes or 0 for p in partitions))
+        families.add("cleanerd_reclaimable_high_bytes", (path,), sum(p.reclaimable_high_bytes or 0 for p in partitions))
         families.add("cleanerd_max_dirty_ratio", (path,), _max_dirty_ratio(partitions))
 
 

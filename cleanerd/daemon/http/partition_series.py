@@ -74,6 +74,8 @@ def _values(partition: PartitionView) -> tuple[float | None, ...]:
         partition.size_bytes,
         partition.dirty_bytes,
         partition.reclaimable_bytes,
+        partition.reclaimable_low_bytes,
+        partition.reclaimable_high_bytes,
         partition.clean_offset,
         partition.bound_offset,
         _seconds(partition.overdue_at_ms),

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from cleanerd.daemon.fleet.due import has_nothing_to_stage
-from cleanerd.daemon.fleet.tracked import reclaimable_bytes
+from cleanerd.daemon.fleet.tracked import reclaimable_of
 from cleanerd.daemon.view import LogDirView, PartitionView, QuarantineView, RunningView
 from cleanerd.words import human_bytes
 
@@ -60,8 +60,8 @@ def running_view(job: Job) -> RunningView:
 def _partition_view(fleet: Fleet, tracked: Tracked) -> PartitionView:
     look, quarantine = tracked.look, tracked.quarantine
     found = fleet.dirs.get(tracked.path)
+    reclaimable = reclaimable_of(tracked)
     mode: PartitionMode = "offline" if found is None else found.mode.mode
-    exact = look is not None and tracked.saving is not None and tracked.saving.is_of(look)
     return PartitionView(
         topic=tracked.name.topic,
         partition=tracked.name.partition,
@@ -76,8 +76,11 @@ def _partition_view(fleet: Fleet, tracked: Tracked) -> PartitionView:
         size_bytes=0 if look is None else look.size_bytes,
         dirty_bytes=0 if look is None else look.dirty_bytes,
         dirty_ratio=0.0 if look is None else look.dirty_ratio,
-        reclaimable_bytes=None if look is None else reclaimable_bytes(tracked),
-        reclaimable_exact=exact,
+        reclaimable_bytes=None if reclaimable is None else reclaimable.bytes,
+        reclaimable_exact=reclaimable is not None and reclaimable.method == "exact",
+        reclaimable_low_bytes=None if reclaimable is None else reclaimable.low,
+        reclaimable_high_bytes=None if reclaimable is None else reclaimable.high,
+        reclaimable_method=None if reclaimable is None else reclaimable.method,
         overdue_at_ms=None if look is None or not look.dirty_bytes else look.overdue_at_ms,
         next_purge_ms=tracked.next_purge_ms,
         delegated=None if look is None else look.delegated,

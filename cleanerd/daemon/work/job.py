@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from cleanerd.cleaner.reclaimable import Reclaimable
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from cleanerd.log.clean_point import Retry, StateStore
     from cleanerd.scope.broker_facts import BrokerFacts
 
-Kind = Literal["live", "stage", "observe", "horizons", "drop"]
+Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate"]
 
 
 class Stager(Protocol):
@@ -60,7 +62,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a cleaning would leave, exactly: bytes below the active segment.
+    """What a cleaning would leave: bytes below the active segment; exactly, unless there is an ``estimate``.
 
     The others say of which log that is so: from ``clean_offset`` to ``bound_offset`` it was to be cleaned.
     """
@@ -71,6 +73,23 @@ class Saving:
     bound_offset: int
     clean_bytes: int
     dirty_bytes: int
+    estimate: Reclaimable | None = None
+
+    @property
+    def reclaimable(self) -> Reclaimable:
+        """What it would save, of the log as it was."""
+        if self.estimate is not None:
+            return self.estimate
+        saved = max(0, self.bytes_before - self.bytes_after)
+        return Reclaimable(saved, saved, saved, "exact")
+
+    def now(self, look: PartitionLook) -> Reclaimable | None:
+        """What it would save of the log as it is; None when it was cleaned since."""
+        if self.is_of(look):
+            return self.reclaimable
+        if self.clean_offset != look.clean_offset or not look.dirty_bytes:
+            return None
+        return self.reclaimable.grown(look.dirty_bytes - self.dirty_bytes, self.dirty_bytes)
 
     def is_of(self, look: PartitionLook) -> bool:
         """Whether the log is still the one that it was worked out for: nobody wrote more, and nobody cleaned it."""

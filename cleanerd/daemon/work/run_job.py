@@ -23,6 +23,7 @@ from cleanerd.cleaner.change_cost import count_change
 from cleanerd.cleaner.cleaner import Cleaning, Stopped
 from cleanerd.cleaner.horizons import next_purge_ms
 from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.reclaimable import estimate_reclaimable
 from cleanerd.cleaner.survey import CleaningOptions, quarantined, survey_log
 from cleanerd.daemon.work.job import JobDone, Saving
 from cleanerd.errors import CleanerdError, CorruptionError, as_cleanerd_error
@@ -35,6 +36,7 @@ from cleanerd.scope.partitions import ByBroker
 
 if TYPE_CHECKING:
     from cleanerd.apply.keep import KeepPlace
+    from cleanerd.cleaner.reclaimable import Reclaimable
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import Survey
@@ -71,12 +73,15 @@ def _run(job: Job, listed: PartitionLog | None, keeping: Keeping | None) -> JobD
         return JobDone(job, job.clock.now_ms(), result=result)
     try:
         with kernel_errors_told(str(job.path / str(job.name))):
-            if job.kind == "drop":
-                return _drop(job)
-            return _observe(job) if job.kind == "observe" else _horizons(job)
+            work = {"drop": _drop, "estimate": _estimate, "observe": _observe, "horizons": _horizons}[job.kind]
+            return work(job)
     except (CleanerdError, OSError) as caught:
         error = as_cleanerd_error(caught, str(job.path))
-        if not error.consequence.remembered or has_changed(job.look.log_dir, job.name, listed):
+        if (
+            job.kind == "estimate"
+            or not error.consequence.remembered
+            or has_changed(job.look.log_dir, job.name, listed)
+        ):
             return JobDone(job, job.clock.now_ms(), passing=str(error))
         return _failed(job, _with_way_out(job, str(error), error))
 
@@ -150,17 +155,32 @@ def _observe(job: Job) -> JobDone:
             make_plan(job.look.log_dir, found, resources, _options(job), pool.reader), pool, job.progress
         )
         saved = cleaning.saved_bytes()
+    return JobDone(job, job.clock.now_ms(), saving=_saving(found, saved))
+
+
+def _estimate(job: Job) -> JobDone:
+    """What a cleaning would save, from a sample where the log is large, whether it is to be cleaned now or not."""
+    found = _survey(job)
+    budget = job.facts.settings.daemon.cleanerd_estimate_bytes
+    estimate = estimate_reclaimable(
+        job.look.log_dir, found, _resources(job), _options(job), budget_bytes=budget, advance=job.progress.advance
+    )
+    return JobDone(job, job.clock.now_ms(), saving=_saving(found, estimate.bytes, estimate))
+
+
+def _saving(found: Survey, saved_bytes: int, estimate: Reclaimable | None = None) -> Saving:
+    """What was found out, and of which log that is so."""
     before = sum(segment.size_bytes for segment in found.log.segments[:-1])
     bounds = found.bounds
-    saving = Saving(
+    return Saving(
         bytes_before=before,
-        bytes_after=before - saved,
+        bytes_after=before - saved_bytes,
         clean_offset=bounds.first_dirty_offset,
         bound_offset=bounds.bound.offset,
         clean_bytes=bounds.dirtiness.clean_bytes,
         dirty_bytes=bounds.dirtiness.cleanable_bytes,
+        estimate=estimate,
     )
-    return JobDone(job, job.clock.now_ms(), saving=saving)
 
 
 def _horizons(job: Job) -> JobDone:

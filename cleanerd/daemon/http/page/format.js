@@ -17,6 +17,30 @@ export function bytes(value) {
   return `${value < 0 ? "-" : ""}${size.toFixed(digits)} ${UNITS[unit]}`;
 }
 
+/** What a clean would save, with its error: "1.4 GiB" where it is exact, "\u2248 1.4 GiB \u00b1 0.2 GiB" from a sample. */
+export function reclaimable(row) {
+  const [low, value, high] = [row.reclaimable_low_bytes, row.reclaimable_bytes, row.reclaimable_high_bytes];
+  if (value === null || isGuess(row) || low === high) return reclaimableShort(row);
+  return `\u2248 ${bytes(value)} \u00b1 ${bytes(Math.max(value - low, high - value))}`;
+}
+
+/** The same without the error, for a list. */
+export function reclaimableShort(row) {
+  if (row.reclaimable_bytes === null || isGuess(row)) return NONE;
+  return `${row.reclaimable_low_bytes === row.reclaimable_high_bytes ? "" : "\u2248 "}${bytes(row.reclaimable_bytes)}`;
+}
+
+/** Nobody has looked into the log yet. */
+export function isGuess(row) {
+  return row.reclaimable_method === "guess" && row.reclaimable_high_bytes > 0;
+}
+
+export function reclaimableHow(row) {
+  if (row.reclaimable_bytes === null || isGuess(row)) return "not known yet";
+  if (row.reclaimable_low_bytes === row.reclaimable_high_bytes) return "exact";
+  return `from a sample: ${bytes(row.reclaimable_low_bytes)} to ${bytes(row.reclaimable_high_bytes)}`;
+}
+
 export function count(value) {
   return value === null || value === undefined ? NONE : value.toLocaleString("en-US").replaceAll(",", "\u202f");
 }

@@ -1,7 +1,7 @@
 // One partition: what is known of it, and the answer of explain.
 
 import { bar, card, command, facts, h, pill, redraw } from "./dom.js";
-import { absolute, bytes, count, duration, percent, time } from "./format.js";
+import { absolute, bytes, count, duration, isGuess, percent, reclaimable, reclaimableHow, time } from "./format.js";
 import { historyTable, makeShrink, sortCleans } from "./cleans.js";
 import { isOverdue, nameOf } from "./partitions.js";
 import { quarantineCard } from "./places.js";
@@ -102,7 +102,7 @@ function logCard(partition) {
     dirty.element,
     h("p", { class: "quiet-text" }, `${percent(partition.dirty_ratio, 1)} dirty: ${bytes(partition.dirty_bytes)} not cleaned yet, of ${bytes(partition.size_bytes)} in all`),
     facts([
-      ["To reclaim", partition.reclaimable_bytes === null ? "not known yet" : `${bytes(partition.reclaimable_bytes)} (${partition.reclaimable_exact ? "exact" : "an estimate"})`],
+      ["To reclaim", isGuess(partition) || partition.reclaimable_bytes === null ? "not known yet" : `${reclaimable(partition)} (${reclaimableHow(partition)})`],
       ["Clean below offset", count(partition.clean_offset)],
       ["May be cleaned up to", count(partition.bound_offset)],
       ["Due by max.compaction.lag.ms", partition.overdue_at_ms === null ? null : time(partition.overdue_at_ms)],

@@ -1,7 +1,7 @@
 // The list of all partitions: filter, sort, and both in the address.
 
 import { bar, h, setAttribute, setPill, setText } from "./dom.js";
-import { bytes, count, now, percent, setTime } from "./format.js";
+import { bytes, count, now, percent, reclaimableHow, reclaimableShort, setTime } from "./format.js";
 import { runningCards } from "./running.js";
 import { current, keep, partitionLink } from "./route.js";
 import { Table } from "./table.js";
@@ -116,9 +116,8 @@ const COLUMNS = [
     id: "reclaim", label: "To reclaim", class: "c-reclaim num", title: "What a clean would save",
     make(cell) {
       return (row) => {
-        const known = row.reclaimable_bytes !== null;
-        setText(cell, known ? `${row.reclaimable_exact ? "" : "\u2248 "}${bytes(row.reclaimable_bytes)}` : bytes(null));
-        setAttribute(cell, "title", known ? (row.reclaimable_exact ? "exact" : "an estimate") : "not known yet");
+        setText(cell, reclaimableShort(row));
+        setAttribute(cell, "title", reclaimableHow(row));
       };
     },
   },

@@ -1,0 +1,279 @@
+"""What a cleaning would save: exactly where the log is small, else from a sample, with bounds (U-41).
+
+``plan`` and the daemon ask here. A log that is no larger than the budget is decided as a cleaning decides it. Of a
+larger one stretches are drawn by lot. What a drawn stretch supersedes in itself or in another drawn one is
+known to go; how much more goes unseen is bounded whatever the keys are like (``unseen.py``). The interval adds what
+chance does to all of these, by how much stretches differ, and slices of the keys.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+
+from cleanerd.cleaner.cleaner import Cleaning, NoProgress
+from cleanerd.cleaner.planning import make_plan
+from cleanerd.cleaner.sample import GOES, MAY_GO, take_sample, weights
+from cleanerd.cleaner.unseen import MOST_MATCHES, least_unseen, most_unseen
+from cleanerd.words import human_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.sample import Sample
+    from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.log.log_dir import LogDir
+
+Method = Literal["exact", "sample", "guess"]
+"""By the decision itself; from a sample; by what other cleanings saved, before anybody has looked."""
+
+STRETCHES: Final = 2048
+LEAST_STRETCH_BYTES: Final = 16 * 1024
+MOST_STRETCH_BYTES: Final = 256 * 1024
+"""Small, so that there are many: chance is about how many are drawn. Each one costs about a millisecond."""
+
+SURE: Final = 3.0
+"""Standard errors on each side."""
+
+SLICES: Final = 16
+"""Of the keys, by their hashes: how much these differ tells what single keys do to the sample."""
+
+NOT_SEEN: Final = 3.0
+"""What did not happen in ``n`` independent tries has a chance below ``3 / n``: in 19 of 20 cases."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimable:
+    """What a cleaning would save, in bytes: ``bytes``, and from ``low`` to ``high``; all the same where it is exact.
+
+    ``read_bytes``: how much of the log was read for it.
+    """
+
+    bytes: int
+    low: int
+    high: int
+    method: Method
+    read_bytes: int = 0
+
+    def grown(self, more_bytes: int, dirty_bytes: int) -> Reclaimable:
+        """The same after ``more_bytes`` were written, ``dirty_bytes`` of dirty log later: no longer exact.
+
+        A record supersedes at most one other, of about its size.
+        """
+        more_bytes = max(more_bytes, 0)
+        share = min(1.0, self.bytes / max(dirty_bytes, 1))
+        return replace(self, bytes=self.bytes + int(share * more_bytes), high=self.high + more_bytes, method="sample")
+
+    def to_json(self) -> dict[str, int | str]:
+        """Raw numbers, for ``--json``."""
+        return {"bytes": self.bytes, "low": self.low, "high": self.high, "method": self.method}
+
+    def in_words(self) -> str:
+        """``1.4 GiB`` where it is exact, else ``~1.4 GiB ± 0.1``."""
+        return reclaimable_in_words(self.bytes, self.low, self.high, exact=self.method == "exact")
+
+
+def reclaimable_in_words(count: int, low: int, high: int, *, exact: bool) -> str:
+    """``1.4 GiB``, ``~1.4 GiB ± 0.1``; the error in the same unit."""
+    told = human_bytes(count)
+    if exact:
+        return told
+    error = max(count - low, high - count, 0)
+    number, unit = told.split()
+    of_unit = count / float(number) if float(number) else 1.0
+    if not error:
+        return f"~{told}"
+    if unit == "B" or error > 100 * of_unit:
+        return f"~{told} ± {human_bytes(error)}"
+    return f"~{told} ± {max(error / of_unit, 0.1):.1f}"
+
+
+def estimate_reclaimable(
+    log_dir: LogDir,
+    found: Survey,
+    resources: Resources,
+    options: CleaningOptions,
+    *,
+    budget_bytes: int,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Reclaimable:
+    """What a cleaning of ``found`` would save, whether it is to be cleaned now or not.
+
+    About ``budget_bytes`` are read of a log that is larger than that.
+
+    Raises:
+        CleanerdError: as a cleaning; also when the indexes of a large log are of no use.
+    """
+    if found.bounds.bound.offset <= found.bounds.first_dirty_offset and found.end_offset <= found.log.log_start_offset:
+        return Reclaimable(0, 0, 0, "exact")
+    size = sum(s.size_bytes for s in found.log.segments[:-1] if s.base < found.end_offset)
+    with replace(resources, workers=1).readers(str(found.log.path)) as pool:
+        plan = make_plan(log_dir, found, resources, options, pool.reader)
+        if size <= budget_bytes:
+            saved = Cleaning(plan, pool, _Advancing(advance)).saved_bytes()
+            return Reclaimable(saved, saved, saved, "exact", size)
+    stretch_bytes = min(max(budget_bytes // STRETCHES, LEAST_STRETCH_BYTES), MOST_STRETCH_BYTES)
+    sample = take_sample(plan, budget_bytes=budget_bytes, stretch_bytes=stretch_bytes, advance=advance)
+    return of_sample(sample, versioned=plan.rules.versioned)
+
+
+class _Advancing(NoProgress):
+    """Told how far it is."""
+
+    def __init__(self, advance: Callable[[int], None]) -> None:
+        self._advance = advance
+
+    def advance(self, done_bytes: int) -> None:
+        """So many bytes more were read."""
+        self._advance(done_bytes)
+
+
+def of_sample(sample: Sample, *, versioned: bool) -> Reclaimable:
+    """What the records of a sample say of the whole log."""
+    by_dirty = by_any = _Found.of(sample, versioned=versioned, cleans_too=False)
+    if versioned:
+        by_any = _Found.of(sample, versioned=True, cleans_too=True)
+    low = high = 0.0
+    for dirty in (True, False):
+        low += _Part(sample, by_dirty, dirty=dirty, versioned=versioned).low()
+        high += _Part(sample, by_any, dirty=dirty, versioned=versioned).high()
+    total = sum(size for _, size in sample.parts)
+    least = min(max(int(low), 0), total)
+    most = min(max(math.ceil(high), least), total)
+    return Reclaimable((least + most) // 2, least, most, "sample", int(sample.sizes.sum()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """By record [n]: ``goes`` for sure; ``open`` whether others of its key decide; ``matches`` in other stretches."""
+
+    goes: NDArray[np.bool_]
+    open: NDArray[np.bool_]
+    matches: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, sample: Sample, *, versioned: bool, cleans_too: bool) -> _Found:
+        """Whom the sample shows to be beaten: in its own stretch, and in how many others.
+
+        ``cleans_too``: clean records by clean ones too. They are where the dirty part has their key as well, which may
+        have gone unseen (R280-11).
+        """
+        rows = np.flatnonzero(sample.key_hash)
+        best_first = rows[_ranked(sample, rows)]
+        keys = sample.key_hash[best_first]
+        first_of_key = np.concatenate([[True], keys[1:] != keys[:-1]]) if len(keys) else np.zeros(0, np.bool_)
+        # The best of a key in its stretch: stable, so the first of each (key, stretch) is the best.
+        key_number = np.cumsum(first_of_key) - 1
+        by_stretch = np.lexsort((sample.stretch[best_first], key_number))
+        pair = key_number[by_stretch] * np.int64(len(sample.stretches) + 1) + sample.stretch[best_first][by_stretch]
+        first_of_pair = np.concatenate([[True], pair[1:] != pair[:-1]]) if len(pair) else np.zeros(0, np.bool_)
+        is_best = np.zeros(len(rows), dtype=np.bool_)
+        is_best[by_stretch[first_of_pair]] = True
+        dirty = sample.dirty[best_first]
+        best_is_dirty = np.zeros(len(rows), dtype=np.bool_)
+        groups = np.cumsum(first_of_pair) - 1
+        best_is_dirty[by_stretch] = dirty[by_stretch[first_of_pair]][groups] if len(groups) else False
+        before_dirty = _before(is_best & dirty, first_of_key)
+        before_all = _before(is_best, first_of_key) if versioned else before_dirty
+        goes = sample.fate == GOES
+        matches = np.zeros(len(goes), dtype=np.int64)
+        matches[best_first] = np.where(dirty | cleans_too, before_all, before_dirty)
+        beaten_here = np.zeros(len(goes), dtype=np.bool_)
+        beaten_here[best_first] = ~is_best & (best_is_dirty | (dirty & versioned) | cleans_too)
+        goes_anyway = goes | beaten_here
+        is_open = (sample.key_hash != 0) & (sample.fate != GOES) & ~beaten_here
+        return cls(goes_anyway | (is_open & (matches > 0)), is_open, matches)
+
+
+def _ranked(sample: Sample, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The order of ``rows`` by key, and of a key the record that beats all others first (R280-4..6)."""
+    columns: list[NDArray[Any]] = [-sample.offset[rows]]
+    if sample.present[rows].any():
+        # ~ turns the order around, also of the lowest number there is.
+        columns += [~np.where(sample.present[rows], sample.version[rows], 0), ~sample.present[rows]]
+    order: NDArray[np.int64] = np.lexsort((*columns, sample.key_hash[rows]))
+    return order
+
+
+def _before(flags: NDArray[np.bool_], first_of_key: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """[n]: how many ``flags`` of its key stand before each row."""
+    if not len(flags):
+        return np.zeros(0, dtype=np.int64)
+    count: NDArray[np.int64] = np.cumsum(flags) - flags
+    starts = np.flatnonzero(first_of_key)
+    result: NDArray[np.int64] = count - np.repeat(count[starts], np.diff(starts, append=len(flags)))
+    return result
+
+
+class _Part:
+    """The clean or the dirty part, and what of it goes."""
+
+    def __init__(self, sample: Sample, found: _Found, *, dirty: bool, versioned: bool) -> None:
+        self._sample = sample
+        self._found = found
+        self._stretches = np.flatnonzero(sample.stretches == dirty)
+        self._number, self._bytes = sample.parts[0 if dirty else 1]
+        self._rows = sample.stretches[sample.stretch] == dirty if len(sample.stretches) else np.zeros(0, np.bool_)
+        self._read = float(sample.sizes[self._stretches].sum())
+        self._drawn = len(self._stretches) / max(self._number, 1)
+        others = [sum(number for number, _ in sample.parts), len(sample.stretches)]
+        if not versioned:
+            others = [sample.parts[0][0], int(sample.stretches.sum())]
+        if dirty or versioned:
+            others = [max(each - 1, 0) for each in others]
+        self._others, self._others_drawn = others
+        self._at_least, self._at_most = weights(sample, found.goes)
+
+    def low(self) -> float:
+        """Bytes that go at the least."""
+        if not self._read:
+            return 0.0
+        known = self._share(self._found.goes, self._at_least)
+        unseen = self._unseen(self._at_least, least_unseen)
+        return self._bytes * max(known - self._doubt(self._found.goes, self._at_least) + unseen, 0.0)
+
+    def high(self) -> float:
+        """Bytes that go at the most."""
+        if not self._read:
+            return float(self._bytes)
+        goes = self._found.goes | (self._sample.fate == MAY_GO)
+        known = self._share(goes, self._at_most)
+        unseen = self._unseen(self._at_most, most_unseen)
+        return self._bytes * min(known + self._doubt(goes, self._at_most) + unseen, 1.0)
+
+    def _share(self, goes: NDArray[np.bool_], weight: NDArray[np.float64]) -> float:
+        return float(weight[goes & self._rows].sum()) / self._read
+
+    def _unseen(self, weight: NDArray[np.float64], bound: Callable[..., float]) -> float:
+        """The share of the part that is superseded by what was not drawn, by a ``bound`` of it."""
+        rows = self._found.open & self._rows
+        matches = np.minimum(self._found.matches[rows], MOST_MATCHES + 1)
+        shares = np.bincount(matches, weight[rows], MOST_MATCHES + 2)[: MOST_MATCHES + 1] / self._read
+        if self._others_drawn == self._others:
+            return 0.0
+        by_matches = [self._found.open & (self._found.matches == k) for k in range(MOST_MATCHES + 1)]
+        doubts = np.array([self._doubt(each, weight, by_key=True) for each in by_matches])
+        return bound(shares, doubts, self._others_drawn / self._others, self._others)
+
+    def _doubt(self, rows: NDArray[np.bool_], weight: NDArray[np.float64], *, by_key: bool = False) -> float:
+        """How far the share of ``rows`` may be off, as stretches differ, and slices of the keys too (``by_key``)."""
+        rows = rows & self._rows
+        left = 1.0 - self._drawn
+        drawn, sizes = len(self._stretches), self._sample.sizes[self._stretches]
+        share = float(weight[rows].sum()) / self._read
+        sums = np.bincount(self._sample.stretch[rows], weight[rows], len(self._sample.stretches))[self._stretches]
+        variance = left * drawn / max(drawn - 1, 1) * float(((sums - share * sizes) ** 2).sum())
+        # What is rare comes in lumps: as large as the largest that was seen, or a whole stretch where none was.
+        lump = float((sums / np.maximum(sizes, 1)).max()) if share else 1.0
+        rare = NOT_SEEN / drawn * lump
+        if not by_key:
+            return SURE * math.sqrt(variance) / self._read + left * rare
+        slices = np.bincount((self._sample.key_hash[rows] >> np.uint64(60)).astype(np.int64), weight[rows], SLICES)
+        variance += SLICES / (SLICES - 1) * float(((slices - slices.mean()) ** 2).sum())
+        return SURE * math.sqrt(variance) / self._read + rare

@@ -1,0 +1,282 @@
+"""A sample of a log: stretches of it, drawn by lot, and what their records say by themselves (U-41).
+
+A stretch is so many bytes of a segment; the batches that begin in it belong to it. All of them are decoded, hashed and
+judged as a cleaning judges them. Where the drawn stretches are all there is, nothing is left to chance.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.cleaner.chunk_rows import ChunkRows
+from cleanerd.cleaner.evidence import SegmentEvidence, legacy_rows
+from cleanerd.cleaner.index import keyed_rows
+from cleanerd.errors import CleanerdError
+from cleanerd.format.batch import HEADER_BYTES
+from cleanerd.log.pool import index_entries
+from cleanerd.log.read import SegmentReader
+from cleanerd.policy.retain import BATCH_ABORTED, BATCH_CONTROL, BATCH_EXPIRED
+from cleanerd.policy.tombstone import tombstones
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from cleanerd.cleaner.plan import CleaningPlan, Source
+
+FAR: Final = 4
+"""An index that leaves out more than so many stretches is of no use: to find a batch would take a walk."""
+
+BYTES_A_RECORD: Final = 200
+"""Of memory that a record of the sample takes, with all that is made of it."""
+
+STAYS, GOES, CONTESTS, MAY_GO = range(4)
+"""What a record's own batch says: it stays, it goes, others of its key decide, or these and whether it is guarded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bytes ``start`` to ``end`` of a source; ``dirty``: the batches there are about those of the dirty part."""
+
+    source: Source
+    start: int
+    end: int
+    dirty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was read, of ``s`` drawn stretches with ``b`` batches and ``n`` records.
+
+    ``stretches`` [s]: it is one of the dirty part; ``sizes`` [s]: bytes of its batches. ``parts``: how many stretches
+    the dirty part and the clean one have in all, and how many bytes. Of a record: ``key_hash``, 0 where it takes no
+    part in the contest of its key; ``present``, ``version`` and ``offset``, by which the records of a key are ranked;
+    ``stretch`` and ``batch``, its rows in the sample; ``fate``, one of STAYS, GOES, CONTESTS, MAY_GO; ``dirty``.
+    """
+
+    stretches: NDArray[np.bool_]
+    sizes: NDArray[np.int64]
+    parts: tuple[tuple[int, int], tuple[int, int]]
+    key_hash: NDArray[np.uint64]
+    present: NDArray[np.bool_]
+    version: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    stretch: NDArray[np.int32]
+    batch: NDArray[np.int32]
+    fate: NDArray[np.uint8]
+    dirty: NDArray[np.bool_]
+    batch_size: NDArray[np.int64]
+    batch_records: NDArray[np.int64]
+
+
+def take_sample(plan: CleaningPlan, *, budget_bytes: int, stretch_bytes: int, advance: Callable[[int], None]) -> Sample:
+    """Draw and read stretches of about ``budget_bytes`` in all; fewer when their records would fill the memory.
+
+    The dirty part comes first, as what it holds decides about the clean part too. Which stretches are drawn follows
+    from the plan's hash key alone.
+
+    Raises:
+        CleanerdError: the log is damaged, changed, or its indexes are of no use.
+    """
+    stretches = _cut(plan, stretch_bytes)
+    dirty = [each for each in stretches if each.dirty]
+    clean = [each for each in stretches if not each.dirty]
+    dice = random.Random(plan.hash_key)  # noqa: S311 - by lot, but the same for the same plan
+    drawn = _draw(dice, dirty, clean, budget_bytes, together=plan.rules.versioned)
+    gathered = _Gathered(plan)
+    most_records = max(plan.facts_bytes // BYTES_A_RECORD, 1)
+    with SegmentReader.open(plan.path, chunk_bytes=8 * stretch_bytes, largest_batch_bytes=plan.max_unpacked_bytes) as (
+        reader
+    ):
+        for each in drawn:
+            if gathered.records > most_records and gathered.enough:
+                break
+            gathered.take(each, reader, advance, FAR * stretch_bytes)
+    parts = tuple((len(part), sum(each.end - each.start for each in part)) for part in (dirty, clean))
+    return gathered.sample((parts[0], parts[1]))
+
+
+def _cut(plan: CleaningPlan, stretch_bytes: int) -> list[Stretch]:
+    """All stretches of the log below the end of the cleaned range, in order."""
+    found = []
+    for source in plan.sources:
+        dirty_from = 0
+        if source.end <= plan.first_dirty_offset:
+            dirty_from = source.segment.size_bytes
+        elif source.base < plan.first_dirty_offset:
+            entries = index_entries(plan.path, source.segment)
+            offsets = entries["relative_offset"].astype(np.int64) + source.base
+            row = int(np.searchsorted(offsets, plan.first_dirty_offset))
+            dirty_from = int(entries["position"][row - 1]) if row else 0
+        for start in range(0, source.segment.size_bytes, stretch_bytes):
+            end = min(start + stretch_bytes, source.segment.size_bytes)
+            found.append(Stretch(source, start, end, start >= dirty_from))
+    return found
+
+
+def _draw(
+    dice: random.Random, dirty: Sequence[Stretch], clean: Sequence[Stretch], budget_bytes: int, *, together: bool
+) -> list[Stretch]:
+    """By lot, in the order of the lots; ``together``: of both parts as large a share.
+
+    Both parts are spread evenly over the order, so that whoever stops early has a part of each.
+    """
+    sizes = [sum(each.end - each.start for each in part) for part in (dirty, clean)]
+    if together:
+        shares = [min(1.0, budget_bytes / max(sum(sizes), 1))] * 2
+    else:
+        of_dirty = min(sizes[0], max(budget_bytes * 3 // 4, budget_bytes - sizes[1]))
+        shares = [min(1.0, given / max(size, 1)) for given, size in zip((of_dirty, budget_bytes - of_dirty), sizes,
+                                                                        strict=True)]  # fmt: skip
+    order = []
+    for part, share in zip((dirty, clean), shares, strict=True):
+        count = min(len(part), max(int(len(part) * share), min(len(part), 2)))
+        order += [((row + 0.5) / count, each) for row, each in enumerate(dice.sample(part, count))]
+    return [each for _, each in sorted(order, key=lambda pair: pair[0])]
+
+
+class _Gathered:
+    """Columns of what was read so far."""
+
+    def __init__(self, plan: CleaningPlan) -> None:
+        self._plan = plan
+        self._rows: list[dict[str, NDArray[Any]]] = []
+        self._batches: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self._dirty: list[bool] = []
+        self._sizes: list[int] = []
+        self._batch_count = 0
+        self.records = 0
+        self._indexes: dict[int, list[int]] = {}
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are so many stretches of each part that chance can be reckoned with."""
+        return len(self._dirty) >= 64
+
+    def take(self, stretch: Stretch, reader: SegmentReader, advance: Callable[[int], None], far: int) -> None:
+        """Read one. Raises CleanerdError."""
+        segment = stretch.source.segment
+        if segment.base not in self._indexes:
+            self._indexes[segment.base] = index_entries(self._plan.path, segment)["position"].tolist()
+        places = self._indexes[segment.base]
+        row = bisect_right(places, stretch.start)
+        start = places[row - 1] if row else 0
+        beyond = bisect_left(places, stretch.end, row)
+        after = places[beyond] if beyond < len(places) else segment.size_bytes
+        if stretch.start - start > max(far, self._plan.max_message_bytes + far):
+            raise CleanerdError("its offset index is of no use", where=f"{self._plan.path}/{segment.base:020d}.index")
+        evidence = SegmentEvidence(self._plan, stretch.source)
+        size = 0
+        for chunk in reader.chunks(replace(segment, size_bytes=after), self._decode, start=start):
+            size += self._add(chunk, evidence, stretch)
+            advance(chunk.consumed)
+        self._dirty.append(stretch.dirty)
+        self._sizes.append(size)
+
+    def _decode(self, data: NDArray[np.uint8], position: int) -> _kernel.Chunk:
+        plan = self._plan
+        return _kernel.decode_chunk(
+            data,
+            position,
+            hash_key=plan.hash_key,
+            version_header=plan.rules.version_header,
+            version_encoding=plan.rules.encoding,
+            tombstone_header=plan.rules.mark_header,
+            max_unpacked=plan.max_unpacked_bytes,
+        )
+
+    def _add(self, chunk: _kernel.Chunk, evidence: SegmentEvidence, stretch: Stretch) -> int:
+        """The rows of a chunk whose batches begin in the stretch; returns the bytes of these batches."""
+        plan, batches, records = self._plan, chunk.batches, chunk.records
+        before = len(evidence.batch_flags())
+        evidence.add(chunk)
+        flags = evidence.batch_flags()[before:]
+        counts = np.diff(batches.first_record).astype(np.int64)
+        inside = (batches.position >= stretch.start) & (batches.position < stretch.end)
+        rows = np.repeat(inside, counts)
+        of_batch = np.cumsum(inside) - 1 + self._batch_count
+        version, present = plan.rules.ranking.versions(records)
+        fates, contests = _fates(plan, chunk, np.repeat(flags, counts))
+        columns: dict[str, NDArray[Any]] = {
+            "key_hash": np.where(contests, records.key_hash[::2], np.uint64(0)),
+            "present": present,
+            "version": version,
+            "offset": records.offset,
+            "batch": np.repeat(of_batch, counts).astype(np.int32),
+            "fate": fates,
+            "dirty": records.offset >= plan.first_dirty_offset,
+        }
+        self._rows.append({name: column[rows] for name, column in columns.items()})
+        self._rows[-1]["stretch"] = np.full(int(rows.sum()), len(self._dirty), dtype=np.int32)
+        sizes = batches.size[inside].astype(np.int64)
+        self._batches.append((sizes, counts[inside]))
+        self._batch_count += len(sizes)
+        self.records += len(self._rows[-1]["stretch"])
+        return int(sizes.sum())
+
+    def sample(self, parts: tuple[tuple[int, int], tuple[int, int]]) -> Sample:
+        """All that was taken, as columns."""
+
+        def column(name: str, kind: type) -> NDArray[Any]:
+            return np.concatenate([np.zeros(0, kind), *(rows.pop(name) for rows in self._rows)], dtype=kind)
+
+        return Sample(
+            stretches=np.array(self._dirty, dtype=np.bool_),
+            sizes=np.array(self._sizes, dtype=np.int64),
+            parts=parts,
+            key_hash=column("key_hash", np.uint64),
+            present=column("present", np.bool_),
+            version=column("version", np.int64),
+            offset=column("offset", np.int64),
+            stretch=column("stretch", np.int32),
+            batch=column("batch", np.int32),
+            fate=column("fate", np.uint8),
+            dirty=column("dirty", np.bool_),
+            batch_size=np.concatenate([np.zeros(0, np.int64), *(sizes for sizes, _ in self._batches)]),
+            batch_records=np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in self._batches)]),
+        )
+
+
+def _fates(
+    plan: CleaningPlan, chunk: _kernel.Chunk, flags: NDArray[np.uint8]
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+    """[n] uint8: what of the decision (``policy/retain.py``) does not depend on other records of the key.
+
+    And [n] bool: whether the record can beat others of its key. A tombstone does that also when it goes itself.
+    """
+    records, rules = chunk.records, plan.rules
+    everywhere = ChunkRows(0, len(records), np.zeros(len(chunk.batches), dtype=np.bool_))
+    control, aborted = ((flags & flag) != 0 for flag in (BATCH_CONTROL, BATCH_ABORTED))
+    past_horizon = (flags & BATCH_EXPIRED) != 0
+    untouched = records.offset >= plan.end_offset
+    if rules.versioned:
+        untouched |= records.offset < plan.log_start_offset
+    contests = keyed_rows(chunk, everywhere) & ~untouched & ~control & ~aborted
+    fates = np.where(contests, np.uint8(CONTESTS), np.uint8(GOES))
+    if rules.tombstone_guard != "forever":
+        late = tombstones(records.flags, rules.tombstone_mode, legacy_rows(chunk.batches)) & past_horizon
+        guarded = rules.versioned or plan.proven_offset < plan.first_dirty_offset
+        fates[late & contests] = MAY_GO if guarded else GOES
+    fates[untouched | control] = STAYS
+    fates[control & past_horizon] = MAY_GO
+    fates[aborted] = GOES
+    return fates, contests
+
+
+def weights(sample: Sample, goes: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """[n] twice: the bytes that go with each record, at least and at most, when those of ``goes`` do.
+
+    A batch's header goes with the last of its records, so it counts where all of them are known to go.
+    """
+    share = sample.batch_size / np.maximum(sample.batch_records, 1)
+    gone = np.bincount(sample.batch, weights=goes, minlength=len(share))
+    payload = np.maximum(sample.batch_size - HEADER_BYTES, 0) / np.maximum(sample.batch_records, 1)
+    at_least = np.where((gone == sample.batch_records) | (sample.batch_records == 1), share, payload)
+    return at_least[sample.batch], share[sample.batch]

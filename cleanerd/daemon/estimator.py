@@ -1,0 +1,97 @@
+"""Finds out, while there is nothing to clean, what cleaning each partition would save.
+
+One at a time, by a worker that is free, and for a twentieth of the time at the most. Who cleans never waits for it: it
+is stopped, and tried again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cleanerd.daemon.work.run_job import run
+from cleanerd.daemon.workers import WorkerDiedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.fleet.tracked import Tracked
+    from cleanerd.daemon.partition_look import Key
+    from cleanerd.daemon.work.job import Job
+    from cleanerd.daemon.workers import WorkerPool
+
+SHARE_OF_TIME: Final = 20
+"""After an estimate nothing is estimated for so many times as long as it took."""
+
+_log = structlog.get_logger()
+
+
+class Estimator:
+    """``job_of`` makes the job of a partition, ``again`` is called when there may be time for another one."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        workers: WorkerPool,
+        job_of: Callable[[Tracked], Job | None],
+        *,
+        now_ms: Callable[[], int],
+        changed: Callable[[], None],
+        again: Callable[[], None],
+    ) -> None:
+        self._fleet = fleet
+        self._workers = workers
+        self._job_of = job_of
+        self._now_ms = now_ms
+        self._changed = changed
+        self._again = again
+        self._waiting: deque[Key] = deque()
+        self._running: Job | None = None
+        self._resting: asyncio.TimerHandle | None = None
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, now_ms: int) -> None:
+        """The next one, if it is time; there is a worker that is free."""
+        if self._running is not None or self._resting is not None:
+            return
+        if not self._waiting:
+            self._waiting.extend(tracked.key for tracked in self._fleet.unknown_savings(now_ms))
+        while self._waiting:
+            tracked = self._fleet.partitions.get(self._waiting.popleft())
+            if tracked is not None and self._fleet.may_be_estimated(tracked, now_ms):
+                self._running = self._job_of(tracked)
+                if self._running is not None:
+                    task = asyncio.create_task(self._work(tracked.key, self._running))
+                    self.tasks.add(task)
+                    task.add_done_callback(self.tasks.discard)
+                    return
+
+    def stop(self, wanted: Callable[[Job], bool]) -> None:
+        """End the one that runs, if it is ``wanted``."""
+        if self._running is not None and wanted(self._running):
+            self._running.progress.stop()
+
+    async def _work(self, key: Key, job: Job) -> None:
+        began = time.monotonic()
+        try:
+            done = await self._workers.submit(lambda: run(job))
+        except WorkerDiedError:
+            _log.exception("a worker died while it estimated", partition=str(job.name))
+            self._fleet.estimated(key, job.look.topic_id, None, self._now_ms())
+        else:
+            if not done.stopped:
+                self._fleet.estimated(key, job.look.topic_id, done.saving, done.ended_ms)
+        finally:
+            self._running = None
+        loop = asyncio.get_running_loop()
+        self._resting = loop.call_later(SHARE_OF_TIME * (time.monotonic() - began), self._rested)
+        self._changed()
+
+    def _rested(self) -> None:
+        self._resting = None
+        self._again()

@@ -1,0 +1,187 @@
+"""What the daemon knows of savings before it cleans: estimated while nothing is to be cleaned, and never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.cleaner.reclaimable import Reclaimable
+from cleanerd.cli.status import partition_row
+from cleanerd.daemon import estimator
+from cleanerd.daemon.fleet.due import ESTIMATE_AGAIN_MS
+from cleanerd.daemon.fleet.tracked import Quarantine
+from cleanerd.daemon.showing.view_parts import partition_view
+from cleanerd.daemon.work.job import Job, JobDone
+from cleanerd.log.at_work import Suspect
+from cleanerd_lab.bench.generate import Shape, make_log
+from tests.apply.offline_scene import two_groups
+from tests.daemon.scene import assignments, partition, serve, until
+from tests.daemon.test_fleet import KEY, NOW, SAVING, dir_look, fleet_with, look, tracked
+from tests.daemon.test_modes import COMPACT
+from tests.support.log_dirs import make_log_dir
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.service import Service
+
+ESTIMATED = replace(SAVING, estimate=Reclaimable(60, 40, 80, "sample"))
+SELDOM = "topics.bench.min.cleanable.dirty.ratio=1"
+BENCH = ["topics.bench.cleanup.policy=compact", SELDOM]
+
+
+def _fleet(**values: Any) -> Fleet:
+    fleet = fleet_with(look(eligible=False, **values))
+    fleet.settings = replace(fleet.settings, estimate_bytes=1)
+    return fleet
+
+
+def _waits(fleet: Fleet, now_ms: int = NOW) -> bool:
+    return bool(fleet.unknown_savings(now_ms))
+
+
+def test_an_estimate_is_shown_with_its_error() -> None:
+    """U-41: before it a guess, which people are not told as a number."""
+    fleet = _fleet()
+    view = partition_view(fleet, tracked(fleet))
+    told = (view.reclaimable_bytes, view.reclaimable_low_bytes, view.reclaimable_high_bytes, view.reclaimable_method)
+    assert told == (100, 0, 300, "guess")
+    assert partition_row(view.to_json(), NOW)[5] == ""
+    fleet.estimated(KEY, None, ESTIMATED, NOW)
+    view = partition_view(fleet, tracked(fleet))
+    told = (view.reclaimable_bytes, view.reclaimable_low_bytes, view.reclaimable_high_bytes, view.reclaimable_method)
+    assert told == (60, 40, 80, "sample")
+    assert partition_row(view.to_json(), NOW)[5] == "~60 B ± 20 B"
+    fleet.merge(dir_look(look(eligible=False, dirty_bytes=220, bound_offset=22)), NOW)
+    view = partition_view(fleet, tracked(fleet))
+    assert (view.reclaimable_bytes, view.reclaimable_low_bytes, view.reclaimable_high_bytes) == (66, 40, 100)
+
+
+def test_once_an_hour_and_when_twice_as_much_is_dirty() -> None:
+    """U-41: what is known already is not read again."""
+    fleet = _fleet()
+    assert _waits(fleet)
+    fleet.estimated(KEY, None, ESTIMATED, NOW)
+    later = NOW + ESTIMATE_AGAIN_MS
+    assert not _waits(fleet, later)
+    fleet.merge(dir_look(look(eligible=False, dirty_bytes=400, bound_offset=40)), NOW)
+    assert not _waits(fleet, later - 1)
+    assert _waits(fleet, later)
+    assert _waits(fleet, NOW - 1), "a clock that jumped back"
+    fleet.merge(dir_look(look(eligible=False, clean_offset=40, bound_offset=50, dirty_bytes=10)), NOW)
+    assert _waits(fleet, later), "it was cleaned"
+
+
+def test_what_could_not_be_estimated_waits_too() -> None:
+    """A log whose indexes are of no use is not read again at once."""
+    fleet = _fleet()
+    fleet.estimated(KEY, None, None, NOW)
+    assert not _waits(fleet, NOW + 1)
+    assert _waits(fleet, NOW + ESTIMATE_AGAIN_MS)
+
+
+def test_nobody_looks_into_what_is_left_alone() -> None:
+    """Nothing dirty, in quarantine, paused, a suspect, excluded: or estimates are turned off."""
+    assert not _waits(_fleet(dirty_bytes=0))
+    for name, value in (
+        ("quarantine", Quarantine("broken", NOW, 1, NOW + 1000)), ("paused", True), ("excluded", "left to Kafka"),
+        ("suspect", Suspect(1, NOW)), ("trigger", "ratio"),
+    ):  # fmt: skip
+        fleet = _fleet()
+        setattr(tracked(fleet), name, value)
+        assert not _waits(fleet), name
+    fleet = _fleet()
+    fleet.settings = replace(fleet.settings, estimate_bytes=0)
+    assert not _waits(fleet)
+
+
+def test_what_was_worked_out_is_not_estimated_away() -> None:
+    """An observation that ended meanwhile is better; and an estimate is no observation."""
+    fleet = _fleet()
+    tracked(fleet).saving = SAVING
+    fleet.estimated(KEY, None, ESTIMATED, NOW)
+    assert tracked(fleet).saving == SAVING
+    fleet = fleet_with(work="observe")
+    fleet.estimated(KEY, None, ESTIMATED, NOW)
+    assert [each.trigger for each in fleet.candidates(NOW)] == ["ratio"], "to be observed all the same"
+    fleet.estimated(KEY, None, replace(ESTIMATED, estimate=Reclaimable(50, 50, 50, "exact")), NOW)
+    assert fleet.candidates(NOW) == []
+
+
+@pytest.mark.parametrize(("budget", "method"), [("64MiB", "exact"), ("256KiB", "sample"), ("0", "guess")])
+def test_in_a_daemon(root: Path, budget: str, method: str) -> None:
+    """U-41: a partition that is not to be cleaned yet; a small one exactly."""
+    make_log(root, Shape("", "", 128, 16, 0.5), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
+    settings = [*assignments(root, cleanerd_estimate_bytes=budget), *BENCH]
+
+    async def story(service: Service) -> None:
+        await until("ready", lambda: service.view().ready)
+        if method != "guess":
+            await until("estimated", lambda: partition(service.view(), "bench-0").reclaimable_method == method)
+        found = partition(service.view(), "bench-0")
+        assert found.reclaimable_method == method
+        assert found.phase == "idle"
+        assert (found.reclaimable_low_bytes == found.reclaimable_high_bytes) == (method == "exact")
+        assert service.view().history == ()
+
+    serve(settings, story)
+
+
+def test_cleaning_does_not_wait_for_an_estimate(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-41: with one worker; the estimate is stopped as soon as there is something to clean."""
+    make_log(root, Shape("", "", 128, 16, 0.5), unpacked_bytes=1 << 19, segment_bytes=1 << 17)
+    begun = threading.Event()
+    stopped: list[bool] = []
+
+    def slow(job: Job) -> JobDone:
+        begun.set()
+        for _ in range(3000):  # or what is wrong would show only when patience ends
+            if job.progress.stopping:
+                break
+            time.sleep(0.01)
+        stopped.append(job.progress.stopping)
+        return JobDone(job, NOW, stopped=True)
+
+    monkeypatch.setattr(estimator, "run", slow)
+    settings = [*assignments(root, cleanerd_mode="observe", log_cleaner_threads="1"), *BENCH]
+
+    async def story(service: Service) -> None:
+        assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
+        service.fleet.named("bench-0")[0].asked = True
+        service.look_loop.wake()
+        await until("observed", lambda: partition(service.view(), "bench-0").reclaimable_exact)
+        assert stopped[0]
+
+    serve(settings, story)
+
+
+def test_estimates_take_a_share_of_the_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-41: after one nobody begins another for a while; a worker that dies of one leaves the daemon as it was."""
+    make_log_dir(root, {"orders-0": two_groups(), "orders-1": two_groups()})
+    monkeypatch.setattr(estimator, "SHARE_OF_TIME", 10**9)
+    settings = [*assignments(root), COMPACT, "topics.orders.min.cleanable.dirty.ratio=1"]
+    asked: list[str] = []
+
+    def broken(job: Job) -> JobDone:
+        asked.append(str(job.name))
+        raise MemoryError
+
+    monkeypatch.setattr(estimator, "run", broken)
+
+    async def story(service: Service) -> None:
+        await until("asked", lambda: bool(asked))
+        rounds = service.view().last_round_ms
+        await until("looked again", lambda: service.view().last_round_ms != rounds)
+        assert len(asked) == 1
+        assert {each.reclaimable_method for each in service.view().partitions} == {"guess"}
+        assert {each.phase for each in service.view().partitions} == {"idle"}
+        assert service.dispatcher.workers.alive == service.dispatcher.workers.size
+
+    serve(settings, story)

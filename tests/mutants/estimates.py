@@ -1,0 +1,52 @@
+"""Mistakes of the estimates: a bound that is none, what a sample does not see, and a cleaning that waits."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+RECLAIMABLE = "cleanerd/cleaner/reclaimable.py"
+TRUTH = "tests/cleaner/test_reclaimable.py::test_the_truth_lies_within_the_bounds"
+DAEMON = "tests/daemon/test_estimates.py"
+
+ESTIMATES = (
+    Mutant(
+        "nothing-goes-unseen",
+        "U-41",
+        RECLAIMABLE,
+        "if self._others_drawn == self._others:",
+        "if self._others_drawn:",
+        (TRUTH,),
+    ),
+    Mutant(
+        "clean-records-beat-none-of-the-clean-part",
+        "U-41",
+        RECLAIMABLE,
+        "by_any = _Found.of(sample, versioned=True, cleans_too=True)",
+        "by_any = by_dirty",
+        ("tests/cleaner/test_reclaimable.py::test_clean_records_beat_each_other_by_version",),
+    ),
+    Mutant(
+        "tombstones-past-their-horizon-stay-in-a-sample",
+        "U-41",
+        "cleanerd/cleaner/sample.py",
+        "fates[late & contests] = MAY_GO if guarded else GOES",
+        "fates[late & contests] = CONTESTS",
+        (TRUTH,),
+    ),
+    Mutant(
+        "a-cleaning-waits-for-an-estimate",
+        "U-41",
+        "cleanerd/daemon/dispatcher.py",
+        "        self.estimator.stop(lambda _job: True)\n",
+        "",
+        (f"{DAEMON}::test_cleaning_does_not_wait_for_an_estimate",),
+    ),
+    Mutant(
+        "estimated-again-and-again",
+        "U-41",
+        "cleanerd/daemon/fleet/due.py",
+        "    if before is not None and 0 <= now_ms - before < ESTIMATE_AGAIN_MS:\n        return False\n",
+        "",
+        (f"{DAEMON}::test_once_an_hour_and_when_twice_as_much_is_dirty",),
+    ),
+)
