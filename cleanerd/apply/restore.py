@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.swap import MOVE_ORDER, CommitGuard, cleaned_name, final_name, force_rebuild_if_torn, swap_name
@@ -49,6 +49,7 @@ from cleanerd.cleaner.manifest import (
 )
 from cleanerd.errors import CorruptionError
 from cleanerd.format.names import DELETED_SUFFIX, MAX_OFFSET
+from cleanerd.log.adapters import adapter_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,7 +98,7 @@ class RestorePlan:
 
     def to_json(self) -> bytes:
         """The bytes of the file that :meth:`from_json` reads."""
-        return write_document(self, _ADAPTER, version=FORMAT)
+        return write_document(self, adapter_of(RestorePlan), version=FORMAT)
 
     @classmethod
     def from_json(cls, data: bytes, where: str) -> RestorePlan:
@@ -107,12 +108,9 @@ class RestorePlan:
             UnsupportedLogError: a newer cleanerd wrote it.
             CorruptionError: anything else that is no such plan.
         """
-        plan = read_document(data, where, _ADAPTER, newest=FORMAT)
+        plan = read_document(data, where, adapter_of(RestorePlan), newest=FORMAT)
         _check(plan, where)
         return plan
-
-
-_ADAPTER: Final = TypeAdapter(RestorePlan)
 
 
 def _check(plan: RestorePlan, where: str) -> None:

@@ -6,10 +6,11 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, ValidationError
 
 from cleanerd.broker.agent_client import AgentLostError
 from cleanerd.format.names import MAX_OFFSET, TopicPartition, uuid_from_base64
+from cleanerd.log.adapters import adapter_of
 
 if TYPE_CHECKING:
     from cleanerd.broker.agent_client import AgentClient
@@ -203,19 +204,13 @@ class SwapDone:
     __pydantic_config__ = _STRICT
 
 
-_INFO: Final = TypeAdapter(AgentInfo)
-_LOGS: Final = TypeAdapter(_Logs)
-_LOG: Final = TypeAdapter(LogFacts)
-_SWAP: Final = TypeAdapter(SwapDone)
-
-
 def ask_info(client: AgentClient) -> AgentInfo:
     """Who are you?
 
     Raises:
         AgentLostError: no answer that makes sense.
     """
-    return _read(client, _INFO, "info", client.call("info"))
+    return _read(client, AgentInfo, "info", client.call("info"))
 
 
 def ask_logs(client: AgentClient, prefix: str = "") -> list[ListedLog]:
@@ -225,7 +220,7 @@ def ask_logs(client: AgentClient, prefix: str = "") -> list[ListedLog]:
         AgentRefusalError, AgentLostError: it does not say.
     """
     answer = client.call("logs", prefix=prefix) if prefix else client.call("logs")
-    return _read(client, _LOGS, "logs", answer).logs
+    return _read(client, _Logs, "logs", answer).logs
 
 
 def ask_log(client: AgentClient, name: TopicPartition) -> LogFacts:
@@ -234,7 +229,7 @@ def ask_log(client: AgentClient, name: TopicPartition) -> LogFacts:
     Raises:
         AgentRefusalError, AgentLostError: it does not say.
     """
-    facts = _read(client, _LOG, "log", client.call("log", topic=name.topic, partition=name.partition))
+    facts = _read(client, LogFacts, "log", client.call("log", topic=name.topic, partition=name.partition))
     bases = [segment.base for segment in facts.segments]
     if sorted(set(bases)) != bases or not facts.log_start <= facts.leo or facts.hw > facts.leo or facts.lso > facts.hw:
         raise _nonsense(client, "log", "its numbers contradict each other")
@@ -247,12 +242,12 @@ def read_swap(client: AgentClient, result: dict[str, Any]) -> SwapDone:
     Raises:
         AgentLostError: it makes no sense.
     """
-    return _read(client, _SWAP, "swap", result)
+    return _read(client, SwapDone, "swap", result)
 
 
-def _read(client: AgentClient, adapter: TypeAdapter[T], operation: str, result: dict[str, Any]) -> T:
+def _read(client: AgentClient, kind: type[T], operation: str, result: dict[str, Any]) -> T:
     try:
-        return adapter.validate_json(json.dumps(result))
+        return adapter_of(kind).validate_json(json.dumps(result))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

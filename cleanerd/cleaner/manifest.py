@@ -15,16 +15,19 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
 
 from cleanerd import __version__
 from cleanerd.errors import CorruptionError, UnsupportedLogError, system_error
 from cleanerd.format.names import MAX_OFFSET, file_name, uuid_from_base64, uuid_to_base64
+from cleanerd.log.adapters import adapter_of
 from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, create, write_all
 from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from pydantic import TypeAdapter
 
     from cleanerd.cleaner.plan import CleaningPlan
     from cleanerd.policy.transaction import AbortedTransactions
@@ -161,7 +164,7 @@ class Manifest:
 
     def to_json(self) -> bytes:
         """The file's bytes: indented JSON, UTF-8."""
-        return write_document(self, _ADAPTER, version=FORMAT)
+        return write_document(self, adapter_of(Manifest), version=FORMAT)
 
     @classmethod
     def from_json(cls, data: bytes, where: str) -> Manifest:
@@ -173,12 +176,9 @@ class Manifest:
         """
         if len(data) > MAX_MANIFEST_BYTES:
             raise CorruptionError(f"{len(data)} bytes are more than a manifest has", where=where)
-        manifest = read_document(data, where, _ADAPTER, newest=FORMAT)
+        manifest = read_document(data, where, adapter_of(Manifest), newest=FORMAT)
         _check(manifest, where)
         return manifest
-
-
-_ADAPTER: Final = TypeAdapter(Manifest)
 
 
 def write_document(body: T, adapter: TypeAdapter[T], *, version: int) -> bytes:

@@ -1,0 +1,21 @@
+"""The checks of what comes from outside: a pydantic adapter for each type, built when it is first needed.
+
+Building one takes milliseconds, and most commands need none of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+from pydantic import TypeAdapter
+
+T = TypeVar("T")
+
+_BUILT: Final[dict[Any, TypeAdapter[Any]]] = {}
+
+
+def adapter_of(kind: type[T]) -> TypeAdapter[T]:
+    """What reads, checks and writes a ``kind``: the same one each time."""
+    if kind not in _BUILT:
+        _BUILT[kind] = TypeAdapter(kind)  # by two threads at once: the same twice
+    return _BUILT[kind]
