@@ -75,10 +75,9 @@ def _outcomes(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
 
 
 def _log_of(kind: str, batches: int, much: int) -> Partition:
-    data, end = b"", 0
-    for _ in range(batches):
-        data += zeros_batch(end, much) if kind == "zeros" else crowded_batch(end, much)
-        end += 2 if kind == "zeros" else much
+    batch, offsets = (zeros_batch(0, much), 2) if kind == "zeros" else (crowded_batch(0, much), much)
+    end = batches * offsets
+    data = b"".join(base.to_bytes(8, "big") + batch[8:] for base in range(0, end, offsets))
     return Partition({0: data, end: keyed_batch(end, [("a", "3")]), end + 1: b""}, indexes=False)
 
 
