@@ -438,7 +438,8 @@ def rewrite_chunk(
 ) -> Written:
     """Do what ``actions`` says with each whole batch in ``data``; ``actions[0]`` and ``first_bit`` belong to the first.
 
-    ``actions`` may be longer than the batches in ``data``. Dropped batches are neither checked nor unpacked. Rebuilt
+    ``actions`` may be longer than the batches in ``data``. Dropped batches are neither checked nor unpacked. Of
+    records that go only the length is looked at: whoever decides has decoded them (F-2.3). Rebuilt
     batches follow F-2.2, F-2.5, F-2.6 and C-52, with record attributes kept (U-14) and the batch's own codec at its
     default level. A negative ``delete_horizon`` with ACTION_SET_HORIZON rebuilds without the bit (C-50). Stops early,
     between batches, when the output grows large.

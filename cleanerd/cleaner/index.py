@@ -6,7 +6,7 @@ multiples of 64, so that a segment's winners are whole words of the bitmap that 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 FIRST_DIRTY_ORDINAL = 2**38
 """Below it are the ordinals of the clean part, whatever its size."""
 
+BUFFERS_A_CHUNK: Final = 4
+"""A chunk is so many read buffers long where one thread reads: what is done once a chunk costs as much as thousands of
+records. With several threads a chunk is a part, and parts have to be small."""
+
 
 class MapFullError(Exception):
     """The distinct keys of this shard do not fit the map; the caller takes more shards (U-20)."""
@@ -51,7 +55,8 @@ class Decoder:
         ``torn``: the first damage is the end.
         """
         segment = source.segment
-        reading = gathered(self._begin)
+        together = BUFFERS_A_CHUNK if self._pool.workers == 1 else 1
+        reading = gathered(self._begin, chunk_bytes=together * self._pool.chunk_bytes)
         if torn:
             # In one go: where an index is wrong, what it calls a part seems damaged at once.
             reading, part = until_damage(reading), part or Part(0, segment.size_bytes)

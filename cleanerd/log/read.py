@@ -41,7 +41,7 @@ Reading: TypeAlias = "Callable[[SegmentReader, Segment, int], Iterator[R]]"
 """How a segment is read, from a file position on."""
 
 DEFAULT_CHUNK_BYTES = 4 * 1024 * 1024
-PIECE_BYTES = 512 * 1024
+PIECE_BYTES = 1024 * 1024
 """What is read at once of a chunk that is gathered: the kernel finds it in the CPU's cache."""
 
 BATCHES_A_PIECE = 16

@@ -3,7 +3,8 @@
 use crate::codec;
 use crate::error::Reason;
 use crate::header::{CONTROL, HEADER_BYTES, Header};
-use crate::record::take_record;
+use crate::record::{read_record, take_stored};
+use crate::record_headers::Unread;
 
 /// The batch is no control batch, or an emptied one that says nothing any more.
 pub const NO_CONTROL_TYPE: i16 = -1;
@@ -18,7 +19,9 @@ pub fn control_type(header: &Header, batch: &[u8]) -> Result<i16, Reason> {
         return Err(Reason::batch("compressed control batch"));
     }
     let mut payload = batch.get(HEADER_BYTES..).unwrap_or_default();
-    let record = take_record(&mut payload).map_err(|text| Reason::record(text, 0))?;
+    let record = take_stored(&mut payload)
+        .and_then(|stored| read_record(stored, Unread))
+        .map_err(|text| Reason::record(text, 0))?;
     let key = record.key.and_then(<[u8]>::first_chunk::<4>).ok_or_else(|| Reason::record("control key is cut", 0))?;
     let [version_high, version_low, type_high, type_low] = *key;
     if i16::from_be_bytes([version_high, version_low]) < 0 {

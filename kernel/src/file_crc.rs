@@ -16,62 +16,66 @@ const WORTH_BYTES: usize = 1024;
 /// From this many bytes on it pays to begin anew and to put the two values together.
 const MANY_BYTES: usize = 16 << 10;
 
-/// Powers that are remembered: a log has few sizes of batches.
-const REMEMBERED: usize = 256;
-
 const fn multiply(a: u32, mut b: u32) -> u32 {
     let mut product = 0;
     let mut bit = ONE;
     while bit != 0 {
-        // All ones where the bit is set: nothing here can be foreseen, so nothing branches.
-        product ^= b & 0u32.wrapping_sub((a & bit != 0) as u32);
-        b = b >> 1 ^ POLYNOMIAL & 0u32.wrapping_sub(b & 1);
+        if a & bit != 0 {
+            product ^= b;
+        }
+        b = b >> 1 ^ if b & 1 == 1 { POLYNOMIAL } else { 0 };
         bit >>= 1;
     }
     product
 }
 
-/// `x^(8 * 2^k)`.
-const POWERS: [u32; 32] = {
-    let mut powers = [ONE >> 8; 32];
-    let mut k = 1;
-    while k < powers.len() {
-        powers[k] = multiply(powers[k - 1], powers[k - 1]);
+/// Products of one factor with all values of each half byte: eight of them, added, are the product with any value.
+type Products = [[u32; 16]; 8];
+
+const fn products(factor: u32) -> Products {
+    let mut products = [[0; 16]; 8];
+    let mut half = 0;
+    while half < products.len() {
+        let mut value = 1;
+        while value < 16 {
+            // A value is its lowest bit and a smaller value.
+            let less = value & (value - 1);
+            products[half][value] = if less == 0 {
+                multiply((value as u32) << (4 * half), factor)
+            } else {
+                products[half][less] ^ products[half][value ^ less]
+            };
+            value += 1;
+        }
+        half += 1;
+    }
+    products
+}
+
+/// Those with `x^(8 * 2^k)`.
+static BY_POWER: [Products; 32] = {
+    let mut tables = [[[0; 16]; 8]; 32];
+    let mut power = ONE >> 8;
+    let mut k = 0;
+    while k < tables.len() {
+        tables[k] = products(power);
+        power = multiply(power, power);
         k += 1;
     }
-    powers
+    tables
 };
 
-/// `x^(8 * bytes)`.
-fn power(bytes: u32) -> u32 {
-    POWERS
-        .iter()
-        .enumerate()
-        .filter(|(k, _)| bytes >> k & 1 == 1)
-        .fold(ONE, |product, (_, &factor)| multiply(product, factor))
-}
-
-struct Shift {
-    /// (bytes, power); no batch is empty, so 0 is no entry.
-    remembered: [(u32, u32); REMEMBERED],
-}
-
-impl Shift {
-    /// The CRC of bytes with `seed` followed by `bytes` more that have `crc`.
-    fn combine(&mut self, seed: u32, crc: u32, bytes: u32) -> u32 {
-        let slot = &mut self.remembered[bytes as usize % REMEMBERED];
-        if slot.0 != bytes {
-            *slot = (bytes, power(bytes));
-        }
-        multiply(seed, slot.1) ^ crc
-    }
+/// `crc * x^(8 * bytes)`.
+fn shift(crc: u32, bytes: u32) -> u32 {
+    BY_POWER.iter().enumerate().filter(|(k, _)| bytes >> k & 1 == 1).fold(crc, |crc, (_, products)| {
+        products.iter().enumerate().fold(0, |sum, (half, values)| sum ^ values[(crc >> (4 * half) & 15) as usize])
+    })
 }
 
 /// CRC-32C of `data`, which holds batches whose own CRCs are known to be right; `seed` is the value of the bytes before.
 ///
 /// What is no whole v2 batch is read, and small batches are, all that lie side by side at once.
 pub fn crc32c_of_batches(data: &[u8], seed: u32) -> u32 {
-    let mut shift = Shift { remembered: [(0, 0); REMEMBERED] };
     let mut crc = seed;
     // Bytes that `crc` does not cover yet: those of `to_read` that lie before `rest`.
     let mut to_read = data;
@@ -83,7 +87,7 @@ pub fn crc32c_of_batches(data: &[u8], seed: u32) -> u32 {
         {
             let (before, _) = to_read.split_at(to_read.len() - rest.len() + front.len());
             // `split_batch` keeps it below 2^31 bytes.
-            crc = shift.combine(read_on(crc, before), stored, covered.len() as u32);
+            crc = shift(read_on(crc, before), covered.len() as u32) ^ stored;
             to_read = after;
         }
         rest = after;
@@ -103,7 +107,7 @@ pub fn combine(first: u32, second: u32, second_bytes: u64) -> u32 {
     let mut rest = second_bytes;
     while rest > 0 {
         let part = rest.min(u64::from(u32::MAX)) as u32;
-        shifted = multiply(shifted, power(part));
+        shifted = shift(shifted, part);
         rest -= u64::from(part);
     }
     shifted ^ second

@@ -1,6 +1,6 @@
 //! One record of a v2 batch (F-2.3), borrowed from the unpacked payload.
 
-use crate::record_headers::{ReadHeaders, Unread};
+use crate::record_headers::ReadHeaders;
 use crate::varint::{read_varint, read_varlong, take_field};
 
 /// Bytes of the smallest record: seven fields of one byte.
@@ -21,37 +21,32 @@ pub struct Record<'a, H = ()> {
     pub headers: H,
 }
 
-/// Takes one record from the front of `payload`.
+/// Where one record lies: as stored, its length included, and without it.
+#[derive(Debug, Clone, Copy)]
+pub struct Stored<'a> {
+    pub whole: &'a [u8],
+    body: &'a [u8],
+}
+
+/// Takes one record from the front of `payload`, of which only the length is looked at.
 ///
 /// The error says what is wrong; the caller knows which record it was.
 #[inline(always)]
-pub fn take_record<'a>(payload: &mut &'a [u8]) -> Result<Record<'a>, &'static str> {
-    take_record_with(payload, Unread)
-}
-
-/// The same, with what `reader` finds in the headers.
-#[inline(always)]
-pub fn take_record_with<'a, R: ReadHeaders>(
-    payload: &mut &'a [u8],
-    reader: R,
-) -> Result<Record<'a, R::Found>, &'static str> {
-    let whole = *payload;
+pub fn take_stored<'a>(payload: &mut &'a [u8]) -> Result<Stored<'a>, &'static str> {
+    let front = *payload;
     let length = read_varint(payload).ok_or("record length is cut")?;
     let length = usize::try_from(length).map_err(|_| "negative record length")?;
     let (body, rest) = payload.split_at_checked(length).ok_or("record is longer than the rest of the batch")?;
-    let (stored, _) = whole.split_at(whole.len() - rest.len());
+    let (whole, _) = front.split_at(front.len() - rest.len());
     *payload = rest;
-    read_body(stored, body, reader)
+    Ok(Stored { whole, body })
 }
 
+/// Its fields, and what `reader` finds in its headers.
 #[inline(always)]
-fn read_body<'a, R: ReadHeaders>(
-    stored: &'a [u8],
-    body: &'a [u8],
-    reader: R,
-) -> Result<Record<'a, R::Found>, &'static str> {
+pub fn read_record<'a, R: ReadHeaders>(stored: Stored<'a>, reader: R) -> Result<Record<'a, R::Found>, &'static str> {
     const CUT: &str = "record ends inside a field";
-    let (&attributes, mut input) = body.split_first().ok_or(CUT)?;
+    let (&attributes, mut input) = stored.body.split_first().ok_or(CUT)?;
     let timestamp_delta = read_varlong(&mut input).ok_or(CUT)?;
     let tail = input;
     let offset_delta = read_varint(&mut input).ok_or(CUT)?;
@@ -62,5 +57,5 @@ fn read_body<'a, R: ReadHeaders>(
     if !input.is_empty() {
         return Err("record does not use all of its length");
     }
-    Ok(Record { attributes, timestamp_delta, offset_delta, key, has_value, tail, stored, headers })
+    Ok(Record { attributes, timestamp_delta, offset_delta, key, has_value, tail, stored: stored.whole, headers })
 }

@@ -5,7 +5,7 @@ use crate::error::Reason;
 use crate::header::{self, CODEC_MASK, CONTROL, HAS_DELETE_HORIZON, Header, LOG_APPEND_TIME, TRANSACTIONAL};
 use crate::record::Record;
 use crate::varint::{varlong_len, write_varlong};
-use crate::walk::for_each_record;
+use crate::walk::for_each_wanted_record;
 
 /// Takes the kept records of one batch.
 pub(crate) struct Survivors<'a> {
@@ -37,14 +37,10 @@ impl<'a> Survivors<'a> {
         first_bit: usize,
         output: &mut Vec<u8>,
     ) -> Result<(), Reason> {
-        let mut next = 0;
         let mut run = 0..0;
-        for_each_record(self.source, payload, |index, record| {
-            let start = next;
-            next += record.stored.len();
-            if !is_set(keep, first_bit + index) {
-                return Ok(());
-            }
+        let wanted = |index| is_set(keep, first_bit + index);
+        for_each_wanted_record(self.source, payload, wanted, |index, start, record| {
+            let next = start + record.stored.len();
             let (delta, length) = self.take(index, record)?;
             if run.end != start {
                 output.extend_from_slice(payload.get(run.clone()).unwrap_or_default());

@@ -3,7 +3,7 @@
 use crate::codec::{self, Codecs, Scratch};
 use crate::error::{Error, Reason, invalid};
 use crate::header::{self, FRAME_BYTES, Front, Header};
-use crate::record::{Record, SMALLEST_RECORD, take_record_with};
+use crate::record::{Record, SMALLEST_RECORD, read_record, take_stored};
 use crate::record_headers::{ReadHeaders, Unread};
 
 /// What a record of a compressed batch counts for at least, beside the bytes that the batch unpacks to: its row in the columns,
@@ -127,17 +127,46 @@ pub fn for_each_record<'a>(
 #[inline(always)]
 pub fn for_each_record_with<'a, R: ReadHeaders>(
     header: &Header,
-    mut payload: &'a [u8],
+    payload: &'a [u8],
     reader: R,
     mut visit: impl FnMut(usize, &Record<'a, R::Found>) -> Result<(), Reason>,
+) -> Result<(), Reason> {
+    walk_records(header, payload, reader, |_| true, |index, _, record| visit(index, record))
+}
+
+/// Calls `visit` with each record that is `wanted` and where in the payload it begins. Of the others only the length is looked
+/// at, so this is for batches that were walked through before.
+#[inline(always)]
+pub fn for_each_wanted_record<'a>(
+    header: &Header,
+    payload: &'a [u8],
+    wanted: impl Fn(usize) -> bool,
+    visit: impl FnMut(usize, usize, &Record<'a>) -> Result<(), Reason>,
+) -> Result<(), Reason> {
+    walk_records(header, payload, Unread, wanted, visit)
+}
+
+#[inline(always)]
+fn walk_records<'a, R: ReadHeaders>(
+    header: &Header,
+    payload: &'a [u8],
+    reader: R,
+    wanted: impl Fn(usize) -> bool,
+    mut visit: impl FnMut(usize, usize, &Record<'a, R::Found>) -> Result<(), Reason>,
 ) -> Result<(), Reason> {
     let count = header.records();
     if count > payload.len() / SMALLEST_RECORD {
         return Err(Reason::batch(format!("{count} records in {} bytes", payload.len())));
     }
     let mut previous = -1;
+    let mut rest = payload;
     for index in 0..count {
-        let record = take_record_with(&mut payload, reader).map_err(|text| Reason::record(text, index))?;
+        let start = payload.len() - rest.len();
+        let stored = take_stored(&mut rest).map_err(|text| Reason::record(text, index))?;
+        if !wanted(index) {
+            continue;
+        }
+        let record = read_record(stored, reader).map_err(|text| Reason::record(text, index))?;
         if record.offset_delta <= previous {
             return Err(Reason::record("offsets do not rise", index));
         }
@@ -145,11 +174,7 @@ pub fn for_each_record_with<'a, R: ReadHeaders>(
             return Err(Reason::record("offset passes the last offset of the batch", index));
         }
         previous = record.offset_delta;
-        visit(index, &record)?;
+        visit(index, start, &record)?;
     }
-    if payload.is_empty() {
-        Ok(())
-    } else {
-        Err(Reason::batch(format!("{} bytes behind the last record", payload.len())))
-    }
+    if rest.is_empty() { Ok(()) } else { Err(Reason::batch(format!("{} bytes behind the last record", rest.len()))) }
 }

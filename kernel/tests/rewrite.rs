@@ -1,8 +1,10 @@
 //! The header of a rebuilt batch: what stays, what is computed anew.
 
+use cleanerd_kernel::Error;
 use cleanerd_kernel::codec;
+use cleanerd_kernel::crc32c;
 use cleanerd_kernel::decode::{FLAG_HAS_KEY, FLAG_TOMBSTONE, Options, decode_chunk};
-use cleanerd_kernel::header::{HAS_DELETE_HORIZON, HEADER_BYTES, Header, seal};
+use cleanerd_kernel::header::{CRC_START, HAS_DELETE_HORIZON, HEADER_BYTES, Header, seal};
 use cleanerd_kernel::rewrite::{ACTION_REBUILD, ACTION_SET_HORIZON, Request, rewrite_chunk};
 use cleanerd_kernel::varint::{write_varint, write_varlong};
 
@@ -52,6 +54,10 @@ fn attributes(data: &[u8]) -> i16 {
 }
 
 fn rebuilt(data: &[u8], keep: u64, action: u8) -> Vec<u8> {
+    rewritten(data, keep, action).unwrap()
+}
+
+fn rewritten(data: &[u8], keep: u64, action: u8) -> Result<Vec<u8>, Error> {
     let request = Request {
         keep_bits: &[keep],
         first_bit: 0,
@@ -63,7 +69,7 @@ fn rebuilt(data: &[u8], keep: u64, action: u8) -> Vec<u8> {
         lead: None,
         expected_bytes: data.len(),
     };
-    rewrite_chunk(data, 0, &request).unwrap().data
+    rewrite_chunk(data, 0, &request).map(|written| written.data)
 }
 
 /// U-14, R87-5: the attributes byte of a record, whatever moves around it.
@@ -102,4 +108,31 @@ fn a_horizon_is_set_once() {
 fn the_max_timestamp_is_that_of_the_survivors() {
     let data = rebuilt(&batch(&[10, 40, 30], 10, 0), 0b101, ACTION_REBUILD);
     assert_eq!(long(&data, 35), 30);
+}
+
+/// F-2.3, of a batch whose checksum is right: of a record that goes only the length counts, one that stays is checked whole.
+#[test]
+fn of_what_goes_only_the_length_is_looked_at() {
+    const RECORD: usize = 8;
+    const OFFSET_DELTA: usize = 3;
+    const KEY_LENGTH: usize = 4;
+    let data = batch(&[10, 20, 30], 10, 0);
+    let expected = rebuilt(&data, 0b101, ACTION_REBUILD);
+    let damaged = |at: usize, byte: u8| {
+        let mut log = data.clone();
+        log[HEADER_BYTES + RECORD + at] = byte;
+        let crc = crc32c(&log[CRC_START..], 0);
+        log[CRC_START - 4..CRC_START].copy_from_slice(&crc.to_be_bytes());
+        log
+    };
+    for (at, byte) in [(OFFSET_DELTA, 0), (OFFSET_DELTA, 100), (KEY_LENGTH, 100)] {
+        let log = damaged(at, byte);
+        assert_eq!(rebuilt(&log, 0b101, ACTION_REBUILD), expected, "{at}");
+        for keep in [0b011, 0b111] {
+            assert!(matches!(rewritten(&log, keep, ACTION_REBUILD), Err(Error::Corrupt(_))), "{at} {keep:b}");
+        }
+    }
+    for length in [0, 2 * RECORD as u8, 100, 255] {
+        assert!(matches!(rewritten(&damaged(0, length), 0b101, ACTION_REBUILD), Err(Error::Corrupt(_))), "{length}");
+    }
 }

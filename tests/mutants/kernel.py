@@ -39,6 +39,22 @@ KERNEL = (
         ("kernel/tests/rewrite.rs::the_max_timestamp_is_that_of_the_survivors",),
     ),
     Mutant(
+        "records-that-stay-are-not-checked-again",
+        "F-2.3",
+        "kernel/src/walk.rs",
+        "        if record.offset_delta <= previous {\n",
+        "        if record.offset_delta < previous {\n",
+        ("kernel/tests/rewrite.rs::of_what_goes_only_the_length_is_looked_at",),
+    ),
+    Mutant(
+        "the-crc-of-a-file-is-moved-too-little",
+        "F-2",
+        "kernel/src/file_crc.rs",
+        "        power = multiply(power, power);\n",
+        "        power = if k < 20 { multiply(power, power) } else { power };\n",
+        ("kernel/tests/file_crc.rs::long_ways_are_made_of_short_ones",),
+    ),
+    Mutant(
         "row-lost-where-a-block-ends",
         "F-2",
         BATCH_TABLE,
