@@ -35,7 +35,7 @@ from cleanerd.format.names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from cleanerd.apply.files import PartitionFiles
     from cleanerd.apply.journal import Journal
@@ -49,6 +49,9 @@ _MOST_STAGED: Final = 500
 """Entries of ``.kstage``: one or two plans, and what killed runs left, which the next one settles."""
 
 SOURCE_SUFFIXES: Final = frozenset({SEGMENT_SUFFIX, INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX})
+
+_DIGITS: Final = 20
+"""Of a base offset in a file's name."""
 
 # S-31: the log comes last, so that a directory in between never shows a whole segment.
 MOVE_ORDER: Final[tuple[FileKind, ...]] = ("timeindex", "index", "txnindex", "log")
@@ -139,16 +142,13 @@ def retired_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
     an index before its log (X-19). Snapshots go with the segments that go, never the newest of the log (S-45).
     """
     arrived = {final_name(group.base, kind) for kind in group.files if swap_name(group.base, kind) not in names}
-    parsed = {name: place for name in names if (place := parse_file_name(name)) is not None}
-    newest_snapshot = max((base for base, suffix in parsed.values() if suffix == SNAPSHOT_SUFFIX), default=-1)
+    snapshots = (parse_file_name(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
+    newest_snapshot = max((place[0] for place in snapshots if place is not None), default=-1)
     return sorted(
         name
-        for name, (base, suffix) in parsed.items()
-        if base in group.sources
-        and (
-            (suffix in SOURCE_SUFFIXES and name not in arrived)
-            or (suffix == SNAPSHOT_SUFFIX and base not in {group.base, newest_snapshot})
-        )
+        for name, (base, suffix) in _files_of(group, names)
+        if (suffix in SOURCE_SUFFIXES and name not in arrived)
+        or (suffix == SNAPSHOT_SUFFIX and base not in {group.base, newest_snapshot})
     )
 
 
@@ -276,11 +276,7 @@ def final_name(base: int, kind: FileKind) -> str:
 def _check_sources(files: PartitionFiles, group: ManifestGroup, source_files: Mapping[int, Collection[str]]) -> None:
     """Refuse a group whose source files are not those that were planned with (S-29)."""
     planned = {name for source in group.sources for name in source_files[source] if _is_segment_file(name)}
-    found = {
-        name
-        for name in files.names()
-        if _is_segment_file(name) and (place := parse_file_name(name)) is not None and place[0] in group.sources
-    }
+    found = {name for name, (_, suffix) in _files_of(group, files.names()) if suffix in SOURCE_SUFFIXES}
     if planned != found:
         changed = ", ".join(sorted(planned ^ found))
         raise StalePlanError(
@@ -298,7 +294,15 @@ def _is_segment_file(name: str) -> bool:
 def _deleted_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
     """Files of the sources that S-35 renamed: ``.deleted`` files of others are the broker's to remove."""
     ours = {suffix + DELETED_SUFFIX for suffix in (*SOURCE_SUFFIXES, SNAPSHOT_SUFFIX)}
-    places = ((name, parse_file_name(name)) for name in names)
-    return sorted(
-        name for name, place in places if place is not None and place[0] in group.sources and place[1] in ours
-    )
+    return sorted(name for name, (_, suffix) in _files_of(group, names) if suffix in ours)
+
+
+def _files_of(group: ManifestGroup, names: Iterable[str]) -> Iterator[tuple[str, tuple[int, str]]]:
+    """Those of ``names`` that are files of the sources, with base and suffix.
+
+    Beside them lie the files of thousands of other segments, once more for each group: only these are taken apart.
+    """
+    digits = {file_name(base, "") for base in group.sources}
+    for name in names:
+        if name[:_DIGITS] in digits and (place := parse_file_name(name)) is not None:
+            yield name, place

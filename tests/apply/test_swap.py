@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.apply import swap as swap_module
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.recover import recover
 from cleanerd.apply.swap import finish_plan, retired_names, swap_group
@@ -209,3 +210,20 @@ def test_finish_plan_removes_the_manifest_first_and_only_its_own(scene: Scene) -
     with FailingFiles(scene.path) as files:
         finish_plan(files, PLAN)
         assert files.done == []
+
+
+def test_files_of_other_segments_are_not_taken_apart(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S-31: thousands of them lie there, and each group lists the directory several times."""
+    for base in range(1000, 1400):
+        (scene.path / file_name(base, ".index")).touch()
+    real, taken = swap_module.parse_file_name, []
+
+    def counted(name: str) -> tuple[int, str] | None:
+        taken.append(name)
+        return real(name)
+
+    monkeypatch.setattr(swap_module, "parse_file_name", counted)
+    group = scene.groups[0]
+    with FailingFiles(scene.path) as files:
+        swap_group(files, PLAN, group, Journal(files, PLAN), OpenLock(), source_files=source_files(files, group))
+    assert 0 < len(taken) < 100
