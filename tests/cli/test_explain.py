@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.errors import MachineError, NoSpaceError
-from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import PartitionState, Retry, StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
@@ -217,24 +216,6 @@ def test_no_high_watermarks(root: Path, shell: Shell) -> None:
     assert found["changes"] == "when the broker has run and written its checkpoints"
 
 
-def test_several_log_directories(root: Path, shell: Shell) -> None:
-    """U-23, U-24: only one of log.dirs has the metadata log; partitions in the others are judged by it too."""
-    first = make_log_dir(root / "d1", {"stock-0": dirty()})
-    second = make_log_dir(root / "d2", {"orders-0": dirty()})
-    policies = {name: {"cleanup.policy": "compact"} for name in ("orders", "stock")}
-    orders = read_partition(read_log_dir(second), TopicPartition("orders", 0)).topic_id
-    assert orders is not None
-    write_metadata(first, topics=policies, ids={"orders": orders})
-    unknown = shell("explain", "orders-0", second, "--now-ms", NOW)
-    assert unknown.code == 3
-    assert "name all log directories of the broker" in unknown.err
-    one = shell("explain", "orders-0", first, second, "--now-ms", NOW)
-    assert (one.code, one.out.splitlines()[0]) == (0, "orders-0 is cleaned at the next run of cleanerd clean.")
-    both = shell("explain", "*", first, second, "--json", "--quiet", "--now-ms", NOW)
-    assert [row["topic"] for row in both.json["partitions"]] == ["stock", "orders"]
-    assert shell("explain", "nope-0", first, second).code == 3
-
-
 def test_leftovers(root: Path, shell: Shell) -> None:
     """S-21: files of a replacement that was cut short come before everything else."""
     path = make(root, cleaner_offset=6)
@@ -310,21 +291,6 @@ def test_an_earlier_failure(root: Path, shell: Shell) -> None:
     log.write_bytes(whole)
 
 
-@pytest.mark.parametrize(
-    ("partition", "code", "says"),
-    [
-        ("order", 3, "did you mean orders"),
-        ("orders-1", 3, "no such partition"),
-        ("__cluster_metadata-0", 4, "never cleaned"),
-    ],
-)
-def test_what_cannot_be_explained(root: Path, shell: Shell, partition: str, code: int, says: str) -> None:
-    """Exit codes as everywhere."""
-    answer = shell("explain", partition, make(root), *COMPACT)
-    assert answer.code == code
-    assert says in answer.err
-
-
 def test_not_compacted(root: Path, shell: Shell) -> None:
     """A topic that is not compacted is that first of all; where its policy comes from is said."""
     path = make_log_dir(root / "logs", {"orders-0": dirty()})
@@ -335,23 +301,6 @@ def test_not_compacted(root: Path, shell: Shell) -> None:
     assert "--set" in answer.err
     told = shell("explain", "orders-0", path, "--json", "--set", "topics.orders.cleanup.policy=delete").json
     assert (told["cleaned_now"], told["rule"]) == (False, "cleanup.policy")
-
-
-@pytest.mark.parametrize("verb", ["explain", "audit"])
-def test_a_topic_is_all_its_partitions(root: Path, shell: Shell, verb: str) -> None:
-    """By its name or a pattern, as a list; an unknown word is told in the words of this verb: it has no --partition."""
-    path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty(), "other-0": dirty()})
-    key = ["--key", "a"] if verb == "audit" else []
-    expected = [str(path / "orders-0"), str(path / "orders-1")] if verb == "audit" else [0, 1]
-    for word in ("orders", "ord*"):
-        rows = shell(verb, word, path, "--json", "--quiet", *key, *COMPACT).json["partitions"]
-        assert [row["path" if verb == "audit" else "partition"] for row in rows] == expected
-    text = shell(verb, "orders", path, *key, *COMPACT).out
-    assert ("orders-0" in text, "orders-1" in text, "other-0" in text) == (True, True, False)
-    answer = shell(verb, "nope*", path, *key)
-    assert answer.code == 3
-    assert "nope*: no such partition or topic" in answer.err
-    assert "--partition" not in answer.err
 
 
 def test_what_the_daemon_remembers(root: Path, shell: Shell) -> None:
