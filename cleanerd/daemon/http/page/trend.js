@@ -7,9 +7,14 @@ const WIDTH = 288;
 const HEIGHT = 64;
 const TOP = 6;
 
+/** The ring's last point may be ten minutes old. */
+function dirtyNow(status) {
+  return status.partitions.reduce((all, each) => all + (each.dirty_bytes ?? 0), 0);
+}
+
 const PICTURES = [
   { id: "reclaimed_bytes", name: "Reclaimed", kind: "bars", told: bytes, sum: true },
-  { id: "dirty_bytes", name: "Dirty", kind: "line", told: bytes, sum: false },
+  { id: "dirty_bytes", name: "Dirty", kind: "line", told: bytes, sum: false, now: dirtyNow },
   { id: "cleans", name: "Cleans", kind: "bars", told: count, sum: true },
   { id: "held_us", name: "Lock held", kind: "bars", told: (us) => duration(us / 1000), sum: false, most: true },
 ];
@@ -27,15 +32,14 @@ export function drawTrend(parent, status, view) {
   const trend = status?.trend;
   parent.hidden = view !== "" || !trend;
   if (!trend) return;
-  redraw(parent, trend, () => PICTURES.map((each) => picture(each, trend)));
+  redraw(parent, [trend, dirtyNow(status)], () => PICTURES.map((each) => picture(each, trend, status)));
 }
 
-function picture({ id, name, kind, told, sum, most }, trend) {
+function picture({ id, name, kind, told, sum, most, now }, trend, status) {
   const values = trend[id];
   const known = values.filter((value) => value !== null);
-  const last = known.length ? known[known.length - 1] : 0;
   const highest = Math.max(0, ...known);
-  const figure = sum ? known.reduce((all, value) => all + value, 0) : most ? highest : last;
+  const figure = sum ? known.reduce((all, value) => all + value, 0) : most ? highest : now(status);
   const word = sum ? "in a day" : most ? "at most" : "now";
   const hours = Math.round((values.length * trend.every_ms) / 3600000);
   const label = `${name}: ${told(figure)} ${word}; the most in ${duration(trend.every_ms)} ${told(highest)}`;
