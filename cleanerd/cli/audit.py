@@ -10,10 +10,10 @@ from cleanerd.cli.keys_asked import find_keys_asked, key_options
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
-from cleanerd.cli.selecting import ExistingPath, partition_argument
+from cleanerd.cli.selecting import existing_dirs, partition_argument
 from cleanerd.errors import CorruptionError
 from cleanerd.inspect.report import bytes_fields, time_of
-from cleanerd.log.log_dir import LOG_START_CHECKPOINT
+from cleanerd.log.log_dir import LOG_START_CHECKPOINT, partition_names
 from cleanerd.verify.audit import Audit, Occurrence, files_of
 from cleanerd.verify.audit import audit as search
 from cleanerd.verify.finding import Findings
@@ -34,12 +34,12 @@ FOUND: Final = 1
 @click.command("audit")
 @common_options
 @partition_argument
-@click.argument("log_dir", metavar="LOG_DIR", type=ExistingPath(file_okay=False))
+@existing_dirs("log_dirs", "LOG_DIR...")
 @key_options
 def audit(
     common: Common,
     partition: str,
-    log_dir: Path,
+    log_dirs: tuple[Path, ...],
     *,
     keys: tuple[str, ...],
     keys_file: Path | None,
@@ -49,7 +49,8 @@ def audit(
 ) -> int:
     """Say where a key still lies: file, byte position of the batch, record, offset.
 
-    A topic or a pattern such as 'orders-*' stands for all its partitions in LOG_DIR.
+    A topic or a pattern such as 'orders-*' stands for all its partitions. Name all directories of log.dirs: a topic's
+    partitions may lie in any of them.
     All files count: live segments, those that wait to be deleted, those of a replacement, staged ones. Visible is what
     a consumer of committed records gets. Exit code 0, with --expect-absent 1 when a key was found; 5 when bytes could
     not be decoded and so may hold it. For a proof stop the broker: one that runs moves records from file to file.
@@ -58,20 +59,21 @@ def audit(
     if not wanted:
         raise click.UsageError("no key to look for: give --key or --keys-file")
     settings = common.load_settings()
-    names = select_in([partition], [log_dir])
-    around = read_surroundings(log_dir, Findings())
-    paths = {name: log_dir / str(name) for name in names}
-    total = sum(file.stat().st_size for path in paths.values() for file, _ in files_of(path) if file.exists())
+    names = select_in([partition], log_dirs)
+    paths = {path / str(name): name for path in log_dirs for name in names.names.intersection(partition_names(path))}
+    around = {path: read_surroundings(path, Findings()) for path in log_dirs}
+    total = sum(file.stat().st_size for path in paths for file, _ in files_of(path) if file.exists())
     audits: list[tuple[Path, Audit, KeyRules]] = []
     with common.output.progress("audit", total=total) as advance:
-        for name, path in paths.items():
+        for path, name in sorted(paths.items()):
             rules = key_rules(settings, name.topic)
-            log_start = around.of(LOG_START_CHECKPOINT, name) or 0
+            log_start = around[path.parent].of(LOG_START_CHECKPOINT, name) or 0
             audits.append((path, search(path, wanted, advance, log_start=log_start, rules=rules), rules))
     if common.output.as_json:
         told = [_document(path, wanted, found) for path, found, _ in audits]
-        # Who names one partition gets its fields, who names a topic a list.
-        common.output.json(told[0] if partition in map(str, names.named) else {"partitions": told})
+        # Who names one partition gets its fields, who names a topic a list. While it moves it lies in two places.
+        is_one = partition in map(str, names.named) and len(told) == 1
+        common.output.json(told[0] if is_one else {"partitions": told})
     else:
         for path, found, rules in audits:
             _tell(common.output, path, wanted, found, versions=rules.strategy != "offset")

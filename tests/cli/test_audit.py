@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -178,3 +179,16 @@ def test_usage(scene: Scene, shell: Shell, arguments: tuple[str, ...], code: int
     answer = shell("audit", *(argument.format(log_dir=scene.log_dir) for argument in arguments))
     assert answer.code == code
     assert text in " ".join(answer.err.split())
+
+
+def test_several_log_directories(scene: Scene, shell: Shell) -> None:
+    """A topic's partitions may lie in any of them; one that is in two of them is read in both."""
+    other = scene.log_dir.parent / "d2"
+    other.mkdir()
+    (scene.log_dir / s.NAME).rename(other / s.NAME)
+    alone = shell("audit", s.NAME, scene.log_dir, "--key", "a")
+    assert (alone.code, "no such partition" in alone.err) == (3, True)
+    assert shell("audit", s.NAME, scene.log_dir, other, "--key", "a", "--json").json["path"] == str(other / s.NAME)
+    shutil.copytree(other / s.NAME, scene.log_dir / s.NAME)
+    both = shell("audit", s.NAME, scene.log_dir, other, "--key", "a", "--json").json["partitions"]
+    assert {row["path"]: row["found"] for row in both} == {str(d / s.NAME): 2 for d in (scene.log_dir, other)}
