@@ -44,7 +44,8 @@ class TopicTable:
 class Settings:
     """The effective settings. ``origins`` has every broker-level key; ``tables`` are in the order of mention.
 
-    What has no effect: ``unused``, settings of Kafka; ``stray``, a sentence for each variable that names no key.
+    What has no effect: ``unused``, settings of Kafka; ``stray``, a sentence for each variable that names no
+    key and each directory without a file.
     """
 
     daemon: DaemonSettings

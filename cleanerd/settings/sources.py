@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ENVIRONMENT_PREFIX: Final = "CLEANERD_"
+OWN: Final = "cleanerd."
+"""What cleanerd's own keys begin with: their variables name it twice."""
 
 _MAX_FILE_BYTES: Final = 1 << 20
 
@@ -58,7 +60,7 @@ class Unused:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A variable of the environment that looks like one of ours and sets nothing; ``text`` says so, in one line."""
+    """What looks like settings and sets nothing, say a variable that names no key; ``text`` says so, in one line."""
 
     text: str
 
@@ -74,6 +76,8 @@ def from_files(paths: Iterable[Path]) -> Iterator[Found]:
         except OSError as error:
             yield ConfigError(f"cannot be read: {error.strerror}", where=str(path))
             continue
+        if not files:
+            yield Stray(f"{path}: there is no .toml file in it, so it sets nothing")
         for file in files:
             yield from _from_file(file)
 
@@ -99,6 +103,9 @@ def from_environment(environ: Mapping[str, str]) -> Iterator[Found]:
             continue
         dotted = re.sub("_+", lambda run: {1: ".", 2: "_", 3: "-"}[len(run[0])], name)
         found = _assignment(dotted, environ[variable], where, partial(str, where))
+        if isinstance(found, ConfigError) and f"{OWN}{dotted}" in DAEMON_FIELDS:
+            meant = ENVIRONMENT_PREFIX + OWN.replace(".", "_").upper() + variable.removeprefix(ENVIRONMENT_PREFIX)
+            found = ConfigError(found.message, where=where, hint=f"did you mean {meant}?")
         yield _stray(found) if isinstance(found, ConfigError) else found
 
 

@@ -49,6 +49,13 @@ def test_order_of_the_sources(tmp_path: Path) -> None:
     assert load(f"{SEGMENT}=400", f"{SEGMENT}=500").daemon.log_segment_bytes == 500
 
 
+def test_a_directory_without_files_is_a_warning(tmp_path: Path) -> None:
+    """The wrong directory would go unnoticed; a ConfigMap without keys is no reason not to start."""
+    (tmp_path / "cleanerd.tml").write_text("cleanerd.mode = 'auto'\n")
+    (text,) = load(files=[tmp_path]).stray
+    assert text == f"{tmp_path}: there is no .toml file in it, so it sets nothing"
+
+
 def test_a_directory_is_read_in_sorted_order(tmp_path: Path) -> None:
     (tmp_path / "10-a.toml").write_text(f'"{SEGMENT}" = 100')
     (tmp_path / "9-b.toml").write_text(f'"{SEGMENT}" = 200')
@@ -92,6 +99,7 @@ def test_environment_rule(variable: str, text: str, topic: str | None, key: str)
         ("CLEANERD_TOPICS_____CONSUMER__OFFSETS_SEGMENT_BYTES", ["four or more underscores", "--set"]),
         ("CLEANERD_TOPICS_ORDERS_CLEANUP_POLICI", ["did you mean topics.orders.cleanup.policy?"]),
         ("CLEANERD_SERVICE_HOST", ["unknown key service.host"]),
+        ("CLEANERD_STATE_DIR", ["unknown key state.dir", "did you mean CLEANERD_CLEANERD_STATE_DIR?"]),
         ("CLEANERD_", ["unknown key"]),
     ],
 )
