@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.spark.sessions import start_session
+from tests.spark.sessions import SHORT, start_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +19,6 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """``local[2]``, with tasks tried four times."""
-    session = start_session("local[2,4]", {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"})
+    session = start_session("local[2,4]", {**SHORT, "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"})
     yield session
     session.stop()

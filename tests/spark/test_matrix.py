@@ -48,6 +48,7 @@ def test_two_cores(spark: SparkSession, tmp_path: Path) -> None:
     enough(cells, run(spark, cells, tmp_path))
 
 
+@pytest.mark.long
 def test_one_core(tmp_path: Path) -> None:
     """OP-2 in ``local[1]``, where a stage's tasks follow each other in one worker."""
     cells = chosen("local[1]")
