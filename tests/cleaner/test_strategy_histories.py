@@ -22,7 +22,7 @@ from tests.cleaner.strategy_world import World, newest, wrong_keys
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-HISTORIES = 500
+HISTORIES = 300
 LONG_HISTORIES = 50_000
 PUBLISHED_HISTORIES = 2000
 

@@ -105,7 +105,7 @@ def test_the_loader_of_3_9_says_the_same(
 
 
 @pytest.mark.parametrize("start", ["clean", pytest.param("unclean, recovery point 0", marks=pytest.mark.long)])
-@pytest.mark.parametrize("profile", ["judge_36", "judge_44"])
+@pytest.mark.parametrize("profile", [pytest.param("judge_36", marks=pytest.mark.long), "judge_44"])
 def test_so_do_the_loaders_of_other_releases(
     scenario: Scenario,
     operations: list[Operation],
