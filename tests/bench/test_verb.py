@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 SMALL = ["bench", "--size", "2MiB", "--repeat", "1"]
 
 
+@pytest.mark.long
 def test_measures_every_stage_of_every_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*SMALL, "--json", "--quiet", "--dir", str(tmp_path)]) == 0
     result = json.loads(capsys.readouterr().out)
@@ -34,6 +35,7 @@ def test_one_log_as_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert run([*SMALL, "--log", "lz4", "--dir", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "wall / cp" in text
+    assert list(tmp_path.iterdir()) == []
     assert "a80" not in text
 
 
