@@ -17,12 +17,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter
+from pydantic import ConfigDict, PlainSerializer, PlainValidator
 
 from cleanerd import __version__
 from cleanerd.cleaner.manifest import PLAN_ID, FileFact, FileKind
 from cleanerd.errors import UnsupportedLogError, system_error
 from cleanerd.format.names import TopicPartition, uuid_from_base64, uuid_to_base64
+from cleanerd.log.adapters import adapter_of
 from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, open_to_write, write_all
 from cleanerd.log.state_files import DAMAGE, make_directory, opened, read_state_file, set_aside, write_state_file
 
@@ -132,8 +133,6 @@ class KeptSize:
     file: tuple[int, ...]
 
 
-_ENTRY: Final = TypeAdapter(KeptEntry)
-_GROUP: Final = TypeAdapter(KeptGroup)
 _SUFFIX: Final = ".json"
 
 
@@ -213,8 +212,12 @@ class KeptSegments:
 
     def put(self, entry: KeptEntry, owner: os.stat_result) -> None:
         """Add ``entry``, in the place of one with its plan id. On the disk when this returns."""
-        head = {"format": FORMAT, "cleanerd": __version__, "entry": _ENTRY.dump_python(_bare(entry), mode="json")}
-        lines = [json.dumps(head).encode(), *(_GROUP.dump_json(group) for group in entry.groups)]
+        head = {
+            "format": FORMAT,
+            "cleanerd": __version__,
+            "entry": adapter_of(KeptEntry).dump_python(_bare(entry), mode="json"),
+        }
+        lines = [json.dumps(head).encode(), *(adapter_of(KeptGroup).dump_json(group) for group in entry.groups)]
         self._write(self._file(entry.plan), b"".join(line + b"\n" for line in lines), owner)
 
     def add(self, plan: str, group: KeptGroup) -> None:
@@ -224,7 +227,7 @@ class KeptSegments:
             with opened(self.path, self._root) as directory:
                 descriptor = open_to_write(path.name, dir_fd=directory, flags=os.O_APPEND)
                 try:
-                    write_all(descriptor, _GROUP.dump_json(group) + b"\n")
+                    write_all(descriptor, adapter_of(KeptGroup).dump_json(group) + b"\n")
                     os.fsync(descriptor)
                 finally:
                     os.close(descriptor)
@@ -279,12 +282,12 @@ def _parse(data: bytes, plan: str, where: str) -> KeptEntry:
     version = int(document["format"])
     if version > FORMAT:
         raise UnsupportedLogError(f"format {version} is unknown, only {FORMAT} is", where=where)
-    entry = _ENTRY.validate_json(json.dumps(document["entry"]))
+    entry = adapter_of(KeptEntry).validate_json(json.dumps(document["entry"]))
     if entry.plan != plan:
         raise ValueError("it is another plan's")
     groups = groups_of(entry)
     for line in more[:-1]:
-        add_group(groups, _GROUP.validate_json(line))
+        add_group(groups, adapter_of(KeptGroup).validate_json(line))
     return replace(entry, groups=tuple(groups.values()))
 
 

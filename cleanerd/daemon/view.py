@@ -11,7 +11,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from cleanerd.cleaner.reclaimable import Method
 
 PartitionMode = Literal["live", "on-start", "offline", "observe"]
 PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "refused", "quarantined", "excluded"]
@@ -20,9 +23,6 @@ PartitionPhase = Literal["idle", "queued", "cleaning", "staged", "paused", "refu
 
 Trigger = Literal["ratio", "overdue", "purge", "asked"]
 """Why a partition is cleaned: its dirty ratio, ``max.compaction.lag.ms``, expired tombstones, or somebody asked."""
-
-ReclaimableMethod = Literal["exact", "sample", "guess"]
-"""How it is known what a clean would save."""
 
 RunPhase = Literal["survey", "index", "decide", "rewrite", "swap"]
 
@@ -107,7 +107,7 @@ class PartitionView:
     reclaimable_exact: bool
     reclaimable_low_bytes: int | None
     reclaimable_high_bytes: int | None
-    reclaimable_method: ReclaimableMethod | None
+    reclaimable_method: Method | None
     overdue_at_ms: int | None
     next_purge_ms: int | None
     delegated: bool | None

@@ -17,6 +17,7 @@ import pytest
 from tests.agent.asking import Asking, RefusedError
 from tests.brokers.node import error_lines, wait_until
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from tests.agent.live import Live
@@ -219,7 +220,7 @@ def _free_places(live: Live) -> int:
             asking.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@needs_root
 def test_another_user(live: Live) -> None:
     """A-29: even when the way to the socket is open, he gets no answer."""
     program = (

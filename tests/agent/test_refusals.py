@@ -11,6 +11,7 @@ import pytest
 from cleanerd.format.names import file_name
 from tests.agent import damage
 from tests.agent.refusing import changed, refused
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,7 +146,7 @@ def test_only_plain_files_of_the_plan(
         path.unlink() if path.is_symlink() else shutil.rmtree(path, ignore_errors=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@needs_root
 def test_files_of_somebody_else(topic: Topic, manifest: Manifest, group: ManifestGroup, agent: Asking) -> None:
     """A-23.1: the broker would not be able to delete them."""
     request = changed(topic, manifest, group, topic.staged_files(manifest, group))

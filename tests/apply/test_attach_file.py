@@ -17,12 +17,13 @@ from cleanerd.broker.agent_attach import Jvm
 from cleanerd.errors import CleanerdError
 from tests.support.hostile import OWNER, PLANTS, Victim, plant
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root is two users")
+pytestmark = needs_root
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.names import TopicPartition
 from tests.crash.volume import RecordingFiles, State, prefixes, windows
 from tests.support.failing_files import FailingFiles
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +54,7 @@ def test_a_damaged_file_is_refused_and_stays(tmp_path: Path, damaged: bytes) -> 
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@needs_root
 @pytest.mark.parametrize("exists", [True, False])
 def test_owner_and_mode_are_the_brokers(tmp_path: Path, *, exists: bool) -> None:
     """H-19: a file of root would take the log directory offline when the broker writes it."""

@@ -19,11 +19,10 @@ from tests.apply.offline_scene import TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, clean
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-ROOT = os.geteuid() == 0
 
 
 def test_a_lock_on_the_directory_stops_nobody(tmp_path: Path) -> None:
@@ -37,7 +36,7 @@ def test_a_lock_on_the_directory_stops_nobody(tmp_path: Path) -> None:
         os.close(stranger)
 
 
-@pytest.mark.skipif(not ROOT, reason="only root is two users")
+@needs_root
 def test_only_the_owner_can_open_the_lock(tmp_path: Path) -> None:
     """And the broker's user can, whoever made it."""
     tmp_path.chmod(0o755)

@@ -10,11 +10,10 @@ import pytest
 from cleanerd.apply.files import Operation, PartitionFiles
 from cleanerd.broker.lock_file import Owner
 from cleanerd.errors import CleanerdError, LogDirBusyError
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-ROOT = os.geteuid() == 0
 
 
 def test_a_directory_that_is_renamed_away_stays_the_same_one(tmp_path: Path) -> None:
@@ -86,7 +85,7 @@ def test_what_is_missing_is_none(tmp_path: Path) -> None:
         assert files.names("missing") == frozenset()
 
 
-@pytest.mark.skipif(not ROOT, reason="only root can give files away")
+@needs_root
 def test_written_files_have_the_owner_they_shall_have(tmp_path: Path) -> None:
     """S-60: before anything is in them."""
     with PartitionFiles(tmp_path) as files:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,12 +12,13 @@ from tests.apply.live_scene import clean_beside, running
 from tests.cleaner.driver import NAME, scratch
 from tests.support.hostile import PLANTS, SECRET, Recorder, Victim, give_all, plant
 from tests.support.log_dirs import read_segments
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="nobody else is led anywhere")
+pytestmark = needs_root
 
 
 def round_beside(root: Path, monkeypatch: pytest.MonkeyPatch, begin: Callable[[], None]) -> str:

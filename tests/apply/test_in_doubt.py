@@ -17,6 +17,7 @@ from cleanerd.errors import CleanerdError, RefusedError
 from tests.apply.offline_scene import TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, clean
 from tests.support.log_dirs import make_log_dir, tree
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +88,7 @@ def test_looking_changes_nothing(tmp_path: Path) -> None:
             require_retirable(files, ["missing.log"])
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root is two users")
+@needs_root
 def test_a_sticky_directory(tmp_path: Path) -> None:
     """There only a file's owner renames it: asked as uid 1000, of a file that is root's."""
     tmp_path.chmod(0o1777)

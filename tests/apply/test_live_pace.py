@@ -21,6 +21,7 @@ from tests.apply.live_scene import clean_beside, content, offline_twin, running
 from tests.cleaner.driver import NAME, config, scratch
 from tests.support.fake_agent import Refusal, refuse
 from tests.support.log_dirs import write_checkpoint
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -142,7 +143,7 @@ def live_name(agent: FakeAgent) -> Any:
     return read_log_dir(agent.log_dir).partitions[0]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have somebody else serve")
+@needs_root
 def test_somebody_elses_socket(root: Path) -> None:
     """A-29: one that is served by neither root, this user nor the owner of its directory is not asked."""
     root.mkdir()

@@ -18,6 +18,7 @@ from cleanerd.apply.lock import LogDirLock
 from cleanerd.errors import CleanerdError, LogDirBusyError
 from tests.apply.others import java_lock, python, record_lock
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,7 +95,7 @@ def test_a_kernel_without_ofd_locks_gets_a_record_lock_and_one_open(
         assert answer == "locked"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@needs_root
 @pytest.mark.parametrize("model", ["recovery-point-offset-checkpoint", "meta.properties", None])
 def test_a_created_lock_looks_like_its_neighbours(tmp_path: Path, path: Path, model: str | None) -> None:
     """S-11: a `.lock` of root would stop a broker that runs as another user."""
@@ -110,7 +111,7 @@ def test_a_created_lock_looks_like_its_neighbours(tmp_path: Path, path: Path, mo
     assert status.st_mode & 0o777 == (0o644 if model is None else 0o640)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@needs_root
 def test_an_existing_lock_is_left_as_it_is(tmp_path: Path, path: Path) -> None:
     """S-11, S-15: neither its owner nor its existence is ours to change."""
     path.touch()

@@ -12,6 +12,7 @@ import pytest
 from tests.apply.offline_scene import TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, clean
 from tests.support.log_dirs import make_log_dir
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,7 +90,7 @@ def test_attributes_stay(root: Path) -> None:
         assert attributes(path) == given, path
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a file capabilities")
+@needs_root
 def test_no_capability_goes_to_new_contents(root: Path) -> None:
     """The kernel takes it away from a file that is written to, and a cleaned segment is written."""
     for path in segments(root):

@@ -21,12 +21,13 @@ from cleanerd.cleaner.manifest import STAGING, FileFact, staging_path
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.safe_open import PlantedError, make_directory, new_directory, open_trusted_directory
 from cleanerd.log.state_files import make_directory as state_directory
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root is two users")
+pytestmark = needs_root
 
 OWNER = 1000
 STRANGER = 2000

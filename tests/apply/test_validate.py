@@ -28,6 +28,7 @@ from cleanerd.format.names import file_name
 from cleanerd.log.segment import BatchWitness, Segment
 from cleanerd.policy.transaction import AbortedTransactions
 from tests.support.logs import keyed_batch
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -260,7 +261,7 @@ def test_staged_files_that_changed(case: Case) -> None:
     refused(case, "missing", checksums=False)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@needs_root
 def test_staged_files_of_another_owner(case: Case) -> None:
     """S-60, H-19: an index that the broker cannot write takes the directory offline at the first lookup."""
     os.chown(case.staged("timeindex"), 1234, -1)

@@ -187,7 +187,7 @@ def test_files_keep_the_brokers_user(story: Story, tmp_path: Path) -> None:
     try:
         shutil.chown(tmp_path, NOBODY, NOBODY)
     except PermissionError:
-        pytest.skip("only root can give files away")
+        pytest.skip("needs root: it gives files to another user")
     log_dirs = [tmp_path / log_dir.name for log_dir in story.broker.log_dirs]
     for log_dir in log_dirs:
         shutil.copytree(story.copies / log_dir.name, log_dir)

@@ -23,6 +23,7 @@ from tests.support.log_dirs import (
     make_log_dir,
     tree,
 )
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -204,10 +205,9 @@ def test_who_may_write(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "may not write" in refused.what
 
 
+@needs_root
 def test_segments_of_somebody_else(root: Path, shell: Shell) -> None:
     """A restore by root is the usual way to a broker that does not start."""
-    if os.geteuid() != 0:
-        pytest.skip("only root gives files away")
     path = make(root)
     os.chown(path / "orders-0" / f"{2:020d}.log", 12345, 12345)
     answer = shell("doctor", path, "--json")

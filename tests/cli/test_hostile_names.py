@@ -21,12 +21,13 @@ from tests.cleaner.driver import scratch
 from tests.cli.clean_log_dirs import COMPACT, GOOD, NOW, Answer, Shell, dirty, good
 from tests.support.hostile import OWNER, PLANTS, SECRET, Recorder, Victim, give_all, plant
 from tests.support.log_dirs import make_log_dir, read_segments
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="nobody else is led anywhere")
+pytestmark = needs_root
 
 TURNS: Final = 6
 VERBS: Final = ("clean", "stage", "apply", "undo")

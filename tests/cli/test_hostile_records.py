@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, Answer, Shell, keys, make
 from tests.support.hostile import OWNER, Victim, give_all
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,7 +114,7 @@ def staged(shell: Shell) -> Path:
     return path
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="nobody else is led anywhere")
+@needs_root
 def test_apply_keeps_nothing_where_only_the_plan_says_so(root: Path, shell: Shell) -> None:
     """The partition's owner wrote into ready.json where root is to make directories and links: not in root's."""
     path = staged(shell)
@@ -128,7 +129,7 @@ def test_apply_keeps_nothing_where_only_the_plan_says_so(root: Path, shell: Shel
     assert keys(path / "orders-0") == DIRTY
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root is two users")
+@needs_root
 def test_apply_keeps_where_the_owner_could_or_the_operator_says(root: Path, shell: Shell) -> None:
     """A directory of the broker's user; and any other that is named on the command line."""
     os.chown(root / "kept", OWNER, OWNER)

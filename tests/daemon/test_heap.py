@@ -46,13 +46,13 @@ def heaps(**environ: str) -> tuple[bool, int]:
     return done.stdout.startswith("True"), done.stdout.count("<heap nr=")
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has heaps of its own kind")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: it is about that library's heaps")
 def test_threads_share_two_heaps() -> None:
     """Twelve threads would have twelve, where there are cores enough."""
     assert heaps() == (True, HEAPS)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library has heaps of its own kind")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: it is about that library's heaps")
 @pytest.mark.parametrize(("name", "value"), [("MALLOC_ARENA_MAX", "5"), ("GLIBC_TUNABLES", "glibc.malloc.arena_max=5")])
 def test_what_the_operator_says_counts(name: str, value: str) -> None:
     assert heaps(**{name: value}) == (False, 5)
@@ -81,7 +81,7 @@ print(before - resident())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library does so by itself")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: it is about that library's heaps")
 def test_what_is_free_below_something_in_use_is_given_back() -> None:
     """By itself the C library gives back no more than the end of its heap: 60 MB below one block would stay."""
     done = subprocess.run(

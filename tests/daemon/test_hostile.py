@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.daemon.scene import assignments, broker, is_clean, serve, until
 from tests.support.hostile import SECRET, Victim, give_all, plant
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.daemon.service import Service
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="nobody else is led anywhere")
+pytestmark = needs_root
 
 STATE = "state/partitions/AAAAAAAAAAAAAAAAANF-xw"
 

@@ -247,7 +247,9 @@ def test_the_page_is_made_without_markup_from_text() -> None:
 # ---- pictures, for eyes ----
 
 
-@pytest.mark.skipif("CLEANERD_SCREENSHOTS" not in os.environ, reason="pictures are for people: name a folder for them")
+@pytest.mark.skipif(
+    "CLEANERD_SCREENSHOTS" not in os.environ, reason="makes pictures to look at: set CLEANERD_SCREENSHOTS to a folder"
+)
 def test_pictures(page: Page, busy_daemon: Served) -> None:
     """CLEANERD_SCREENSHOTS=/tmp/shots pytest -k pictures: every view on desktop and phone, light and dark."""
     folder = Path(os.environ["CLEANERD_SCREENSHOTS"])

@@ -190,7 +190,7 @@ def test_unusable_directory(tmp_path: Path, found: tuple[LogDir, PartitionLog]) 
     assert any("cannot be written" in warning and "Kafka's checkpoint" in warning for warning in store.warnings)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="needs a user who is not root, who may write everywhere")
 def test_read_only_directory(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
     """The same for a directory that may not be written."""
     (tmp_path / "state").mkdir(mode=0o500)

@@ -31,6 +31,7 @@ from tests.spark.rich_log import NOW_MS, RichLog
 from tests.spark.twins import PLAN_ID, all_dirty, assert_twins, stage_by_spark, stage_inline, stage_locally
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.root import needs_root
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,7 +154,7 @@ def test_a_place_that_cannot_be_written(path: Path, monkeypatch: pytest.MonkeyPa
     assert files_of(path) == before
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@needs_root
 @pytest.mark.parametrize("where", ["nothing is staged", "nothing is moved"])
 def test_what_is_left_belongs_to_the_brokers_user(path: Path, where: str) -> None:
     """S-60: a driver that runs as root and is killed leaves nothing that the broker could not remove with the topic."""

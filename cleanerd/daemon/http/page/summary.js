@@ -4,6 +4,7 @@ import { h, pill, redraw, setAttribute, setText } from "./dom.js";
 import { bytes, count, now, percent, plural, shortCount, time } from "./format.js";
 import { isOverdue } from "./partitions.js";
 import { viewLink } from "./route.js";
+import { dirtyNow } from "./trend.js";
 
 const STALE_MS = 5 * 60 * 1000;
 
@@ -29,7 +30,7 @@ export function drawSummary(parent, status) {
   const wrong = trouble(status);
   const reclaim = sum((each) => each.reclaimable_bytes);
   const shown = {
-    wrong, reclaim, dirty: sum((each) => each.dirty_bytes), saved, cleans, droppedSum, dropped,
+    wrong, reclaim, dirty: dirtyNow(status), saved, cleans, droppedSum, dropped,
     number: status.partitions.length, cleaning: status.running.length, queued: states("queued"), staged: states("staged"),
     failed: totals.cleans.failed ?? 0, mode: status.mode,
     exact: status.partitions.filter((each) => each.reclaimable_exact).length, before: totals.bytes_before,

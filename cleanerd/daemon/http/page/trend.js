@@ -7,8 +7,8 @@ const WIDTH = 288;
 const HEIGHT = 64;
 const TOP = 6;
 
-/** The ring's last point may be ten minutes old. */
-function dirtyNow(status) {
+/** Of all partitions; the ring's last point may be ten minutes old. */
+export function dirtyNow(status) {
   return status.partitions.reduce((all, each) => all + (each.dirty_bytes ?? 0), 0);
 }
 
