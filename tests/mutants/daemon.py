@@ -285,4 +285,20 @@ DAEMON = (
         "_MODE: Final = 0o644",
         ("tests/apply/test_held_file.py::test_nobody_else_may_open_it",),
     ),
+    Mutant(
+        "a-thread-a-look",
+        "a thread a log directory",
+        "cleanerd/daemon/looking/answering.py",
+        "        if path not in self._threads:\n            self._threads[path] = ",
+        "        if path not in self._threads or self._asked is not None:\n            self._threads[path] = ",
+        ("tests/daemon/test_answering.py::test_a_thousand_looks_have_a_thread_a_directory",),
+    ),
+    Mutant(
+        "a-fresh-answer-outlives-its-directory",
+        "a directory that hangs is asked before it is looked at",
+        "cleanerd/daemon/looking/answering.py",
+        "        self._answered_at.pop(path, None)\n",
+        "",
+        ("tests/daemon/test_answering.py::test_given_up_and_taken_again_it_is_asked",),
+    ),
 )

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 PROBE_SECONDS: Final = 20.0
 """To list one directory takes a disk less than this, unless it hangs."""
 
+FRESH_SECONDS: Final = 1.0
+"""Who answered so lately is not asked again: while partitions are cleaned there are many looks a second."""
+
 
 class Answering:
     """``came_back`` is called with a directory that was silent and answers now."""
@@ -29,12 +34,15 @@ class Answering:
         self._came_back = came_back
         self._threads: dict[Path, WorkerPool] = {}
         self._asked: dict[Path, asyncio.Future[None]] = {}
+        self._answered_at: dict[Path, float] = {}
         self._silent: set[Path] = set()
 
     async def silent(self, paths: Collection[Path]) -> frozenset[Path]:
         """Those that do not answer; who was silent before is not waited for. One alone is not asked: its look tells."""
         if len(paths) > 1:
-            asked = {path: self._asked.get(path) or self._ask(path) for path in paths}
+            since = time.monotonic() - FRESH_SECONDS
+            due = [path for path in paths if self._answered_at.get(path, -math.inf) < since]
+            asked = {path: self._asked.get(path) or self._ask(path) for path in due}
             waiting = [each for path, each in asked.items() if path not in self._silent]
             if waiting:
                 await asyncio.wait(waiting, timeout=PROBE_SECONDS)
@@ -45,6 +53,7 @@ class Answering:
     def forget(self, path: Path) -> None:
         """It is nobody's any more."""
         self._asked.pop(path, None)
+        self._answered_at.pop(path, None)
         self._silent.discard(path)
         if path in self._threads:
             self._threads.pop(path).close()
@@ -55,16 +64,18 @@ class Answering:
             self.forget(path)
 
     def _ask(self, path: Path) -> asyncio.Future[None]:
-        thread = self._threads.setdefault(path, WorkerPool(1, f"cleanerd-probe-{path.name}"))
-        self._asked[path] = thread.submit(partial(_touch, path))
+        if path not in self._threads:
+            self._threads[path] = WorkerPool(1, f"cleanerd-probe-{path.name}")
+        self._asked[path] = self._threads[path].submit(partial(_touch, path))
         return self._asked[path]
 
     def _note(self, path: Path, answer: asyncio.Future[None]) -> None:
         if self._asked.get(path) is not answer:
             return  # it was given up meanwhile, or somebody else who waited has noted it
         if answer.done():
-            answer.exception()  # a thread that could not be started: the look will tell of that too
             del self._asked[path]
+            if answer.exception() is None:  # else no thread could be started: the look will tell of that too
+                self._answered_at[path] = time.monotonic()
         elif path not in self._silent:
             self._silent.add(path)
             answer.add_done_callback(partial(self._answered, path))
