@@ -47,7 +47,7 @@ def require_keepable(kept: Path, log_dirs: Sequence[Path]) -> None:
     """Refuse a directory that replaced segments cannot be kept in, before anything is done; makes a link there to see.
 
     Raises:
-        RefusedError: as :func:`require_keep_dir`, or links cannot be made there.
+        CleanerdError: as :func:`require_keep_dir`, or links cannot be made there.
     """
     require_keep_dir(kept, log_dirs)
     for path in log_dirs:

@@ -35,15 +35,23 @@ def is_held(log_dir: Path) -> bool:
     False when there is no such file; True when it cannot be asked, because then nobody should rely on a free lock.
     """
     try:
+        return ask_lock(log_dir)
+    except OSError:
+        return True
+
+
+def ask_lock(log_dir: Path) -> bool:
+    """As :func:`is_held`, for who tells the two apart.
+
+    Raises:
+        OSError: it cannot be asked.
+    """
+    try:
         descriptor = open_plain(log_dir / LOCK_FILE)
     except FileNotFoundError:
         return False
-    except OSError:
-        return True
     try:
         return asked_holder(descriptor) is not None
-    except OSError:
-        return True
     finally:
         os.close(descriptor)
 

@@ -12,6 +12,7 @@ from cleanerd.apply.apply_staged import KeptPlanError, apply_partition, has_stag
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.remember import not_cleaned
 from cleanerd.apply.session import LockedDir
+from cleanerd.cleaner.keep_dir import require_keep_dir
 from cleanerd.cleaner.result import exit_code
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.clean import LOCK_WAIT_SECONDS
@@ -66,6 +67,8 @@ def apply(
     """
     settings = common.load_settings()
     wanted = select_in(partitions, log_dirs)
+    if kept is not None:
+        require_keep_dir(kept, log_dirs)
     results: list[CleaningResult] = []
     failures: list[CleanerdError] = []
     for path in log_dirs:

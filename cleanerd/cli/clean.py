@@ -96,9 +96,7 @@ def clean(
         results, failures = request.each(clean_dir_live)
     else:
         results, failures = request.each(_clean_dir, first=lambda: tell_of_server_properties(common.output, settings))
-    # What could not be looked into is not known to have nothing.
-    if results or not failures or common.output.as_json:
-        tell(common.output, results, failures)
+    tell(common.output, results, failures)
     return exit_code(results, failures)
 
 

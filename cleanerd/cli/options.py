@@ -42,9 +42,11 @@ class Common:
         """The effective settings: files, environment and ``--set``. What is worth knowing of them is said once.
 
         Raises:
-            ConfigError: an unknown key or an invalid value, with its origin; or the file of this host is no good.
+            ConfigError: an unknown key or an invalid value, with its origin; the file of this host is no good; or the
+                state directory is none.
         """
         from cleanerd.settings import load_settings  # noqa: PLC0415 - pydantic takes its time
+        from cleanerd.settings.check import wrong_state_dir  # noqa: PLC0415
         from cleanerd.settings.unused import unused_note  # noqa: PLC0415
 
         try:
@@ -54,6 +56,9 @@ class Common:
                 way_out = f"this file is read by default; {NO_CONFIG} ignores it"
                 error.hint = way_out if error.hint is None else f"{error.hint}; {way_out}"
             raise
+        wrong = wrong_state_dir(settings)
+        if wrong is not None:
+            raise wrong
         if self.config_by_default:
             self._tell(self.output.note, f"settings are read from {self.config_paths[0]} ({NO_CONFIG} ignores it)")
         for text in settings.stray:

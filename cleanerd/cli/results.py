@@ -25,6 +25,7 @@ _COLUMNS: Final = (
     Column("keyless", right=True),
     Column("time", right=True),
 )
+_WHY_COLUMNS: Final = (Column("partition"), Column("outcome"), Column("why"))
 
 
 def tell_notes(output: Output, result: CleaningResult) -> None:
@@ -42,19 +43,18 @@ def tell(output: Output, results: Sequence[CleaningResult], failures: Sequence[C
         output.json({"partitions": told, "errors": [error.to_json() for error in failures]})
         return
     if not results:
-        output.line(NONE_COMPACTED)
+        if not failures:  # what could not be looked into is not known to have nothing
+            output.line(NONE_COMPACTED)
         return
-    # Where there is one directory its name says nothing.
-    places = len({result.log_dir for result in results}) > 1
-    where = [Column("log directory")] if places else []
-    output.table(
-        [_COLUMNS[0], *where, *_COLUMNS[1:]],
-        [
-            [name, *([result.log_dir] if places else []), *cells]
-            for result in results
-            for name, *cells in [_row(result)]
-        ],
-    )
+    # Where nothing was done there is nothing to count: the reasons stand in the table.
+    counts = any(result.is_done for result in results)
+    columns = _COLUMNS if counts else _WHY_COLUMNS
+    rows = [_row(result) if counts else _why_row(result) for result in results]
+    if len({result.log_dir for result in results}) > 1:  # where there is one directory its name says nothing
+        columns = (columns[0], Column("log directory"), *columns[1:])
+        rows = [[name, result.log_dir, *cells] for result, (name, *cells) in zip(results, rows, strict=True)]
+    used = [at for at in range(len(columns)) if counts or any(row[at] for row in rows)]
+    output.table([columns[at] for at in used], [[row[at] for at in used] for row in rows])
     cleaned = [result for result in results if result.outcome == "cleaned"]
     before, after = (sum(sizes) for sizes in zip(*map(_sizes, cleaned), strict=True)) if cleaned else (0, 0)
     if cleaned:
@@ -65,14 +65,19 @@ def tell(output: Output, results: Sequence[CleaningResult], failures: Sequence[C
             f"{counted(dropped, 'record')} dropped."
         )
     for result in results:
-        # An error has been told already, as a warning.
-        if result.outcome == "skipped" and result.error is None:
+        if counts and _why_row(result)[-1]:
             output.note(f"{result.name}: {result.reason}")
 
 
 def _sizes(result: CleaningResult) -> tuple[int, int]:
     """Of the whole log before and after: what ``plan`` calls size and after."""
     return result.bytes_before + result.active_bytes, result.bytes_after + result.active_bytes
+
+
+def _why_row(result: CleaningResult) -> list[str]:
+    # An error has been told already, as a warning.
+    told = result.outcome == "skipped" and result.error is None
+    return [str(result.name), result.outcome, result.reason if told else ""]
 
 
 def _row(result: CleaningResult) -> list[str]:

@@ -6,7 +6,6 @@ import contextlib
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +17,7 @@ from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import select_in
-from cleanerd.cli.selecting import log_dirs_argument, partition_option
+from cleanerd.cli.selecting import ExistingPath, log_dirs_argument, partition_option
 from cleanerd.errors import CleanerdError, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -27,6 +26,7 @@ from cleanerd.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
@@ -45,7 +45,7 @@ LOCK_WAIT_SECONDS = 2.0
     "--keep-replaced",
     "kept",
     metavar="DIR",
-    type=click.Path(path_type=Path),
+    type=ExistingPath(file_okay=False),
     help="Where the replaced segments were kept, if the state directory is damaged or does not name it.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -194,14 +194,17 @@ def _tell(output: Output, results: Sequence[UndoResult], failures: Sequence[Clea
         Column("outcome"),
         Column("segments", right=True),
         Column("bytes", right=True),
-        Column(""),
+        Column("why"),
     ]
-    output.table(columns, [_row(result) for result in results])
+    rows = [_row(result) for result in results]
+    used = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+    output.table([columns[at] for at in used], [[row[at] for at in used] for row in rows])
 
 
 def _row(result: UndoResult) -> list[str]:
     if result.outcome != "undone":
-        return [str(result.name), result.outcome, "", "", result.reason]
+        # What was refused has been told already, as a warning.
+        return [str(result.name), result.outcome, "", "", "" if result.error is not None else result.reason]
     return [
         str(result.name),
         result.outcome,

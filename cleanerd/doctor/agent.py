@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cleanerd.log.log_dir import LogDir
 
 _FIX = (
-    "add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS, or run cleanerd agent attach --pid N; without "
+    "add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS, or run cleanerd agent attach LOG_DIR; without "
     "an agent use cleanerd stage, and cleanerd apply before the broker's next start"
 )
 

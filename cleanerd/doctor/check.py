@@ -15,7 +15,7 @@ from cleanerd.doctor.host import (
     check_settings,
     check_state_directory,
 )
-from cleanerd.doctor.log_dir import check_broker, check_directory, check_metadata, check_owner
+from cleanerd.doctor.log_dir import check_broker, check_checkpoints, check_directory, check_metadata, check_owner
 from cleanerd.doctor.partitions import check_leftovers, check_quarantine, check_space, read_partitions
 from cleanerd.errors import ConfigError
 from cleanerd.log.clean_point import StateStore
@@ -67,6 +67,7 @@ def _check_log_dir(
     check_keep_dir(findings, settings.daemon.cleanerd_keep_replaced_dir, path)
     logs = read_partitions(findings, log_dir)
     running = check_broker(findings, log_dir, logs, settings)
+    check_checkpoints(findings, log_dir, running=running)
     check_owner(findings, path, logs, Process.current())
     others = [other for other in paths if other != path]
     check_mode(findings, log_dir, others, settings.daemon.cleanerd_agent_socket)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.admin.client_config import read_client_config
 from cleanerd.cleaner.keep_dir import on_its_file_system, require_keep_dir
-from cleanerd.errors import CleanerdError, RefusedError
-from cleanerd.settings.check import missing_paths
+from cleanerd.errors import CleanerdError
+from cleanerd.settings.check import missing_paths, wrong_state_dir
 from cleanerd.settings.load import read_settings
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def check_settings(findings: Findings, paths: Sequence[Path], assignments: Seque
         explicit = sum(origin != "default" for origin in settings.origins.values())
         explicit += sum(len(table.values) for table in settings.tables)
         findings.ok("settings", f"{explicit} set, the rest are defaults", "files, environment and --set")
-    return settings
+    return None if settings is not None and wrong_state_dir(settings) else settings
 
 
 def check_client_config(findings: Findings, path: Path | None) -> None:
@@ -92,7 +92,7 @@ def check_keep_dir(findings: Findings, places: Sequence[Path], log_dir: Path) ->
     try:
         place = on_its_file_system(places, log_dir)
         require_keep_dir(place, [log_dir])
-    except RefusedError as error:
+    except CleanerdError as error:
         findings.failed("replaced segments", error, error.hint or "correct cleanerd.keep.replaced.dir")
     else:
         findings.ok("replaced segments", "are kept for cleanerd undo", place)
@@ -104,9 +104,7 @@ def check_state_directory(findings: Findings, root: Path) -> None:
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
     fix = "set cleanerd.state.dir to a directory that cleanerd's user may write; without one Kafka's checkpoint counts"
-    if not nearest.is_dir():
-        findings.warning("state directory", "is not a directory", nearest, fix)
-    elif not os.access(nearest, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
+    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
         findings.warning("state directory", "is not writable for this user", nearest, fix)
     elif nearest == root:
         findings.ok("state directory", "readable and writable", root)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.lease import LeaseResult, probe_lease
-from cleanerd.broker.lock_file import LOCK_FILE, is_held, neighbour_owner, worker_of
+from cleanerd.broker.lock_file import LOCK_FILE, ask_lock, neighbour_owner, worker_of
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import (
     CLEAN_SHUTDOWN,
@@ -33,7 +33,7 @@ _ALL: Final = os.R_OK | os.W_OK | os.X_OK
 
 
 def check_directory(findings: Findings, path: Path) -> LogDir | None:
-    """``meta.properties`` and checkpoints; None when nothing further can be looked at."""
+    """``meta.properties``, and that the checkpoints parse; None when nothing further can be looked at."""
     try:
         log_dir = read_log_dir(path)
     except CleanerdError as error:
@@ -42,19 +42,25 @@ def check_directory(findings: Findings, path: Path) -> LogDir | None:
         return None
     node = "" if log_dir.meta.node_id is None else f" of node {log_dir.meta.node_id}"
     findings.ok("log directory", f"a broker's{node}, {counted(len(log_dir.partitions), 'partition')}", path)
-    if not log_dir.has_high_watermarks:
-        fix = "start the broker and stop it cleanly: it writes its checkpoints"
-        what = "is missing: nothing is cleanable without it"
-        findings.problem("checkpoints", what, path / HIGH_WATERMARK_CHECKPOINT, fix, exit_code=4)
-    elif not log_dir.recovery_points and log_dir.partitions:
-        fix = "start the broker and stop it cleanly: it writes its checkpoints"
-        what = "is missing or empty: nothing below it is cleanable"
-        findings.warning("checkpoints", what, path / RECOVERY_POINT_CHECKPOINT, fix)
-    else:
-        findings.ok("checkpoints", "they parse", path)
     if log_dir.meta.directory_id is None:
         findings.note("log directory", "has no directory.id; its path stands for it", path / META_PROPERTIES)
     return log_dir
+
+
+def check_checkpoints(findings: Findings, log_dir: LogDir, *, running: bool) -> None:
+    """Whether the broker has written how far its logs are replicated and flushed."""
+    path = log_dir.path
+    fix = "start the broker and stop it cleanly: it writes its checkpoints"
+    if running:
+        fix = "wait a minute or two: the broker writes it while it runs (a broker that has just started has none yet)"
+    if not log_dir.has_high_watermarks:
+        what = "is missing: nothing is cleanable without it"
+        findings.problem("checkpoints", what, path / HIGH_WATERMARK_CHECKPOINT, fix, exit_code=4)
+    elif not log_dir.recovery_points and log_dir.partitions:
+        what = "is missing or empty: nothing is known to be flushed, so nothing is cleanable"
+        findings.warning("checkpoints", what, path / RECOVERY_POINT_CHECKPOINT, fix)
+    else:
+        findings.ok("checkpoints", "they parse", path)
 
 
 def check_broker(findings: Findings, log_dir: LogDir, logs: Sequence[PartitionLog], settings: Settings) -> bool:
@@ -64,12 +70,19 @@ def check_broker(findings: Findings, log_dir: LogDir, logs: Sequence[PartitionLo
     if worker is not None:
         findings.note("lock", f"is held by {worker}; no broker runs on this directory", path / LOCK_FILE)
         return True
-    if is_held(path):
+    try:
+        held = ask_lock(path)
+    except OSError as error:
+        what = f"cannot be tested ({error.strerror}), so a broker is taken to run on this directory"
+        findings.warning("lock", what, path / LOCK_FILE, "run as the broker's user")
+        return True
+    if held:
         findings.note(
             "lock",
-            "is held (or cannot be tested): a broker runs on this directory",
+            "is held: a broker runs on this directory",
             path / LOCK_FILE,
-            "stop the broker before cleanerd clean without --live; cleanerd plan and explain work beside it",
+            "nothing has to be done for plan, explain, stage, clean --live and the daemon; clean and apply need the "
+            "broker stopped",
         )
         return True
     findings.ok("lock", "is free", path / LOCK_FILE)

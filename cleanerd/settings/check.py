@@ -22,12 +22,28 @@ _PATHS: Final = (
 
 
 def missing_paths(settings: Settings) -> Iterator[ConfigError]:
-    """Files and directories that settings name and that are not there."""
+    """Files and directories that settings name and that are not there, or of the wrong kind."""
+    wrong = wrong_state_dir(settings)
+    if wrong is not None:
+        yield wrong
     for key in _PATHS:
         value = settings.value(key)
         for path in value if isinstance(value, tuple) else [value]:
             if path is not None and not os.path.exists(path):
                 yield ConfigError(f"{key}: {path} does not exist", where=settings.origins[key])
+
+
+def wrong_state_dir(settings: Settings) -> ConfigError | None:
+    """What is wrong with a state directory that is none: nothing could be remembered, and nothing read."""
+    path = settings.daemon.cleanerd_state_dir
+    nearest = next((place for place in (path, *path.parents) if os.path.exists(place)), None)
+    if nearest is None or os.path.isdir(nearest):
+        return None
+    return ConfigError(
+        f"cleanerd.state.dir: {nearest} is not a directory",
+        where=settings.origins["cleanerd.state.dir"],
+        hint="name a directory that cleanerd's user may write, or one that it can make",
+    )
 
 
 def contradictions(settings: Settings, warnings: list[str]) -> Iterator[ConfigError]:

@@ -229,9 +229,10 @@ def test_state_in_a_log_directory(root: Path, shell: Shell, place: str) -> None:
 
 
 def test_no_state_directory(root: Path, shell: Shell) -> None:
-    """It works without one, where the settings say by which rules (U-6)."""
+    """It works without one, where the settings say by which rules (U-6): nothing below it can be read or written."""
     path = make(root)
-    (root / "state").write_text("in the way")
+    (root / "state").mkdir()
+    (root / "state" / "partitions").write_text("in the way")
     before = tree(path)
     assert shell.clean(path).code == 4
     assert tree(path) == before
@@ -239,6 +240,21 @@ def test_no_state_directory(root: Path, shell: Shell) -> None:
     assert answer.code == 0
     assert keys(path / "orders-0") == CLEANED
     assert all(line.startswith("warning: ") and str(root / "state") in line for line in answer.errors)
+
+
+@pytest.mark.parametrize("below", ["", "deeper"])
+@pytest.mark.parametrize("verb", ["plan", "clean --yes", "stage", "apply", "undo --yes", "explain orders-0", "doctor"])
+def test_the_state_directory_is_a_file(root: Path, shell: Shell, verb: str, below: str) -> None:
+    """One wrong setting, told once and by every verb alike: exit code 3, and nothing was done."""
+    path = make(root)
+    (root / "state").write_text("in the way")
+    before = tree(root, without=())
+    named = ("--set", f"cleanerd.state.dir={root / 'state' / below}")
+    answer = shell(*verb.split(), path, "--quiet", *COMPACT, *named)
+    assert answer.code == 3
+    assert (answer.out + answer.err).count("is not a directory") == 1
+    assert str(root / "state") in answer.out + answer.err
+    assert tree(root, without=()) == before
 
 
 @pytest.mark.parametrize(

@@ -105,9 +105,9 @@ def test_where_replaced_segments_are_kept(root: Path, shell: Shell) -> None:
 
     assert findings(shell("doctor", path, "--json"), "replaced segments") == []
     assert findings(ask(root / "nowhere", root / "kept"), "replaced segments") == [("ok", "are kept for cleanerd undo")]
-    for wrong in (root / "nowhere", path / "orders-0"):
+    for wrong, code in ((root / "nowhere", 3), (path / "orders-0", 4)):
         answer = ask(wrong)
-        assert answer.code == 4
+        assert answer.code == code
         assert [level for level, _ in findings(answer, "replaced segments")] == ["problem"]
 
 
@@ -146,6 +146,12 @@ def test_checkpoints(root: Path, shell: Shell) -> None:
     (path / HIGH_WATERMARKS).unlink()
     answer = shell("doctor", path, "--json")
     assert (answer.code, findings(answer, "checkpoints")[0][0]) == (4, "problem")
+    (fix,) = (found["fix"] for found in answer.json["findings"] if found["check"] == "checkpoints")
+    assert fix.startswith("start the broker")
+    with lock_holder(path):
+        answer = shell("doctor", path, "--json")
+    (fix,) = (found["fix"] for found in answer.json["findings"] if found["check"] == "checkpoints")
+    assert fix.startswith("wait"), "the broker runs already"
 
 
 def test_a_running_broker(root: Path, shell: Shell) -> None:
@@ -154,8 +160,17 @@ def test_a_running_broker(root: Path, shell: Shell) -> None:
     with lock_holder(path):
         answer = shell("doctor", path, "--json")
     assert answer.code == 0
-    assert findings(answer, "lock")[0][0] == "note"
+    assert findings(answer, "lock") == [("note", "is held: a broker runs on this directory")]
     assert findings(answer, "lease probe") == []
+
+
+def test_a_lock_that_cannot_be_tested(root: Path, shell: Shell) -> None:
+    """U-33: nobody relies on it, and it is not told as a broker's."""
+    path = make(root)
+    (path / ".lock").symlink_to("elsewhere")
+    ((level, what),) = findings(shell("doctor", path, "--json"), "lock")
+    assert level == "warning"
+    assert what.startswith("cannot be tested (")
 
 
 def test_a_broker_whose_lock_is_free(root: Path, shell: Shell) -> None:
@@ -330,7 +345,7 @@ def test_quarantine(root: Path, shell: Shell) -> None:
 
 
 def test_the_state_directory(root: Path, shell: Shell) -> None:
-    """Not there yet is fine, a file in its place is not; cleaning works all the same, so it is no problem."""
+    """Not there yet is fine, a file in its place is a wrong setting: nothing is judged by it."""
     path = make(root)
     assert findings(shell("doctor", path, "--json"), "state directory")[0][0] == "note"
     (root / "state").mkdir()
@@ -338,7 +353,9 @@ def test_the_state_directory(root: Path, shell: Shell) -> None:
     (root / "state").rmdir()
     (root / "state").write_text("")
     answer = shell("doctor", path, "--json")
-    assert (answer.code, findings(answer, "state directory")[0][0]) == (0, "warning")
+    assert (answer.code, findings(answer, "state directory")) == (3, [])
+    assert [level for level, _ in findings(answer, "settings")] == ["problem"]
+    assert findings(answer, "log directory") == [("note", "not checked: correct the settings first")]
 
 
 def test_the_worst_problem_decides() -> None:

@@ -95,7 +95,7 @@ def test_what_is_replaced_can_be_kept(shell: Shell, agent: FakeAgent) -> None:
     """S-40: one cleaning, told by ``undo --list`` like any other; refused while the broker runs; where it cannot be."""
     before = content(agent.log_dir)
     missing = shell(*live(shell, agent.log_dir, "--keep-replaced", shell.root / "nowhere"))
-    assert (missing.code, content(agent.log_dir)) == (4, before)
+    assert (missing.code, content(agent.log_dir)) == (3, before)
     (shell.root / "kept").mkdir()
     assert shell(*live(shell, agent.log_dir, "--keep-replaced", shell.root / "kept")).code == 0
     assert content(agent.log_dir) != before

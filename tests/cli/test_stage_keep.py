@@ -70,15 +70,16 @@ def test_without_it_nothing_is_kept(root: Path, shell: Shell) -> None:
     assert shell("undo", path, "--list").out == "Nothing is kept.\n"
 
 
-@pytest.mark.parametrize("verb", ["plan", "stage", "clean --dry-run"])
+@pytest.mark.parametrize("verb", ["plan", "stage", "clean --dry-run", "apply"])
 @pytest.mark.parametrize("where", ["missing", "inside", "another file system"])
 def test_where_nothing_can_be_kept(root: Path, shell: Shell, verb: str, where: str) -> None:
-    """S-40, H-21: one clear line and exit code 4 before anything is done. plan looks only, and leaves no trace."""
+    """S-40, H-21: one clear line before anything is done; a missing path is exit code 3 everywhere."""
     path = make(root)
     kept = {"missing": root / "nowhere", "inside": path, "another file system": Path("/proc")}[where]
     before = tree(root, without=())
-    answer = shell(*verb.split(), path, "--quiet", "--force", "--keep-replaced", kept, *COMPACT)
-    assert answer.code == 4
+    force = () if verb == "apply" else ("--force",)
+    answer = shell(*verb.split(), path, "--quiet", *force, "--keep-replaced", kept, *COMPACT)
+    assert answer.code == (3 if where == "missing" else 4)
     (line,) = answer.errors
     assert str(kept) in line
     assert tree(root, without=()) == before

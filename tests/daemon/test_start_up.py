@@ -56,6 +56,19 @@ def test_a_log_directory_hangs_at_the_very_start(root: Path) -> None:
     assert not leftovers(hanging)
 
 
+def test_a_log_directory_is_missing_at_the_start(root: Path) -> None:
+    """A disk that is mounted later: it is named, the others are cleaned, and it is like any other when it is there."""
+    missing = root.parent / "mounted-later"
+    with broker(root), Daemon(assignments(root, missing), root.parent) as daemon:
+        view = daemon.until("the other is cleaned", has_cleaned)
+        assert errors_of(view) == ["", f"{missing}: does not exist (name a directory from the broker's log.dirs)"]
+        assert [each["online"] for each in view["log_dirs"]] == [True, False]
+        assert not missing.exists()
+        make_log_dir(missing, {"orders-1": large(3, 10)})
+        daemon.until("it is like any other", lambda view: errors_of(view) == ["", ""])
+        assert daemon.end(signal.SIGTERM) == 143
+
+
 @pytest.fixture
 def full(root: Path) -> Iterator[Path]:
     """A file system of 1 MiB that is full."""

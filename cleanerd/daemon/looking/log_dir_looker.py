@@ -109,8 +109,8 @@ class LogDirLooker:
         self._last = None
         choice = None
         try:
-            total, free = _space(self.path)
             log_dir = read_log_dir(self.path)
+            total, free = _space(self.path)
             others = context.others(self.path)
             choice = choose_mode(log_dir, others, context.settings.daemon.cleanerd_agent_socket)
             mode = dir_mode(context.settings.daemon.cleanerd_mode, choice, self._away_ms(choice, now_ms))
