@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from cleanerd.daemon.estimator import Estimator
-from cleanerd.daemon.fleet.schedule import Limits, choose, ordered
+from cleanerd.daemon.fleet.cleaning_queue import CleaningQueue
+from cleanerd.daemon.fleet.schedule import Limits, choose
 from cleanerd.daemon.fleet.tracked import retry_of
 from cleanerd.daemon.showing.log_messages import log_done
 from cleanerd.daemon.work.job import Job
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.clock import Clock
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.fleet.schedule import Candidate
     from cleanerd.daemon.fleet.tracked import Tracked
     from cleanerd.daemon.partition_look import Key
     from cleanerd.daemon.showing.counters import Counters
@@ -83,7 +85,7 @@ class Dispatcher:
         self.running: dict[Key, Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
-        self._has_suspects = False
+        self._queue = CleaningQueue(fleet)
         self.estimator = Estimator(
             fleet,
             workers,
@@ -94,44 +96,66 @@ class Dispatcher:
         )
 
     def schedule(self) -> None:
-        """Give free workers something to do."""
-        # What is known goes by settings that may not count any more: the mode, who is excluded.
-        if self._ending.is_set() or self._configuration.is_behind:
+        """Give free workers something to do, after a pass over all partitions."""
+        if not self._may_schedule():
             return
-        fleet, now_ms = self._fleet, self._tools.clock.now_ms()
-        candidates = fleet.candidates(now_ms)
+        now_ms, limits = self._tools.clock.now_ms(), self._limits()
+        candidates = self._queue.pass_over_all(now_ms)
         if any(job.alone for job in self.running.values()):
             return
-        per_log_dir = self._configuration.settings.daemon.cleanerd_threads_per_log_dir
-        limits = Limits(self.workers.size, per_log_dir, self._configuration.window_is_open())
-        for candidate in choose(candidates, self.running.keys(), limits):
-            self._begin(fleet.partitions[candidate.log_dir, candidate.name], candidate.trigger)
-        for candidate in ordered(candidates):
-            tracked = fleet.partitions[candidate.log_dir, candidate.name]
+        self._begin_chosen(candidates, limits)
+        for candidate in candidates:
+            tracked = self._fleet.partitions[candidate.log_dir, candidate.name]
             if tracked.trigger is None and not tracked.queued:
                 tracked.queued = True
                 tracked.touch()
-        if not candidates and limits.window_open and len(self.running) < limits.threads:
-            self._begin_spare_work(now_ms)
-        self._has_suspects = any(each.is_suspect for each in candidates)
+        if not candidates:
+            self._begin_spare_work(now_ms, limits)
         self._estimate()
+
+    def _go_on(self) -> None:
+        """The same for a worker that has just become free: by the last pass, as long as that counts."""
+        if not self._may_schedule():
+            return
+        if self._queue.is_fresh and not any(job.alone for job in self.running.values()):
+            now_ms, limits = self._tools.clock.now_ms(), self._limits()
+            candidates = self._queue.first(now_ms)
+            if candidates and self._queue.is_fresh and self._begin_chosen(candidates, limits):
+                return
+            if not candidates and self._begin_spare_work(now_ms, limits):
+                return
+        self.schedule()
+
+    def _may_schedule(self) -> bool:
+        # What is known goes by settings that may not count any more: the mode, who is excluded.
+        return not self._ending.is_set() and not self._configuration.is_behind
+
+    def _limits(self) -> Limits:
+        per_log_dir = self._configuration.settings.daemon.cleanerd_threads_per_log_dir
+        return Limits(self.workers.size, per_log_dir, self._configuration.window_is_open())
+
+    def _begin_chosen(self, candidates: list[Candidate], limits: Limits) -> bool:
+        """Those whose turn it is; returns whether there is any."""
+        chosen = choose(candidates, self.running.keys(), limits)
+        for candidate in chosen:
+            self._begin(self._fleet.partitions[candidate.log_dir, candidate.name], candidate.trigger)
+        return bool(chosen)
 
     def _estimate(self) -> None:
         """If a worker has nothing else to do; not beside a suspect: nobody else is to be one when the process dies."""
-        configuration, running = self._configuration, self.running.values()
-        if self._ending.is_set() or configuration.is_behind or not configuration.window_is_open():
+        if not self._may_schedule() or not self._configuration.window_is_open():
             return
-        if not self._has_suspects and not any(job.alone for job in running) and len(running) < self.workers.size:
+        alone = self._queue.has_suspects or any(job.alone for job in self.running.values())
+        if not alone and len(self.running) < self.workers.size:
             self.estimator.begin(self._tools.clock.now_ms())
 
-    def _begin_spare_work(self, now_ms: int) -> None:
-        spare = [
-            (each, kind)
-            for each, kind in self._fleet.spare_work(now_ms)
-            if each.key not in self.running and (each.suspect is None or not self.running)
-        ]
-        if found := min(spare, key=lambda work: work[0].suspect is not None, default=None):
+    def _begin_spare_work(self, now_ms: int, limits: Limits) -> bool:
+        if not limits.window_open or len(self.running) >= limits.threads:
+            return False
+        found = self._queue.spare_work(now_ms, self.running)
+        if found is not None:
             self._begin(found[0], "purge", found[1])
+        return found is not None
 
     def _begin(self, tracked: Tracked, trigger: Trigger, kind: Kind | None = None) -> None:
         work = kind or self._fleet.work_of(tracked)
@@ -194,7 +218,7 @@ class Dispatcher:
             return
         if key in self._fleet.partitions and not await self._has_looked_again(tracked):
             return
-        self.schedule()
+        self._go_on()
         self._changed()
 
     async def _has_looked_again(self, tracked: Tracked) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,10 +13,22 @@ from tests.daemon.browser import Page, chromium
 from tests.daemon.page_words import now_ms
 from tests.daemon.serving import Served, serving
 from tests.daemon.views import busy
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def no_thread_stays() -> Iterator[None]:
+    """A service that has ended leaves no thread: each look left some behind once, until there were none to be had."""
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while left := [each.name for each in set(threading.enumerate()) - before if each.name.startswith("cleanerd-")]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def probes() -> list[str]:
 
 
 def test_a_thousand_looks_have_a_thread_a_directory(paths: tuple[Path, ...], asked: Answering) -> None:
-    """Found by the fleet bench: a look at one of four directories left four threads behind, until there were no more."""
+    """Found by the fleet bench: a look at one of four directories left four threads behind."""
 
     async def looks() -> list[str]:
         for _ in range(250):

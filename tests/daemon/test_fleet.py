@@ -331,12 +331,12 @@ def test_a_plan_that_went_away_is_staged_again() -> None:
 def test_what_somebody_else_cleaned_has_horizons_that_nobody_knows() -> None:
     """The broker's own cleaner, after ours: they are looked up again."""
     fleet = fleet_with(look(**CLEAN, purge_known=True, next_purge_ms=None))
-    assert not list(fleet.unknown_horizons(NOW))
+    assert not list(fleet.spare_work(NOW))
     fleet.merge(dir_look(look(**CLEAN, clean_offset=15)), NOW)
-    assert [each.name for each in fleet.unknown_horizons(NOW)] == [NAME]
+    assert [(each.name, kind) for each, kind in fleet.spare_work(NOW)] == [(NAME, "horizons")]
     done(fleet, kind="horizons", horizons=True, next_purge_ms=NOW + 7)
     fleet.merge(dir_look(look(**CLEAN, clean_offset=15)), NOW)
-    assert not list(fleet.unknown_horizons(NOW)), "also when that could not be written down"
+    assert not list(fleet.spare_work(NOW)), "also when that could not be written down"
     assert triggers(fleet, NOW + 7) == ["purge"]
 
 

@@ -301,4 +301,28 @@ DAEMON = (
         "",
         ("tests/daemon/test_answering.py::test_given_up_and_taken_again_it_is_asked",),
     ),
+    Mutant(
+        "the-first-are-gone-so-nobody-waits",
+        "whoever comes first is judged anew",
+        "cleanerd/daemon/fleet/cleaning_queue.py",
+        "        while self._order and not found:\n",
+        "        if self._order:\n",
+        ("tests/daemon/test_cleaning_queue.py::test_everybody_has_a_turn_once_and_in_the_order_of_the_pass",),
+    ),
+    Mutant(
+        "the-order-of-a-pass-counts-for-ever",
+        "a twentieth of the time",
+        "cleanerd/daemon/fleet/cleaning_queue.py",
+        "ended + SHARE_OF_TIME * (ended - began)",
+        "float('inf')",
+        ("tests/daemon/test_cleaning_queue.py::test_the_order_counts_for_a_share_of_the_time",),
+    ),
+    Mutant(
+        "a-suspect-among-the-first",
+        "a suspect comes last and alone",
+        "cleanerd/daemon/fleet/cleaning_queue.py",
+        "        return self._clock() < self._until and not self.has_suspects\n",
+        "        return self._clock() < self._until\n",
+        ("tests/daemon/test_cleaning_queue.py::test_where_a_suspect_is_all_are_judged",),
+    ),
 )

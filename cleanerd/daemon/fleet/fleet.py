@@ -6,7 +6,7 @@ Pure in the sense that matters: no file, no clock, no thread. Looks and results 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.fleet.due import is_to_be_estimated, trigger_of
@@ -28,7 +28,7 @@ from cleanerd.daemon.partition_look import FailedLook
 from cleanerd.errors import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from uuid import UUID
 
     from cleanerd.daemon.fleet.pauses import Pauses
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.job import JobDone, Kind, Saving
     from cleanerd.format.names import TopicPartition
     from cleanerd.settings import Settings
+
+
+SPARE_KINDS: Final[tuple[Kind, ...]] = ("drop", "horizons")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +230,12 @@ class Fleet:
 
     # -- what comes out -----------------------------------------------------------------------------------------------
 
-    def candidates(self, now_ms: int) -> list[Candidate]:
-        """Who may be cleaned now, in no order."""
+    def candidates(self, now_ms: int, among: Iterable[Tracked] | None = None) -> list[Candidate]:
+        """Who may be cleaned now, in no order; ``among``: of these, not of all."""
         found = []
         full = {path for path, each in self.dirs.items() if self.is_full(each)}
-        for key, tracked in self.partitions.items():
-            trigger = self._trigger(tracked, now_ms, is_full=key[0] in full)
+        for tracked in self.partitions.values() if among is None else among:
+            trigger = self._trigger(tracked, now_ms, is_full=tracked.path in full)
             look = tracked.look
             if trigger is None or look is None:
                 tracked.waiting_since_ms = None
@@ -259,22 +262,26 @@ class Fleet:
             )
         return found
 
-    def unknown_horizons(self, now_ms: int) -> Iterator[Tracked]:
-        """Partitions of which nobody knows when their tombstones may go."""
-        for tracked in self.partitions.values():
-            look = tracked.look
-            if (
-                look is not None
-                and look.has_clean_part
-                and not tracked.purge_known
-                and not self._is_left_alone(tracked, now_ms)
-            ):
-                yield tracked
-
     def spare_work(self, now_ms: int) -> Iterator[tuple[Tracked, Kind]]:
         """What may be done while nobody is to be cleaned."""
-        yield from ((tracked, "drop") for tracked in self.outdated_plans(now_ms))
-        yield from ((tracked, "horizons") for tracked in self.unknown_horizons(now_ms))
+        for kind in SPARE_KINDS:
+            yield from ((each, kind) for each in self.partitions.values() if self.is_spare_work(each, kind, now_ms))
+
+    def is_spare_work(self, tracked: Tracked, kind: Kind, now_ms: int) -> bool:
+        """Whether that may be done with it: ``drop`` a staged plan that is too old, or find its ``horizons``."""
+        return self._is_outdated(tracked, now_ms) if kind == "drop" else self._has_unknown_horizons(tracked, now_ms)
+
+    def _has_unknown_horizons(self, tracked: Tracked, now_ms: int) -> bool:
+        """Whether nobody knows when its tombstones may go."""
+        look = tracked.look
+        unknown = look is not None and look.has_clean_part and not tracked.purge_known
+        return unknown and not self._is_left_alone(tracked, now_ms)
+
+    def _is_outdated(self, tracked: Tracked, now_ms: int) -> bool:
+        """Whether its staged plan is one that ``apply`` would refuse for its age (U-15), and that was not made anew."""
+        plan = None if tracked.look is None else tracked.look.staged
+        outdated = plan is not None and is_past(plan.expires_ms, now_ms)
+        return outdated and self.work_of(tracked) in {"live", "stage"} and not self._is_left_alone(tracked, now_ms)
 
     def unknown_savings(self, now_ms: int) -> list[Tracked]:
         """Partitions of which nobody knows what a cleaning would save; the dirtiest first."""
@@ -304,14 +311,6 @@ class Fleet:
         if saving is not None and not exact:
             tracked.saving = saving
             tracked.touch()
-
-    def outdated_plans(self, now_ms: int) -> Iterator[Tracked]:
-        """Partitions with a staged plan that ``apply`` would refuse for its age (U-15), and that was not made anew."""
-        for tracked in self.partitions.values():
-            plan = None if tracked.look is None else tracked.look.staged
-            outdated = plan is not None and is_past(plan.expires_ms, now_ms)
-            if outdated and self.work_of(tracked) in {"live", "stage"} and not self._is_left_alone(tracked, now_ms):
-                yield tracked
 
     def reserve_of(self, found: LogDirLook) -> int:
         """What is kept free on its disk: the setting, or a tenth (two segments, where that is more: U-16)."""

@@ -73,7 +73,7 @@ def choose(
     candidates: Collection[Candidate], running: Collection[tuple[str, TopicPartition]], limits: Limits
 ) -> list[Candidate]:
     """Those that begin now, beside the ``running`` ones (log directory and partition); none of these is a suspect."""
-    suspects = [each for each in ordered(candidates) if each.is_suspect and _may_begin(each, limits)]
+    suspects = ordered(each for each in candidates if each.is_suspect and _may_begin(each, limits))
     if turn := next((each for each in suspects if each.trigger == "asked" or each.waiting_ms > STARVED_MS), None):
         return [] if running else [turn]
     chosen = _beside_each_other([each for each in candidates if not each.is_suspect], running, limits)

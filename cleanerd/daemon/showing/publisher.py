@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.fleet.fleet import Fleet
+    from cleanerd.daemon.fleet.tracked import Tracked
     from cleanerd.daemon.looking.log_dir_look import LogDirLook
     from cleanerd.daemon.partition_look import Key
     from cleanerd.daemon.showing.counters import Counters
@@ -34,6 +35,8 @@ EVENT_SECONDS: Final = 86_400.0
 """What happened once is shown for a day: whoever looks every morning sees it, and then it is over."""
 
 SOON_SECONDS: Final = 0.1
+SHARE_OF_TIME: Final = 20
+"""Of many changes together one view is made: after so long, or after so many times as long as the last one took."""
 
 STALE_SECONDS: Final = 30.0
 """A view is made anew so often even when nothing happens: it says whether the daemon is well."""
@@ -73,6 +76,7 @@ class Publisher:
         self._last_round_ms: int | None = None
         self.ready = False
         self._pending: asyncio.TimerHandle | None = None
+        self._took = 0.0
         self.view = self._make()
         self._made_at = time.monotonic()
 
@@ -84,13 +88,16 @@ class Publisher:
         told, self._trend.warnings = self._trend.warnings, []
         for warning in (*self._news(), *told):
             self.warn(warning)
+        began = time.monotonic()
         self.view = self._make()
         self._made_at = time.monotonic()
+        self._took = self._made_at - began
 
     def soon(self) -> None:
         """Within a moment: of many changes together one view is made."""
         if self._pending is None:
-            self._pending = asyncio.get_running_loop().call_later(SOON_SECONDS, self.publish)
+            wait = max(SOON_SECONDS, SHARE_OF_TIME * self._took)
+            self._pending = asyncio.get_running_loop().call_later(wait, self.publish)
 
     def is_stale(self) -> bool:
         """Whether it says nothing about the last moments."""
@@ -147,7 +154,7 @@ class Publisher:
 
     def _make(self) -> DaemonView:
         fleet, daemon = self._fleet, self._configuration.settings.daemon
-        partitions = sorted(fleet.partitions.values(), key=lambda tracked: (tracked.name, tracked.path))
+        partitions = sorted(fleet.partitions.values(), key=_place)
         reason = self._why_unhealthy()
         views = tuple(partition_view(fleet, tracked) for tracked in partitions)
         totals, now_ms = self._counters.totals(), wall_ms()
@@ -196,6 +203,11 @@ class Publisher:
             if found.error:
                 yield f"{found.path}: {found.error}" if str(found.path) not in found.error else found.error
             yield from found.warnings
+
+
+def _place(tracked: Tracked) -> tuple[str, int, str]:
+    """In the list of all: plain values, which compare quickly."""
+    return tracked.name.topic, tracked.name.partition, tracked.path
 
 
 def _utilizations(fleet: Fleet) -> Iterable[float]:

@@ -1,0 +1,170 @@
+"""cleanerd.daemon.fleet.cleaning_queue: whoever is next is found without a pass over all partitions each time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cleanerd.daemon.backoff import Backoff
+from cleanerd.daemon.fleet import cleaning_queue
+from cleanerd.daemon.fleet.cleaning_queue import FIRST, SHARE_OF_TIME, CleaningQueue
+from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
+from cleanerd.daemon.fleet.schedule import Limits, choose
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.at_work import Suspect
+from tests.daemon.test_fleet import CLEAN, NOW, PATH, dir_look, look
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    import pytest
+
+    from cleanerd.daemon.fleet.schedule import Candidate
+    from cleanerd.daemon.fleet.tracked import Tracked
+
+
+class Clock:
+    """Goes on when a test says so."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def fleet_of(dirty_bytes: Sequence[int]) -> Fleet:
+    """A partition for each: the dirtier, the sooner."""
+    made = Fleet(FleetSettings(Backoff(1000, 8000), 10**9, 100))
+    names = [TopicPartition("orders", number) for number in range(len(dirty_bytes))]
+    found = dir_look(*(look(name=name, dirty_bytes=size) for name, size in zip(names, dirty_bytes, strict=True)))
+    made.merge(replace(found, present=frozenset(names)), NOW)
+    return made
+
+
+def passed(fleet: Fleet, pass_seconds: float = 1.0) -> tuple[CleaningQueue, Clock, list[Candidate]]:
+    """A queue that has just passed over all, which took so long."""
+    clock = Clock()
+    queue = CleaningQueue(fleet, clock)
+    candidates = fleet.candidates
+
+    def slow(now_ms: int, among: Iterable[Tracked] | None = None) -> list[Candidate]:
+        clock.now += pass_seconds if among is None else 0.0
+        return candidates(now_ms, among)
+
+    fleet.candidates = slow  # type: ignore[method-assign]
+    return queue, clock, queue.pass_over_all(NOW)
+
+
+def numbers(candidates: Iterable[Candidate]) -> list[int]:
+    return [each.name.partition for each in candidates]
+
+
+def begin(fleet: Fleet, candidate: Candidate) -> None:
+    fleet.begun((candidate.log_dir, candidate.name), candidate.trigger)
+
+
+def test_the_order_counts_for_a_share_of_the_time() -> None:
+    """A pass over thousands takes as long as cleaning a small partition: made for each one it was half of the work."""
+    queue, clock, _ = passed(fleet_of([100]), pass_seconds=0.5)
+    assert queue.is_fresh
+    clock.now += SHARE_OF_TIME * 0.5 - 0.01
+    assert queue.is_fresh
+    clock.now += 0.02
+    assert not queue.is_fresh
+
+
+def test_nothing_counts_before_the_first_pass() -> None:
+    assert not CleaningQueue(fleet_of([100]), Clock()).is_fresh
+
+
+def test_whoever_comes_first_is_judged_anew() -> None:
+    """Begun, paused, excluded or gone since: not cleaned by what the last pass saw."""
+    fleet = fleet_of([50, 40, 30, 20, 10])
+    queue, _, found = passed(fleet)
+    order = numbers(found)
+    begin(fleet, found[0])
+    fleet.pause([str(found[1].name)], paused=True)
+    gone = (str(PATH), found[2].name)
+    del fleet.partitions[gone]
+    assert numbers(queue.first(NOW)) == order[3:]
+    fleet.pause([str(found[1].name)], paused=False)
+    assert numbers(queue.first(NOW)) == order[3:], "it comes in again with the next pass"
+    assert numbers(queue.pass_over_all(NOW)) == [order[1], *order[3:]]
+
+
+def test_only_the_first_ones_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it would be a pass."""
+    fleet = fleet_of(list(range(1000, 0, -1)))
+    queue, _, found = passed(fleet)
+    judged: list[int] = []
+    monkeypatch.setattr(Fleet, "_is_left_alone", lambda _fleet, tracked, _now: judged.append(tracked.name.partition))
+    assert numbers(queue.first(NOW)) == numbers(found)[:FIRST]
+    assert len(judged) == FIRST
+
+
+def test_where_a_suspect_is_all_are_judged() -> None:
+    """It comes last and alone; among the first ones alone nobody could tell that it is the last."""
+    fleet = fleet_of([50, 40])
+    queue, _, found = passed(fleet)
+    assert queue.is_fresh
+    fleet.partitions[str(PATH), found[0].name].suspect = Suspect(1, NOW)
+    queue.first(NOW)
+    assert not queue.is_fresh
+    queue.pass_over_all(NOW)
+    assert not queue.is_fresh
+
+
+def test_spare_work_is_given_once_and_suspects_come_last_and_alone() -> None:
+    fleet = fleet_of([0, 0, 0])
+    for each in fleet.partitions.values():
+        assert each.look is not None
+        each.look = replace(each.look, **CLEAN)
+    suspect, other, busy = fleet.partitions.values()
+    suspect.suspect = Suspect(1, NOW)
+    queue, _, found = passed(fleet)
+    assert found == []
+    running = [busy.key]
+    assert queue.spare_work(NOW, running) == (other, "horizons")
+    assert queue.spare_work(NOW, running) is None
+    queue.pass_over_all(NOW)
+    assert [queue.spare_work(NOW, []) for _ in range(4)] == [
+        (other, "horizons"),
+        (busy, "horizons"),
+        (suspect, "horizons"),
+        None,
+    ]
+
+
+def test_spare_work_that_is_done_is_not_given() -> None:
+    fleet = fleet_of([0])
+    (only,) = fleet.partitions.values()
+    assert only.look is not None
+    only.look = replace(only.look, **CLEAN)
+    queue, _, _ = passed(fleet)
+    only.purge_known = True
+    assert queue.spare_work(NOW, []) is None
+
+
+@given(st.lists(st.integers(1, 10**6), min_size=1, max_size=120), st.integers(1, 4), st.integers(1, 9))
+def test_everybody_has_a_turn_once_and_in_the_order_of_the_pass(sizes: list[int], threads: int, first: int) -> None:
+    """Whatever is next by the queue is next by a pass, as long as nothing changes but who was begun."""
+    before, cleaning_queue.FIRST = cleaning_queue.FIRST, first  # type: ignore[misc]
+    try:
+        fleet = fleet_of(sizes)
+        queue, _, found = passed(fleet, pass_seconds=10.0)
+        begun: list[Candidate] = []
+        running: list[Candidate] = []
+        while len(begun) < len(sizes):
+            chosen = choose(queue.first(NOW), [(each.log_dir, each.name) for each in running], Limits(threads, threads))
+            assert chosen
+            for each in chosen:
+                begin(fleet, each)
+            begun += chosen
+            running = (running + chosen)[1:]
+        assert numbers(begun) == numbers(found)
+        assert queue.first(NOW) == []
+    finally:
+        cleaning_queue.FIRST = before  # type: ignore[misc]
