@@ -16,7 +16,7 @@ import numpy as np
 
 from cleanerd.cleaner.cleaner import Cleaning, NoProgress
 from cleanerd.cleaner.planning import make_plan
-from cleanerd.cleaner.sample import GOES, MAY_GO, take_sample, weights
+from cleanerd.cleaner.sample import GOES, MAY_GO, header_costs, take_sample, weights
 from cleanerd.cleaner.unseen import MOST_MATCHES, least_unseen, most_unseen
 from cleanerd.words import human_bytes
 
@@ -52,6 +52,7 @@ NOT_SEEN: Final = 3.0
 class Reclaimable:
     """What a cleaning would save, in bytes: ``bytes``, and from ``low`` to ``high``; all the same where it is exact.
 
+    0 where the log would grow, because v0 and v1 batches become v2 (U-18).
     ``read_bytes``: how much of the log was read for it.
     """
 
@@ -116,7 +117,7 @@ def estimate_reclaimable(
     with replace(resources, workers=1).readers(str(found.log.path)) as pool:
         plan = make_plan(log_dir, found, resources, options, pool.reader)
         if size <= budget_bytes:
-            saved = Cleaning(plan, pool, _Advancing(advance)).saved_bytes()
+            saved = max(Cleaning(plan, pool, _Advancing(advance)).saved_bytes(), 0)
             return Reclaimable(saved, saved, saved, "exact", size)
     stretch_bytes = min(max(budget_bytes // STRETCHES, LEAST_STRETCH_BYTES), MOST_STRETCH_BYTES)
     sample = take_sample(plan, budget_bytes=budget_bytes, stretch_bytes=stretch_bytes, advance=advance)
@@ -229,6 +230,7 @@ class _Part:
             others = [max(each - 1, 0) for each in others]
         self._others, self._others_drawn = others
         self._at_least, self._at_most = weights(sample, found.goes)
+        self._costs = header_costs(sample)
 
     def low(self) -> float:
         """Bytes that go at the least."""
@@ -236,7 +238,8 @@ class _Part:
             return 0.0
         known = self._share(self._found.goes, self._at_least)
         unseen = self._unseen(self._at_least, least_unseen)
-        return self._bytes * max(known - self._doubt(self._found.goes, self._at_least) + unseen, 0.0)
+        cost, doubt = self._cost()
+        return self._bytes * max(known - self._doubt(self._found.goes, self._at_least) + unseen - cost - doubt, 0.0)
 
     def high(self) -> float:
         """Bytes that go at the most."""
@@ -245,7 +248,16 @@ class _Part:
         goes = self._found.goes | (self._sample.fate == MAY_GO)
         known = self._share(goes, self._at_most)
         unseen = self._unseen(self._at_most, most_unseen)
-        return self._bytes * min(known + self._doubt(goes, self._at_most) + unseen, 1.0)
+        cost, doubt = self._cost()
+        gone = known + self._doubt(goes, self._at_most) + unseen - max(cost - doubt, 0.0)
+        return self._bytes * min(max(gone, 0.0), 1.0)
+
+    def _cost(self) -> tuple[float, float]:
+        """What headers of v2 add, as a share of the part, and how far that may be off."""
+        rows = self._costs > 0
+        if not rows.any():
+            return 0.0, 0.0
+        return self._share(rows, self._costs), self._doubt(rows, self._costs)
 
     def _share(self, goes: NDArray[np.bool_], weight: NDArray[np.float64]) -> float:
         return float(weight[goes & self._rows].sum()) / self._read

@@ -21,7 +21,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import HEADER_BYTES
 from cleanerd.log.pool import index_entries
 from cleanerd.log.read import SegmentReader
-from cleanerd.policy.retain import BATCH_ABORTED, BATCH_CONTROL, BATCH_EXPIRED
+from cleanerd.policy.retain import BATCH_ABORTED, BATCH_CONTROL, BATCH_EXPIRED, BATCH_PROTECTED, BATCH_REBUILT
 from cleanerd.policy.tombstone import tombstones
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class Sample:
     the dirty part and the clean one have in all, and how many bytes. Of a record: ``key_hash``, 0 where it takes no
     part in the contest of its key; ``present``, ``version`` and ``offset``, by which the records of a key are ranked;
     ``stretch`` and ``batch``, its rows in the sample; ``fate``, one of STAYS, GOES, CONTESTS, MAY_GO; ``dirty``.
+    Of a batch: ``batch_emptied``, its header stays when all of its records go; ``batch_rebuilt``, it gets a header of
+    v2 when one of them stays.
     """
 
     stretches: NDArray[np.bool_]
@@ -74,6 +76,8 @@ class Sample:
     dirty: NDArray[np.bool_]
     batch_size: NDArray[np.int64]
     batch_records: NDArray[np.int64]
+    batch_emptied: NDArray[np.bool_]
+    batch_rebuilt: NDArray[np.bool_]
 
 
 def take_sample(plan: CleaningPlan, *, budget_bytes: int, stretch_bytes: int, advance: Callable[[int], None]) -> Sample:
@@ -148,7 +152,7 @@ class _Gathered:
     def __init__(self, plan: CleaningPlan) -> None:
         self._plan = plan
         self._rows: list[dict[str, NDArray[Any]]] = []
-        self._batches: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        self._batches: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]] = []
         self._dirty: list[bool] = []
         self._sizes: list[int] = []
         self._batch_count = 0
@@ -216,7 +220,7 @@ class _Gathered:
         self._rows.append({name: column[rows] for name, column in columns.items()})
         self._rows[-1]["stretch"] = np.full(int(rows.sum()), len(self._dirty), dtype=np.int32)
         sizes = batches.size[inside].astype(np.int64)
-        self._batches.append((sizes, counts[inside]))
+        self._batches.append((sizes, counts[inside], flags[inside]))
         self._batch_count += len(sizes)
         self.records += len(self._rows[-1]["stretch"])
         return int(sizes.sum())
@@ -227,6 +231,7 @@ class _Gathered:
         def column(name: str, kind: type) -> NDArray[Any]:
             return np.concatenate([np.zeros(0, kind), *(rows.pop(name) for rows in self._rows)], dtype=kind)
 
+        flags = np.concatenate([np.zeros(0, np.uint8), *(flags for _, _, flags in self._batches)])
         return Sample(
             stretches=np.array(self._dirty, dtype=np.bool_),
             sizes=np.array(self._sizes, dtype=np.int64),
@@ -239,8 +244,10 @@ class _Gathered:
             batch=column("batch", np.int32),
             fate=column("fate", np.uint8),
             dirty=column("dirty", np.bool_),
-            batch_size=np.concatenate([np.zeros(0, np.int64), *(sizes for sizes, _ in self._batches)]),
-            batch_records=np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in self._batches)]),
+            batch_size=np.concatenate([np.zeros(0, np.int64), *(sizes for sizes, _, _ in self._batches)]),
+            batch_records=np.concatenate([np.zeros(0, np.int64), *(counts for _, counts, _ in self._batches)]),
+            batch_emptied=(flags & BATCH_PROTECTED) != 0,
+            batch_rebuilt=(flags & BATCH_REBUILT) != 0,
         )
 
 
@@ -273,10 +280,22 @@ def _fates(
 def weights(sample: Sample, goes: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """[n] twice: the bytes that go with each record, at least and at most, when those of ``goes`` do.
 
-    A batch's header goes with the last of its records, so it counts where all of them are known to go.
+    A batch's header goes with the last of its records, so it counts where all of them are known to go; not where a
+    producer's state hangs on it. What becomes v2 is reckoned with the header that it gets (see ``header_costs``).
     """
-    share = sample.batch_size / np.maximum(sample.batch_records, 1)
-    gone = np.bincount(sample.batch, weights=goes, minlength=len(share))
-    payload = np.maximum(sample.batch_size - HEADER_BYTES, 0) / np.maximum(sample.batch_records, 1)
-    at_least = np.where((gone == sample.batch_records) | (sample.batch_records == 1), share, payload)
-    return at_least[sample.batch], share[sample.batch]
+    counts = np.maximum(sample.batch_records, 1)
+    added = np.where(sample.batch_rebuilt, HEADER_BYTES, 0)
+    whole = (sample.batch_size - np.where(sample.batch_emptied, HEADER_BYTES, 0) + added) / counts
+    payload = (
+        np.where(sample.batch_rebuilt, sample.batch_size, np.maximum(sample.batch_size - HEADER_BYTES, 0)) / counts
+    )
+    gone = np.bincount(sample.batch, weights=goes, minlength=len(counts))
+    at_least = np.where((gone == sample.batch_records) | (sample.batch_records == 1), whole, payload)
+    return at_least[sample.batch], np.maximum(whole, payload)[sample.batch]
+
+
+def header_costs(sample: Sample) -> NDArray[np.float64]:
+    """[n]: each record's share of the header that its v0 or v1 batch gets as v2, whatever goes of it."""
+    costs = np.where(sample.batch_rebuilt, HEADER_BYTES, 0) / np.maximum(sample.batch_records, 1)
+    found: NDArray[np.float64] = costs[sample.batch]
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cleanerd.log.clean_point import last_closed
 from cleanerd.log.fingerprint import fingerprint
 from cleanerd.policy.cleanable import LimitedBy
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.survey import Survey
     from cleanerd.errors import Cause
     from cleanerd.format.names import TopicPartition
-    from cleanerd.log.clean_point import PartitionState, Retry
+    from cleanerd.log.clean_point import LastSegment, PartitionState, Retry
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.topic_config import TopicConfig
 
@@ -36,7 +37,7 @@ class PartitionLook:
     ``settled``: until a segment is rolled nothing but time can change the answer. ``again_ms``: when time does.
     ``purge_known``: ``next_purge_ms`` is what a cleaning, or a look at every batch, has told. ``has_clean_part``: there
     is something that tombstones can lie in although nothing is dirty. ``leftover``: a staging directory, but no
-    plan in it that ``cleanerd apply`` would take.
+    plan in it that ``cleanerd apply`` would take. ``closed``: the last segment but the active one.
     """
 
     name: TopicPartition
@@ -73,6 +74,7 @@ class PartitionLook:
     staged: StagedPlan | None
     leftover: bool
     notes: tuple[str, ...] = ()
+    closed: LastSegment | None = None
 
     def has_nothing_to_do(self, now_ms: int) -> bool:
         """Whether all work on it is done: nothing to clean, to purge, to put in place or to look through waits."""
@@ -147,6 +149,7 @@ def look_of(
         staged=staged,
         leftover=leftover and staged is None,
         notes=(*found.notes, *config.warnings),
+        closed=last_closed(found.log),
     )
 
 

@@ -30,6 +30,7 @@ from cleanerd.daemon.control_api import ControlApi
 from cleanerd.daemon.dispatcher import Dispatcher, JobTools
 from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
 from cleanerd.daemon.fleet.pauses import load_pauses
+from cleanerd.daemon.kept_savings import KeptSavings
 from cleanerd.daemon.look_loop import LookLoop
 from cleanerd.daemon.notify import Notifier
 from cleanerd.daemon.showing.counters import Counters
@@ -87,7 +88,8 @@ class Service:
         self._sweeper = WorkerPool(1, "cleanerd-sweeper")
         workers = WorkerPool(daemon.log_cleaner_threads, "cleanerd-worker")
         pauses, unreadable = load_pauses(daemon.cleanerd_state_dir)
-        self.fleet = Fleet(FleetSettings.of(settings), pauses)
+        self._savings = KeptSavings(daemon.cleanerd_state_dir, self._write)
+        self.fleet = Fleet(FleetSettings.of(settings), pauses, self._savings.recall)
         warnings = StandingWarnings(store, clock)
         counters = Counters(store, clock, self._throttle, workers)
         self.dispatcher = Dispatcher(
@@ -123,8 +125,8 @@ class Service:
             clock,
             after_look=self.dispatcher.schedule,
         )
-        if unreadable:
-            self.publisher.warn(unreadable)
+        for told in (*([unreadable] if unreadable else []), *self._savings.warnings):
+            self.publisher.warn(told)
         self.notifier = notifier or Notifier()
         self._hurry = asyncio.Event()
         self._stopping: asyncio.Future[int] | None = None
@@ -225,6 +227,7 @@ class Service:
                 await asyncio.wait_for(self._http.stop(), HANG_UP_SECONDS)
         self.publisher.publish()
         self._trend.save()
+        self._savings.save(self.fleet.partitions.values(), now=True)
         if self._written is not None:
             with contextlib.suppress(TimeoutError, WorkerDiedError):
                 await asyncio.wait_for(self._written, WRITE_SECONDS)
@@ -263,7 +266,7 @@ class Service:
             self._written.add_done_callback(ended)
 
     async def _sweeps(self) -> None:
-        """What is kept of replaced segments goes when it is too old, whether anything is cleaned or not."""
+        """What is kept of replaced segments goes when it is too old; what is known of savings is written down."""
         while True:
             log_dirs, settings = self.configuration.log_dirs, self.configuration.settings
             if settings.daemon.cleanerd_keep_replaced_dir:
@@ -271,6 +274,7 @@ class Service:
                     await self._sweeper.submit(partial(self._keeping.sweep, log_dirs, settings))
                 except WorkerDiedError:  # a minute later there may be a thread again
                     _log.exception("what is kept of replaced segments was not looked after")
+            self._savings.save(self.fleet.partitions.values())
             await asyncio.sleep(SWEEP_SECONDS)
 
     def _on_hangup(self) -> None:

@@ -235,6 +235,12 @@ class StateStore:
         return (self.root if self.root.exists() else log_dir.path).stat()
 
 
+def last_closed(log: PartitionLog) -> LastSegment | None:
+    """The last segment but the active one."""
+    closed = log.segments[:-1]
+    return LastSegment.of(closed[-1]) if closed else None
+
+
 def state_file_name(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
     """What the partition's state file is called."""
     return f"{_topic_part(name, topic_id)}-{name.partition}.json"

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cleanerd.format.batch import TRANSACTIONAL
+from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.names import SNAPSHOT_SUFFIX, file_name
-from cleanerd.format.snapshot import SNAPSHOT_ENTRY, write_snapshot
 from cleanerd_lab.bench.generate import PARTITION, _NewSegment, write_broker_files
-from tests.support.logs import BASE_TIMESTAMP_MS, Record, encode_batch, encode_record, seal
+from tests.support.log_dirs import Producer, snapshot_bytes
+from tests.support.logs import (
+    BASE_TIMESTAMP_MS,
+    Record,
+    encode_batch,
+    encode_legacy,
+    encode_marker,
+    encode_record,
+    encode_wrapper,
+    seal,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,6 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 KEY_BYTES = 8
+NOW_MS = 1_800_000_000_000
+"""When producers were active last; what is sampled is sampled then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +39,9 @@ class Written:
     """A sequence of records. ``keys`` [n] int64; every batch has ``batch_records`` of them.
 
     ``value_bytes`` [batches]: of each record's value, -1 for tombstones. ``versions`` [n]: what their header ``v``
-    says. ``horizons``: tombstones' batches are past their delete horizon.
+    says. ``horizons``: tombstones' batches are past their delete horizon. ``aborted`` [batches]: every batch is a
+    transaction, with a marker behind it, and these were aborted; of ``producers`` that take turns. ``magic`` 0 and 1:
+    each record is a message of its own, or with a ``codec`` each batch a wrapper.
     """
 
     keys: NDArray[np.int64]
@@ -33,6 +49,20 @@ class Written:
     value_bytes: NDArray[np.int64]
     versions: NDArray[np.int64] | None = None
     horizons: bool = False
+    aborted: NDArray[np.bool_] | None = None
+    producers: int = 1
+    magic: int = 2
+    codec: int = 0
+
+    @property
+    def offsets_a_batch(self) -> int:
+        """A marker has one of its own."""
+        return self.batch_records + (self.aborted is not None)
+
+    @property
+    def end_offset(self) -> int:
+        """Of the whole log."""
+        return len(self.value_bytes) * self.offsets_a_batch
 
 
 def write_log(path: Path, log: Written, *, segments: int = 6) -> Path:
@@ -43,15 +73,77 @@ def write_log(path: Path, log: Written, *, segments: int = 6) -> Path:
     # The active segment has a batch of its own.
     starts = [*np.linspace(0, batches - 1, segments + 1).astype(int).tolist()[:-1], batches - 1]
     for first, end in zip(starts, [*starts[1:], batches], strict=True):
-        segment = _NewSegment(partition, first * log.batch_records)
+        segment = _NewSegment(partition, first * log.offsets_a_batch)
         for number in range(first, end):
-            segment.append(memoryview(_batch(log, number)))
+            segment.append(memoryview(_encoded(log, number)))
         segment.close()
-    end_offset = batches * log.batch_records
-    for offset in (starts[-1] * log.batch_records, end_offset):
-        (partition / file_name(offset, SNAPSHOT_SUFFIX)).write_bytes(write_snapshot(np.zeros(0, SNAPSHOT_ENTRY)))
-    write_broker_files(path, {PARTITION: end_offset})
+        _write_aborted(partition, log, first, end)
+    for batches_before in (starts[-1], batches):
+        name = file_name(batches_before * log.offsets_a_batch, SNAPSHOT_SUFFIX)
+        (partition / name).write_bytes(snapshot_bytes(_producers(log, batches_before)))
+    write_broker_files(path, {PARTITION: log.end_offset})
     return path
+
+
+def _write_aborted(partition: Path, log: Written, first: int, end: int) -> None:
+    """The transaction index of a segment."""
+    if log.aborted is None:
+        return
+    rows = []
+    for number in first + np.flatnonzero(log.aborted[first:end]):
+        base = int(number) * log.offsets_a_batch
+        marker = base + log.batch_records
+        rows.append((0, 0, _producer(log, int(number)), base, marker, marker + 1))
+    name = file_name(first * log.offsets_a_batch, ".txnindex")
+    (partition / name).write_bytes(np.array(rows, dtype=TXN_ENTRY).tobytes())
+
+
+def _producers(log: Written, batches: int) -> list[Producer]:
+    """As a broker knows them after so many batches."""
+    if log.aborted is None:
+        return []
+    last = {_producer(log, number): number for number in range(batches)}
+    return [
+        Producer(each, number * log.offsets_a_batch + log.batch_records - 1, NOW_MS) for each, number in last.items()
+    ]
+
+
+def _producer(log: Written, number: int) -> int:
+    return 1 + number % log.producers
+
+
+def _encoded(log: Written, number: int) -> bytes:
+    """A batch, and the marker behind it where there are transactions."""
+    if log.magic < 2:
+        return _legacy(log, number)
+    data = _batch(log, number)
+    if log.aborted is None:
+        return data
+    batch = bytearray(data)
+    batch[22] |= TRANSACTIONAL
+    batch[43:53] = struct.pack(">qh", _producer(log, number), 0)
+    marker = encode_marker(
+        number * log.offsets_a_batch + log.batch_records,
+        commit=not log.aborted[number],
+        producer_id=_producer(log, number),
+    )
+    return seal(bytes(batch)) + marker
+
+
+def _legacy(log: Written, number: int) -> bytes:
+    size = int(log.value_bytes[number])
+    first = number * log.batch_records
+    keys = log.keys[first : first + log.batch_records].tolist()
+    value = None if size < 0 else bytes(size)
+    base = 0 if log.codec and log.magic == 1 else first  # inside of a wrapper they are relative
+    messages = [
+        encode_legacy(base + row, key.to_bytes(KEY_BYTES, "big"), value, magic=log.magic, timestamp=BASE_TIMESTAMP_MS)
+        for row, key in enumerate(keys)
+    ]
+    if not log.codec:
+        return b"".join(messages)
+    last = first + log.batch_records - 1
+    return encode_wrapper(last, b"".join(messages), magic=log.magic, codec=log.codec, timestamp=BASE_TIMESTAMP_MS)
 
 
 def _batch(log: Written, number: int) -> bytes:
@@ -65,7 +157,7 @@ def _batch(log: Written, number: int) -> bytes:
     records[:, at : at + KEY_BYTES] = log.keys[rows].astype(">i8").view(np.uint8).reshape(-1, KEY_BYTES)
     if log.versions is not None:
         records[:, -8:] = log.versions[rows].astype(">i8").view(np.uint8).reshape(-1, 8)
-    batch[:8] = np.frombuffer(int(number * log.batch_records).to_bytes(8, "big"), np.uint8)
+    batch[:8] = np.frombuffer(int(number * log.offsets_a_batch).to_bytes(8, "big"), np.uint8)
     return seal(batch.tobytes())
 
 

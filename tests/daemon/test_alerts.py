@@ -73,6 +73,16 @@ def test_the_dashboard_names_metrics_that_are_exported() -> None:
     assert named <= EXPORTED
 
 
+def test_the_dashboard_shows_how_sure_an_estimate_is() -> None:
+    """A figure with bounds is shown with both, wherever it is shown over time or by partition."""
+    shown = {panel["title"]: " ".join(target["expr"] for target in panel.get("targets", ())) for panel in panels()}
+    for title, name in (
+        ("Dirty and reclaimable", "cleanerd_reclaimable"), ("Most to reclaim", "cleanerd_partition_reclaimable")
+    ):  # fmt: skip
+        for bound in ("_bytes", "_low_bytes", "_high_bytes"):
+            assert name + bound in shown[title]
+
+
 def test_the_dashboards_expressions_are_promql(tmp_path: Path) -> None:
     """Grafana's own variables stand for values; what is left must parse."""
     expressions = [target["expr"] for panel in panels() for target in panel.get("targets", ())]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import threading
 import time
+import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +16,15 @@ import pytest
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cli.status import partition_row
 from cleanerd.daemon import estimator
+from cleanerd.daemon.backoff import Backoff
 from cleanerd.daemon.fleet.due import ESTIMATE_AGAIN_MS
+from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
 from cleanerd.daemon.fleet.tracked import Quarantine
+from cleanerd.daemon.kept_savings import EVERY_SECONDS, FILE_NAME, KeptSavings
 from cleanerd.daemon.showing.view_parts import partition_view
 from cleanerd.daemon.work.job import Job, JobDone
 from cleanerd.log.at_work import Suspect
+from cleanerd.log.clean_point import LastSegment
 from cleanerd_lab.bench.generate import Shape, make_log
 from tests.apply.offline_scene import two_groups
 from tests.daemon.scene import assignments, partition, serve, until
@@ -29,7 +36,6 @@ from tests.support.patience import PATIENCE_SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.daemon.fleet.fleet import Fleet
     from cleanerd.daemon.service import Service
 
 ESTIMATED = replace(SAVING, estimate=Reclaimable(60, 40, 80, "sample"))
@@ -113,6 +119,103 @@ def test_what_was_worked_out_is_not_estimated_away() -> None:
     assert [each.trigger for each in fleet.candidates(NOW)] == ["ratio"], "to be observed all the same"
     fleet.estimated(KEY, None, replace(ESTIMATED, estimate=Reclaimable(50, 50, 50, "exact")), NOW)
     assert fleet.candidates(NOW) == []
+
+
+CLOSED = LastSegment(3, 1, 2, 300, 4)
+
+
+def _kept(state_dir: Path) -> KeptSavings:
+    return KeptSavings(state_dir, lambda work, done: done(work()))
+
+
+def _restarted(state_dir: Path, **values: Any) -> Fleet:
+    """A daemon that begins with what the one before it left, and finds the log so."""
+    fleet = Fleet(FleetSettings(Backoff(1, 2), 1), recall=_kept(state_dir).recall)
+    fleet.merge(dir_look(look(eligible=False, **{"closed": CLOSED, **values})), NOW)
+    return fleet
+
+
+@pytest.fixture
+def left(tmp_path: Path) -> Path:
+    """The state directory of a daemon that knew what a cleaning would save."""
+    fleet = _fleet(closed=CLOSED)
+    fleet.estimated(KEY, None, replace(ESTIMATED, closed=CLOSED), NOW)
+    _kept(tmp_path).save(fleet.partitions.values(), now=True)
+    return tmp_path
+
+
+def test_a_restart_keeps_what_is_known(left: Path) -> None:
+    """U-41: of a log that is still the same, with its bounds; nobody reads it again."""
+    fleet = _restarted(left)
+    assert tracked(fleet).saving == replace(ESTIMATED, closed=CLOSED)
+    fleet.settings = replace(fleet.settings, estimate_bytes=1)
+    assert not _waits(fleet)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"closed": replace(CLOSED, inode=9)}, {"closed": None}, {"bound_offset": 21}, {"clean_offset": 1},
+        {"dirty_bytes": 201}, {"fingerprint": "other rules"}, {"topic_id": uuid.UUID(int=7)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_log_that_changed_meanwhile_gets_no_old_estimate(left: Path, changed: dict[str, Any]) -> None:
+    """U-41: whatever else is alike: truncated and written again alike, other rules, a new topic."""
+    assert tracked(_restarted(left, **changed)).saving is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", '{"format": 2, "savings": []}', '{"format": 1, "savings": [5]}',
+        "-1", '"exact"', "1e400", "true", '"guess"',
+    ],
+)  # fmt: skip
+def test_what_is_no_good_counts_as_absent(left: Path, text: str) -> None:
+    """Told once; a number that is none, or bounds that are none, too."""
+    file = left / FILE_NAME
+    document = json.loads(file.read_text())
+    if text[:1] not in "[{":
+        old = {'"exact"': '"low": 40', '"guess"': '"sample"'}.get(text, '"dirty_bytes": 200')
+        new = {'"exact"': '"low": 70', '"guess"': '"guess"'}.get(text, f'"dirty_bytes": {text}')
+        assert old in json.dumps(document)
+        text = json.dumps(document).replace(old, new)
+    file.write_text(text)
+    kept = _kept(left)
+    assert len(kept.warnings) == 1
+    assert "damaged" in kept.warnings[0]
+    assert tracked(_restarted(left)).saving is None
+
+
+def test_it_is_written_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not at every change: thousands of partitions are megabytes."""
+    kept = _kept(tmp_path)
+    kept.save(())
+    assert not (tmp_path / FILE_NAME).exists()
+    at = time.monotonic() + EVERY_SECONDS
+    monkeypatch.setattr(time, "monotonic", lambda: at)
+    kept.save(())
+    assert (tmp_path / FILE_NAME).exists()
+
+
+def test_a_daemon_begins_with_what_the_one_before_it_knew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-41: the second one reads nothing of the log; where its last closed segment is another file, all of it."""
+    make_log(root, Shape("", "", 128, 16, 0.5), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
+    settings = [*assignments(root), *BENCH]
+    asked: list[str] = []
+
+    async def known(service: Service) -> None:
+        await until("known", lambda: partition(service.view(), "bench-0").reclaimable_method == "exact")
+
+    serve(settings, known)
+    inner = estimator.run
+    monkeypatch.setattr(estimator, "run", lambda job: asked.append(str(job.name)) or inner(job))
+    serve(settings, known)
+    assert asked == []
+    os.utime(sorted((root / "bench-0").glob("*.log"))[-2], ns=(1, 1))
+    serve(settings, known)
+    assert asked == ["bench-0"]
 
 
 @pytest.mark.parametrize(("budget", "method"), [("64MiB", "exact"), ("256KiB", "sample"), ("0", "guess")])

@@ -97,7 +97,27 @@ def test_the_theme_follows_the_system_until_one_is_chosen(page: Page, busy_daemo
     assert page.run("localStorage.length") == 0  # the system's own theme needs no memory
 
 
-@pytest.mark.parametrize("width", [360, 800, 1000, 1200, 1600])
+@pytest.mark.parametrize("width", [1400, 1600, 1920])
+def test_why_is_read_without_pointing_at_it(page: Page, width: int) -> None:
+    """A reason of the usual length is not cut, and a row keeps its height."""
+    reasons = (
+        "nothing to clean: dirty from offset 81927952, cleanable up to 81927952 (set by the active segment)",
+        "free space is at the reserve (cleanerd.disk.reserve, 25.2 GiB): nothing is cleaned here",
+        "",
+    )
+    partitions = tuple(partition("orders", number, reason=reason) for number, reason in enumerate(reasons))
+    page.look(width=width)
+    with serving(view(partitions=partitions)) as served:
+        page.open(f"{served.url}/?sort=name")
+        page.wait("document.querySelectorAll('td.c-reason span').length === 3")
+        found = "[...document.querySelectorAll('td.c-reason span')]"
+        assert page.run(f"{found}.map(e => e.textContent)") == list(reasons)
+        assert page.run(f"{found}.filter(e => e.scrollHeight > e.clientHeight + 1).length") == 0
+        rows = "[...document.querySelectorAll('table.rows tbody tr:not(.spacer)')]"
+        assert len(set(page.run(f"{rows}.map(e => e.getBoundingClientRect().height)"))) == 1
+
+
+@pytest.mark.parametrize("width", [360, 390, 800, 820, 1000, 1200, 1400, 1600])
 def test_nothing_is_too_wide_or_squeezed(page: Page, busy_daemon: Served, width: int) -> None:
     """No window scrolls sideways; numbers and states are never cut off, and the name of a partition has room."""
     busy_daemon.stage.change(

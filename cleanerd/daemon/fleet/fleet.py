@@ -28,7 +28,7 @@ from cleanerd.daemon.partition_look import FailedLook
 from cleanerd.errors import Cause
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from uuid import UUID
 
     from cleanerd.daemon.fleet.pauses import Pauses
@@ -73,10 +73,19 @@ class FleetSettings:
 
 
 class Fleet:
-    """All of them, and the log directories as they were last looked at. ``settings`` may be replaced at any time."""
+    """All of them, and the log directories as they were last looked at. ``settings`` may be replaced at any time.
 
-    def __init__(self, settings: FleetSettings, pauses: Pauses = NO_PAUSES) -> None:
+    ``recall``: what the daemon before this one knew of a log that is looked at for the first time.
+    """
+
+    def __init__(
+        self,
+        settings: FleetSettings,
+        pauses: Pauses = NO_PAUSES,
+        recall: Callable[[Key, PartitionLook], Saving | None] = lambda _key, _look: None,
+    ) -> None:
         self.settings = settings
+        self._recall = recall
         self.pauses = pauses
         self.dirs: dict[str, LogDirLook] = {}
         self.partitions: dict[Key, Tracked] = {}
@@ -141,6 +150,8 @@ class Fleet:
         if first and look.quarantine is not None and look.retry is not None and tracked.quarantine is None:
             retry = look.retry
             tracked.quarantine = Quarantine(look.quarantine, retry.since_ms, retry.failures, retry.at_ms)
+        if first and tracked.saving is None:
+            tracked.saving = self._recall(tracked.key, look)
         note_next_purge(tracked, look, now_ms)
 
     def _quarantine(self, tracked: Tracked, reason: str, now_ms: int, *, by_look: bool) -> None:

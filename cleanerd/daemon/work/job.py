@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.work.progress import JobProgress
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.at_work import Marks
-    from cleanerd.log.clean_point import Retry, StateStore
+    from cleanerd.log.clean_point import LastSegment, Retry, StateStore
     from cleanerd.scope.broker_facts import BrokerFacts
 
 Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate"]
@@ -64,7 +64,8 @@ class Job:
 class Saving:
     """What a cleaning would leave: bytes below the active segment; exactly, unless there is an ``estimate``.
 
-    The others say of which log that is so: from ``clean_offset`` to ``bound_offset`` it was to be cleaned.
+    The others say of which log that is so: from ``clean_offset`` to ``bound_offset`` it was to be cleaned, and
+    ``closed`` was its last segment but the active one.
     """
 
     bytes_before: int
@@ -74,6 +75,7 @@ class Saving:
     clean_bytes: int
     dirty_bytes: int
     estimate: Reclaimable | None = None
+    closed: LastSegment | None = None
 
     @property
     def reclaimable(self) -> Reclaimable:

@@ -27,7 +27,7 @@ from cleanerd.cleaner.reclaimable import estimate_reclaimable
 from cleanerd.cleaner.survey import CleaningOptions, quarantined, survey_log
 from cleanerd.daemon.work.job import JobDone, Saving
 from cleanerd.errors import CleanerdError, CorruptionError, as_cleanerd_error
-from cleanerd.log.clean_point import PartitionState, Retry
+from cleanerd.log.clean_point import PartitionState, Retry, last_closed
 from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.page_cache import cold_segments, drop
 from cleanerd.log.partition import read_partition
@@ -180,6 +180,7 @@ def _saving(found: Survey, saved_bytes: int, estimate: Reclaimable | None = None
         clean_bytes=bounds.dirtiness.clean_bytes,
         dirty_bytes=bounds.dirtiness.cleanable_bytes,
         estimate=estimate,
+        closed=last_closed(found.log),
     )
 
 

@@ -147,10 +147,15 @@ const COLUMNS = [
   },
   {
     id: "reason", label: "Why", class: "c-reason", sortable: false,
-    make: (cell) => (row) => {
-      const reason = row.quarantine ? row.quarantine.reason : row.reason;
-      setText(cell, reason);
-      setAttribute(cell, "title", reason);
+    make(cell) {
+      const text = h("span");
+      cell.append(text);
+      return (row) => {
+        const reason = row.quarantine ? row.quarantine.reason : row.reason;
+        // The log directory stands below the name already.
+        setText(text, reason.replaceAll(`${row.log_dir}/`, ""));
+        setAttribute(cell, "title", reason);
+      };
     },
   },
 ];

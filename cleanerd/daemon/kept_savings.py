@@ -1,0 +1,126 @@
+"""What cleanings would save, kept over a restart in ``savings.json`` of the state directory.
+
+Written now and then and when the daemon ends. Nothing depends on it: what cannot be read counts as absent and is found
+out anew. A log that is not to the byte the one that it was found out for gets nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.cleaner.reclaimable import Reclaimable
+from cleanerd.daemon.work.job import Saving
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import LastSegment
+from cleanerd.log.state_files import entries_of, make_directory, owner_of, write_state_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from cleanerd.daemon.fleet.tracked import Tracked
+    from cleanerd.daemon.partition_look import Key, PartitionLook
+
+    Write = Callable[[Callable[[], str], Callable[[str], None]], None]
+    _Entry = tuple[Key, uuid.UUID | None, str, Saving]
+
+EVERY_SECONDS: Final = 600.0
+FILE_NAME: Final = "savings.json"
+_FORMAT: Final = 1
+_MAX_NUMBER: Final = 2**63 - 1
+_METHODS: Final = frozenset({"exact", "sample"})
+
+
+class KeptSavings:
+    """Those of the daemon before; called by the daemon's event loop alone.
+
+    ``write`` as with ``TrendRing``: it has the first of its arguments done, and calls the second with what came of it.
+    """
+
+    def __init__(self, state_dir: Path, write: Write) -> None:
+        self._path = state_dir / FILE_NAME
+        self._write = write
+        self.warnings: list[str] = []
+        self._kept = {key: (topic, rules, saving) for key, topic, rules, saving in entries_of(
+            self._path, _read, self.warnings)}  # fmt: skip
+        self._saved_at = time.monotonic()
+
+    def recall(self, key: Key, look: PartitionLook) -> Saving | None:
+        """What is known of the log that was looked at for the first time; None unless it is still the same log."""
+        topic_id, fingerprint, saving = self._kept.pop(key, (None, "", None))
+        if saving is None or (topic_id, fingerprint) != (look.topic_id, look.fingerprint):
+            return None
+        return saving if saving.is_of(look) and saving.closed == look.closed else None
+
+    def save(self, partitions: Iterable[Tracked], *, now: bool = False) -> None:
+        """Write down what is known, if it is time, or ``now``."""
+        if not now and time.monotonic() - self._saved_at < EVERY_SECONDS:
+            return
+        self._saved_at = time.monotonic()
+        entries = [
+            {
+                "log_dir": tracked.path,
+                "topic": tracked.name.topic,
+                "partition": tracked.name.partition,
+                "topic_id": None if tracked.look.topic_id is None else str(tracked.look.topic_id),
+                "fingerprint": tracked.look.fingerprint,
+                "saving": asdict(tracked.saving),
+            }
+            for tracked in partitions
+            if tracked.saving is not None and tracked.look is not None and tracked.saving.is_of(tracked.look)
+        ]
+        data = json.dumps({"format": _FORMAT, "savings": entries}).encode()
+        self._write(partial(_store, self._path, data), lambda _problem: None)
+
+
+def _store(path: Path, data: bytes) -> str:
+    """Why it could not be written, which costs work only; empty when it was."""
+    try:
+        make_directory(path.parent, owner_of(path.parent))
+        write_state_file(path, data, owner_of(path.parent))
+    except OSError as error:
+        return f"{path}: cannot be written ({error.strerror})"
+    return ""
+
+
+def _read(data: bytes) -> list[_Entry]:
+    """Raises: one of ``DAMAGE``."""
+    document = json.loads(data)
+    if document["format"] != _FORMAT:
+        raise ValueError(f"its format is {document['format']!r}")
+    return [_entry(each) for each in document["savings"]]
+
+
+def _entry(document: dict[str, Any]) -> _Entry:
+    name = TopicPartition(str(document["topic"]), _number(document["partition"]))
+    topic_id = None if document["topic_id"] is None else uuid.UUID(document["topic_id"])
+    return (str(document["log_dir"]), name), topic_id, str(document["fingerprint"]), _saving(document["saving"])
+
+
+def _saving(document: dict[str, Any]) -> Saving:
+    estimate, closed = document.pop("estimate"), document.pop("closed")
+    found = None
+    if estimate is not None:
+        method = estimate.pop("method")
+        if method not in _METHODS:
+            raise ValueError(f"its method is {method!r}")
+        found = Reclaimable(method=method, **_numbers(estimate))
+        if not 0 <= found.low <= found.bytes <= found.high:
+            raise ValueError("its bounds are out of order")
+    last = None if closed is None else LastSegment(**_numbers(closed))
+    return Saving(**_numbers(document), estimate=found, closed=last)
+
+
+def _numbers(document: dict[str, Any]) -> dict[str, int]:
+    return {name: _number(value) for name, value in document.items()}
+
+
+def _number(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= _MAX_NUMBER:
+        raise ValueError("it is made of whole numbers")
+    return value
