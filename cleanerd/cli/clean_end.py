@@ -8,6 +8,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT, META_PROPERTIES, read_log_dir
 from cleanerd.log.partition import read_partition
+from cleanerd.log.remote import RemotePath
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
 from cleanerd.verify.rules import KAFKAS_RULES
@@ -26,6 +27,8 @@ def clean_end(settings: Settings, path: Path, name: TopicPartition, rules: KeyRu
         end = read_surroundings(path, Findings()).of(CLEANER_CHECKPOINT, name)
         if end is not None:
             return end
+    if isinstance(path, RemotePath):
+        return None  # what we know is of directories of this machine
     if not (path / META_PROPERTIES).is_file() or not (path / str(name)).is_dir():
         return None
     try:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from cleanerd.errors import CleanerdError, ConfigError, system_error
+from cleanerd.log.remote import RemotePath, shown_url
 from cleanerd.scope.selection import METAVAR
 
 if TYPE_CHECKING:
@@ -29,16 +30,22 @@ _ANSWER_SECONDS: Final = 1.0
 class ExistingPath(click.Path):
     """A path that has to be there: a missing one is the same error in every verb (exit code 3)."""
 
-    def __init__(self, *, file_okay: bool = True, dir_okay: bool = True) -> None:
+    def __init__(self, *, file_okay: bool = True, dir_okay: bool = True, urls: bool = False) -> None:
         super().__init__(file_okay=file_okay, dir_okay=dir_okay, path_type=Path)
+        self._urls = urls
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
-        """The path.
+        """The path. ``urls``: that of a store may be meant.
 
         Raises:
             ConfigError: there is nothing, or nothing of that kind.
+            CleanerdError: a store cannot be asked.
         """
         path = Path(value)
+        if self._urls and isinstance(value, str) and "://" in value:
+            path = _in_store(value)
+            if isinstance(path, RemotePath):
+                return path
         try:
             mode = path.stat().st_mode
         except FileNotFoundError:
@@ -52,6 +59,25 @@ class ExistingPath(click.Path):
         return path
 
 
+class _LocalPath(click.Path):
+    """A path of this machine."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path.
+
+        Raises:
+            ConfigError: it is the URL of a store.
+        """
+        if isinstance(value, str) and "://" in value:
+            raise ConfigError(
+                "is not a directory of this machine",
+                where=shown_url(value),
+                hint="a log is cleaned where it can be swapped in: copy it here; what only reads takes URLs: "
+                "cleanerd spark audit, profile, snapshot, divergence",
+            )
+        return super().convert(value, param, ctx)
+
+
 def log_dirs_argument(*, required: bool = True) -> Callable[[F], F]:
     """``LOG_DIR...``: a directory that is given twice, whatever its spelling, counts once."""
     return click.argument(
@@ -59,24 +85,46 @@ def log_dirs_argument(*, required: bool = True) -> Callable[[F], F]:
         nargs=-1,
         required=required,
         metavar="LOG_DIR..." if required else "[LOG_DIR...]",
-        type=click.Path(path_type=Path, readable=False),
+        type=_LocalPath(path_type=Path, readable=False),
         callback=lambda _context, _argument, paths: each_once(paths),
     )
 
 
 def each_once(paths: Iterable[Path]) -> tuple[Path, ...]:
     """Every place once, by its first spelling."""
-    return tuple({os.path.realpath(path): path for path in reversed(tuple(paths))}.values())[::-1]
+    return tuple({_real(path): path for path in reversed(tuple(paths))}.values())[::-1]
 
 
-def existing_dirs(name: str, metavar: str) -> Callable[[F], F]:
-    """Directories that have to be there, each once."""
+def _real(path: Path) -> str:
+    return str(path) if isinstance(path, RemotePath) else os.path.realpath(path)
+
+
+def _in_store(text: str) -> Path:
+    """The directory that a URL names.
+
+    Raises:
+        ConfigError: there is none, or what reads stores is not installed.
+        CleanerdError: the store cannot be asked.
+    """
+    from cleanerd.spark.launch import require_packages  # noqa: PLC0415 - pyarrow
+
+    require_packages()
+    from cleanerd.spark.stores import matching, path_of  # noqa: PLC0415
+
+    path = path_of(text)
+    if isinstance(path, RemotePath):
+        (path,) = matching(path)
+    return path
+
+
+def existing_dirs(name: str, metavar: str, *, urls: bool = False) -> Callable[[F], F]:
+    """Directories that have to be there, each once. ``urls``: also those in a store."""
     return click.argument(
         name,
         metavar=metavar,
         nargs=-1,
         required=True,
-        type=ExistingPath(file_okay=False),
+        type=ExistingPath(file_okay=False, urls=urls),
         callback=lambda _context, _argument, paths: each_once(paths),
     )
 

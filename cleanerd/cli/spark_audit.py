@@ -38,7 +38,7 @@ _KEY_BYTES: Final = 16
 @click.command("audit")
 @spark_verb()
 @click.argument("dirs", metavar="BEFORE AFTER | LOG_DIR...", nargs=-1, required=True,
-                type=ExistingPath(file_okay=False))  # fmt: skip
+                type=ExistingPath(file_okay=False, urls=True))  # fmt: skip
 @partition_option
 @click.option("--up-to", type=click.IntRange(min=0), metavar="OFFSET",
               help="AFTER is clean below this offset. Default: the checkpoint, or cleanerd's own state.")  # fmt: skip

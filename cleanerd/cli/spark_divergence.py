@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command("divergence")
 @spark_verb()
-@existing_dirs("dirs", "LOG_DIR LOG_DIR...")
+@existing_dirs("dirs", "LOG_DIR LOG_DIR...", urls=True)
 @partition_option
 def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str, ...]) -> int:
     """Hold the replicas in each further LOG_DIR against those in the first one: what nothing explains.

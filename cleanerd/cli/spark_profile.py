@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command("profile")
 @spark_verb(alone=lambda _given: True)
-@existing_dirs("log_dirs", "LOG_DIR...")
+@existing_dirs("log_dirs", "LOG_DIR...", urls=True)
 @partition_option
 def profile(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, ...]) -> int:
     """Say of each partition what its closed segments hold: keys, versions, tombstones, and what a cleaning would save.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("snapshot")
 @spark_verb(alone=lambda given: "://" not in given["out"])
-@existing_dirs("log_dirs", "LOG_DIR...")
+@existing_dirs("log_dirs", "LOG_DIR...", urls=True)
 @click.option("--out", required=True, metavar="DIR", help="A new directory, or any URL that Spark can write to.")
 @partition_option
 @click.option("--whole-log", is_flag=True, help="Past the high watermark and open transactions, to the end of the log.")

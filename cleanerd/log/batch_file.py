@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from io import BufferedReader
+from io import BufferedReader, RawIOBase
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.batch import MAGIC_AT, Frame, parse_frame
 from cleanerd.log.plain_file import open_plain
-from cleanerd.log.safe_open import raw_file
+from cleanerd.log.remote import RemotePath
+from cleanerd.log.safe_open import closed_on_error, raw_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +43,21 @@ class StoredBatch:
         return CorruptionError(message, where=self.where, position=self.position)
 
 
+def opened_raw(path: Path) -> tuple[RawIOBase, int]:
+    """The file, wherever it is, and its bytes.
+
+    Raises:
+        CleanerdError: an object in a store cannot be opened.
+        OSError: a file cannot be.
+    """
+    if isinstance(path, RemotePath):
+        ranges = path.opened()
+        return ranges, ranges.listed.st_size
+    file = raw_file(open_plain(path), "rb")
+    with closed_on_error(file.fileno()):
+        return file, os.fstat(file.fileno()).st_size
+
+
 def read_batches(path: Path, *, start: int = 0, cut_tail_ends: bool, limit_bytes: int) -> Iterator[StoredBatch]:
     """Whole batches of the file from position ``start`` on, as many bytes as it has now.
 
@@ -53,8 +69,8 @@ def read_batches(path: Path, *, start: int = 0, cut_tail_ends: bool, limit_bytes
         OSError: the file cannot be read.
     """
     where = str(path)
-    with BufferedReader(raw_file(open_plain(path), "rb"), _BUFFER_BYTES) as file:
-        size = os.fstat(file.fileno()).st_size
+    raw, size = opened_raw(path)
+    with BufferedReader(raw, _BUFFER_BYTES) as file:
         position = start
         file.seek(start)
         while size - position >= _FRAME_WITH_MAGIC:

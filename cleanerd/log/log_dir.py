@@ -11,6 +11,7 @@ from cleanerd.errors import ConfigError, system_error
 from cleanerd.format.checkpoint import read_offset_checkpoint
 from cleanerd.format.meta import MetaProperties, read_meta_properties
 from cleanerd.format.names import TopicPartition, parse_future_dir, parse_topic_partition_dir
+from cleanerd.log.remote import RemotePath
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES
 from cleanerd.log.small_file import read_small_file, unreadable
 
@@ -97,6 +98,8 @@ def partition_names(path: Path) -> tuple[TopicPartition, ...]:
     Raises:
         CleanerdError: it cannot be listed.
     """
+    if isinstance(path, RemotePath):
+        return _partitions(each for each in path.children() if each.listed is not None and each.listed.is_dir)
     return _partitions(entry for entry in _scan(path) if entry.is_dir(follow_symlinks=False))
 
 
@@ -142,7 +145,7 @@ def _cleaner_offsets(path: Path, _file: tuple[int, ...]) -> Mapping[TopicPartiti
     return _checkpoint(path) or {}
 
 
-def _partitions(entries: Iterable[os.DirEntry[str]]) -> tuple[TopicPartition, ...]:
+def _partitions(entries: Iterable[os.DirEntry[str] | RemotePath]) -> tuple[TopicPartition, ...]:
     names = (parse_topic_partition_dir(entry.name) for entry in entries)
     return tuple(sorted(name for name in names if name is not None and name.topic != METADATA_TOPIC))
 

@@ -17,7 +17,7 @@ from cleanerd.log.small_file import read_small_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.log.segment import Segment
+    from cleanerd.log.segment import Segment, StatResult
 
 
 def require_same(descriptor: int, segment: Segment, where: str) -> None:
@@ -27,7 +27,16 @@ def require_same(descriptor: int, segment: Segment, where: str) -> None:
         SegmentChangedError: it is another one, or was cut or written to.
         OSError: it cannot be asked.
     """
-    change = segment.change(os.fstat(descriptor))
+    require_unchanged(os.fstat(descriptor), segment, where)
+
+
+def require_unchanged(found: StatResult, segment: Segment, where: str) -> None:
+    """The same for a file of which is known what it is.
+
+    Raises:
+        SegmentChangedError: it is another one, or was cut or written to.
+    """
+    change = segment.change(found)
     if change:
         raise changed(change, where)
 

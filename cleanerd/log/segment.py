@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import os
+
+
+class StatResult(Protocol):
+    """What tells one file from another: of ``os.stat_result``, or of what a store says."""
+
+    @property
+    def st_ino(self) -> int:
+        """The inode, 0 in a store."""
+
+    @property
+    def st_size(self) -> int:
+        """Bytes."""
+
+    @property
+    def st_mtime_ns(self) -> int:
+        """When it was written last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +99,7 @@ class Segment:
             sealed_bytes=stat.st_size if sealed else -1,
         )
 
-    def change(self, found: os.stat_result) -> str:
+    def change(self, found: StatResult) -> str:
         """What became of the file since it was listed, by its ``stat`` now; empty: it is the same one (D-06).
 
         The number of the device does not count: it differs between hosts that share a file system. Nor does the time of

@@ -28,6 +28,7 @@ from cleanerd.spark.snapshot import Taken, write_snapshot
 from cleanerd.spark.source.options import Options
 from cleanerd.spark.source.plan import expanded, find_asked
 from cleanerd.spark.spread import nobody
+from cleanerd.spark.stores import path_of
 from cleanerd.spark.strategies import Said, Strategies, keys_of
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
@@ -150,7 +151,7 @@ class Logs:
         after = expanded(self._paths)
         if len(after) != 1:
             raise ConfigError("an audit reads one log directory, and here are several", where=", ".join(self._paths))
-        sides, notes = sides_of(Path(before).absolute(), after[0], sorted(self._partitions or ()))
+        sides, notes = sides_of(path_of(before).absolute(), after[0], sorted(self._partitions or ()))
         wanted = self._topics
         return [each for each in sides if wanted is None or each.name.topic in wanted], notes
 

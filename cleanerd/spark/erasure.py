@@ -21,6 +21,7 @@ from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.record_scan import rules_from_item, rules_to_item
 from cleanerd.spark.sides import files_below
 from cleanerd.spark.spread import nobody, queries, spread
+from cleanerd.spark.stores import path_of
 from cleanerd.verify.audit import LIVE, KeySearch, Occurrence
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import bytes_of, list_partition, size_of
@@ -150,7 +151,7 @@ def search_one(keys: Iterable[bytes], limit: int, item: Item) -> Iterator[pa.Rec
     invisible = Invisible(np.array(item["hidden"], np.int64).reshape(-1, 3))
     search = KeySearch(list(keys), invisible, item["log_start"], rules_from_item(item["rules"]))
     try:
-        search.file(Path(item["path"]), item["state"], lambda _bytes: None)
+        search.file(path_of(item["path"]), item["state"], lambda _bytes: None)
     except CleanerdError as error:
         search.result.unread.append(str(error))
     result = search.result

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from cleanerd.spark.record_scan import segment_from
 from cleanerd.spark.spread import spread
+from cleanerd.spark.stores import path_of
 from cleanerd.verify.finding import Findings, Severity
 from cleanerd.verify.listing import NO_END
 from cleanerd.verify.partition_log import HeaderWalk
@@ -22,6 +22,7 @@ from cleanerd.verify.producers import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -79,7 +80,7 @@ def walk_headers(
             min(each["end"], each["stable"]),
             each["batches"],
             each["hidden"],
-            {Path(path): end for path, end in each["ends"].items()},
+            {path_of(path): end for path, end in each["ends"].items()},
             each["damaged"],
         )
         for each in (found[number] for number in range(len(logs)))

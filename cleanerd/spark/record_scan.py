@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntFlag
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.log.chunks import WithChunk
 from cleanerd.log.memory import worker_batch_bytes
+from cleanerd.spark.stores import path_of
 from cleanerd.verify.listing import NO_END, SegmentFile
 from cleanerd.verify.records import NO_HORIZON, horizons
 from cleanerd.verify.rules import KeyRules
@@ -159,7 +159,7 @@ def rules_from_item(item: Item) -> KeyRules:
 def segment_from(fields: list[Any]) -> SegmentFile:
     """A segment from its fields, the path first."""
     path, base, end, size_bytes, sealed = fields
-    return SegmentFile(Path(path), base, end, size_bytes, sealed=sealed)
+    return SegmentFile(path_of(path), base, end, size_bytes, sealed=sealed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,13 @@ from cleanerd.format.names import (
     parse_file_name,
 )
 from cleanerd.log.log_dir import LOG_START_CHECKPOINT
+from cleanerd.log.remote import RemotePath
 from cleanerd.verify.finding import Findings
-from cleanerd.verify.listing import STAGING, in_order, list_partition, names_in
+from cleanerd.verify.listing import STAGING, dirs_in, in_order, list_partition
 from cleanerd.verify.log_dir import partitions_in, read_surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from cleanerd.verify.listing import SegmentFile
@@ -83,9 +84,14 @@ def plans_in(directory: Path) -> list[Path]:
     """
     if _PLAN.fullmatch(directory.resolve().name):
         return [directory]
-    found = [directory / name for name in names_in(directory) if _PLAN.fullmatch(name) and (directory / name).is_dir()]
+    found = [each for each in dirs_in(directory) if _PLAN.fullmatch(each.name)]
     # The second in the name, and within one the order in which they were filled: the rest of a plan's id is random.
-    return sorted(found, key=lambda path: (path.name[:_SECOND], path.stat().st_mtime_ns))
+    return sorted(found, key=lambda path: (path.name[:_SECOND], _filled_ns(path)))
+
+
+def _filled_ns(path: Path) -> int:
+    """When a directory was filled; a store does not know."""
+    return 0 if isinstance(path, RemotePath) else path.stat().st_mtime_ns
 
 
 def sides_of(before: Path, after: Path, wanted: Sequence[TopicPartition] = ()) -> tuple[list[Sides], list[str]]:
@@ -173,23 +179,29 @@ def files_below(directory: Path) -> list[FoundFile]:
     """Every file with records anywhere below ``directory``: live, replaced, kept, staged, on their way out (F-12).
 
     Raises:
-        OSError: a directory cannot be listed.
+        CleanerdError, OSError: a directory cannot be listed.
     """
+    found = []
+    for path in _all_below(directory):
+        parsed = parse_file_name(path.name)
+        if parsed is not None and parsed[1] in _STATES:
+            place = path.parent
+            staged = place.parent.name == STAGING
+            state = "staged" if staged else _state(place, _STATES[parsed[1]])
+            found.append(FoundFile(path, state, place.parent.parent if staged else place))
+    return found
 
+
+def _all_below(directory: Path) -> Iterator[Path]:
     def fail(error: OSError) -> None:
         raise error
 
-    found = []
+    if isinstance(directory, RemotePath):
+        yield from directory.files_below()
+        return
     for root, dirs, names in os.walk(directory, onerror=fail):
         dirs.sort()
-        place = type(directory)(root)
-        staged = place.parent.name == STAGING
-        for name in sorted(names):
-            parsed = parse_file_name(name)
-            if parsed is not None and parsed[1] in _STATES:
-                state = "staged" if staged else _state(place, _STATES[parsed[1]])
-                found.append(FoundFile(place / name, state, place.parent.parent if staged else place))
-    return found
+        yield from (type(directory)(root, name) for name in sorted(names))
 
 
 def _state(place: Path, state: str) -> str:

@@ -10,6 +10,8 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import SEGMENT_SUFFIX
+from cleanerd.log.remote import RemotePath
+from cleanerd.verify.listing import size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,9 +25,16 @@ SHORT_BYTES: Final = 2 << 30
 
 
 def bytes_below(directories: Iterable[Path]) -> int:
-    """Bytes of all files below ``directories`` that may hold records; of what cannot be listed, 0."""
+    """Bytes of all files below ``directories`` that may hold records; of what cannot be listed, 0.
+
+    Raises:
+        CleanerdError: a store cannot be asked.
+    """
     found = 0
     for directory in directories:
+        if isinstance(directory, RemotePath):
+            found += sum(size_of(each) for each in directory.files_below() if SEGMENT_SUFFIX in each.name)
+            continue
         for root, _, names in os.walk(directory):
             for name in names:
                 if SEGMENT_SUFFIX in name:

@@ -20,6 +20,7 @@ from cleanerd.format.names import (
     parse_file_name,
 )
 from cleanerd.log.plain_file import read_plain
+from cleanerd.log.remote import RemotePath
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,23 +69,23 @@ def list_partition(path: Path, *, deleted_too: bool = False) -> Listing:
     indexes: list[tuple[int, Path]] = []
     snapshots: list[int] = []
     leftovers: list[Path] = []
-    for name in names_in(path):
-        parsed = parse_file_name(name)
+    for place in places_in(path):
+        parsed = parse_file_name(place.name)
         if parsed is None:
-            if name == STAGING:
-                leftovers.append(path / name)
+            if place.name == STAGING:
+                leftovers.append(place)
             continue
         base, suffix = parsed
         if suffix == SEGMENT_SUFFIX:
-            logs[base] = path / name
+            logs[base] = place
         elif suffix == SNAPSHOT_SUFFIX:
             snapshots.append(base)
         elif suffix in _INDEXES:
-            indexes.append((base, path / name))
+            indexes.append((base, place))
         elif deleted_too and suffix == SEGMENT_SUFFIX + DELETED_SUFFIX:
-            replaced[base] = path / name
+            replaced[base] = place
         elif suffix.endswith((SWAP_SUFFIX, CLEANED_SUFFIX, DELETED_SUFFIX)):
-            leftovers.append(path / name)
+            leftovers.append(place)
     return Listing(
         path=path,
         segments=in_order({**replaced, **logs}),
@@ -107,12 +108,43 @@ def in_order(logs: dict[int, Path]) -> tuple[SegmentFile, ...]:
     )
 
 
+def places_in(path: Path) -> list[Path]:
+    """What lies in a directory, sorted; raises as :func:`names_in`."""
+    return list(path.children()) if isinstance(path, RemotePath) else [path / name for name in names_in(path)]
+
+
+def dirs_in(path: Path) -> list[Path]:
+    """The directories among it; raises as :func:`names_in`."""
+    if isinstance(path, RemotePath):
+        return [each for each in path.children() if each.listed is not None and each.listed.is_dir]
+    return [each for each in places_in(path) if each.is_dir()]
+
+
+def is_there(path: Path) -> bool:
+    """Whether anything has that name.
+
+    Raises:
+        CleanerdError: a store does not say.
+    """
+    return path.status() is not None if isinstance(path, RemotePath) else path.exists()
+
+
+def is_dir(path: Path) -> bool:
+    """Whether a directory has that name; raises as :func:`is_there`."""
+    if isinstance(path, RemotePath):
+        found = path.status()
+        return found is not None and found.is_dir
+    return path.is_dir()
+
+
 def names_in(path: Path) -> list[str]:
     """The names in a directory, sorted.
 
     Raises:
         CleanerdError: it cannot be listed.
     """
+    if isinstance(path, RemotePath):
+        return [each.name for each in path.children()]
     try:
         return sorted(os.listdir(path))
     except OSError as error:
@@ -125,6 +157,11 @@ def size_of(path: Path) -> int:
     Raises:
         CleanerdError: it cannot be looked at.
     """
+    if isinstance(path, RemotePath):
+        if path.listed is not None:
+            return path.listed.st_size
+        with path.opened() as file:
+            return file.listed.st_size
     try:
         return os.stat(path, follow_symlinks=False).st_size
     except OSError as error:
@@ -138,7 +175,7 @@ def bytes_of(path: Path) -> bytes | None:
         CleanerdError: it cannot be read.
     """
     try:
-        return read_plain(path)
+        return path.small() if isinstance(path, RemotePath) else read_plain(path)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -20,7 +20,7 @@ from cleanerd.log.log_dir import (
 from cleanerd.log.partition import LEADER_EPOCHS
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.kinds import Kind
-from cleanerd.verify.listing import bytes_of, names_in
+from cleanerd.verify.listing import bytes_of, dirs_in, is_there
 from cleanerd.verify.partition import Question, Verdict, verify_partition
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def read_surroundings(path: Path, findings: Findings) -> Surroundings:
         except CorruptionError as error:
             what = f"{error.message}; a broker takes the whole log directory offline for this"
             findings.error(Kind.CHECKPOINT_DAMAGED, str(file), what, position=error.position)
-    return Surroundings(path, offsets, (path / CLEAN_SHUTDOWN).exists())
+    return Surroundings(path, offsets, is_there(path / CLEAN_SHUTDOWN))
 
 
 def partitions_in(path: Path) -> list[Path]:
@@ -83,8 +83,7 @@ def partitions_in(path: Path) -> list[Path]:
     Raises:
         CleanerdError: it cannot be listed.
     """
-    names = [name for name in names_in(path) if (path / name).is_dir()]
-    found = [parse_topic_partition_dir(name) for name in names]
+    found = [parse_topic_partition_dir(each.name) for each in dirs_in(path)]
     return [path / str(name) for name in sorted(name for name in found if name is not None)]
 
 

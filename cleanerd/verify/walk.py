@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -14,6 +15,7 @@ from cleanerd.format.batch import parse_frame
 from cleanerd.log.chunks import Consumed
 from cleanerd.log.memory import batch_bytes
 from cleanerd.log.plain_file import open_plain
+from cleanerd.log.remote import Ranges, RemotePath
 from cleanerd.log.safe_open import raw_file
 from cleanerd.log.zeros import only_zeros
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from cleanerd.log.segment import StatResult
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 _FRAME_WITH_MAGIC: Final = 17
@@ -55,13 +59,13 @@ def walk(
     *,
     chunk_bytes: int = CHUNK_BYTES,
     start: int = 0,
-    check: Callable[[int], None] | None = None,
+    check: Callable[[StatResult], None] | None = None,
 ) -> Iterator[tuple[NDArray[np.uint8], T]]:
     """Feed the first ``size_bytes`` of ``path`` to ``call(data, position)``, chunk by chunk.
 
     Yields the bytes of the whole batches and what the call said of them; both are gone with the next step. Where the
     call raises CorruptLogError, ``damaged`` is told and the walk goes on after the batch. ``start`` is where a batch
-    begins; ``check`` looks at the open file, by its descriptor, before anything is read.
+    begins; ``check`` looks at the open file before anything is read.
 
     Raises:
         CleanerdError: the file cannot be read.
@@ -69,13 +73,11 @@ def walk(
     buffer = np.empty(min(chunk_bytes, max(size_bytes - start, 1)), np.uint8)
     position = start
     data, is_fresh, most = buffer[:0], False, max(batch_bytes(), chunk_bytes)
-    with _opened(path) as file:
-        if check is not None:
-            check(file.fileno())
+    with _opened(path, size_bytes, check) as file:
         while position < size_bytes:
             if not len(data):
                 room = buffer[: min(len(buffer), size_bytes - position)]
-                data, is_fresh = room[: _read(path, file.fileno(), room, position)], True
+                data, is_fresh = room[: _read(path, file, room, position)], True
                 size_bytes = size_bytes if len(data) == len(room) else position + len(data)
                 if not len(data):
                     return
@@ -85,7 +87,7 @@ def walk(
                 if not is_fresh and len(data) < _FRAME_WITH_MAGIC:
                     data = data[:0]
                     continue
-                damage = _damage(error, data, position, size_bytes, file.fileno())
+                damage = _damage(path, error, data, position, size_bytes, file)
                 damaged(damage)
                 if not damage.size_bytes:
                     return
@@ -97,7 +99,7 @@ def walk(
                 position, data, is_fresh = position + result.consumed, data[result.consumed :], False
             elif not is_fresh:
                 data = data[:0]
-            elif (unread := _unread(data, position, size_bytes, result.needed, most, file.fileno())) is None:
+            elif (unread := _unread(path, data, position, size_bytes, result.needed, most, file)) is None:
                 buffer = np.empty(max(result.needed, 2 * len(buffer)), np.uint8)
                 data = buffer[:0]
             else:
@@ -114,19 +116,19 @@ def read_batch(path: Path, position: int, size_bytes: int) -> NDArray[np.uint8]:
         CleanerdError: the file cannot be read.
     """
     data = np.empty(size_bytes, np.uint8)
-    with _opened(path) as file:
-        return data[: _read(path, file.fileno(), data, position)]
+    with _opened(path, 0) as file:
+        return data[: _read(path, file, data, position)]
 
 
 def _unread(
-    data: NDArray[np.uint8], position: int, size_bytes: int, needed: int, most: int, file: int
+    path: Path, data: NDArray[np.uint8], position: int, size_bytes: int, needed: int, most: int, file: FileIO | Ranges
 ) -> Damage | None:
     """Why a batch of ``needed`` bytes of which ``data`` is the beginning is not read at all; None: it can be."""
     left = size_bytes - position
     if len(data) == left or needed > left:
         of = f" of a batch of {needed}" if needed else ""
         reason = f"the file ends inside a batch: {left} bytes are left{of}"
-        return Damage(position, _offset_at(data), reason, cut=True, zeros=only_zeros(file, position, size_bytes))
+        return Damage(position, _offset_at(data), reason, cut=True, zeros=_zeros(path, file, position, size_bytes))
     if needed > most:
         reason = f"a batch of {needed} bytes is more than may be read at once: {_NOT_CHECKED}"
         return Damage(position, _offset_at(data), reason, needed)
@@ -145,7 +147,12 @@ def _call(call: Callable[[NDArray[np.uint8], int], T], data: NDArray[np.uint8], 
 
 
 def _damage(
-    error: _kernel.CorruptLogError, data: NDArray[np.uint8], position: int, size_bytes: int, file: int
+    path: Path,
+    error: _kernel.CorruptLogError,
+    data: NDArray[np.uint8],
+    position: int,
+    size_bytes: int,
+    file: FileIO | Ranges,
 ) -> Damage:
     reason = f"{error.reason} (record {error.record})" if error.record >= 0 else error.reason
     if isinstance(error, _kernel.BatchTooLargeError):
@@ -155,7 +162,7 @@ def _damage(
     except CorruptionError:
         frame = None
     if frame is None or frame.size_bytes >= size_bytes - position:
-        zeros = only_zeros(file, position, size_bytes)
+        zeros = _zeros(path, file, position, size_bytes)
         # The last batch of the file, or no way to know where the next one begins.
         size = 0 if frame is None or frame.size_bytes > size_bytes - position else frame.size_bytes
         return Damage(position, _offset_at(data), reason, size, zeros=zeros)
@@ -166,19 +173,56 @@ def _offset_at(data: NDArray[np.uint8]) -> int:
     return int.from_bytes(data[:8].tobytes(), "big", signed=True) if len(data) >= 8 else -1
 
 
-def _opened(path: Path) -> FileIO:
+@contextmanager
+def _opened(path: Path, upto: int, check: Callable[[StatResult], None] | None = None) -> Iterator[FileIO | Ranges]:
+    """The file, in the block. One in a store must still be the same at its end, as each range is a request of its own.
+
+    Raises:
+        CleanerdError: it cannot be opened, or was replaced meanwhile.
+    """
+    with _file(path, upto) as file:
+        if check is not None:
+            check(_status(path, file))
+        yield file
+        if upto and isinstance(file, Ranges):
+            file.require_unchanged()
+
+
+def _file(path: Path, upto: int) -> FileIO | Ranges:
     try:
+        if isinstance(path, RemotePath):
+            return path.opened(upto)
         return raw_file(open_plain(path), "rb")
     except OSError as error:
         raise system_error("cannot be opened", str(path), error) from error
 
 
-def _read(path: Path, file: int, data: NDArray[np.uint8], position: int) -> int:
+def _status(path: Path, file: FileIO | Ranges) -> StatResult:
+    if isinstance(file, Ranges):
+        return file.listed
+    try:
+        return os.fstat(file.fileno())
+    except OSError as error:
+        raise system_error("cannot be looked at", str(path), error) from error
+
+
+def _zeros(path: Path, file: FileIO | Ranges, start: int, end: int) -> bool:
+    if isinstance(file, Ranges):
+        return file.only_zeros(start, end)
+    try:
+        return only_zeros(file.fileno(), start, end)
+    except OSError as error:
+        raise system_error("cannot be read", str(path), error) from error
+
+
+def _read(path: Path, file: FileIO | Ranges, data: NDArray[np.uint8], position: int) -> int:
     """Fill ``data`` from ``position`` on; fewer bytes only at the end of the file."""
+    if isinstance(file, Ranges):
+        return file.read_into(data.data, position)
     done = 0
     while done < len(data):
         try:
-            count = os.preadv(file, [data.data[done:]], position + done)
+            count = os.preadv(file.fileno(), [data.data[done:]], position + done)
         except OSError as error:
             raise system_error("cannot be read", str(path), error) from error
         if not count:

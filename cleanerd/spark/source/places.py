@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -11,11 +10,12 @@ from cleanerd import _kernel
 from cleanerd.errors import CleanerdError, system_error
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY, read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX
-from cleanerd.log.plain_file import open_plain
-from cleanerd.log.safe_open import read_at
+from cleanerd.log.batch_file import opened_raw
 from cleanerd.verify.listing import bytes_of
 
 if TYPE_CHECKING:
+    import io
+
     from numpy.typing import NDArray
 
     from cleanerd.verify.listing import SegmentFile
@@ -83,13 +83,13 @@ def is_batch(segment: SegmentFile, position: int, least: int, most: int) -> bool
         CleanerdError: the file cannot be read.
     """
     try:
-        descriptor = open_plain(segment.path)
+        file, _ = opened_raw(segment.path)
     except OSError as error:
         raise system_error("cannot be opened", str(segment.path), error) from error
-    try:
+    with file:
         wanted = _FIRST_BYTES
         while True:
-            data = np.frombuffer(read_at(descriptor, wanted, position), np.uint8)
+            data = _bytes_at(file, position, wanted)
             batches = _first(data, position)
             if batches is None:
                 return False
@@ -98,8 +98,16 @@ def is_batch(segment: SegmentFile, position: int, least: int, most: int) -> bool
             if wanted >= _MOST_BYTES or not wanted < batches.needed <= _MOST_BYTES:
                 return False
             wanted = batches.needed
-    finally:
-        os.close(descriptor)
+
+
+def _bytes_at(file: io.RawIOBase, position: int, count: int) -> NDArray[np.uint8]:
+    """Fewer where it ends."""
+    data = np.empty(count, np.uint8)
+    done = 0
+    file.seek(position)
+    while done < count and (more := file.readinto(data.data[done:])):
+        done += more
+    return data[:done]
 
 
 def _first(data: NDArray[np.uint8], position: int) -> _kernel.Batches | None:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 from cleanerd.errors import ConfigError, system_error
 from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, parse_file_name, parse_topic_partition_dir
+from cleanerd.log.remote import RemotePath
 from cleanerd.log.segment import Segment
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.source.offsets import end_of, start_of
 from cleanerd.spark.source.options import COMMITTED, LATEST, LOG_END, RAW
 from cleanerd.spark.source.places import batch_starts
 from cleanerd.spark.source.stable import stable_end
+from cleanerd.spark.stores import matching, path_of
 from cleanerd.verify.listing import NO_END, names_in
 
 if TYPE_CHECKING:
@@ -105,17 +107,19 @@ def expanded(paths: Sequence[str]) -> list[Path]:
     Raises:
         ConfigError: one names none, or is no path here.
     """
-    found = []
+    found: list[Path] = []
     for text in paths:
-        plain = text.removeprefix("file://") if text.startswith("file:///") else text.removeprefix("file:")
-        if "://" in plain:
-            raise ConfigError("is not a path of a file system here", where=text, hint="mount it, or copy it")
-        named = [plain] if os.path.isdir(plain) else sorted(glob.glob(plain))
-        matches = [os.path.abspath(each) for each in named if os.path.isdir(each)]
+        place = path_of(text)
+        if isinstance(place, RemotePath):
+            matches = matching(place)
+        else:
+            plain = str(place)
+            named = [plain] if os.path.isdir(plain) else sorted(glob.glob(plain))
+            matches = [Path(os.path.abspath(each)) for each in named if os.path.isdir(each)]
         if not matches:
-            raise ConfigError("no such directory", where=text)
+            raise ConfigError("no such directory", where=str(place))
         found += matches
-    return [Path(each) for each in dict.fromkeys(found)]
+    return list(dict.fromkeys(found))
 
 
 def reach_of(log: Log, options: Options) -> Reach:
@@ -177,6 +181,8 @@ def witness_of(segment: SegmentFile) -> Segment:
     Raises:
         CleanerdError: it is gone.
     """
+    if isinstance(segment.path, RemotePath):
+        return segment.path.witness(segment.base, sealed=segment.sealed)
     try:
         found = os.stat(segment.path, follow_symlinks=False)
     except OSError as error:

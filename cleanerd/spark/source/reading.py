@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd import _kernel
 from cleanerd.errors import CorruptionError
 from cleanerd.log.memory import worker_batch_bytes
-from cleanerd.log.same_file import require_same
+from cleanerd.log.same_file import require_unchanged
 from cleanerd.spark.source.options import ALL, LATEST, RAW
 from cleanerd.spark.source.rows import Decoded, Rows, by_record, damage_row
 from cleanerd.spark.source.visible import Markers, control_batches
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from cleanerd.log.segment import StatResult
     from cleanerd.spark.source.plan import Piece, Reach, Split
     from cleanerd.verify.rules import KeyRules
     from cleanerd.verify.walk import Damage
@@ -88,8 +89,8 @@ class Reading:
         segment, rules = piece.segment, reach.rules
         call = decoder(rules if self.wants_headers else None, hash_key)
 
-        def same(descriptor: int) -> None:
-            require_same(descriptor, piece.witness, str(segment.path))
+        def same(found: StatResult) -> None:
+            require_unchanged(found, piece.witness, str(segment.path))
 
         for data, decoded in walk(
             segment.path, piece.stop, call, self._told(piece, reach), start=piece.start, check=same

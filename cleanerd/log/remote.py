@@ -1,0 +1,200 @@
+"""A place that no system call reaches: a directory or an object in a store, as a path.
+
+Names, parents and joins work as with any path, so that all who list and read logs need not know. Whoever opens, lists
+or measures asks here; how, a store says (``spark/stores.py``, as the core needs no library for it).
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from abc import abstractmethod
+from dataclasses import dataclass
+from pathlib import PosixPath
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from cleanerd.errors import SegmentChangedError
+from cleanerd.log.safe_open import MAX_SMALL_FILE_BYTES, too_large
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+    from cleanerd.log.segment import Segment
+
+SEPARATOR: Final = "://"
+_SECOND_NS: Final = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a store says of a name. Times have no parts of a second: some stores have none.
+
+    The fields are those of ``os.stat_result`` that tell one file from another; a store has no inodes.
+    """
+
+    is_dir: bool
+    st_size: int
+    st_mtime_ns: int
+    st_ino: int = 0
+
+    @classmethod
+    def of(cls, size_bytes: int, written_ns: int, *, is_dir: bool = False) -> Self:
+        """With the whole seconds of the time."""
+        return cls(is_dir, size_bytes, written_ns // _SECOND_NS * _SECOND_NS)
+
+
+class RemotePath(PosixPath):
+    """A path whose text is a URL. ``listed``: what the listing said that it came from, if it came from one."""
+
+    listed: Listed | None = None
+
+    def __str__(self) -> str:
+        return super().__str__().replace(":/", SEPARATOR, 1)
+
+    def __fspath__(self) -> str:
+        raise TypeError(f"{self} is no file of this machine")
+
+    def absolute(self) -> Self:
+        """Itself."""
+        return self
+
+    def resolve(self, strict: bool = False) -> Self:  # noqa: ARG002, FBT001, FBT002 - as its base has it
+        """Itself."""
+        return self
+
+    @abstractmethod
+    def children(self) -> list[RemotePath]:
+        """What lies directly in it, ``listed``, sorted by name.
+
+        Raises:
+            CleanerdError: it cannot be listed.
+        """
+
+    @abstractmethod
+    def files_below(self) -> list[RemotePath]:
+        """All files anywhere below it, ``listed``, sorted.
+
+        Raises:
+            CleanerdError: it cannot be listed.
+        """
+
+    @abstractmethod
+    def status(self) -> Listed | None:
+        """What stands there now; None: nothing.
+
+        Raises:
+            CleanerdError: the store does not say.
+        """
+
+    @abstractmethod
+    def opened(self, upto: int = 0) -> Ranges:
+        """The file, to be read up to the byte ``upto``: what lies behind is not fetched ahead.
+
+        Raises:
+            SegmentChangedError: it is shorter.
+            CleanerdError: it is gone, or cannot be read.
+        """
+
+    def small(self) -> bytes | None:
+        """All of a small file, None when there is none.
+
+        Raises:
+            OSError: it is too large.
+            CleanerdError: it cannot be read.
+        """
+        try:
+            file = self.opened()
+        except SegmentChangedError:
+            if self.status() is None:
+                return None
+            raise
+        with file:
+            if file.listed.st_size > MAX_SMALL_FILE_BYTES:
+                raise too_large(str(self), MAX_SMALL_FILE_BYTES)
+            return file.readall()
+
+    def witness(self, base: int, *, sealed: bool) -> Segment:
+        """The segment ``base`` as it was listed, or stands now.
+
+        Raises:
+            CleanerdError: it is gone.
+        """
+        from cleanerd.log.segment import Segment  # noqa: PLC0415 - which knows nothing of us
+
+        found = self.listed
+        if found is None:
+            with self.opened() as file:
+                found = file.listed
+        size, written = found.st_size, found.st_mtime_ns
+        return Segment(base, size, written, 0, 0, 0, 0, 0, 0, frozenset(), not sealed, size if sealed else -1)
+
+
+class Ranges(io.RawIOBase):
+    """An open file in a store. ``listed``: as it stood when it was opened."""
+
+    listed: Listed
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._at = 0
+
+    @abstractmethod
+    def read_into(self, room: WriteableBuffer, position: int) -> int:
+        """Fill ``room`` from ``position`` on; fewer bytes only at the end of the file.
+
+        Raises:
+            CleanerdError: it cannot be read.
+        """
+
+    @abstractmethod
+    def require_unchanged(self) -> None:
+        """Refuse what was read when another object has the name now.
+
+        Raises:
+            SegmentChangedError: so it is, or it is gone.
+        """
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Where to read next."""
+        begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.listed.st_size}[whence]
+        self._at = begin + offset
+        return self._at
+
+    def tell(self) -> int:
+        """Where is read next."""
+        return self._at
+
+    def readinto(self, room: WriteableBuffer) -> int:
+        """As of any file; raises as :meth:`read_into`."""
+        count = self.read_into(room, self._at)
+        self._at += count
+        return count
+
+    def only_zeros(self, start: int, end: int) -> bool:
+        """Whether it holds nothing but zeros there; raises as :meth:`read_into`."""
+        piece: Any = bytearray(1 << 20)
+        while start < min(end, self.listed.st_size):
+            room = memoryview(piece)[: min(len(piece), end - start)]
+            count = self.read_into(room, start)
+            if any(room[:count]):
+                return False
+            if not count:
+                break
+            start += count
+        return True
+
+
+def shown_url(text: str) -> str:
+    """A URL as it may be shown: whatever may be a secret in it is left out."""
+    scheme, _, rest = text.partition(SEPARATOR)
+    host, slash, path = rest.partition("/")
+    shown = host.rpartition("@")[2] + slash + re.split(r"[?#]", path)[0]
+    return f"{scheme}{SEPARATOR}{shown}"

@@ -1,0 +1,369 @@
+"""Object stores and other file systems, through pyarrow: ``s3``, ``gs``, ``abfs`` and ``hdfs``. They are only read.
+
+A file is fetched in ranges of some megabytes, one ahead of the reader, so that a task holds two of them and nothing on
+disk. What fails for a moment is tried again, a few times. Who we are is what the library of the store finds in its own
+places (environment, configuration files, the machine's role): a URL with credentials in it is refused, and no message
+repeats what may be one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import functools
+import os
+import random
+import re
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+
+from cleanerd.errors import CleanerdError, ConfigError, MachineError
+from cleanerd.log.remote import SEPARATOR, Listed, Ranges, RemotePath, shown_url
+from cleanerd.log.same_file import changed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import pyarrow.fs as pafs
+
+T = TypeVar("T")
+
+SCHEMES: Final = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfss",
+                  "hdfs": "hdfs", "viewfs": "viewfs"}  # fmt: skip
+"""As a URL may say it, and as we do."""
+
+AHEAD_BYTES: Final = 8 << 20
+"""So much is fetched at once while a file is read from one end to the other."""
+
+LEAST_BYTES: Final = 64 << 10
+TRIES: Final = 8
+FIRST_PAUSE_SECONDS: Final = 0.2
+LONGEST_PAUSE_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 30.0
+
+_WILD: Final = re.compile(r"[*?\[]")
+_GONE: Final = re.compile(
+    r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist|ContainerNotFound|Bucket  ?not found", re.I
+)
+_DENIED: Final = re.compile(
+    r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|INVALID_CLIENT_TOKEN|SIGNATURE|UNRECOGNIZED_CLIENT|"
+    r"HTTP status 40[13]|response code: 40[13]|EXPIRED|credential|access token|Permission denied|"
+    r"authenticat|authoriz|Forbidden",
+    re.I,
+)  # fmt: skip
+
+
+class StorePath(RemotePath):
+    """A place in a store that pyarrow knows."""
+
+    def children(self) -> list[RemotePath]:
+        """See the base."""
+        return self._list(recursive=False)
+
+    def files_below(self) -> list[RemotePath]:
+        """See the base."""
+        return [each for each in self._list(recursive=True) if each.listed is not None and not each.listed.is_dir]
+
+    def status(self) -> Listed | None:
+        """See the base."""
+        info = tried(self, "cannot be looked at", lambda: self.system.get_file_info(self.inner))
+        return _listed(info) if info.type.name != "NotFound" else None
+
+    def opened(self, upto: int = 0) -> Ranges:
+        """See the base."""
+        return _StoreFile(self, upto)
+
+    @property
+    def system(self) -> pafs.FileSystem:
+        """Its file system, one a process."""
+        return _system(os.getpid(), self.parts[0].removesuffix(":"), self.parts[1])
+
+    @property
+    def inner(self) -> str:
+        """Its name there."""
+        scheme = self.parts[0]
+        host, *rest = self.parts[1:]
+        if scheme in ("hdfs:", "viewfs:"):
+            return "/" + "/".join(rest)
+        return "/".join([host.partition("@")[0], *rest])
+
+    def _list(self, *, recursive: bool) -> list[RemotePath]:
+        import pyarrow.fs as pafs  # noqa: PLC0415 - what is local needs none
+
+        selector = pafs.FileSelector(self.inner, recursive=recursive)
+        found: list[RemotePath] = []
+        above = len(self.inner.rstrip("/")) + 1
+        for info in tried(self, "cannot be listed", lambda: self.system.get_file_info(selector)):
+            child = self / info.path[above:]
+            child.listed = _listed(info)
+            found.append(child)
+        return sorted(found)
+
+
+def path_of(text: str | Path) -> Path:
+    """The path that ``text`` names: of this machine, or a URL's.
+
+    Raises:
+        ConfigError: a URL that nobody here can read, or with credentials in it.
+    """
+    if isinstance(text, Path):
+        return text
+    plain = text.removeprefix("file://") if text.startswith("file:///") else text.removeprefix("file:")
+    if SEPARATOR not in plain:
+        return Path(plain)
+    try:
+        url = urlsplit(plain)
+    except ValueError:
+        raise ConfigError("is not a URL", where=shown_url(plain)) from None
+    scheme = SCHEMES.get(url.scheme.lower())
+    if scheme is None:
+        raise ConfigError(
+            f"nothing here reads {url.scheme}{SEPARATOR}",
+            where=shown_url(plain),
+            hint=f"one of {', '.join(SCHEMES)}; or mount it, or copy it",
+        )
+    container, at, _ = url.netloc.rpartition("@")
+    if ":" in container or (at and not scheme.startswith("abfs")) or "=" in url.query or "=" in url.fragment:
+        raise ConfigError(
+            "holds credentials or settings",
+            where=shown_url(plain),
+            hint="leave them out: the store's own library finds them in the environment or its files",
+        )
+    host = url.netloc or ("default" if scheme == "hdfs" else "")
+    if not host:
+        raise ConfigError("names no bucket", where=shown_url(plain), hint=f"{scheme}{SEPARATOR}BUCKET/PATH")
+    rest = plain.partition(SEPARATOR)[2].partition("/")[2]
+    return StorePath(f"{scheme}:", host, *[part for part in rest.split("/") if part])
+
+
+def matching(pattern: Path) -> list[Path]:
+    """The directories in a store that a path with wildcards names, or the one without.
+
+    Raises:
+        ConfigError: there is none.
+        CleanerdError: a directory cannot be listed.
+    """
+    assert isinstance(pattern, StorePath)  # noqa: S101 - the caller's promise
+    fixed = next((n for n, part in enumerate(pattern.parts) if n > 1 and _WILD.search(part)), len(pattern.parts))
+    places: list[RemotePath] = [StorePath(*pattern.parts[:fixed])]
+    for part in pattern.parts[fixed:]:
+        if _WILD.search(part):
+            places = [each for place in places for each in _directories(place) if fnmatch.fnmatchcase(each.name, part)]
+        else:
+            places = [place / part for place in places]
+    there = [place for place in places if (found := place.status()) is not None and found.is_dir]
+    if not there:
+        bucket = StorePath(*pattern.parts[:2])
+        is_there = True
+        with contextlib.suppress(CleanerdError):  # not everybody may ask for it
+            is_there = bucket.status() is not None
+        raise ConfigError("no such directory", where=str(pattern)) if is_there else _no_bucket(pattern)
+    return list(there)
+
+
+def _directories(place: RemotePath) -> Sequence[RemotePath]:
+    return [each for each in place.children() if each.listed is not None and each.listed.is_dir]
+
+
+class _StoreFile(Ranges):
+    """One object. Held are the last range and, from the second one in a row on, the next, fetched meanwhile."""
+
+    def __init__(self, path: StorePath, upto: int) -> None:
+        super().__init__()
+        self._path = path
+        self._file = tried(path, "cannot be opened", lambda: path.system.open_input_file(path.inner))
+        self._pool: ThreadPoolExecutor | None = None
+        self._ahead: tuple[int, int, Future[bytes]] | None = None
+        self._held = (0, b"")
+        size = tried(path, "cannot be opened", self._file.size)
+        written_ns, self._tag = self._about()
+        self.listed = Listed.of(size, written_ns)
+        if size < upto:
+            raise changed(f"it became shorter: {upto} bytes were listed, it ends at {size}", str(path))
+        self._upto = upto
+
+    def _about(self) -> tuple[int, str]:
+        """The store's time of this object, and its name for these very bytes, where its answer has them."""
+        fields: dict[str, Any] = {}
+        with contextlib.suppress(OSError, NotImplementedError, ValueError, pa.ArrowException):
+            fields = {key.lower(): value.decode() for key, value in (self._file.metadata() or {}).items()}
+        tag = fields.get("etag", "")
+        with contextlib.suppress(KeyError, ValueError):
+            return int(_time(fields["last-modified"]).timestamp()) * 1_000_000_000, tag
+        found = self._path.status()
+        return 0 if found is None else found.st_mtime_ns, tag
+
+    def read_into(self, room: Any, position: int) -> int:
+        """See the base."""
+        view = memoryview(room).cast("B")
+        done = 0
+        wanted = min(len(view), self.listed.st_size - position)
+        while done < wanted:
+            piece = self._piece(position + done, wanted - done)[: wanted - done]
+            if not piece:
+                raise changed(f"it ends at {position + done}, and had {self.listed.st_size} bytes", str(self._path))
+            view[done : done + len(piece)] = piece
+            done += len(piece)
+        return max(done, 0)
+
+    def require_unchanged(self) -> None:
+        """See the base."""
+        with _StoreFile(self._path, 0) as now:
+            if (now.listed, now._tag) != (self.listed, self._tag):
+                raise changed("another object has its name now", str(self._path))
+
+    def close(self) -> None:
+        """Give back what it held."""
+        if not self.closed:
+            super().close()
+            self._held, self._ahead = (0, b""), None
+            if self._pool is not None:
+                self._pool.shutdown(wait=True, cancel_futures=True)
+            with contextlib.suppress(Exception):
+                self._file.close()
+
+    def _piece(self, position: int, wanted: int) -> memoryview:
+        """Some bytes from ``position`` on: what is held, what is on its way, else a range of its own."""
+        start, data = self._held
+        if not start <= position < start + len(data):
+            in_a_row = bool(data) and position == start + len(data)
+            start, data = self._arriving(position) or (position, self._fetch(position, max(wanted, LEAST_BYTES)))
+            self._held = (start, data)
+            if in_a_row:
+                self._fetch_ahead(start + len(data))
+        return memoryview(data)[position - start :]
+
+    def _arriving(self, position: int) -> tuple[int, bytes] | None:
+        """What was fetched ahead, if ``position`` lies in it."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or not ahead[0] <= position < ahead[0] + ahead[1]:
+            return None
+        return ahead[0], ahead[2].result()
+
+    def _fetch_ahead(self, start: int) -> None:
+        count = min(self._upto - start, AHEAD_BYTES)
+        if count > 0:
+            self._pool = self._pool or ThreadPoolExecutor(1)
+            self._ahead = (start, count, self._pool.submit(self._fetch, start, count))
+
+    def _fetch(self, position: int, count: int) -> bytes:
+        count = min(count, self.listed.st_size - position)
+        data: bytes = tried(self._path, "cannot be read", lambda: self._file.read_at(count, position), whole=count)
+        return data
+
+
+def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | None = None) -> T:
+    """The answer of a store, asked again a few times when it has none. ``whole``: so many bytes are an answer.
+
+    Raises:
+        SegmentChangedError: the object is gone, or shorter.
+        ConfigError: there is no such bucket or directory, or we may not look.
+        MachineError: nothing helped.
+    """
+    for number in range(TRIES):
+        try:
+            answer = call()
+        except FileNotFoundError as error:
+            if _GONE.search(re.sub(r"'[^']*'", "", str(error))):
+                raise _no_bucket(path) from None
+            if what == "cannot be listed":
+                raise ConfigError("no such directory", where=str(path)) from None
+            raise changed("it is gone", str(path)) from None
+        except (OSError, NotImplementedError, ValueError, pa.ArrowException) as error:
+            _raise_if_final(path, error)
+            if number == TRIES - 1:
+                raise MachineError(f"{what}, tried {TRIES} times: {_brief(error)}", where=str(path)) from None
+        else:
+            if whole is None or len(answer) == whole:  # type: ignore[arg-type]
+                return answer
+            if number == TRIES - 1:
+                raise changed(f"it became shorter: {whole} bytes were asked for, {len(answer)} came", str(path))  # type: ignore[arg-type]
+        pause = min(FIRST_PAUSE_SECONDS * 2**number, LONGEST_PAUSE_SECONDS)
+        time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that tasks do not come back together
+    raise AssertionError
+
+
+def _raise_if_final(path: RemotePath, error: Exception) -> None:
+    text = re.sub(r"'[^']*'", "", str(error))  # a topic may be called what an error is
+    if _GONE.search(text):
+        raise _no_bucket(path) from None
+    if isinstance(error, PermissionError) or _DENIED.search(text):
+        raise ConfigError(
+            "the store refuses: no credentials, wrong ones, or ones that may not read this",
+            where=str(path),
+            hint="the store's own library looks for them in the environment or its files, on every executor",
+        ) from None
+    if re.search(r"INVALID_RANGE|416|Read out of bounds", text):
+        raise changed("it became shorter while it was read", str(path)) from None
+    if "libhdfs" in text or "libjvm" in text or "HADOOP_HOME" in text:
+        raise ConfigError(_brief(error), where=str(path), hint="HDFS needs HADOOP_HOME, JAVA_HOME, CLASSPATH") from None
+
+
+def _no_bucket(path: RemotePath) -> CleanerdError:
+    return ConfigError(f"there is no bucket or container {path.parts[1].partition('@')[0]}", where=str(path))
+
+
+def _brief(error: Exception) -> str:
+    """A line of it, without anything after a question mark: signatures stand there."""
+    return re.sub(r"\?\S*", "", str(error).split("\n", maxsplit=1)[0])[:300]
+
+
+def _listed(info: pafs.FileInfo) -> Listed:
+    return Listed.of(info.size or 0, info.mtime_ns or 0, is_dir=info.type.name == "Directory")
+
+
+def _time(text: str) -> datetime:
+    """As HTTP writes it, or as ISO does."""
+    with contextlib.suppress(ValueError):
+        return parsedate_to_datetime(text)
+    found = datetime.fromisoformat(text)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+@functools.lru_cache(maxsize=16)
+def _system(_process: int, scheme: str, host: str) -> pafs.FileSystem:
+    """One a process: what was made before a fork is not used after it."""
+    import pyarrow.fs as pafs  # noqa: PLC0415
+
+    try:
+        if scheme == "s3":
+            return _s3(host)
+        if scheme == "gs":
+            return pafs.GcsFileSystem(retry_time_limit=timedelta(seconds=_ANSWER_SECONDS))
+        if scheme in ("abfs", "abfss"):
+            return pafs.FileSystem.from_uri(f"{scheme}{SEPARATOR}{host}/")[0]
+        return pafs.HadoopFileSystem.from_uri(f"{scheme}{SEPARATOR}{host}/")
+    except (OSError, NotImplementedError, ValueError, pa.ArrowException) as error:
+        where = StorePath(f"{scheme}:", host)
+        _raise_if_final(where, error)
+        raise ConfigError(_brief(error), where=str(where)) from None
+
+
+def _s3(bucket: str) -> pafs.FileSystem:
+    import pyarrow.fs as pafs  # noqa: PLC0415
+
+    settings: dict[str, Any] = {}
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if region:
+        settings["region"] = region
+    elif not endpoint:
+        # The bucket's own, which Amazon tells anybody; who may not reach it has it in the configuration.
+        with contextlib.suppress(OSError):
+            settings["region"] = pafs.resolve_s3_region(bucket)
+    if endpoint:
+        scheme, _, address = endpoint.rpartition(SEPARATOR)
+        settings |= {"endpoint_override": address.rstrip("/"), "scheme": scheme or "https"}
+    return pafs.S3FileSystem(
+        **settings,
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=1),
+        connect_timeout=_ANSWER_SECONDS / 3,
+        request_timeout=_ANSWER_SECONDS,
+    )

@@ -1,0 +1,265 @@
+"""Logs in an object store are read as the same bytes on a disk are, by the protocol of S3 and with its failures."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import random
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from cleanerd.cli.main import run
+from cleanerd.errors import CleanerdError, ConfigError, MachineError, SegmentChangedError
+from cleanerd.spark import stores
+from cleanerd.spark.api import Logs
+from cleanerd.spark.source.data_source import KafkaSegments
+from cleanerd.spark.source.options import options_from
+from cleanerd.spark.stores import path_of
+from tests.cleaner.driver import NAME
+from tests.spark import s3
+from tests.spark.reading import EVERYTHING, offsets, read_rows, schema_of
+from tests.spark.rich_log import NOW_MS, RichLog
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.spark.s3 import Store
+
+MIB = 1 << 20
+FIRST = f"{NAME}/{0:020d}.log"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Store]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    store, stop = s3.start()
+    said = {
+        "AWS_ENDPOINT_URL": store.endpoint, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": s3.SECRET,
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in said.items():
+            patch.setenv(key, value)
+        yield store
+        stop()
+        stores._system.cache_clear()
+
+
+@pytest.fixture
+def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """Without faults and with nothing asked yet; who waits before he asks again waits a moment."""
+    monkeypatch.setattr(stores, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(stores, "LONGEST_PAUSE_SECONDS", 0.02)
+    server.fault = None
+    server.requests.clear()
+    yield server
+    server.fault = None
+
+
+@pytest.fixture(scope="module")
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return RichLog(3, transactions=True).write(tmp_path_factory.mktemp("lake") / "logs", 2, 20)
+
+
+@pytest.fixture(scope="module")
+def url(server: Store, log_dir: Path) -> str:
+    return server.put(log_dir, "backup/1/data")
+
+
+def test_the_same_rows(store: Store, url: str, log_dir: Path) -> None:
+    """By every view, in pieces, by offsets and times, and through a pattern: all columns as from the disk."""
+    everywhere = {"columns": EVERYTHING, "strategies": {"orders": {"compaction.strategy": "timestamp"}}}
+    for asked in (
+        {"view": "committed"},
+        {"view": "raw", "splitBytes": "3000"},
+        {"view": "latest"},
+        {"view": "all", "startingOffsets": {"orders": {"0": 7}}, "endingOffsets": {"orders": {"0": 60}}},
+    ):
+        rows, here = read_rows(url, **everywhere, **asked), read_rows(log_dir, **everywhere, **asked)
+        assert [{**row, "segment": ""} for row in rows] == [{**row, "segment": ""} for row in here]
+        assert rows
+        assert {row["segment"].replace("s3://", "s3a://").startswith(url) for row in rows} == {True}
+    assert offsets("s3://archive/back*/?/data") == offsets(log_dir) == offsets(f"{url}/{NAME}")
+
+
+@pytest.mark.parametrize("fault", ["slow", "drop", "cut"])
+def test_a_store_that_fails_now_and_then(store: Store, url: str, log_dir: Path, fault: str) -> None:
+    """Every third request is throttled, not answered, or broken off half way: nothing is missing, nothing twice."""
+    store.fault = lambda number, _method, _path, _range: fault if number % 3 == 1 else None
+    assert read_rows(url, columns=EVERYTHING.replace(",segment", "")) == read_rows(
+        log_dir, columns=EVERYTHING.replace(",segment", "")
+    )
+    assert len(store.requests) > 20
+
+
+@pytest.mark.parametrize("fault", ["slow", "drop"])
+def test_a_store_that_always_fails(store: Store, url: str, fault: str) -> None:
+    """It is asked a few times and no more; the error names the URL."""
+    store.fault = lambda _number, method, path, _range: fault if method == "GET" and path.endswith(".log") else None
+    with pytest.raises(
+        MachineError, match=r"^s3://archive/backup/1/data/orders-0/[0-9]{20}\.log: cannot be read, tried 8 times"
+    ):
+        read_rows(url)
+    asked = [path for method, path, _ in store.requests if method == "GET" and path.endswith(".log")]
+    # A connection that is closed at once is tried again by the HTTP client, too.
+    assert stores.TRIES <= len(asked) <= 2 * stores.TRIES
+
+
+def test_ranges(store: Store) -> None:
+    """Each byte is fetched once, in ranges of 4 to 8 MiB, and none behind what is to be read; a jump costs little."""
+    data = random.Random(1).randbytes(30 * MIB)
+    store.client.put_object(Bucket=s3.BUCKET, Key="large", Body=data)
+    room = np.empty(4 * MIB, np.uint8)
+    upto = 27 * MIB + 5
+    with path_of("s3://archive/large").opened(upto) as file:  # type: ignore[attr-defined]
+        got = bytearray()
+        while len(got) < upto:
+            count = min(len(room), upto - len(got))
+            assert file.read_into(room.data[:count], len(got)) == count
+            got += room[:count].tobytes()
+        assert bytes(got) == data[:upto]
+        ranges = [wanted for method, _, wanted in store.requests if method == "GET"]
+        edges = [tuple(map(int, each.removeprefix("bytes=").split("-"))) for each in ranges]
+        assert sum(last + 1 - first for first, last in edges) == upto
+        assert all(last - first < 8 * MIB for first, last in edges)
+        assert len(edges) <= 6
+        store.requests.clear()
+        assert file.read_into(room.data[:10], 99) == 10
+        assert room[:10].tobytes() == data[99:109]
+        assert file.only_zeros(30 * MIB, 31 * MIB)
+        assert not file.only_zeros(5, 9)
+    assert [wanted for _, _, wanted in store.requests if wanted] == ["bytes=99-65634", "bytes=5-65540"]
+
+
+def _planned(url: str) -> tuple[Any, list[Any]]:
+    """As the driver leaves it to the tasks."""
+    texts = {"path": url, "view": "raw"}
+    reader = KafkaSegments(texts).reader(schema_of(options_from(texts).columns))
+    return pickle.loads(pickle.dumps((reader, reader.partitions())))  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("gone", "it is gone"),
+        ("shorter", "it became shorter: [0-9]+ bytes were listed, it ends at 10"),
+        ("other", "it was written to although it is not the active segment"),
+    ],
+)
+def test_what_changes_behind_the_listing(store: Store, log_dir: Path, change: str, told: str) -> None:
+    """An object that is gone, cut or replaced after the driver listed it is an error with its URL, never other rows."""
+    url = store.put(log_dir, f"changing/{change}")
+    reader, splits = _planned(url)
+    key = f"changing/{change}/{FIRST}"
+    data = (log_dir / FIRST).read_bytes()
+    if change == "gone":
+        store.client.delete_object(Bucket=s3.BUCKET, Key=key)
+    else:
+        body = data[:10] if change == "shorter" else data + data[-100:]
+        store.client.put_object(Bucket=s3.BUCKET, Key=key, Body=body)
+    with pytest.raises(SegmentChangedError, match=f"s3://archive/{key}: the log changed while it was read: {told}"):
+        [list(reader.read(split)) for split in splits]
+
+
+def test_an_object_that_is_replaced_while_it_is_read(store: Store, log_dir: Path) -> None:
+    """By one of the same size, within the same second: the ranges would be of two objects."""
+    url = store.put(log_dir, "replaced")
+    reader, splits = _planned(url)
+    data = bytearray((log_dir / FIRST).read_bytes())
+    data[-1] ^= 1
+
+    def replace(_number: int, method: str, path: str, _range: str) -> None:
+        if method == "GET" and path.endswith(FIRST):
+            store.fault = None
+            store.client.put_object(Bucket=s3.BUCKET, Key=f"replaced/{FIRST}", Body=bytes(data))
+
+    store.fault = replace
+    with pytest.raises(CleanerdError, match=f"s3://archive/replaced/{FIRST}.*(another object|CRC|checksum)"):
+        [list(reader.read(split)) for split in splits]
+
+
+def test_refused(store: Store, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Wrong credentials, no such bucket or directory, a secret in a URL: in words, and no secret in them."""
+    store.fault = lambda *_: "denied"
+    with pytest.raises(ConfigError, match=r"^s3://archive/backup/1/data: the store refuses: no credentials, wrong"):
+        read_rows(url)
+    store.fault = None
+    with pytest.raises(ConfigError, match=r"^s3://nowhere/data: there is no bucket or container nowhere$"):
+        read_rows("s3a://nowhere/data")
+    with pytest.raises(ConfigError, match=r"^s3://archive/nothing: no such directory$"):
+        read_rows("s3a://archive/nothing")
+    for text in (f"s3://AKIA:{s3.SECRET}@archive/x", f"s3://archive/x?secret_key={s3.SECRET}",
+                 f"abfs://:{s3.SECRET}@account/x", f"ftp://me:{s3.SECRET}@host/x"):  # fmt: skip
+        with pytest.raises(ConfigError, match=r"holds credentials|nothing here reads ftp://") as raised:
+            read_rows(text)
+        assert s3.SECRET not in str(raised.value)
+        assert run(["spark", "profile", text]) == ConfigError.exit_code
+        assert run(["spark", "clean", text]) == ConfigError.exit_code
+        out = capsys.readouterr()
+        assert s3.SECRET not in out.out + out.err
+    assert run(["spark", "clean", url]) == ConfigError.exit_code
+    assert "is not a directory of this machine" in capsys.readouterr().err
+
+
+def test_a_topic_named_as_an_error_is(store: Store, tmp_path: Path) -> None:
+    """What the store says is looked at without the names in it: a throttled request for such a topic is tried again."""
+    shutil.copytree(RichLog(4).write(tmp_path / "logs", 1, 4) / NAME, tmp_path / "logs" / "ACCESS_DENIED-credential-0")
+    url = store.put(tmp_path / "logs", "named")
+    store.fault = lambda number, *_: "slow" if number % 3 == 1 else None
+    assert {log.name.topic for log in Logs(None, url).found()} == {"ACCESS_DENIED-credential", "orders"}
+
+
+def test_verbs_without_spark(
+    store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A small archive is profiled and taken a snapshot of by this process, as a directory is."""
+
+    def asked(*arguments: object) -> Any:
+        assert run(["spark", *map(str, arguments), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert asked("profile", url) == asked("profile", log_dir)
+    there, here = (asked("snapshot", place, "--out", tmp_path / place[-4:]) for place in (url, str(log_dir)))
+    assert there["partitions"] == here["partitions"]
+    assert there["records"] > 10
+
+
+def test_verbs_in_tasks(store: Store, url: str, log_dir: Path, tmp_path: Path, spark: SparkSession) -> None:
+    """Executors fetch what they need themselves: an audit and a proof of erasure say what they say here."""
+    worse = tmp_path / "worse"
+    shutil.copytree(log_dir, worse)
+    lost = sorted((worse / NAME).glob("*.log"))[1]
+    lost.unlink()
+    cleaned = store.put(worse, "worse")
+    environment = spark.sparkContext.environment
+    said = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
+    environment.update(said)
+    try:
+        there, here = (
+            Logs(spark, after).audit(before, up_to=0, now_ms=NOW_MS, digest_key=bytes(16))
+            for after, before in ((cleaned, url), (worse, log_dir))
+        )
+        assert [(each.findings, each.before, each.after) for each in there.partitions] == [
+            (each.findings, each.before, each.after) for each in here.partitions
+        ]
+        assert there.found > 0
+        assert all(each.file.startswith("s3://archive/") for part in there.partitions for each in part.examples)
+        everything = Counter(row["key"] for row in read_rows(log_dir, view="raw") if row["key"] is not None)
+        (key, count), *_ = everything.most_common(1)
+        erased = Logs(spark, url).find_keys([key])
+        assert (erased.found, erased.files) == (count, len(list(log_dir.rglob("*.log"))))
+        assert {each.file for each in erased.occurrences} <= {
+            f"s3://archive/backup/1/data/{path.relative_to(log_dir)}" for path in log_dir.rglob("*.log")
+        }
+    finally:
+        for key in said:
+            del environment[key]
