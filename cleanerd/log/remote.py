@@ -55,11 +55,11 @@ class RemotePath(PosixPath):
         raise TypeError(f"{self} is no file of this machine")
 
     def absolute(self) -> Self:
-        """Itself."""
+        """A URL is whole already."""
         return self
 
     def resolve(self, strict: bool = False) -> Self:  # noqa: ARG002, FBT001, FBT002 - as its base has it
-        """Itself."""
+        """There are no links here."""
         return self
 
     @abstractmethod
@@ -126,7 +126,10 @@ class RemotePath(PosixPath):
             with self.opened() as file:
                 found = file.listed
         size, written = found.st_size, found.st_mtime_ns
-        return Segment(base, size, written, 0, 0, 0, 0, 0, 0, frozenset(), not sealed, size if sealed else -1)
+        return Segment(
+            base=base, size_bytes=size, mtime_ns=written, ctime_ns=0, dev=0, inode=0, uid=0, gid=0, mode=0,
+            suffixes=frozenset(), is_active=not sealed, sealed_bytes=size if sealed else -1,
+        )  # fmt: skip
 
 
 class Ranges(io.RawIOBase):
@@ -155,11 +158,11 @@ class Ranges(io.RawIOBase):
         """
 
     def readable(self) -> bool:
-        """It is."""
+        """It is, from everywhere."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """It is: a range begins anywhere."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:

@@ -18,7 +18,7 @@ class StatResult(Protocol):
 
     @property
     def st_size(self) -> int:
-        """Bytes."""
+        """How many bytes it has."""
 
     @property
     def st_mtime_ns(self) -> int:

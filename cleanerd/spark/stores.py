@@ -64,20 +64,20 @@ class StorePath(RemotePath):
     """A place in a store that pyarrow knows."""
 
     def children(self) -> list[RemotePath]:
-        """See the base."""
+        """By the store, one level deep."""
         return self._list(recursive=False)
 
     def files_below(self) -> list[RemotePath]:
-        """See the base."""
+        """By requests of the store for all levels."""
         return [each for each in self._list(recursive=True) if each.listed is not None and not each.listed.is_dir]
 
     def status(self) -> Listed | None:
-        """See the base."""
+        """By a question to the store."""
         info = tried(self, "cannot be looked at", lambda: self.system.get_file_info(self.inner))
         return _listed(info) if info.type.name != "NotFound" else None
 
     def opened(self, upto: int = 0) -> Ranges:
-        """See the base."""
+        """By a question for its size; what follows are ranges."""
         return _StoreFile(self, upto)
 
     @property
@@ -87,7 +87,7 @@ class StorePath(RemotePath):
 
     @property
     def inner(self) -> str:
-        """Its name there."""
+        """Its name as that file system has it."""
         scheme = self.parts[0]
         host, *rest = self.parts[1:]
         if scheme in ("hdfs:", "viewfs:"):
@@ -201,7 +201,7 @@ class _StoreFile(Ranges):
         return 0 if found is None else found.st_mtime_ns, tag
 
     def read_into(self, room: Any, position: int) -> int:
-        """See the base."""
+        """From ranges that are held, under way, or new."""
         view = memoryview(room).cast("B")
         done = 0
         wanted = min(len(view), self.listed.st_size - position)
@@ -214,7 +214,7 @@ class _StoreFile(Ranges):
         return max(done, 0)
 
     def require_unchanged(self) -> None:
-        """See the base."""
+        """By opening it once more."""
         with _StoreFile(self._path, 0) as now:
             if (now.listed, now._tag) != (self.listed, self._tag):
                 raise changed("another object has its name now", str(self._path))

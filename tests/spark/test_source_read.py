@@ -168,7 +168,7 @@ def test_which(tmp_path: Path) -> None:
         (path, {"topicsPattern": "("}, "regular expression"),
         (path, {"topics": "a", "partitions": "a-0"}, "not several"),
         (tmp_path / "nowhere", {}, "no such directory"),
-        ("s3a://bucket/data", {}, "not a path of a file system"),
+        ("ftp://host/data", {}, "nothing here reads ftp://"),
         (path, {"startingOfsets": "earliest"}, "no such option: startingofsets|no such option: startingOfsets"),
         (path, {"view": "comitted"}, "is none of committed, all, raw, latest"),
         (path, {"columns": "key,vlue"}, "no such column: vlue"),
