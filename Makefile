@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 KAFKA_LIBS ?= .cache/kafka
 export KAFKA_LIBS
+# Without its byte code every process that a test starts compiles cleanerd again, and each of pytest's all tests.
+unexport PYTHONDONTWRITEBYTECODE
 KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/dev/null) Cargo.toml Cargo.lock $(wildcard kernel/*/Cargo.toml) kernel/Cargo.toml
 
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).

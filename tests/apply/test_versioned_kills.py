@@ -71,8 +71,15 @@ def cleaned(log_dir: Path) -> None:
     assert result.error is None or isinstance(result.error, CleanerdError)
 
 
-@pytest.mark.parametrize("start", [0, 9])
-@pytest.mark.parametrize("way", [cleaned, applied])
+@pytest.mark.parametrize(
+    ("way", "start"),
+    [
+        (cleaned, 0),
+        (applied, 9),
+        pytest.param(cleaned, 9, marks=pytest.mark.long),
+        pytest.param(applied, 0, marks=pytest.mark.long),
+    ],
+)
 def test_killed_at_every_step(injector: Injector, way: Callable[[Path], object], start: int) -> None:
     """U-1, U-2, S-30, U-16: whatever groups are new, no key comes back and none is lost; the next round ends it.
 

@@ -34,7 +34,7 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(params=["broker_43", "broker_39"])
+@pytest.fixture(params=["broker_43", pytest.param("broker_39", marks=pytest.mark.long)])
 def broker(request: pytest.FixtureRequest) -> Broker:
     start: StartBroker = request.getfixturevalue(request.param)
     broker = start(properties=SETTINGS)

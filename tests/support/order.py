@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-SHARED: Final = ("tests/spark/", "tests/brokers/")
-"""Directories whose tests share a story, or a Spark session: one process has it."""
+SHARED: Final = ("tests/spark/", "tests/brokers/", "tests/agent/", "tests/client/")
+"""Directories whose tests share a story, a broker or a Spark session: one process has it."""
 
 LONGEST: Final = (
     "tests/spark/",
