@@ -42,9 +42,10 @@ def test_pairs_are_covered() -> None:
     assert all(len(chosen(master)) > 5 for master in MASTERS)
 
 
-def test_two_cores(spark: SparkSession, tmp_path: Path) -> None:
-    """OP-2 in ``local[2]``: the pairwise cells."""
-    cells = chosen("local[2]")
+@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.long)])
+def test_two_cores(spark: SparkSession, tmp_path: Path, every: int) -> None:
+    """OP-2 in ``local[2]``: the pairwise cells, or every second of them."""
+    cells = chosen("local[2]")[::every]
     enough(cells, run(spark, cells, tmp_path))
 
 
