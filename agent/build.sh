@@ -23,7 +23,7 @@ printf 'package cleanerd.agent;\n\n/** Made by build.sh. */\nfinal class Build {
 
 compile() { # release, sources, classes
   find "$2" -name '*.java' -print0 |
-    xargs -0 javac -J-Xmx256m -proc:none -Xlint:all,-options -Werror --release "$1" -encoding UTF-8 -d "$3"
+    xargs -0 javac -J-Xmx256m -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC -proc:none -Xlint:all,-options -Werror --release "$1" -encoding UTF-8 -d "$3"
 }
 compile 8 "$work/stub" "$work/classes"
 compile 17 "$work/src" "$work/classes/implementation"
@@ -33,7 +33,7 @@ Premain-Class: cleanerd.agent.stub.Agent
 Agent-Class: cleanerd.agent.stub.Agent
 Cleanerd-Agent-Build: $id
 MANIFEST
-jar --create --file "$work/agent.jar" --manifest "$work/manifest" --date 2024-01-01T00:00:00Z -C "$work/classes" .
+jar -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC --create --file "$work/agent.jar" --manifest "$work/manifest" --date 2024-01-01T00:00:00Z -C "$work/classes" .
 mkdir -p "$(dirname "$output")"
 cp "$work/agent.jar" "$output.new"
 mv "$output.new" "$output"

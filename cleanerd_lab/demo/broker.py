@@ -35,7 +35,6 @@ START_SECONDS: Final = 180
 STOP_SECONDS: Final = 60
 
 _META: Final = "meta.properties"
-_BOOTSTRAP: Final = "bootstrap.checkpoint"
 _FEATURES: Final = ("unstable.", "inter.broker.protocol.version")
 """Properties that change which features the tool enables."""
 
@@ -63,28 +62,29 @@ class BrokerError(CleanerdError):
 
 @dataclass(frozen=True, slots=True)
 class _Formatted:
-    """What Kafka's tool writes into each log directory: a JVM takes a third of a broker's start for two small files."""
+    """What Kafka's tool writes into a log directory: a JVM takes a third of a broker's start for some small files."""
 
-    meta: str
-    bootstrap: bytes
+    files: Mapping[Path, bytes]
 
     @classmethod
     def of(cls, log_dir: Path) -> Self:
-        return cls((log_dir / _META).read_text(), (log_dir / _BOOTSTRAP).read_bytes())
+        paths = [path for path in log_dir.rglob("*") if path.is_file()]
+        return cls({path.relative_to(log_dir): path.read_bytes() for path in paths})
 
     def into(self, log_dir: Path, node_id: str) -> None:
         """The same for another directory; its id, where the release knows such ids, is its own."""
         own_id = uuid_to_base64(uuid.uuid4())
         while own_id.startswith("-"):  # as Kafka does: it would look like an option
             own_id = uuid_to_base64(uuid.uuid4())
-        text = re.sub(r"(?m)^node\.id=.*", f"node.id={node_id}", self.meta)
-        log_dir.mkdir(parents=True, exist_ok=True)
-        (log_dir / _BOOTSTRAP).write_bytes(self.bootstrap)
+        for path, content in self.files.items():
+            (log_dir / path).parent.mkdir(parents=True, exist_ok=True)
+            (log_dir / path).write_bytes(content)
+        text = re.sub(r"(?m)^node\.id=.*", f"node.id={node_id}", (log_dir / _META).read_text())
         (log_dir / _META).write_text(re.sub(r"(?m)^directory\.id=.*", f"directory.id={own_id}", text))
 
 
-_formatted: Final[dict[Path, _Formatted]] = {}
-"""By the jars of the release."""
+_formatted: Final[dict[tuple[Path, str, int], list[_Formatted]]] = {}
+"""By the jars of the release, the node's roles and the number of directories; the first has the metadata."""
 
 
 class Broker:
@@ -266,18 +266,18 @@ class Broker:
     def _format(self) -> None:
         """By Kafka's own tool; where this process had it format others for the same jars, as it did then."""
         properties = self.properties()
-        names = ",".join(properties[name] for name in ("log.dirs", "metadata.log.dir") if name in properties)
-        places = [Path(name) for name in names.split(",")]
+        names = [properties[name] for name in ("metadata.log.dir", "log.dirs") if name in properties]
+        places = [Path(name) for name in ",".join(names).split(",")]
         is_plain = not any(name.startswith(_FEATURES) for name in self._overrides)
         is_empty = not any((place / _META).exists() for place in places)
-        made = _formatted.get(self.libs_dir) if is_plain and is_empty else None
-        if made is not None:
-            for place in places:
+        kind = (self.libs_dir, properties["process.roles"], len(places))
+        if is_plain and is_empty and kind in _formatted:
+            for place, made in zip(places, _formatted[kind], strict=True):
                 made.into(place, properties["node.id"])
             return
         self._format_by_kafka()
-        if is_plain:
-            _formatted[self.libs_dir] = _Formatted.of(places[0])
+        if is_plain and is_empty:
+            _formatted[kind] = [_Formatted.of(place) for place in places]
 
     def _format_by_kafka(self) -> None:
         command = [

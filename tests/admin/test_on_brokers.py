@@ -19,6 +19,7 @@ from cleanerd.cli.main import run
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.delegations import Delegations
 from cleanerd_lab.demo.broker import STARTED, free_port
+from tests.brokers.node import wait_until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def test_the_brokers_cleaner_keeps_away_from_a_delegated_topic(
     for topic in ("ours", "theirs"):
         create(broker, topic, min_cleanable_dirty_ratio="0.01", delete_retention_ms="1000")
     cli.json("delegate", "ours")
-    assert own(broker, "ours")[ROLL] == "1000"
+    wait_until("the broker has it from the controller", lambda: own(broker, "ours").get(ROLL) == "1000")
     _write_until(broker, lambda: _cleaned(broker, "theirs"))
     for _ in range(4):
         _write(broker)

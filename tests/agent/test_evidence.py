@@ -14,7 +14,7 @@ import pytest
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import RefusedError
 from tests.agent.live import PROPERTIES, Live
-from tests.agent.test_races import changed_build
+from tests.agent.test_races import changed_build, changed_source
 from tests.brokers.node import wait_until
 from tests.kafka.judge import fetch
 
@@ -62,7 +62,7 @@ def cutting(request: pytest.FixtureRequest) -> Iterator[tuple[Live, Path]]:
     jars = fetch(request.param)
     work_dir = Path(tempfile.mkdtemp(prefix=f"evidence-{request.param}-"))
     cut = work_dir / "cut"
-    changed_build(work_dir, "cutting", "Evidence.java", ("LISTING_TIMES = 20;", "LISTING_TIMES = 1_000_000_000;"))
+    changed_source(work_dir, "cutting", "Evidence.java", ("LISTING_TIMES = 20;", "LISTING_TIMES = 1_000_000_000;"))
     changes = ((FIRST_LINE, CUT + FIRST_LINE), (REPLACED, REPLACED + HALF))
     jar = changed_build(work_dir, "cutting", "Swap.java", *changes)
     cut_and_half = [f"-Dcleanerd.test.cut={cut}", f"-Dcleanerd.test.half={cut.with_name('half')}"]

@@ -48,8 +48,16 @@ def build(work_dir: Path, overlay: str) -> Path:
 def changed_build(work_dir: Path, name: str, file: str, *changes: tuple[str, str]) -> Path:
     """The agent with one class of which some texts were replaced; each stands in it once.
 
-    Called again with the same ``name``, for another class, both are changed.
+    ``changed_source`` with the same ``name`` before it changes another class, too.
     """
+    sources = changed_source(work_dir, name, file, *changes)
+    jar = work_dir / f"{name}.jar"
+    subprocess.run(["bash", BUILD, jar, sources], check=True, timeout=PATIENCE_SECONDS)
+    return jar
+
+
+def changed_source(work_dir: Path, name: str, file: str, *changes: tuple[str, str]) -> Path:
+    """The class for ``changed_build``; returns the directory that it builds of."""
     package = work_dir / f"{name}-sources" / "cleanerd" / "agent"
     package.mkdir(parents=True, exist_ok=True)
     text = (BUILD.parent / "src" / "cleanerd" / "agent" / file).read_text()
@@ -57,9 +65,7 @@ def changed_build(work_dir: Path, name: str, file: str, *changes: tuple[str, str
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     (package / file).write_text(text)
-    jar = work_dir / f"{name}.jar"
-    subprocess.run(["bash", BUILD, jar, package.parents[1]], check=True, timeout=PATIENCE_SECONDS)
-    return jar
+    return package.parents[1]
 
 
 @dataclass(slots=True)

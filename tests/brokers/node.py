@@ -34,6 +34,7 @@ _NETWORK: Final = ("clients.NetworkClient", "NodeToControllerRequestThread", "ka
 _ELSEWHERE: Final = (
     *_NETWORK,
     "org.apache.kafka.controller.EventPerformanceMonitor",  # the machine was slow
+    "controller event queue overloaded",  # so it was here
     "apiKey=CONTROLLER_REGISTRATION",  # the controller's own, at a start: it is asked before it leads, and asked again
 )
 
