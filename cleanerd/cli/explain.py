@@ -13,7 +13,7 @@ from cleanerd.cleaner.staged_plan import staged_in_words
 from cleanerd.cli.cleaning_options import options_from
 from cleanerd.cli.options import Common, common_options, now_option
 from cleanerd.cli.output import NONE_COMPACTED, Column
-from cleanerd.cli.scope import select_in, tell_warnings
+from cleanerd.cli.scope import select_in, tell_warnings, tell_young_topics
 from cleanerd.cli.selecting import each_once, log_dirs_argument, partition_argument
 from cleanerd.errors import CleanerdError, NotCompactedError, worst_exit_code
 from cleanerd.log.clean_point import StateStore
@@ -105,6 +105,8 @@ class _Asked:
                 except NotCompactedError as reason:
                     self.answers.append((_NotCompacted(name, reason, choice.mode != "offline"), verb))
                 except CleanerdError as error:
+                    # That its topic is too young to be known looks like a directory that was not named.
+                    tell_young_topics(self.output, partitions, partitions.targets())
                     if self.is_one:
                         raise
                     self.output.warning(str(error))
