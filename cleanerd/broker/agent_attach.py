@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import stat
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.log_dir import META_PROPERTIES
-from cleanerd.log.safe_open import create, open_named, open_trusted_directory
+from cleanerd.log.safe_open import MAX_IDENTITY_BYTES, create, open_named, open_trusted_directory, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,6 +33,9 @@ _POLL_SECONDS: Final = 0.02
 _MAX_REPLY_BYTES: Final = 65_536
 _LOADED: Final = ["0", "return code: 0"]
 _LOCK: Final = "/.lock"
+FIRST_JAVA: Final = 17
+_LIBJVM: Final = re.compile(r"\s(/.*)/lib/(?:\w+/)?server/libjvm\.so$", re.MULTILINE)
+_JAVA_VERSION: Final = re.compile(r'^JAVA_VERSION="((\d+)[^"]*)"', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class Jvm:
     gid: int
     inner_pid: int
     catches_quit: bool
+    home: str | None = None
+    """Where its Java lies, as it sees that."""
 
     @property
     def root(self) -> Path:
@@ -80,6 +86,7 @@ def look_at(pid: int) -> Jvm:
             gid=int(fields["Gid"].split()[1]),
             inner_pid=int(fields.get("NSpid", str(pid)).split()[-1]),
             catches_quit=bool(int(fields["SigCgt"], 16) >> (signal.SIGQUIT - 1) & 1),
+            home=found[1] if (found := _LIBJVM.search(maps)) else None,
         )
     except (KeyError, ValueError, IndexError):
         raise RefusedError("its status cannot be understood", where=where) from None
@@ -96,10 +103,11 @@ def attach(jvm: Jvm, jar: str, options: str) -> None:
     That it was loaded now does not follow from this (A-02): ask the agent.
 
     Raises:
-        RefusedError: the JVM does not let itself be attached to.
+        RefusedError: the JVM does not let itself be attached to, or its Java is too old.
         CleanerdError: the JVM could not load it; says what it said.
     """
     where = f"process {jvm.pid}"
+    _require_java(jvm)
     if not (jvm.root / jar.lstrip("/")).is_file():
         raise RefusedError(
             f"does not see {jar}", where=where, hint="copy the jar to where the broker sees it, and name it by --jar"
@@ -127,6 +135,26 @@ def log_dirs_of(jvm: Jvm) -> list[Path]:
                 if target.endswith(_LOCK) and (path / META_PROPERTIES).is_file():
                     found.add(path)
     return sorted(found)
+
+
+def _require_java(jvm: Jvm) -> None:
+    """Refuse a Java that the agent was not made for, where the JVM's ``release`` file tells which it is.
+
+    Otherwise the agent would be loaded, say in the broker's log that it cannot start, and nothing would listen.
+    """
+    if jvm.home is None:
+        return
+    try:
+        facts = read_whole(os.fspath(jvm.root / jvm.home.lstrip("/") / "release"), max_bytes=MAX_IDENTITY_BYTES)
+    except OSError:
+        return
+    told = _JAVA_VERSION.search(facts.decode(errors="replace"))
+    if told is not None and int(told[2]) < FIRST_JAVA:
+        raise RefusedError(
+            f"runs on Java {told[1]}, and the agent needs Java {FIRST_JAVA} or newer",
+            where=f"process {jvm.pid}",
+            hint="run the broker on a newer Java, or have it cleaned at its restarts: cleanerd stage, cleanerd apply",
+        )
 
 
 def _have_it_listen(jvm: Jvm) -> None:

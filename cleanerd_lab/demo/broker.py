@@ -39,7 +39,8 @@ _FEATURES: Final = ("unstable.", "inter.broker.protocol.version")
 """Properties that change which features the tool enables."""
 
 # Enough for a demonstration and small enough to stand beside a test suite.
-JVM: Final = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+JVM: Final = ("-Xmx384m", "-Xms128m", "-XX:TieredStopAtLevel=1")
+COLLECTOR: Final = "-XX:+UseSerialGC"
 
 # One line for each logging backend that the jars of a release may bring: slf4j-simple, reload4j, log4j 2.
 LOGGING: Final = (
@@ -92,7 +93,9 @@ class Broker:
 
     ``libs_dir`` holds the jars of release ``version`` (``4.3.1``) and an SLF4J binding; ``work_dir`` gets the log
     directories, the properties file and the broker's log. ``properties`` override the small-node defaults. ``jvm_args``
-    may name an agent. As a context manager it is started on entry, and stopped on exit (killed when the block raised).
+    may name an agent, or another collector; ``java`` is the program of another JVM than that of the PATH.
+
+    As a context manager it is started on entry, and stopped on exit (killed when the block raised).
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class Broker:
         port: int | None = None,
         properties: Mapping[str, str] | None = None,
         jvm_args: Sequence[str] = (),
+        java: Path | None = None,
     ) -> None:
         self.libs_dir = libs_dir.resolve()
         self.work_dir = work_dir.resolve()
@@ -113,7 +117,9 @@ class Broker:
         self.log_dirs = tuple(self.work_dir / f"d{i + 1}" for i in range(log_dirs))
         self._controller_port = free_port()
         self._overrides = dict(properties or {})
-        self._jvm_args = tuple(jvm_args)
+        own = any(each.startswith("-XX:+Use") and each.endswith("GC") for each in jvm_args)
+        self._jvm_args = (*(() if own else (COLLECTOR,)), *jvm_args)
+        self._java = java
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
@@ -177,9 +183,8 @@ class Broker:
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    "java",
+                    *self._java_head(),
                     *JVM,
-                    *with_classes(self.libs_dir),
                     *self._jvm_args,
                     *self._java_tail("kafka.Kafka", str(self.properties_file)),
                 ],
@@ -259,6 +264,10 @@ class Broker:
             properties["log.initial.task.delay.ms"] = "1000"
         return {**properties, **self._overrides}
 
+    def _java_head(self) -> list[str]:
+        """The program; an archive of classes was made for that of the PATH alone."""
+        return ["java", *with_classes(self.libs_dir)] if self._java is None else [os.fspath(self._java)]
+
     def _java_tail(self, main: str, *arguments: str) -> list[str]:
         log4j = f"-Dlog4j.configuration=file:{self.work_dir / 'log4j.properties'}"
         return [*LOGGING, log4j, "-cp", f"{self.libs_dir}/*", main, *arguments]
@@ -281,11 +290,10 @@ class Broker:
 
     def _format_by_kafka(self) -> None:
         command = [
-            "java",
+            *self._java_head(),
             "-Xmx128m",
-            "-XX:+UseSerialGC",
+            COLLECTOR,
             "-XX:TieredStopAtLevel=1",
-            *with_classes(self.libs_dir),
             *self._java_tail("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.properties_file)),
         ]
         try:

@@ -14,7 +14,7 @@ import pytest
 
 from cleanerd.broker import agent_attach
 from cleanerd.broker.agent_attach import Jvm
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, RefusedError
 from tests.support.hostile import OWNER, PLANTS, Victim, plant
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.root import needs_root
@@ -92,3 +92,26 @@ def test_a_socket_of_another_service_is_not_spoken_to(tmp_path: Path, monkeypatc
     monkeypatch.setattr(Jvm, "attach_socket", link)
     with pytest.raises(CleanerdError, match="is not a socket of this process"):
         agent_attach._load(Jvm(1, OWNER, OWNER, 1, catches_quit=True), "jar=")
+
+
+@pytest.mark.parametrize(
+    ("release", "refused"),
+    [
+        ('JAVA_VERSION="11.0.13"', "Java 11.0.13"),
+        ('IMPLEMENTOR="x"\nJAVA_VERSION="1.8.0_392"\n', "Java 1.8.0_392"),
+        ('JAVA_VERSION="17.0.9"', None),
+        ('JAVA_VERSION="25"', None),
+        ("nothing of the sort \xff", None),
+        (None, None),
+    ],
+)
+def test_a_java_that_is_too_old(tmp_path: Path, release: str | None, refused: str | None) -> None:
+    """A-01: the JVM's own file tells which Java it is; loaded there the agent would only fail. No file says nothing."""
+    if release is not None:
+        (tmp_path / "release").write_text(release, encoding="latin-1")
+    jvm = Jvm(os.getpid(), OWNER, OWNER, os.getpid(), catches_quit=True, home=str(tmp_path))
+    if refused is None:
+        agent_attach._require_java(jvm)
+        return
+    with pytest.raises(RefusedError, match=rf"{refused}, and the agent needs Java 17 or newer"):
+        agent_attach._require_java(jvm)

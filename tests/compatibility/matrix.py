@@ -8,6 +8,8 @@ from typing import Final
 RELEASES_CELLS: Final = "tests/differential/test_releases.py"
 ZOOKEEPER: Final = "tests/scope/test_zookeeper.py"
 LOADERS: Final = "tests/crash/test_swap_states.py"
+DAY: Final = "tests/live/test_families.py"
+JVMS: Final = "tests/live/test_jvms.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,15 @@ class Row:
 _CLASSES: Final = "its cleaner, loader and log classes"
 _BROKER: Final = "a broker"
 
+_DAY: Final = "a hundred swaps under load, kills of broker and cleanerd, replica moves"
+
 ROWS: Final = (
+    Row("3.3", "live", "swaps, restart after a kill", _BROKER, ("tests/agent/test_releases.py", "-k", "3.3")),
+    Row("3.3", "live", _DAY, _BROKER, (DAY, "-k", "3.3")),
     Row("3.6", "down", "cleaning, message formats v0 to v2", _CLASSES, (RELEASES_CELLS, "-k", "3.6")),
     Row("3.6", "down", "swaps cut short at every step", _CLASSES, (LOADERS, "-k", "other_releases and judge_36")),
+    Row("3.6", "live", "swaps, restart after a kill", _BROKER, ("tests/agent/test_releases.py", "-k", "3.6")),
+    Row("3.6", "live", _DAY, _BROKER, (DAY, "-k", "3.6")),
     Row(
         "3.8",
         "down, ZooKeeper",
@@ -43,6 +51,7 @@ ROWS: Final = (
     Row("3.9", "down", "cleaning", _CLASSES, ("tests/differential/test_kafka_39.py",)),
     Row("3.9", "down", "swaps cut short at every step", _CLASSES, (LOADERS, "-k", "loader_of_3_9")),
     Row("3.9", "live", "swaps under a reader, restarts", _BROKER, ("tests/agent/test_swap.py", "-k", "3.9")),
+    Row("3.9", "live", _DAY, _BROKER, (DAY, "-k", "3.9")),
     Row("3.9", "live", "load: producers, transactions, consumers", _BROKER, ("tests/live/test_load.py", "-k", "39")),
     Row("3.9", "live", "beside the broker's own cleaner", _BROKER, ("tests/live/test_both_cleaners.py", "-k", "39")),
     Row("4.3", "down", "cleaning, every table", _CLASSES, ("tests/differential", "--ignore", RELEASES_CELLS)),
@@ -57,5 +66,11 @@ ROWS: Final = (
     Row("4.4", "down", "cleaning, message formats v0 to v2", _CLASSES, (RELEASES_CELLS, "-k", "4.4")),
     Row("4.4", "down", "swaps cut short at every step", _CLASSES, (LOADERS, "-k", "other_releases and judge_44")),
     Row("4.4", "live", "swaps, restart after a kill", _BROKER, ("tests/agent/test_releases.py", "-k", "4.4")),
+    Row("4.4", "live", _DAY, _BROKER, (DAY, "-k", "4.4")),
+    Row("3.3", "live", "Java 11: refused, and told", _BROKER, (JVMS, "-k", "java_11")),
+    Row("3.3, 3.6", "live", "swaps on Java 17, with G1 and ZGC", _BROKER, (JVMS, "-k", "swaps_on and 17-")),
+    Row("3.9, 4.4", "live", "swaps on Java 21, with G1 and ZGC", _BROKER, (JVMS, "-k", "swaps_on and 21-")),
+    Row("4.4", "live", "swaps on Java 25, with G1 and ZGC", _BROKER, (JVMS, "-k", "swaps_on and 25-")),
+    Row("4.4", "live", "a Java without java.instrument", _BROKER, (JVMS, "-k", "instrument")),
     Row("3.9, 4.3", "live", "a JVM that lets nobody attach", _BROKER, ("tests/live/test_attach.py",)),
 )

@@ -40,7 +40,6 @@ def run(row: Row, *, long: bool) -> Result | None:
 
 def main() -> int:
     """Run the rows, one after the other."""
-    results = read_results()
     wanted = os.environ.get("COMPATIBILITY_ROWS", "")
     ended = 0
     for row in ROWS:
@@ -48,7 +47,7 @@ def main() -> int:
             result = run(row, long=os.environ.get("COMPATIBILITY") != "quick")
             if result is None:
                 continue
-            results[row.key] = result
+            results = read_results() | {row.key: result}  # another run may have written meanwhile
             ended |= bool(result.failed)
             # After each: whoever stops it keeps what is known.
             kept = {each.key: asdict(results[each.key]) for each in ROWS if each.key in results}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tests.kafka.alike import Alike
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from tests.differential.history import History, Turn
@@ -14,10 +15,18 @@ if TYPE_CHECKING:
 
 
 def assert_alike(
-    judge: Judge, history: History, turn: Turn, *, ours: Path, before: Path, theirs: Path | None = None
+    judge: Judge,
+    history: History,
+    turn: Turn,
+    *,
+    ours: Path,
+    before: Path,
+    theirs: Path | None = None,
+    ends: Collection[tuple[int, int]] = (),
 ) -> int:
     """A broker finds the same in both, and loses none of ours before its time. Returns how much it was asked.
 
+    ``ends``: base and last offset of empty batches that ours may keep the time of (``differential/releases.py``).
     Without ``theirs``, where Kafka's cleaner would clean otherwise, ours is held against the log ``before`` alone.
     """
     asked = judge.behave(
@@ -37,6 +46,7 @@ def assert_alike(
         now_ms=turn.now_ms,
         span_ms=retention_ms // 10 if deletes and retention_ms >= 0 else None,
         producer_expiration_ms=history.producer_expiration_ms,
+        ends=ends,
     )
     breaches = alike.breaches()
     assert breaches == [], "\n".join(breaches[:20])

@@ -2,7 +2,7 @@
 
 3.6 stands for the brokers whose log classes were Scala throughout, 4.4 is the newest. Loaders and cleaners, and what
 differs between the families: a release up to 3.9 keeps message formats v0 and v1, and so do we for it (U-18). 3.6 makes
-an index entry a write, not a batch (``duel.INDEXES_BY_WRITE``).
+an index entry a write, not a batch (``releases.INDEXES_BY_WRITE``).
 """
 
 from __future__ import annotations
@@ -12,12 +12,23 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.log.clean_point import StateStore
-from tests.differential import test_kafka_39, test_offsets, test_shapes, test_tombstones, test_transaction_scenarios
+from tests.differential import (
+    duel,
+    test_kafka_39,
+    test_offsets,
+    test_shapes,
+    test_tombstones,
+    test_transaction_scenarios,
+)
 from tests.differential.cell import Cell, parameters
-from tests.differential.duel import INDEXES_BY_WRITE, NAME, clean_ours, prepare
+from tests.differential.duel import NAME, clean_ours, prepare
 from tests.differential.history import NOW, History, Turn, batch, log
 from tests.differential.legacy_cells import CELLS as LEGACY
 from tests.differential.legacy_cells import magics
+from tests.differential.random_history import random_history
+from tests.differential.random_transactions import random_transactions
+from tests.differential.releases import DROPS_THE_END, INDEXES_BY_WRITE
+from tests.differential.seeds import play_seed
 from tests.kafka.log_spec import Round, ToLoad
 
 if TYPE_CHECKING:
@@ -36,6 +47,9 @@ QUICK = [
     test_offsets.GAPS[0],
     test_transaction_scenarios.CELLS[1],
 ]
+WITH_AN_END = 27
+HISTORIES = (*range(1, 41), 3005, 3020)
+TRANSACTIONS = range(1, 21)
 OTHERS = pytest.mark.parametrize("profile", ["3.6", "4.4"])
 
 
@@ -87,6 +101,26 @@ def test_every_old_format(judge: Judge, work: Path, cell: Cell) -> None:
     cell.check(judge, work)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@OTHERS
+def test_random_histories(judge: Judge, work: Path) -> None:
+    """C-39.2, C-53: apart from the empty batch that ends the cleanable part, and 3.6's index entries, all is alike."""
+    for seed in HISTORIES:
+        play_seed(judge, work / "records", seed, random_history(seed), "random history")
+    for seed in TRANSACTIONS:
+        play_seed(judge, work / "transactions", seed, random_transactions(seed), "random transactional history")
+
+
+@pytest.mark.long
+@OTHERS
+def test_an_end_that_nobody_knows_of(judge: Judge, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-26: whatever else ours kept the time of would be found."""
+    monkeypatch.setattr(duel, "kept_end", lambda *_: set())
+    with pytest.raises(AssertionError, match="only ours has the empty batches"):
+        play_seed(judge, work, WITH_AN_END, random_history(WITH_AN_END), "random history")
+
+
 @pytest.mark.parametrize("high_watermark", [4, 5])
 @pytest.mark.parametrize("profile", ["3.6", "3.9", "4.3", "4.4"])
 def test_the_batch_that_ends_the_cleanable_part(judge: Judge, work: Path, profile: str, high_watermark: int) -> None:
@@ -105,7 +139,7 @@ def test_the_batch_that_ends_the_cleanable_part(judge: Judge, work: Path, profil
     assert result.outcome == "cleaned"
     kept = {side: {(each.base, each.count) for each in judge.dump(side).batches} for side in (ours, theirs)}
     assert kept[ours] == {(0, 2), (2, 0), (4, 1)}
-    drops = profile == "3.6" or (profile == "4.4" and high_watermark > 4)
+    drops = profile in DROPS_THE_END and (profile != "4.4" or high_watermark > 4)
     assert kept[ours] - kept[theirs] == ({(2, 0)} if drops else set())
     (loaded,) = judge.load([ToLoad(str(ours), clean_shutdown=False, log_start_offset=0)], now_ms=NOW)
     assert (loaded.error, loaded.log_end_offset) == (None, 5)

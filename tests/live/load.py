@@ -29,6 +29,7 @@ _CONNECTIONS: Final = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_
 _LEADERSHIP: Final = frozenset({
     KafkaError.FENCED_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.OFFSET_NOT_AVAILABLE, KafkaError._TIMED_OUT,
+    KafkaError._DESTROY_BROKER, KafkaError._UNKNOWN_PARTITION, KafkaError._TIMED_OUT_QUEUE,
     *_CONNECTIONS,
 })  # fmt: skip
 _VALUE_BYTES: Final = 60
@@ -48,7 +49,8 @@ class Writing:
         own: dict[str, Any] = {
             "plain": {"acks": "all"},
             "idempotent": {"enable.idempotence": True},
-            "transactional": {"transactional.id": f"id-{self.topic}"},
+            # It is the time limit of a message as well, and a broker may be away for that long.
+            "transactional": {"transactional.id": f"id-{self.topic}", "transaction.timeout.ms": 300_000},
         }[self.kind]
         return {"compression.type": self.codec, "linger.ms": 5, "batch.size": 3000, **own}
 
@@ -62,12 +64,10 @@ WRITINGS: Final = (
 )
 
 
-def create_topics(
-    broker: Broker, topics: Sequence[str], *, partitions: int = 1, segment_bytes: int = 20_000, **more: str
-) -> None:
-    """Compacted topics that only cleanerd cleans (their dirty ratio is 1), with small segments."""
+def topic_config(broker: Broker, segment_bytes: int = 20_000, **more: str) -> dict[str, str]:
+    """Of a compacted topic that only cleanerd cleans (its dirty ratio is 1), with small segments."""
     key = "segment.bytes" if broker.version.startswith("3.") else "internal.segment.bytes"
-    config = {
+    return {
         "cleanup.policy": "compact",
         "min.cleanable.dirty.ratio": "1",
         "file.delete.delay.ms": "500",
@@ -76,6 +76,13 @@ def create_topics(
         key: str(segment_bytes),
         **{name.replace("_", "."): value for name, value in more.items()},
     }
+
+
+def create_topics(
+    broker: Broker, topics: Sequence[str], *, partitions: int = 1, segment_bytes: int = 20_000, **more: str
+) -> None:
+    """Compacted topics that only cleanerd cleans (their dirty ratio is 1), with small segments."""
+    config = topic_config(broker, segment_bytes, **more)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.create_topics([NewTopic(t, partitions, 1, config=config) for t in topics]).values():
         future.result()
@@ -138,7 +145,7 @@ class Load:
         })  # fmt: skip
         transactional = writing.kind == "transactional"
         if transactional:
-            producer.init_transactions(30)
+            producer.init_transactions(PATIENCE_SECONDS)
         dice = random.Random(writing.topic)
         number = 0
         while not self._stop.is_set():
@@ -155,12 +162,26 @@ class Load:
                 self._send(producer, writing, dice, number, lambda *record, batch=batch: batch.append(record))
                 number += 1
             producer.flush(PATIENCE_SECONDS)
-            aborted = dice.random() < ABORTED_SHARE
-            (producer.abort_transaction if aborted else producer.commit_transaction)(30)
+            aborted = self._end(producer, aborted=dice.random() < ABORTED_SHARE)
             for place, offset, record in batch:
                 self.ledger.add(place, offset, record, aborted=aborted)
             time.sleep(_PAUSE_SECONDS * 10)
         assert producer.flush(PATIENCE_SECONDS) == 0
+
+    def _end(self, producer: Producer, *, aborted: bool) -> bool:
+        """End the transaction; where brokers come and go, as long as that takes. Whether it was aborted."""
+        while True:
+            try:
+                (producer.abort_transaction if aborted else producer.commit_transaction)(30)
+            except KafkaException as error:
+                if not self.brokers_come_and_go:
+                    raise
+                if error.args[0].txn_requires_abort():
+                    aborted = True
+                elif not error.args[0].retriable():
+                    raise
+            else:
+                return aborted
 
     def _send(
         self,
@@ -263,6 +284,8 @@ class Load:
             except KafkaException as error:
                 if not (self.brokers_come_and_go and error.args[0].code() in _LEADERSHIP):
                     self.ledger.complain(f"offsets_for_times: {error}")
+                continue
+            if self.brokers_come_and_go and answer.error is not None and answer.error.code() in _LEADERSHIP:
                 continue
             self.times_asked += 1
             known = self.ledger.at(place, answer.offset)

@@ -12,10 +12,11 @@ import pytest
 from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from cleanerd_lab.demo.broker import Broker, free_port
 from tests.brokers.node import errors, wait_until
-from tests.live.load import Load, Writing
-from tests.live.rounds import Rounds, with_agent
+from tests.kafka.judge import fetch_jars
+from tests.live.load import Load, Writing, topic_config
+from tests.live.rounds import Rounds
+from tests.live.two_brokers import in_sync, two_brokers
 from tests.support.log_dirs import read_checkpoint, read_segments
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -23,56 +24,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.kafka.fixtures import StartBroker
+    from cleanerd_lab.demo.broker import Broker
+
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 WRITINGS = (Writing("replicated", "idempotent", "lz4"), Writing("transactional", "transactional", "zstd"))
 PARTITIONS = 2
 LOST = b"acknowledged by one broker, which died"
-CONFIG = {
-    "cleanup.policy": "compact",
-    "min.cleanable.dirty.ratio": "1",
-    "file.delete.delay.ms": "500",
-    "internal.segment.bytes": "20000",
-    "index.interval.bytes": "512",
-    "segment.index.bytes": "65536",
-}
 
 
 @pytest.fixture
-def nodes(broker_43: StartBroker, tmp_path: Path) -> Iterator[tuple[Broker, Broker]]:
+def nodes(tmp_path: Path) -> Iterator[tuple[Broker, Broker]]:
     """The controller with a broker, and a second broker that comes and goes."""
-    first = broker_43(jvm_args=with_agent())
-    port = free_port()
-    own = {
-        "process.roles": "broker",
-        "node.id": "2",
-        "controller.quorum.voters": first.properties()["controller.quorum.voters"],
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-    }
-    second = Broker(
-        broker_43.jars.libs,
-        tmp_path / "second",
-        version=first.version,
-        port=port,
-        properties=own,
-        jvm_args=with_agent(),
-    )
-    try:
-        second.start()
-        yield first, second
-    finally:
-        second.kill()
-
-
-def in_sync(broker: Broker) -> bool:
-    """Whether every replica is."""
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    topics = admin.list_topics(timeout=PATIENCE_SECONDS).topics
-    return all(
-        len(partition.isrs) == 2 for writing in WRITINGS for partition in topics[writing.topic].partitions.values()
-    )
+    with two_brokers(fetch_jars("4.3"), tmp_path) as both:
+        yield both
 
 
 def prefer(broker: Broker) -> None:
@@ -126,12 +92,14 @@ def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path) -> None:
     first, second = nodes
     admin = AdminClient({"bootstrap.servers": first.bootstrap})
     assignment = [[2, 1], [1, 2]]
-    topics = [NewTopic(w.topic, PARTITIONS, replica_assignment=assignment, config=CONFIG) for w in WRITINGS]
+    topics = [
+        NewTopic(w.topic, PARTITIONS, replica_assignment=assignment, config=topic_config(first)) for w in WRITINGS
+    ]
     for future in admin.create_topics(topics).values():
         future.result()
     both = [Rounds(node, tmp_path / f"state{number}") for number, node in enumerate(nodes)]
     load = Load(first, WRITINGS, partitions=PARTITIONS, brokers_come_and_go=True)
-    wait_until("both replicas are there", lambda: in_sync(first))
+    wait_until("both replicas are there", lambda: in_sync(first, WRITINGS))
     with load:
         for _ in range(2):
             deadline = time.monotonic() + 5
@@ -142,10 +110,10 @@ def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path) -> None:
             write_in_vain(first, second)
             both[0].clean()
             second.start()
-            wait_until("it has caught up", lambda: in_sync(first))
+            wait_until("it has caught up", lambda: in_sync(first, WRITINGS))
             assert re.search(rf"{WRITINGS[0].topic}-0\S* .*[Tt]runcat", second.log_text()), "U-26"
             prefer(first)
-    wait_until("both are in sync", lambda: in_sync(first))
+    wait_until("both are in sync", lambda: in_sync(first, WRITINGS))
     for rounds in both:
         rounds.clean()
         assert sum(result.groups for result in rounds.results) >= 4, [r.reason for r in rounds.results]

@@ -1,0 +1,86 @@
+"""Two brokers of one release, with cleanerd's agent in each: the first is the controller as well."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import AdminClient
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
+
+from cleanerd_lab.demo.broker import Broker, free_port
+from tests.brokers.node import wait_until
+from tests.live.rounds import with_agent
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from tests.kafka.judge import KafkaJars
+    from tests.live.load import Writing
+
+
+@contextmanager
+def two_brokers(
+    jars: KafkaJars, work_dir: Path, *, log_dirs: int = 1, properties: Mapping[str, str] | None = None
+) -> Iterator[tuple[Broker, Broker]]:
+    """Both are started, and ended afterwards; the second may come and go in between."""
+    shared: dict[str, Any] = {
+        "version": jars.version, "log_dirs": log_dirs, "jvm_args": with_agent(),
+    }  # fmt: skip
+    given = dict(properties or {})
+    first = Broker(jars.libs, work_dir / "first", properties=given, **shared)
+    port = free_port()
+    own = {
+        "process.roles": "broker",
+        "node.id": "2",
+        "controller.quorum.voters": first.properties()["controller.quorum.voters"],
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+    }
+    second = Broker(jars.libs, work_dir / "second", port=port, properties={**given, **own}, **shared)
+    try:
+        first.start()
+        second.start()
+        yield first, second
+    finally:
+        second.kill()
+        first.kill()
+
+
+def replicas(broker: Broker, topic: str, partition: int) -> list[int]:
+    """Who has the partition, as ``broker`` knows it."""
+    found = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(topic, timeout=PATIENCE_SECONDS)
+    return sorted(found.topics[topic].partitions[partition].replicas)
+
+
+def reassign(nodes: tuple[Broker, Broker], topic: str, partition: int, target: int) -> None:
+    """Move a partition of one replica to the broker ``target``, and wait until it is there and nowhere else."""
+    admin = KafkaAdminClient(bootstrap_servers=nodes[0].bootstrap)
+    try:
+        admin.alter_partition_reassignments({TopicPartition(topic, partition): [target]})
+    finally:
+        admin.close()
+    name = f"{topic}-{partition}"
+    wait_until("it is assigned", lambda: replicas(nodes[0], topic, partition) == [target])
+    wait_until("the old replica is gone", lambda: not any((d / name).is_dir() for d in nodes[2 - target].log_dirs))
+    assert any((log_dir / name).is_dir() for log_dir in nodes[target - 1].log_dirs)
+
+
+def move(broker: Broker, node_id: int, topic: str, partition: int) -> None:
+    """To the broker's other log directory, and wait until it is there and nowhere else."""
+    name = f"{topic}-{partition}"
+    (target,) = (log_dir for log_dir in broker.log_dirs if not (log_dir / name).is_dir())
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        admin.alter_replica_log_dirs({(topic, partition, node_id): str(target)})
+    finally:
+        admin.close()
+    wait_until("it is there", lambda: [d for d in broker.log_dirs if list(d.glob(f"{name}*"))] == [target])
+
+
+def in_sync(broker: Broker, writings: Sequence[Writing]) -> bool:
+    """Whether both replicas of every partition of these topics are."""
+    topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=PATIENCE_SECONDS).topics
+    return all(len(found.isrs) == 2 for each in writings for found in topics[each.topic].partitions.values())
