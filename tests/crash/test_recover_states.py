@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 
 
-@pytest.mark.parametrize("subsets", [SUBSETS, pytest.param(AT_LENGTH, marks=pytest.mark.long)])
+@pytest.mark.parametrize("subsets", [80, *(pytest.param(n, marks=pytest.mark.long) for n in (SUBSETS, AT_LENGTH))])
 def test_every_prefix_and_subset_is_recovered(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path, subsets: int
 ) -> None:

@@ -132,12 +132,13 @@ def right_all(states: list[State], classifier: Classifier, start: str) -> None:
     right(states, classifier.judged(states, start, twice=True))
 
 
+@pytest.mark.parametrize("subsets", [60, pytest.param(SUBSETS, marks=pytest.mark.long)])
 def test_every_prefix_and_subset_is_recovered(
-    scenario: Scenario, undo: list[Operation], classifier: Classifier, workspace: Path
+    scenario: Scenario, undo: list[Operation], classifier: Classifier, workspace: Path, subsets: int
 ) -> None:
     """Our own recovery makes each group one or the other, leaves nothing behind, and finds nothing more to do."""
     outcomes = []
-    for state in crash_states(staged(scenario), undo, SUBSETS, seed=14):
+    for state in crash_states(staged(scenario), undo, subsets, seed=14):
         state.write(workspace / TOPIC_DIR)
         with PartitionFiles(workspace / TOPIC_DIR) as files:
             assert recover(files).foreign == ()

@@ -129,7 +129,7 @@ def _play_all(judge: Judge, work: Path, seeds: Sequence[int], *, rounds: int) ->
 
 def test_random_converted(judge_43: Judge, work: Path) -> None:
     """Three rounds each against 4.3."""
-    _play_all(judge_43, work, range(5001, 5025), rounds=3)
+    _play_all(judge_43, work, range(5001, 5013), rounds=3)
 
 
 def test_random_kept(judge_39: Judge, work: Path) -> None:

@@ -40,7 +40,7 @@ def test_power_cuts(judge_43: Judge, work: Path) -> None:
 
 def test_as_39(judge_39: Judge, work: Path) -> None:
     """Kafka 3.9 recovers them alike."""
-    play(judge_39, work, range(301, 341))
+    play(judge_39, work, range(301, 321))
 
 
 @pytest.mark.long
