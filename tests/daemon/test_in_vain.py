@@ -150,7 +150,8 @@ def test_horizons_are_not_looked_up_in_what_a_worker_still_has(root: Path, monke
 
     async def story(service: Service) -> None:
         await until("looked at", lambda: partition(service.view()).clean_offset is not None)
-        await until("nobody is at work on it", lambda: not service.dispatcher.running)
+        running, stale = service.dispatcher.running, service.fleet.stale_looks
+        await until("nobody is at work on it", lambda: not running and not stale.keys())
         begun: list[object] = []
         monkeypatch.setattr(service.dispatcher, "_begin", lambda tracked, *_args, **_more: begun.append(tracked.key))
         (tracked,) = service.fleet.partitions.values()
