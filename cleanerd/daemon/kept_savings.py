@@ -10,14 +10,13 @@ import json
 import time
 import uuid
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.daemon.work.job import Saving
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import LastSegment
-from cleanerd.log.state_files import entries_of, make_directory, owner_of, write_state_file
+from cleanerd.log.state_files import entries_of, try_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -63,29 +62,28 @@ class KeptSavings:
             return
         self._saved_at = time.monotonic()
         entries = [
-            {
-                "log_dir": tracked.path,
-                "topic": tracked.name.topic,
-                "partition": tracked.name.partition,
-                "topic_id": None if tracked.look.topic_id is None else str(tracked.look.topic_id),
-                "fingerprint": tracked.look.fingerprint,
-                "saving": asdict(tracked.saving),
-            }
+            ((tracked.path, tracked.name), tracked.look.topic_id, tracked.look.fingerprint, tracked.saving)
             for tracked in partitions
             if tracked.saving is not None and tracked.look is not None and tracked.saving.is_of(tracked.look)
         ]
-        data = json.dumps({"format": _FORMAT, "savings": entries}).encode()
-        self._write(partial(_store, self._path, data), lambda _problem: None)
+        # Thousands of them take a moment in JSON, and nobody is to wait for that.
+        self._write(lambda: try_write(self._path, _written(entries)), lambda _problem: None)
 
 
-def _store(path: Path, data: bytes) -> str:
-    """Why it could not be written, which costs work only; empty when it was."""
-    try:
-        make_directory(path.parent, owner_of(path.parent))
-        write_state_file(path, data, owner_of(path.parent))
-    except OSError as error:
-        return f"{path}: cannot be written ({error.strerror})"
-    return ""
+def _written(entries: Iterable[_Entry]) -> bytes:
+    """The other way round: ``_read``."""
+    savings = [
+        {
+            "log_dir": log_dir,
+            "topic": name.topic,
+            "partition": name.partition,
+            "topic_id": None if topic_id is None else str(topic_id),
+            "fingerprint": fingerprint,
+            "saving": asdict(saving),
+        }
+        for (log_dir, name), topic_id, fingerprint, saving in entries
+    ]
+    return json.dumps({"format": _FORMAT, "savings": savings}).encode()
 
 
 def _read(data: bytes) -> list[_Entry]:

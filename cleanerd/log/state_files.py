@@ -100,6 +100,16 @@ def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path 
         os.fsync(directory)
 
 
+def try_write(path: Path, data: bytes) -> str:
+    """As :func:`write_state_file`, with its directory if need be; why it could not be written, empty when it was."""
+    try:
+        make_directory(path.parent, owner_of(path.parent))
+        write_state_file(path, data, owner_of(path.parent))
+    except OSError as error:
+        return f"{path}: cannot be written ({error.strerror})"
+    return ""
+
+
 def set_aside(path: Path, root: Path | None = None) -> Path:
     """Give a damaged file the name ``<name>.damaged``, and return that."""
     aside = path.with_suffix(DAMAGED)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.daemon.view import Trend
-from cleanerd.log.state_files import entries_of, make_directory, owner_of, write_state_file
+from cleanerd.log.state_files import entries_of, try_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,13 +110,8 @@ class TrendRing:
 
 
 def _store(path: Path, data: bytes) -> str:
-    """Why it could not be written; empty when it was."""
-    try:
-        make_directory(path.parent, owner_of(path.parent))
-        write_state_file(path, data, owner_of(path.parent))
-    except OSError as error:
-        return f"{path}: cannot be written ({error.strerror}); figures are lost at a restart"
-    return ""
+    problem = try_write(path, data)
+    return problem and f"{problem}; figures are lost at a restart"
 
 
 def _at_once(work: Callable[[], str], done: Callable[[str], None]) -> None:
