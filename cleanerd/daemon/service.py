@@ -155,7 +155,11 @@ class Service:
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, self.stop, each)
         loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
-        await self._control.start()
+        try:
+            await self._control.start()
+        except BaseException:
+            self._end_threads()
+            raise
         tasks: list[asyncio.Task[None]] = []
         try:
             if self._http is not None:
@@ -227,15 +231,19 @@ class Service:
                 await asyncio.wait_for(self._http.stop(), HANG_UP_SECONDS)
         self.publisher.publish()
         self._trend.save()
-        self._savings.save(self.fleet.partitions.values(), now=True)
+        if self.publisher.ready:  # else most of what is kept has not been asked for yet
+            self._savings.save(self.fleet.partitions.values(), now=True)
         if self._written is not None:
             with contextlib.suppress(TimeoutError, WorkerDiedError):
                 await asyncio.wait_for(self._written, WRITE_SECONDS)
+        self._end_threads()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _end_threads(self) -> None:
         self._writer.close()
         self.dispatcher.workers.close()
         self._sweeper.close()
         self.look_loop.threads.close()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _ready(self) -> None:
         self.notifier.ready(self.publisher.status_line())
@@ -274,7 +282,8 @@ class Service:
                     await self._sweeper.submit(partial(self._keeping.sweep, log_dirs, settings))
                 except WorkerDiedError:  # a minute later there may be a thread again
                     _log.exception("what is kept of replaced segments was not looked after")
-            self._savings.save(self.fleet.partitions.values())
+            if self.publisher.ready:
+                self._savings.save(self.fleet.partitions.values())
             await asyncio.sleep(SWEEP_SECONDS)
 
     def _on_hangup(self) -> None:

@@ -52,7 +52,8 @@ def test_nothing_is_replaced_that_cannot_be_kept(root: Path, kept: Path) -> None
     with broker(root) as agent:
 
         async def story(service: Service) -> None:
-            await until("it is refused", lambda: "none of it is a directory" in partition(service.view()).reason)
+            reason = f"cleanerd.keep.replaced.dir={root.parent / 'late'}: does not exist"
+            await until("it is refused", lambda: reason in partition(service.view()).reason)
             assert not agent.asked("swap")
             (root.parent / "late").mkdir()
             await until("clean", lambda: is_clean(service.view(), 8))
