@@ -48,6 +48,9 @@ FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 30.0
 
+_ERRORS: Final = (OSError, NotImplementedError, ValueError, pa.ArrowException)
+"""What pyarrow raises when a store or its library does not do what was asked."""
+
 _WILD: Final = re.compile(r"[*?\[]")
 _GONE: Final = re.compile(
     r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist|ContainerNotFound|Bucket  ?not found", re.I
@@ -192,7 +195,7 @@ class _StoreFile(Ranges):
     def _about(self) -> tuple[int, str]:
         """The store's time of this object, and its name for these very bytes, where its answer has them."""
         fields: dict[str, Any] = {}
-        with contextlib.suppress(OSError, NotImplementedError, ValueError, pa.ArrowException):
+        with contextlib.suppress(*_ERRORS):
             fields = {key.lower(): value.decode() for key, value in (self._file.metadata() or {}).items()}
         tag = fields.get("etag", "")
         with contextlib.suppress(KeyError, ValueError):
@@ -276,7 +279,7 @@ def tried(path: RemotePath, what: str, call: Callable[[], T], *, whole: int | No
             if what == "cannot be listed":
                 raise ConfigError("no such directory", where=str(path)) from None
             raise changed("it is gone", str(path)) from None
-        except (OSError, NotImplementedError, ValueError, pa.ArrowException) as error:
+        except _ERRORS as error:
             _raise_if_final(path, error)
             if number == TRIES - 1:
                 raise MachineError(f"{what}, tried {TRIES} times: {_brief(error)}", where=str(path)) from None
@@ -340,7 +343,7 @@ def _system(_process: int, scheme: str, host: str) -> pafs.FileSystem:
         if scheme in ("abfs", "abfss"):
             return pafs.FileSystem.from_uri(f"{scheme}{SEPARATOR}{host}/")[0]
         return pafs.HadoopFileSystem.from_uri(f"{scheme}{SEPARATOR}{host}/")
-    except (OSError, NotImplementedError, ValueError, pa.ArrowException) as error:
+    except _ERRORS as error:
         where = StorePath(f"{scheme}:", host)
         _raise_if_final(where, error)
         raise ConfigError(_brief(error), where=str(where)) from None
