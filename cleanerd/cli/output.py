@@ -85,6 +85,11 @@ class Output:
                 lines = [*_folded([*row[:-1], ""], columns, widths, bands), _below(row[-1], width)]
             _write(sys.stdout, "".join(line + "\n" for line in lines if line))
 
+    def table_of_used(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+        """As :meth:`table`, without the columns in which no row has anything."""
+        used = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+        self.table([columns[at] for at in used], [[row[at] for at in used] for row in rows])
+
     def note(self, text: str) -> None:
         """Something worth knowing that is not the result; silent with ``--quiet``."""
         if not self.quiet:

@@ -53,8 +53,8 @@ def tell(output: Output, results: Sequence[CleaningResult], failures: Sequence[C
     if len({result.log_dir for result in results}) > 1:  # where there is one directory its name says nothing
         columns = (columns[0], Column("log directory"), *columns[1:])
         rows = [[name, result.log_dir, *cells] for result, (name, *cells) in zip(results, rows, strict=True)]
-    used = [at for at in range(len(columns)) if counts or any(row[at] for row in rows)]
-    output.table([columns[at] for at in used], [[row[at] for at in used] for row in rows])
+    show = output.table if counts else output.table_of_used
+    show(columns, rows)
     cleaned = [result for result in results if result.outcome == "cleaned"]
     before, after = (sum(sizes) for sizes in zip(*map(_sizes, cleaned), strict=True)) if cleaned else (0, 0)
     if cleaned:

@@ -196,9 +196,7 @@ def _tell(output: Output, results: Sequence[UndoResult], failures: Sequence[Clea
         Column("bytes", right=True),
         Column("why"),
     ]
-    rows = [_row(result) for result in results]
-    used = [at for at in range(len(columns)) if any(row[at] for row in rows)]
-    output.table([columns[at] for at in used], [[row[at] for at in used] for row in rows])
+    output.table_of_used(columns, [_row(result) for result in results])
 
 
 def _row(result: UndoResult) -> list[str]:

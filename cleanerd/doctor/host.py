@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.admin.client_config import read_client_config
 from cleanerd.cleaner.keep_dir import on_its_file_system, require_keep_dir
 from cleanerd.errors import CleanerdError
-from cleanerd.settings.check import missing_paths, wrong_state_dir
+from cleanerd.settings.check import missing_paths, nearest_existing, wrong_state_dir
 from cleanerd.settings.load import read_settings
 
 if TYPE_CHECKING:
@@ -100,9 +100,7 @@ def check_keep_dir(findings: Findings, places: Sequence[Path], log_dir: Path) ->
 
 def check_state_directory(findings: Findings, root: Path) -> None:
     """Whether clean points can be kept: writable, or could be made."""
-    nearest = root
-    while not nearest.exists() and nearest != nearest.parent:
-        nearest = nearest.parent
+    nearest = nearest_existing(root)
     fix = "set cleanerd.state.dir to a directory that cleanerd's user may write; without one Kafka's checkpoint counts"
     if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):
         findings.warning("state directory", "is not writable for this user", nearest, fix)

@@ -99,7 +99,7 @@ def partition_names(path: Path) -> tuple[TopicPartition, ...]:
         CleanerdError: it cannot be listed.
     """
     if isinstance(path, RemotePath):
-        return _partitions(each for each in path.children() if each.listed is not None and each.listed.is_dir)
+        return _partitions(path.dirs())
     return _partitions(entry for entry in _scan(path) if entry.is_dir(follow_symlinks=False))
 
 

@@ -70,6 +70,10 @@ class RemotePath(PosixPath):
             CleanerdError: it cannot be listed.
         """
 
+    def dirs(self) -> list[RemotePath]:
+        """The directories among its children; raises as they do."""
+        return [each for each in self.children() if each.listed is not None and each.listed.is_dir]
+
     @abstractmethod
     def files_below(self) -> list[RemotePath]:
         """All files anywhere below it, ``listed``, sorted.

@@ -10,6 +10,7 @@ from cleanerd.log.topic_config import resolve_topic_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from cleanerd.settings import Settings
 
@@ -36,14 +37,20 @@ def missing_paths(settings: Settings) -> Iterator[ConfigError]:
 def wrong_state_dir(settings: Settings) -> ConfigError | None:
     """What is wrong with a state directory that is none: nothing could be remembered, and nothing read."""
     path = settings.daemon.cleanerd_state_dir
-    nearest = next((place for place in (path, *path.parents) if os.path.exists(place)), None)
-    if nearest is None or os.path.isdir(nearest):
+    nearest = nearest_existing(path)
+    if os.path.isdir(nearest) or not os.path.exists(nearest):
         return None
     return ConfigError(
         f"cleanerd.state.dir: {nearest} is not a directory",
         where=settings.origins["cleanerd.state.dir"],
         hint="name a directory that cleanerd's user may write, or one that it can make",
     )
+
+
+def nearest_existing(path: Path) -> Path:
+    """The path, or the nearest one above it that is there; the uppermost one where none is."""
+    places = (path, *path.parents)
+    return next((place for place in places if os.path.exists(place)), places[-1])
 
 
 def contradictions(settings: Settings, warnings: list[str]) -> Iterator[ConfigError]:

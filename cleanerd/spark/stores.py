@@ -29,7 +29,7 @@ from cleanerd.log.remote import SEPARATOR, Listed, Ranges, RemotePath, shown_url
 from cleanerd.log.same_file import changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import pyarrow.fs as pafs
 
@@ -158,7 +158,7 @@ def matching(pattern: Path) -> list[Path]:
     places: list[RemotePath] = [StorePath(*pattern.parts[:fixed])]
     for part in pattern.parts[fixed:]:
         if _WILD.search(part):
-            places = [each for place in places for each in _directories(place) if fnmatch.fnmatchcase(each.name, part)]
+            places = [each for place in places for each in place.dirs() if fnmatch.fnmatchcase(each.name, part)]
         else:
             places = [place / part for place in places]
     there = [place for place in places if (found := place.status()) is not None and found.is_dir]
@@ -169,10 +169,6 @@ def matching(pattern: Path) -> list[Path]:
             is_there = bucket.status() is not None
         raise ConfigError("no such directory", where=str(pattern)) if is_there else _no_bucket(pattern)
     return list(there)
-
-
-def _directories(place: RemotePath) -> Sequence[RemotePath]:
-    return [each for each in place.children() if each.listed is not None and each.listed.is_dir]
 
 
 class _StoreFile(Ranges):

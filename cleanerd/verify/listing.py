@@ -116,7 +116,7 @@ def places_in(path: Path) -> list[Path]:
 def dirs_in(path: Path) -> list[Path]:
     """The directories among it; raises as :func:`names_in`."""
     if isinstance(path, RemotePath):
-        return [each for each in path.children() if each.listed is not None and each.listed.is_dir]
+        return list(path.dirs())
     return [each for each in places_in(path) if each.is_dir()]
 
 
