@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 
+from cleanerd.daemon.share_of_time import rest_seconds
 from cleanerd.daemon.work.run_job import run
 from cleanerd.daemon.workers import WorkerDiedError
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from cleanerd.daemon.partition_look import Key
     from cleanerd.daemon.work.job import Job
     from cleanerd.daemon.workers import WorkerPool
-
-SHARE_OF_TIME: Final = 20
-"""After an estimate nothing is estimated for so many times as long as it took."""
 
 _log = structlog.get_logger()
 
@@ -89,7 +87,7 @@ class Estimator:
         finally:
             self._running = None
         loop = asyncio.get_running_loop()
-        self._resting = loop.call_later(SHARE_OF_TIME * (time.monotonic() - began), self._rested)
+        self._resting = loop.call_later(rest_seconds(time.monotonic() - began), self._rested)
         self._changed()
 
     def _rested(self) -> None:

@@ -100,6 +100,17 @@ def test_second_run(root: Path, shell: Shell) -> None:
     assert tree(path) == before
 
 
+def test_a_table_of_nothing_says_why(root: Path, shell: Shell) -> None:
+    """Nothing was counted, so there is no column of counts; the reason stands once."""
+    path = make(root)
+    shell.clean(path)
+    answer = shell.clean(path)
+    head, row = (line.split() for line in answer.out.splitlines() if line.split()[:1] in (["partition"], ["orders-0"]))
+    assert head == ["partition", "outcome", "why"]
+    assert row[:2] == ["orders-0", "skipped"]
+    assert (answer.out + answer.err).count("nothing to clean") == 1
+
+
 def test_ratio(root: Path, shell: Shell) -> None:
     """C-11: without --force the ratio decides, strictly above; the reason has the numbers and the way out."""
     path = make(root, cleaner_offset=4)

@@ -207,6 +207,16 @@ def test_refused(root: Path, shell: Shell, reason: str) -> None:
     assert tree(root, without=()) == before
 
 
+def test_what_is_refused_is_said_once(root: Path, shell: Shell) -> None:
+    path = make(root)
+    clean(shell, path)
+    rewrite_in_place(segment(path, 0))
+    answer = undo(shell, path)
+    assert answer.code == 4
+    assert (answer.out + answer.err).count("another checksum") == 1
+    assert "why" not in answer.out.split(), "a column without a word"
+
+
 def test_cleaned_again_without_keeping(root: Path, shell: Shell) -> None:
     """A later cleaning that left the outputs alone can still have dropped a tombstone of what would come back."""
     path = make(root)

@@ -313,7 +313,7 @@ DAEMON = (
         "the-order-of-a-pass-counts-for-ever",
         "a twentieth of the time",
         "cleanerd/daemon/fleet/cleaning_queue.py",
-        "ended + SHARE_OF_TIME * (ended - began)",
+        "ended + rest_seconds(ended - began)",
         "float('inf')",
         ("tests/daemon/test_cleaning_queue.py::test_the_order_counts_for_a_share_of_the_time",),
     ),

@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.daemon.fleet.schedule import Candidate, ordered
+from cleanerd.daemon.share_of_time import rest_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from cleanerd.daemon.fleet.tracked import Tracked
     from cleanerd.daemon.partition_look import Key
     from cleanerd.daemon.work.job import Kind
-
-SHARE_OF_TIME: Final = 20
-"""The order counts for so many times as long as the pass took that made it."""
 
 FIRST: Final = 32
 """So many are judged anew at once: enough for all threads, unless the log directories of all of these are busy."""
@@ -55,7 +53,7 @@ class CleaningQueue:
             spare = sorted(self._fleet.spare_work(now_ms), key=lambda each: each[0].suspect is not None)
             self._spare.extend((tracked.key, kind) for tracked, kind in spare)
         ended = self._clock()
-        self._until = ended + SHARE_OF_TIME * (ended - began)
+        self._until = ended + rest_seconds(ended - began)
         return found
 
     def first(self, now_ms: int) -> list[Candidate]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from cleanerd.daemon.clock import wall_ms
+from cleanerd.daemon.share_of_time import rest_seconds
 from cleanerd.daemon.showing.view_parts import log_dir_view, partition_view, running_view
 from cleanerd.daemon.view import DaemonView
 from cleanerd.words import counted
@@ -35,8 +36,7 @@ EVENT_SECONDS: Final = 86_400.0
 """What happened once is shown for a day: whoever looks every morning sees it, and then it is over."""
 
 SOON_SECONDS: Final = 0.1
-SHARE_OF_TIME: Final = 20
-"""Of many changes together one view is made: after so long, or after so many times as long as the last one took."""
+"""Of many changes together one view is made, after so long at the soonest."""
 
 STALE_SECONDS: Final = 30.0
 """A view is made anew so often even when nothing happens: it says whether the daemon is well."""
@@ -96,7 +96,7 @@ class Publisher:
     def soon(self) -> None:
         """Within a moment: of many changes together one view is made."""
         if self._pending is None:
-            wait = max(SOON_SECONDS, SHARE_OF_TIME * self._took)
+            wait = max(SOON_SECONDS, rest_seconds(self._took))
             self._pending = asyncio.get_running_loop().call_later(wait, self.publish)
 
     def is_stale(self) -> bool:

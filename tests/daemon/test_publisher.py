@@ -1,0 +1,47 @@
+"""cleanerd.daemon.showing.publisher: of many changes one view is made, for a twentieth of the time at the most."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from cleanerd.daemon.showing.publisher import SOON_SECONDS, Publisher
+from tests.daemon.scene import assignments, serve
+from tests.support.log_dirs import make_log_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from cleanerd.daemon.service import Service
+    from cleanerd.daemon.view import DaemonView
+
+
+def test_of_many_changes_one_view_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view of thousands of partitions takes its time: made for each change it was a third of all that was done."""
+    path = make_log_dir(tmp_path / "logs", {})
+    make = Publisher._make
+    took = 2 * SOON_SECONDS
+
+    def slow(publisher: Publisher) -> DaemonView:
+        time.sleep(took)
+        return make(publisher)
+
+    async def story(service: Service) -> None:
+        published = service.publisher
+        monkeypatch.setattr(Publisher, "_make", slow)
+        published.publish()
+        assert published._pending is None
+        published.soon()
+        first = published._pending
+        assert first is not None
+        assert first.when() - asyncio.get_running_loop().time() > 19 * took
+        for _ in range(100):
+            published.soon()
+        assert published._pending is first
+        published.publish()
+        assert first.cancelled()
+
+    serve(assignments(path), story)
