@@ -21,7 +21,7 @@ from cleanerd.cli.bars import Bars
 from cleanerd.cli.change_cost import tell_costs
 from cleanerd.cli.clean_live import clean_dir_live
 from cleanerd.cli.clean_question import clean_question
-from cleanerd.cli.cleaning_options import cleaning_options, options_from
+from cleanerd.cli.cleaning_options import cleaning_options, options_from, remember_time
 from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.plan import preview
@@ -77,7 +77,7 @@ def clean(
     """
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
-    options = options_from(given)
+    options = options_from(given, common.output, settings)
     if dry_run:
         return preview(common, settings, log_dirs, wanted, options, exact=True, kept=kept)
     if live and options.unclean:
@@ -96,6 +96,7 @@ def clean(
         results, failures = request.each(clean_dir_live)
     else:
         results, failures = request.each(_clean_dir, first=lambda: tell_of_server_properties(common.output, settings))
+    remember_time(settings)
     tell(common.output, results, failures)
     return exit_code(results, failures)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,23 +10,35 @@ import click
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.options import now_option
 from cleanerd.cli.selecting import partition_option
+from cleanerd.log.last_time import keep_time, read_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from cleanerd.cli.output import Output
+    from cleanerd.settings import Settings
 
-def options_from(given: Mapping[str, Any]) -> CleaningOptions:
-    """The cleaning options of a command line.
+
+def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -> CleaningOptions:
+    """The cleaning options of a command line; a clock that is not believed is told (U-42).
 
     Raises:
         click.UsageError: two of them contradict.
     """
     if given["from_start"] and given["first_dirty"] is not None:
         raise click.UsageError("give --first-dirty or --from-start, not both")
-    now_ms = given["now_ms"]
+    now_ms, doubt_ms = given["now_ms"], 0
+    if now_ms is None:
+        warnings: list[str] = []
+        clock = read_clock(settings.daemon.cleanerd_state_dir, warnings)
+        told = clock.observe()
+        for warning in (*warnings, *([f"{told}; --now-ms says what time it is"] if told else [])):
+            output.warning(warning)
+        now_ms, doubt_ms = clock.read_ms()
     return CleaningOptions(
-        now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
+        now_ms=now_ms,
+        clock_doubt_ms=doubt_ms,
         force=given["force"],
         first_dirty_offset=given["first_dirty"],
         from_start=given["from_start"],
@@ -35,6 +46,13 @@ def options_from(given: Mapping[str, Any]) -> CleaningOptions:
         unclean=given["unclean"],
         change_strategy=given.get("change_strategy", False),
     )
+
+
+def remember_time(settings: Settings) -> None:
+    """What time it is now is known to the next cleaning, if this one or another has made the state directory."""
+    state_dir = settings.daemon.cleanerd_state_dir
+    if state_dir.is_dir():
+        keep_time(state_dir, read_clock(state_dir, []).last())
 
 
 def cleaning_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -76,9 +76,10 @@ class _Asked:
         # The metadata log, the agent's socket, or a replica on its way, may lie in another directory of the broker's.
         self.paths = each_once([*paths, *settings.daemon.cleanerd_log_dirs])
         self.store = StateStore(settings.daemon.cleanerd_state_dir)
-        self.options = options_from({
+        given = {
             "now_ms": now_ms, "force": False, "first_dirty": None, "from_start": False, "up_to": None, "unclean": False,
-        })  # fmt: skip
+        }  # fmt: skip
+        self.options = options_from(given, output, settings)
         self.answers: list[tuple[Explanation | _NotCompacted, str]] = []
         """Each with the verb that cleans its log directory now."""
         self.failures: list[CleanerdError] = []

@@ -95,7 +95,7 @@ def plan(
     """
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
-    options = options_from(given)
+    options = options_from(given, common.output, settings)
     other = None if switch_to is None else parse_strategy(switch_to)
     return preview(
         common, settings, log_dirs, wanted, options, exact=exact, tell_by_exit=tell_by_exit, switch_to=other, kept=kept

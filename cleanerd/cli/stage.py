@@ -17,7 +17,7 @@ from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.cli.at_work import Turns
 from cleanerd.cli.bars import Bars
 from cleanerd.cli.change_cost import tell_costs
-from cleanerd.cli.cleaning_options import cleaning_options, options_from
+from cleanerd.cli.cleaning_options import cleaning_options, options_from, remember_time
 from cleanerd.cli.each_dir import CleaningRequest
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.results import tell, tell_notes
@@ -76,7 +76,7 @@ def stage_all(common: Common, log_dirs: tuple[Path, ...], stager: Stager, *, kep
     """Stage with ``stager`` what the cleaning options ask for, and tell; returns the exit code."""
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
-    options = options_from(given)
+    options = options_from(given, common.output, settings)
     if kept is not None:
         require_keepable(kept, log_dirs)
         KeptSegments(settings.daemon.cleanerd_state_dir).require_writable(kept.stat())
@@ -84,6 +84,7 @@ def stage_all(common: Common, log_dirs: tuple[Path, ...], stager: Stager, *, kep
         tell_costs(common.output, settings, log_dirs, wanted, options)
     request = CleaningRequest.of(common, settings, log_dirs, wanted, options, kept)
     results, failures = request.each(partial(_stage_dir, stager))
+    remember_time(settings)
     tell(common.output, results, failures)
     return exit_code(results, failures)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.daemon.clock import wall_ms
 from cleanerd.daemon.control import UNKNOWN
 from cleanerd.daemon.fleet.pauses import save_pauses
 from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
@@ -16,6 +15,7 @@ from cleanerd.daemon.showing.view_parts import partition_view
 from cleanerd.daemon.workers import WorkerDiedError
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError, system_error
 from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.log.clock import wall_ms
 from cleanerd.scope.explanation import explain
 from cleanerd.scope.selection import METAVAR, select
 from cleanerd.words import counted

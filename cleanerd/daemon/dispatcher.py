@@ -21,7 +21,6 @@ from cleanerd.daemon.workers import WorkerDiedError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from cleanerd.daemon.clock import Clock
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.fleet.fleet import Fleet
     from cleanerd.daemon.fleet.schedule import Candidate
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.workers import WorkerPool
     from cleanerd.log.at_work import Marks
     from cleanerd.log.clean_point import StateStore
+    from cleanerd.log.clock import Clock
 
 STOP_SECONDS: Final = 45.0
 """How long the end waits for workers; the log is whole whenever one is cut short."""

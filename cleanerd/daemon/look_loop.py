@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from cleanerd.daemon.clock import Clock
     from cleanerd.daemon.configuration import Configuration
     from cleanerd.daemon.fleet.fleet import Fleet
     from cleanerd.daemon.fleet.tracked import Tracked
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.at_work import Marks
     from cleanerd.log.clean_point import StateStore
+    from cleanerd.log.clock import Clock
 
 DEBOUNCE_SECONDS: Final = 1.0
 """A roll makes half a dozen files: one look is enough."""

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from cleanerd import __version__
-from cleanerd.daemon.clock import Clock, wall_ms
 from cleanerd.daemon.configuration import Configuration
 from cleanerd.daemon.control import ControlServer, control_socket
 from cleanerd.daemon.control_api import ControlApi
@@ -44,6 +43,8 @@ from cleanerd.daemon.workers import WorkerDiedError, WorkerPool
 from cleanerd.errors import CleanerdError
 from cleanerd.log.at_work import Marks
 from cleanerd.log.clean_point import StateStore
+from cleanerd.log.clock import wall_ms
+from cleanerd.log.last_time import keep_time, read_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +82,8 @@ class Service:
     ) -> None:
         daemon = settings.daemon
         self.configuration = Configuration(settings, reread)
-        store, clock = StateStore(daemon.cleanerd_state_dir), Clock()
+        store = StateStore(daemon.cleanerd_state_dir)
+        self._clock = clock = read_clock(daemon.cleanerd_state_dir, store.warnings)
         marks, hand_over = Marks(store), hand_over or HandOver()
         self._throttle = Throttle(Rates.of(settings))
         self._keeping = Keeping(store, clock)
@@ -233,6 +235,7 @@ class Service:
         self._trend.save()
         if self.publisher.ready:  # else most of what is kept has not been asked for yet
             self._savings.save(self.fleet.partitions.values(), now=True)
+        self._keep_time()
         if self._written is not None:
             with contextlib.suppress(TimeoutError, WorkerDiedError):
                 await asyncio.wait_for(self._written, WRITE_SECONDS)
@@ -284,7 +287,13 @@ class Service:
                     _log.exception("what is kept of replaced segments was not looked after")
             if self.publisher.ready:
                 self._savings.save(self.fleet.partitions.values())
+            self._keep_time()
             await asyncio.sleep(SWEEP_SECONDS)
+
+    def _keep_time(self) -> None:
+        """U-42: after a restart it is known what time it was."""
+        keep = partial(keep_time, self.configuration.settings.daemon.cleanerd_state_dir, self._clock.last())
+        self._write(keep, lambda _problem: None)
 
     def _on_hangup(self) -> None:
         refused = ""

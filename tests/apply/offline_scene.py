@@ -38,7 +38,7 @@ TOPIC = config(segment_bytes=3000)
 
 
 def state_file(root: Path) -> Path:
-    (found,) = (root.parent / "state").rglob("*.json")
+    (found,) = (root.parent / "state" / "partitions").rglob("*.json")
     return found
 
 

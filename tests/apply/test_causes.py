@@ -22,12 +22,12 @@ from cleanerd.apply.swapping_broker import SwappingBroker
 from cleanerd.broker import reading
 from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.clock import Clock
 from cleanerd.daemon.work import hand_over, run_job
 from cleanerd.daemon.work.job import Job
 from cleanerd.errors import CONSEQUENCES, AgentRefusalError, Cause, CleanerdError, ReportedError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
+from cleanerd.log.clock import Clock
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.settings import load_settings
 from tests.apply.live_scene import QUICK, clean_beside, held, running
@@ -221,7 +221,9 @@ def test_every_error_in_every_mode(mode: Callable[[Path, str], CleaningResult], 
     with scratch() as path:
         root = path / "logs"
         result = mode(root, named)
-        quarantines = [json.loads(each.read_text())["quarantine"] for each in (path / "state").rglob("*.json")]
+        quarantines = [
+            json.loads(each.read_text())["quarantine"] for each in (path / "state" / "partitions").rglob("*.json")
+        ]
         assert [name for name in tree(root / NAME) if name.endswith((".swap", ".cleaned"))] == []
     assert result.error is not None
     assert (result.outcome, str(result.error.cause)) == (outcome, cause)

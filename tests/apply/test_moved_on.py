@@ -105,7 +105,7 @@ def test_again_and_again(way: str, root: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (result.outcome, result.moved_on) == ("skipped", True)
     assert "changed" in result.reason
     assert exit_code([result]) == 0
-    states = [json.loads(path.read_text()) for path in (root.parent / "state").rglob("*.json")]
+    states = [json.loads(path.read_text()) for path in (root.parent / "state" / "partitions").rglob("*.json")]
     assert not [state for state in states if state["quarantine"]]
     assert not list((root / NAME).glob(".kstage/*"))
 

@@ -201,7 +201,7 @@ def test_damaged_state_file(root: Path, shell: Shell) -> None:
     """Set aside with a warning; Kafka's checkpoint says what is clean, and the settings by which rules (U-6)."""
     path = make(root)
     shell.clean(path)
-    (state,) = (root / "state").rglob("*.json")
+    (state,) = (root / "state" / "partitions").rglob("*.json")
     state.write_bytes(b"{")
     before = tree(path)
     refused = shell.clean(path, "--from-start")

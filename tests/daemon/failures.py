@@ -355,11 +355,11 @@ FAILURES: Final = (
     Failure(
         "clock behind",
         partial(clock_off, off_ms=-DAY_MS),
-        where="partition",
-        said="^nothing to clean",
+        where="warnings",
+        said=r"the clock is behind the last known time by .*tombstones of cleanings stay longer.*set the clock right",
         state="idle",
-        logged="level=(warning|error)",
-        log_lines=(0, 0),
+        logged="event=trouble .*the clock is behind",
+        over="event=.trouble is over. .*the clock is behind",
         others=("hurt", "other"),
     ),
 )

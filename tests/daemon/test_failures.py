@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -246,6 +247,34 @@ def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: 
         assert now_ms() >= due_ms
         site.rounds(ROUNDS)
         assert dropped_tombstones(site) == 24
+
+
+@pytest.mark.kafka
+@pytest.mark.broker
+def test_a_clock_that_is_ahead_at_the_start_deletes_nothing_too_early(broker: Broker, tmp_path: Path) -> None:
+    """U-42, docs/failures.md, "clock wrong at the start": who is started again a day ahead goes on as if it ran on."""
+    retention_ms = 5_000
+    site = site_of(broker, tmp_path, "clock-start", delete_retention_ms=str(retention_ms))
+    assert site.clock is not None
+    with site.daemon as daemon:
+        site.write(site.hurt)
+        site.write(site.hurt, count=50, value=False)
+        site.write(site.hurt, keys=1)
+        site.cleaned(site.hurt)
+        due_ms = site.partition(daemon.ask("status"), site.hurt)["next_purge_ms"]
+        daemon.end(signal.SIGTERM)
+        site.clock.set(DAY_MS)
+        daemon.start()
+        view = daemon.until(
+            "it is told", lambda view: any("jumped ahead by 1 day" in each for each in view["warnings"])
+        )
+        assert view["totals"]["clock_jumps"] == 1
+        site.rounds(ROUNDS)
+        gone = dropped_tombstones(site)
+        assert gone == 0 or now_ms() >= due_ms
+        daemon.until("they are gone", lambda _view: dropped_tombstones(site) == 24)
+        assert now_ms() >= due_ms
+        daemon.end(signal.SIGTERM)
 
 
 def dropped_tombstones(site: Site) -> int:

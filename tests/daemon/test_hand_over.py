@@ -14,12 +14,12 @@ import pytest
 
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cli import main
-from cleanerd.daemon.clock import Clock, wall_ms
 from cleanerd.daemon.fleet.pauses import NO_PAUSES, Pauses, save_pauses
 from cleanerd.daemon.work import hand_over
 from cleanerd.daemon.work.hand_over import HandOver
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition
+from cleanerd.log.clock import Clock, wall_ms
 from cleanerd.scope import settled
 from cleanerd.settings import load_settings
 from tests.apply.live_scene import content, held

@@ -14,12 +14,12 @@ from cleanerd.cleaner.cleaner import NoProgress
 from cleanerd.cleaner.resources import Resources
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.clock import Clock
 from cleanerd.daemon.work import run_job
 from cleanerd.daemon.work.job import Job
 from cleanerd.errors import StalePlanError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
+from cleanerd.log.clock import Clock
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.log.topic_config import TopicConfig, resolve_topic_config
 from tests.differential.duel import META_PROPERTIES, NEVER_MS, put_checkpoint

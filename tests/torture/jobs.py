@@ -20,13 +20,13 @@ from cleanerd.cli import clean as clean_module
 from cleanerd.cli import undo as undo_module
 from cleanerd.cli.main import VERBS, run
 from cleanerd.daemon.backoff import Backoff
-from cleanerd.daemon.clock import Clock
 from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.partition_look import FailedLook
 from cleanerd.daemon.work import run_job
 from cleanerd.daemon.work.job import Job, Kind
 from cleanerd.log.clean_point import StateStore
+from cleanerd.log.clock import Clock
 from cleanerd.scope import settled
 from cleanerd.settings import load_settings
 from tests.support.log_dirs import Partition, Producer, make_log_dir

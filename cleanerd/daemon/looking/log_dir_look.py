@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cleanerd.daemon.clock import wall_ms
 from cleanerd.daemon.looking.modes import DirMode
+from cleanerd.log.clock import wall_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

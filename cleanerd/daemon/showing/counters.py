@@ -9,12 +9,12 @@ from cleanerd.daemon.view import DURATION_BOUNDS, HELD_BOUNDS, Histogram, Totals
 from cleanerd.errors import AgentRefusalError
 
 if TYPE_CHECKING:
-    from cleanerd.daemon.clock import Clock
     from cleanerd.daemon.view import CleanView
     from cleanerd.daemon.work.job import JobDone
     from cleanerd.daemon.work.throttle import Throttle
     from cleanerd.daemon.workers import WorkerPool
     from cleanerd.log.clean_point import StateStore
+    from cleanerd.log.clock import Clock
 
 HISTORY: Final = 200
 """Cleanings that are remembered."""

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from cleanerd.daemon.clock import wall_ms
 from cleanerd.daemon.share_of_time import rest_seconds
 from cleanerd.daemon.showing.view_parts import log_dir_view, partition_view, running_view
 from cleanerd.daemon.view import DaemonView
+from cleanerd.log.clock import wall_ms
 from cleanerd.words import counted
 
 if TYPE_CHECKING:

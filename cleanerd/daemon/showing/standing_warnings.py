@@ -13,8 +13,8 @@ import structlog
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cleanerd.daemon.clock import Clock
     from cleanerd.log.clean_point import StateStore
+    from cleanerd.log.clock import Clock
 
 _log = structlog.get_logger()
 

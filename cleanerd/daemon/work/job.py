@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.daemon.backoff import Backoff
-    from cleanerd.daemon.clock import Clock
     from cleanerd.daemon.partition_look import PartitionLook
     from cleanerd.daemon.view import Trigger
     from cleanerd.daemon.work.progress import JobProgress
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.at_work import Marks
     from cleanerd.log.clean_point import LastSegment, Retry, StateStore
+    from cleanerd.log.clock import Clock
     from cleanerd.scope.broker_facts import BrokerFacts
 
 Kind = Literal["live", "stage", "observe", "horizons", "drop", "estimate"]

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.apply.kept_segments import KeptSize
-    from cleanerd.daemon.clock import Clock
     from cleanerd.log.clean_point import StateStore
+    from cleanerd.log.clock import Clock
     from cleanerd.log.log_dir import LogDir
     from cleanerd.settings import Settings
 

@@ -1,0 +1,83 @@
+"""A clock that is not where it should be, for verbs that are there for a moment only (U-42)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.log.last_time import FILE_NAME
+from tests.cli.clean_log_dirs import COMPACT, Shell, batch, keys
+from tests.support.log_dirs import Partition, make_log_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DAY_MS = 86_400_000
+NO_RETENTION = ("--set", "topics.orders.delete.retention.ms=0")
+HAD = {0: [(1, "a"), (2, "b")], 3: [(3, "c")]}
+
+
+def with_horizon(root: Path, shell: Shell) -> Path:
+    """A log whose tombstone, of the key a, may go as soon as it is cleaned again."""
+    path = root / "logs"
+    logs = {0: batch(0, ("a", "1"), ("a", None)), 2: batch(2, ("b", "1")), 3: batch(3, ("c", "1"))}
+    make_log_dir(path, {"orders-0": Partition(logs)})
+    assert clean(shell, path, "--now-ms", 1_580_000_000_000)
+    assert keys(path / "orders-0") == HAD
+    return path
+
+
+def clean(shell: Shell, path: Path, *more: object) -> str:
+    """What it said, which is at least that it cleaned."""
+    answer = shell("clean", path, "--yes", "--force", "--from-start", *COMPACT, *NO_RETENTION, *more)
+    assert answer.code == 0, answer.err
+    return answer.out + answer.err
+
+
+def it_was(root: Path, off_ms: int) -> None:
+    """By what is written down the clock is now so far ahead."""
+    file = root / "state" / FILE_NAME
+    document = json.loads(file.read_text())
+    file.write_text(json.dumps({**document, "wall_ms": document["wall_ms"] - off_ms}))
+
+
+@pytest.mark.parametrize("verb", ["clean", "stage"])
+def test_nothing_goes_by_a_clock_that_is_ahead(root: Path, shell: Shell, verb: str) -> None:
+    """U-42: a tombstone whose time is over only by a clock that nobody believes stays; who knows better can say so."""
+    path = with_horizon(root, shell)
+    it_was(root, 20 * 365 * DAY_MS)  # before the horizon of the tombstone
+    words = (verb, path, "--force", "--from-start", *COMPACT, *NO_RETENTION, *(("--yes",) if verb == "clean" else ()))
+    answer = shell(*words)
+    assert answer.code == 0
+    assert "the clock jumped ahead by 7300 days" in answer.err
+    assert "--now-ms says what time it is" in answer.err
+    assert keys(path / "orders-0") == HAD
+    assert not [*(path / "orders-0" / ".kstage").glob("*")]
+    assert "7300 days" in shell("plan", path, *COMPACT).err
+    assert "7300 days" in shell(*words).err, "the next one does not believe it either, before the hour is over"
+    assert keys(path / "orders-0") == HAD
+
+
+def test_by_a_right_clock_it_goes(root: Path, shell: Shell) -> None:
+    """The counterpart: nothing is told, nothing waits."""
+    path = with_horizon(root, shell)
+    assert "the clock" not in clean(shell, path)
+    assert keys(path / "orders-0") == {0: [(2, "b")], 3: [(3, "c")]}
+
+
+def test_a_word_decides(root: Path, shell: Shell) -> None:
+    path = with_horizon(root, shell)
+    it_was(root, 20 * 365 * DAY_MS)
+    assert "the clock" not in clean(shell, path, "--now-ms", 4_000_000_000_000)
+    assert keys(path / "orders-0") == {0: [(2, "b")], 3: [(3, "c")]}
+
+
+def test_reading_verbs_write_nothing(root: Path, shell: Shell) -> None:
+    path = with_horizon(root, shell)
+    (root / "state" / FILE_NAME).unlink()
+    shell("plan", path, *COMPACT)
+    shell("explain", "orders-0", path, *COMPACT)
+    shell("clean", path, "--dry-run", *COMPACT)
+    assert not (root / "state" / FILE_NAME).exists()
