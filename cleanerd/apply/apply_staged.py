@@ -102,8 +102,9 @@ def _apply(
     journal = Journal(files, manifest.plan)
     done = journal.entries().done | completed
     try:
-        ready, keep = _validated(locked, files, manifest, done, name, config, options)
+        ready = _ready(files, manifest)
         result = _result(locked, name, ready)
+        clean_to, keep = _validated(locked, files, manifest, ready, result, done=done, config=config, options=options)
     except KeptPlanError:
         raise
     except StalePlanError:
@@ -122,33 +123,43 @@ def _apply(
                     )
     finish_plan(files, manifest.plan)
     after = read_partition(locked.log_dir, name)
-    if ready.clean_to is not None:
-        remember_clean(locked, after, ready.clean_to, fingerprint_of_plan, result)
+    if clean_to is not None:
+        remember_clean(locked, after, clean_to, fingerprint_of_plan, result)
     else:
         remember_rules(locked.store, locked.log_dir, after, fingerprint_of_plan)
     return result
+
+
+def _ready(files: PartitionFiles, manifest: Manifest) -> Ready:
+    """Raises StalePlanError when it is none."""
+    where = str(files.path)
+    data = files.read(f"{staging_path(manifest.plan)}/{READY}")
+    try:
+        return Ready.from_json(data or b"", where)
+    except CorruptionError as error:
+        raise StalePlanError(error.message, where=where, hint="stage again") from error
 
 
 def _validated(
     locked: LockedDir,
     files: PartitionFiles,
     manifest: Manifest,
+    ready: Ready,
+    result: CleaningResult,
+    *,
     done: set[int],
-    name: TopicPartition,
     config: TopicConfig | None,
     options: CleaningOptions,
-) -> tuple[Ready, Keeper | None]:
-    """S-29, the whole plan before the first rename; and who keeps what it replaces, if that is to be kept.
+) -> tuple[int | None, Keeper | None]:
+    """S-29, the whole plan before the first rename.
+
+    Returns up to where the log will be clean, None: as far as before; and who keeps what the plan replaces, if that is
+    to be kept.
 
     Raises:
         StalePlanError: something changed since it was staged.
     """
-    where = str(files.path)
-    data = files.read(f"{staging_path(manifest.plan)}/{READY}")
-    try:
-        ready = Ready.from_json(data or b"", where)
-    except CorruptionError as error:
-        raise StalePlanError(error.message, where=where, hint="stage again") from error
+    name, where = result.name, str(files.path)
     if (manifest.topic, manifest.partition) != (name.topic, name.partition):
         raise StalePlanError(f"the plan is one of {manifest.topic}-{manifest.partition}", where=where)
     config = _known(config, where)
@@ -170,11 +181,31 @@ def _validated(
         now_ms=time.time_ns() // 1_000_000,
         aborted=_aborted(locked, found.log, manifest),
     )
-    keep = _keeper(locked, files, manifest, ready, found)
+    clean_to = _clean_to(files, manifest, ready, found)
+    keep = _keeper(locked, files, manifest, ready, found, end_offset=max(clean_to or 0, result.end_offset))
     validate_plan(files, manifest, facts, done=done, linked=() if keep is None else keep.linked())
     torn_from = None if locked.log_dir.clean_shutdown else found.log.recovery_point
     refuse_late_records(files, manifest, ready.purged, found.log, locked.resources, torn_from=torn_from)
-    return ready, keep
+    return clean_to, keep
+
+
+def _clean_to(files: PartitionFiles, manifest: Manifest, ready: Ready, found: Survey) -> int | None:
+    """What the plan says, as far as that still holds.
+
+    Beyond its bound the plan changes nothing. What was clean there when it was made may have been cut and written anew
+    since, and a checkpoint that is too high hides duplicates, in the end a deleted key (S-50).
+
+    Raises:
+        StalePlanError: it says what no cleaning can come to.
+    """
+    if ready.clean_to is None:
+        return None
+    if ready.clean_to <= found.log.segments[0].base:
+        raise StalePlanError(
+            f"the plan is said to clean up to offset {ready.clean_to}, below the log", where=str(files.path),
+            hint="stage again",
+        )  # fmt: skip
+    return min(ready.clean_to, max(manifest.bound, found.proven_offset))
 
 
 def _known(config: TopicConfig | None, where: str) -> TopicConfig:
@@ -222,7 +253,9 @@ def _aborted(locked: LockedDir, log: PartitionLog, manifest: Manifest) -> Aborte
         return decided_aborted(log, reader, manifest.bound, may_be_torn=not locked.log_dir.clean_shutdown)
 
 
-def _keeper(locked: LockedDir, files: PartitionFiles, manifest: Manifest, ready: Ready, found: Survey) -> Keeper | None:
+def _keeper(
+    locked: LockedDir, files: PartitionFiles, manifest: Manifest, ready: Ready, found: Survey, *, end_offset: int
+) -> Keeper | None:
     """Raises KeptPlanError when the directory can no longer be used."""
     named = locked.keep_replaced
     if ready.keep_replaced is None and named is None:
@@ -242,7 +275,7 @@ def _keeper(locked: LockedDir, files: PartitionFiles, manifest: Manifest, ready:
             files,
             found.log,
             manifest.plan,
-            end_offset=max(found.proven_offset, ready.clean_to or 0, int(ready.result.get("end_offset", 0))),
+            end_offset=max(found.proven_offset, end_offset),
             sources={
                 witness.base: FileMark(witness.size, witness.inode, witness.mtime_ns) for witness in manifest.witnesses
             },

@@ -7,12 +7,14 @@
 
 The files in the partition directory say by themselves whether a group is old or new; the journal says that its
 ``.deleted`` files are ours, and which groups need no look any more. A line counts only if its CRC-32 is right, so the
-torn tail of a crash is no line; the next append starts on a line of its own.
+torn tail of a crash is no line; the next append starts on a line of its own. A checksum keeps nobody from writing one:
+what is no line of ours is passed over like the torn one (U-33).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from cleanerd.apply.files import PartitionFiles
 
 JOURNAL: Final = "journal"
+
+_LINE: Final = re.compile(rb"(begin|done) ([0-9a-z-]+) ([0-9]{1,19}) [0-9]{1,19}")
 
 
 class Span(Protocol):
@@ -70,11 +74,9 @@ class Journal:
         """All whole lines of this plan."""
         entries = JournalEntries()
         for line in (self._files.read(self._name) or b"").split(b"\n"):
-            match _words(line):
-                case ["begin", plan, base, _] if plan == self._plan_id:
-                    entries.begun.add(int(base))
-                case ["done", plan, base, _] if plan == self._plan_id:
-                    entries.done.add(int(base))
+            word, plan, base = _words(line)
+            if plan == self._plan_id:
+                (entries.begun if word == "begin" else entries.done).add(base)
         return entries
 
     def _append(self, line: str) -> None:
@@ -96,9 +98,11 @@ class Journal:
             os.close(descriptor)
 
 
-def _words(line: bytes) -> list[str]:
-    """The words of a line without its CRC; none when the CRC is wrong."""
+def _words(line: bytes) -> tuple[str, str, int]:
+    """What a line says, of which plan and base; of plan "" when it is none of ours, or its CRC is wrong."""
     text, _, crc = line.rpartition(b" ")
-    if not text or crc != b"%08x" % zlib.crc32(text):
-        return []
-    return text.decode("ascii", "replace").split(" ")
+    found = _LINE.fullmatch(text)
+    if found is None or crc != b"%08x" % zlib.crc32(text):
+        return "", "", -1
+    word, plan, base = found.groups()
+    return word.decode(), plan.decode(), int(base)

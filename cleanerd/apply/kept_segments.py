@@ -15,14 +15,15 @@ import secrets
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import ConfigDict, PlainSerializer, PlainValidator
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 
 from cleanerd import __version__
 from cleanerd.cleaner.manifest import PLAN_ID, FileFact, FileKind
 from cleanerd.errors import UnsupportedLogError, system_error
-from cleanerd.format.names import TopicPartition, uuid_from_base64, uuid_to_base64
+from cleanerd.format.names import MAX_OFFSET, TopicPartition, uuid_from_base64, uuid_to_base64
 from cleanerd.log.adapters import adapter_of
 from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, open_to_write, write_all
 from cleanerd.log.state_files import DAMAGE, make_directory, opened, read_state_file, set_aside, write_state_file
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 KEPT_DIR: Final = "trash"
 
+_Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
+_Long = Annotated[int, Field(ge=-MAX_OFFSET - 1, le=MAX_OFFSET)]
+_Moment = Annotated[int, Field(ge=0, le=253_402_300_799_999)]
+"""Milliseconds; up to the year 9999, which is as far as they can be shown."""
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
 
@@ -47,7 +52,7 @@ _KafkaUuid = Annotated[uuid.UUID, PlainValidator(_uuid), PlainSerializer(uuid_to
 class FileMark:
     """A file as it was; renames and links keep all of it."""
 
-    bytes: int
+    bytes: _Offset
     inode: int
     mtime_ns: int
 
@@ -68,7 +73,7 @@ class FileMark:
 class KeptSegment:
     """A replaced segment; its files lie in the entry's directory under their own names."""
 
-    base: int
+    base: _Offset
     files: dict[FileKind, FileMark]
 
     __pydantic_config__ = _STRICT
@@ -78,8 +83,8 @@ class KeptSegment:
 class KeptGroup:
     """What was replaced, and by what: the ``output`` files, of which ``output_log`` is the ``.log``'s mark."""
 
-    base: int
-    end: int
+    base: _Offset
+    end: _Offset
     segments: tuple[KeptSegment, ...]
     output: dict[FileKind, FileFact]
     output_log: FileMark
@@ -103,11 +108,11 @@ class KeptEntry:
     directory_id: _KafkaUuid | None
     log_dir: str
     kept: str
-    cleaned_ms: int
-    end_offset: int
-    checkpoint: int | None
+    cleaned_ms: _Moment
+    end_offset: _Offset
+    checkpoint: _Long | None
     clean_point: dict[str, Any] | None
-    sources: dict[int, FileMark]
+    sources: Annotated[dict[_Offset, FileMark], Field(min_length=1)]
     groups: tuple[KeptGroup, ...]
     rules: str | None = None
 
@@ -288,7 +293,21 @@ def _parse(data: bytes, plan: str, where: str) -> KeptEntry:
     groups = groups_of(entry)
     for line in more[:-1]:
         add_group(groups, adapter_of(KeptGroup).validate_json(line))
-    return replace(entry, groups=tuple(groups.values()))
+    entry = replace(entry, groups=tuple(groups.values()))
+    _check(entry)
+    return entry
+
+
+def _check(entry: KeptEntry) -> None:
+    """What ties the parts together, so far that whoever undoes it meets with no surprise; raises ValueError."""
+    for group in entry.groups:
+        bases = [segment.base for segment in group.segments]
+        if bases[:1] != [group.base] or any(low >= high for low, high in pairwise([*bases, group.end])):
+            raise ValueError(f"the segments of group {group.base} do not ascend to its end")
+        if not entry.sources.keys() >= set(bases):
+            raise ValueError(f"group {group.base} replaced what the cleaning did not cover")
+        if "log" not in group.output or any("log" not in segment.files for segment in group.segments):
+            raise ValueError(f"a segment of group {group.base} lacks its log")
 
 
 def groups_of(entry: KeptEntry) -> dict[int, KeptGroup]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 PURGED: Final = "purged.keys"
 """In the plan's directory: its hash key of 16 bytes, then 16 bytes a key, two little-endian words as the kernel's."""
 
+KEY_BYTES: Final = 16
 _PORTION_KEYS: Final = 1 << 16
 
 
@@ -109,7 +110,7 @@ def _first_late(
     torn_from: int | None,
 ) -> int | None:
     hash_key = _checked(files, plan_id, purged)
-    keys = (purged.bytes - HASH_KEY_BYTES) // 16
+    keys = (purged.bytes - HASH_KEY_BYTES) // KEY_BYTES
     wanted = int(keys * MAP_ENTRY_BYTES / resources.map_load) + MIN_MAP_BYTES
     offset_map = OffsetMap(max(MIN_MAP_BYTES, min(resources.map_bytes, wanted)), load=resources.map_load)
 
@@ -150,14 +151,15 @@ def _put(files: PartitionFiles, plan_id: str, offset_map: OffsetMap, shard: int,
 def _portions(files: PartitionFiles, plan_id: str) -> Iterator[NDArray[np.uint64]]:
     with BufferedReader(raw_file(files.open(_name(plan_id)), "rb")) as file:
         file.seek(HASH_KEY_BYTES)
-        while data := file.read(16 * _PORTION_KEYS):
+        while data := file.read(KEY_BYTES * _PORTION_KEYS):
             yield np.frombuffer(data, "<u8").astype(np.uint64)
 
 
 def _checked(files: PartitionFiles, plan_id: str, purged: FileFact) -> bytes:
-    """The hash key of a file that is what was written."""
+    """The hash key of a file that is what was written: that, and whole hashes of one key at least."""
     name = _name(plan_id)
-    if not has_fact(files, name, purged):
+    is_whole = purged.bytes > HASH_KEY_BYTES and (purged.bytes - HASH_KEY_BYTES) % KEY_BYTES == 0
+    if not is_whole or not has_fact(files, name, purged):
         raise _stale(files, f"{name} is missing or not what was written")
     with BufferedReader(raw_file(files.open(name), "rb")) as file:
         return file.read(HASH_KEY_BYTES)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from cleanerd.apply.agent_swap import Swapper
 from cleanerd.apply.keep import Keeper
 from cleanerd.apply.put import Put
-from cleanerd.apply.remember import remember_rules, save_clean_point
+from cleanerd.apply.remember import last_below, remember_rules, save_clean_point
 from cleanerd.apply.swap import drop_plans, finish_plan
 from cleanerd.broker.live_log import held_as, read_live
 from cleanerd.cleaner.refusals import refuse_live
@@ -196,7 +196,7 @@ class ByAgent(Put):
         try:
             facts = self._broker.log(self.name)
             log_dir, after = read_live(self.log_dir, self.name, facts)
-            last = next(segment for segment in reversed(after.segments) if segment.base < offset)
+            last = last_below(after, offset)
             if held_as(last) != swapper.segment_below(offset):
                 return (f"the broker changed segment {last.base} after the swap: the clean point was not moved",)
             save_clean_point(self.store, log_dir, after, offset, plan.fingerprint, result)

@@ -4,13 +4,44 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import ConfigDict, Field
 
 from cleanerd.cleaner.manifest import FileFact
 from cleanerd.errors import CorruptionError
+from cleanerd.format.names import MAX_OFFSET
+from cleanerd.log.adapters import adapter_of
 from cleanerd.log.state_files import DAMAGE
 
 FORMAT: Final = 3
+
+_Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
+_STRICT = ConfigDict(strict=True, extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """Size and CRC-32C of the file with the keys: as large as there are tombstones."""
+
+    bytes: _Offset
+    crc32c: Annotated[int, Field(ge=0, le=2**32 - 1)]
+
+    __pydantic_config__ = _STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The file as it lies there: whoever owns the partition's directory may have written it (U-33)."""
+
+    clean_to: _Offset | None
+    strategy: str
+    result: dict[str, Any]
+    purged: _Keys | None
+    keep_replaced: str | None = None
+    change_strategy: bool = False
+
+    __pydantic_config__ = _STRICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +82,11 @@ class Ready:
         """
         try:
             document = json.loads(data)
-            clean_to, strategy, result = document["clean_to"], document["strategy"], document["result"]
-            purged = None if document["purged"] is None else FileFact(**document["purged"])
+            known = document.pop("format") == FORMAT
+            said = adapter_of(_Document).validate_json(json.dumps(document)) if known else None
         except DAMAGE:
             raise CorruptionError("is no record of a staged plan", where=where) from None
-        kept = document.get("keep_replaced")
-        sound = (clean_to is None or isinstance(clean_to, int)) and isinstance(result, dict)
-        sound = sound and (kept is None or isinstance(kept, str))
-        if document.get("format") != FORMAT or not sound or not isinstance(strategy, str):
+        if said is None:
             raise CorruptionError("is no record of a staged plan that this release knows", where=where)
-        return cls(clean_to, strategy, result, kept, purged, document.get("change_strategy") is True)
+        purged = None if said.purged is None else FileFact(said.purged.bytes, said.purged.crc32c)
+        return cls(said.clean_to, said.strategy, said.result, said.keep_replaced, purged, said.change_strategy)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cleanerd.apply.checkpoint import write_cleaner_checkpoint
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.survey import Survey, quarantined
-from cleanerd.errors import CleanerdError, RefusedError, as_cleanerd_error
+from cleanerd.errors import CleanerdError, RefusedError, StalePlanError, as_cleanerd_error
 from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.log.partition import PartitionLog, read_partition
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.segment import Segment
 
 
 def remember(locked: LockedDir, found: Survey, plan: CleaningPlan, after: PartitionLog, result: CleaningResult) -> None:
@@ -47,11 +48,27 @@ def remember_clean(
             write_cleaner_checkpoint(locked.log_dir.path, after.name, offset)
 
 
+def last_below(log: PartitionLog, offset: int) -> Segment:
+    """The last segment that begins below ``offset``.
+
+    Raises:
+        StalePlanError: there is none: the broker deleted all of it meanwhile, by retention or on request.
+    """
+    for segment in reversed(log.segments):
+        if segment.base < offset:
+            return segment
+    raise StalePlanError(f"nothing is left below offset {offset}", where=str(log.path))
+
+
 def save_clean_point(
     store: StateStore, log_dir: LogDir, after: PartitionLog, offset: int, fingerprint: str, result: CleaningResult
 ) -> None:
-    """Our own record of it (U-10); Kafka's checkpoint is not touched."""
-    last = next(segment for segment in reversed(after.segments) if segment.base < offset)
+    """Our own record of it (U-10); Kafka's checkpoint is not touched.
+
+    Raises:
+        StalePlanError: nothing that was cleaned is there any more.
+    """
+    last = last_below(after, offset)
     point = CleanPoint(
         offset=offset,
         leader_epoch=after.leader_epoch_at(offset - 1),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from cleanerd.errors import Cause, RefusedError, ReportedError, worst_exit_code
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from dataclasses import Field
 
     from cleanerd.cleaner.cleaner import Cleaning
     from cleanerd.cleaner.survey import Survey
@@ -101,16 +103,15 @@ class CleaningResult:
         Raises:
             KeyError, TypeError, ValueError: it is nothing of the kind.
         """
-        known = {field.name for field in fields(cls)} - {"name", "dropped", "notes", "error"}
-        reasons = {field.name for field in fields(Dropped)}
-        dropped = {key: int(count) for key, count in dict(document.get("dropped", {})).items() if key in reasons}
-        said = {key: value for key, value in document.items() if key in known}
+        elsewhere = {"name", "dropped", "notes", "error"}
+        said = {f.name: _checked(f, document[f.name]) for f in fields(cls) if f.name in document.keys() - elsewhere}
+        counts = dict(document.get("dropped", {}))
         cause = document.get("cause")
         return cls(
             name,
             **said,
-            dropped=Dropped(**dropped),
-            notes=tuple(document.get("notes", ())),
+            dropped=Dropped(**{f.name: _checked(f, counts[f.name]) for f in fields(Dropped) if f.name in counts}),
+            notes=tuple(map(str, document.get("notes", ()))),
             error=None if cause is None else ReportedError(str(said["reason"]), cause=Cause(cause)),
         )
 
@@ -165,6 +166,36 @@ def exit_code(results: Sequence[CleaningResult], failures: Sequence[CleanerdErro
     failed = [result.error for result in results if result.error is not None and not result.moved_on]
     codes = {error.exit_code for error in (*failed, *failures)}
     return worst_exit_code(codes, some_done=any(result.is_done for result in results))
+
+
+def _checked(field: Field[Any], value: Any) -> Any:
+    """``value`` from a JSON text, if it is of the kind of the field's default; raises ValueError.
+
+    Somebody else may have written it: a count of another kind would be met with when the result is shown.
+    """
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    match default:
+        case int():
+            fits = _is_count(value)
+        case float():
+            fits = _is_number(value)
+        case None:
+            fits = value is None or _is_count(value)
+        case dict():
+            fits = isinstance(value, dict) and all(map(_is_number, value.values()))
+        case _:
+            fits = isinstance(value, str)
+    if not fits:
+        raise ValueError(f"{field.name} is {str(value)[:40]!r}")
+    return value
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+def _is_number(value: object) -> bool:
+    return _is_count(value) or (isinstance(value, float) and isfinite(value))
 
 
 def untouched(found: Survey, log_dir: str) -> CleaningResult:

@@ -62,6 +62,23 @@ def test_a_round_that_moves_no_clean_point(root: Path) -> None:
         assert not agent.checkpoints
 
 
+def test_what_was_cleaned_is_deleted_at_once(root: Path) -> None:
+    """Retention, or DeleteRecords, between the last swap and the clean point: the worker died of it."""
+
+    def deletes(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+        for path in (agent.log_dir / NAME).iterdir():
+            if path.is_file() and path.stem.isdigit() and int(path.stem) < 8:
+                path.unlink()
+        return None
+
+    with running(root) as agent:
+        agent.fail("log", lambda _agent, _request: None, deletes)
+        result = clean_beside(agent)
+        assert result.outcome == "cleaned", result.reason
+        assert any("nothing is left below offset 8" in note for note in result.notes)
+        assert not agent.checkpoints
+
+
 def _log(agent: FakeAgent) -> Any:
     from cleanerd.log.log_dir import read_log_dir  # noqa: PLC0415
 

@@ -19,6 +19,22 @@ REPLACING = (
         ("tests/apply/test_keep_limits.py::test_many_ask_at_once_whether_it_can_be_written",),
     ),
     Mutant(
+        "staged-clean-point-believed",
+        "S-50",
+        "cleanerd/apply/apply_staged.py",
+        "return min(ready.clean_to, max(manifest.bound, found.proven_offset))",
+        "return ready.clean_to",
+        ("tests/apply/test_written_by_others.py::test_what_was_clean_beyond_the_plan_was_written_anew",),
+    ),
+    Mutant(
+        "journal-believed-for-its-checksum",
+        "U-33",
+        "cleanerd/apply/journal.py",
+        "([0-9]{1,19}) [0-9]{1,19}",
+        "(.*) .*",
+        ("tests/apply/test_written_by_others.py::test_a_journal_with_right_checksums",),
+    ),
+    Mutant(
         "log-moved-first",
         "S-31",
         SWAP,

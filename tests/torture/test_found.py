@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.apply.files import PartitionFiles
-from cleanerd.apply.kept_segments import KeptEntry, KeptSegments
+from cleanerd.apply.kept_segments import FileMark, KeptEntry, KeptSegments
 from cleanerd.apply.validate import check_witness
 from cleanerd.broker.claim import Claim
 from cleanerd.broker.held_file import HeldFile
@@ -196,7 +196,7 @@ ENTRY = KeptEntry(
     end_offset=1,
     checkpoint=None,
     clean_point=None,
-    sources={},
+    sources={0: FileMark(1, 2, 3)},
     groups=(),
 )
 
