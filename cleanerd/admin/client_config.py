@@ -232,7 +232,7 @@ class _File:
 
     def number(self, key: str) -> int:
         text = self.text(key, "").strip()
-        if not (text.isdecimal() and text.isascii() and int(text) < 2**31):
+        if not (text.isdecimal() and text.isascii() and len(text) < 20 and int(text) < 2**31):
             raise self.wrong(key, "it must be a whole number")
         return int(text)
 
@@ -250,6 +250,8 @@ class _File:
         if known not in _STORE_TYPES:
             hint = "convert it to PEM, and set the type to PEM"
             raise self.wrong(f"ssl.{kind}.type", "cleanerd reads JKS, PKCS12 and PEM", hint)
+        if "\0" in text:
+            raise self.wrong(f"ssl.{kind}.location", "it must be a path")
         return Path(text) if text else None
 
 

@@ -11,7 +11,6 @@ from cleanerd.cleaner.resources import Resources
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.format.meta import read_meta_properties
 from cleanerd.format.names import uuid_from_base64, uuid_to_base64
-from cleanerd.format.properties import read_properties
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from cleanerd.log.delegations import Delegations
 from cleanerd.log.log_dir import META_PROPERTIES, moved_here
@@ -26,7 +25,7 @@ from cleanerd.log.topic_config import (
 )
 from cleanerd.log.topic_keys import INTERNAL_SEGMENT_BYTES, TOPIC_KEYS
 from cleanerd.policy import legacy
-from cleanerd.scope.log_dirs import log_dirs_in
+from cleanerd.scope.log_dirs import log_dirs_in, server_properties
 from cleanerd.scope.told_topics import ORIGIN, Told, is_zookeeper_mode, told_topics
 
 if TYPE_CHECKING:
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
 
 METADATA_AGE_MS = 5 * 60 * 1000
 """U-23: younger metadata may be uncommitted while a broker runs."""
+
+_MOST_DIGITS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,17 +289,14 @@ def _is_of_broker(log_dir: LogDir, path: Path) -> bool:
 
 def _server_properties(path: Path, log_dir: LogDir) -> Mapping[str, str]:
     """A broker does not start on directories of another node id, so a file with one is not this broker's."""
-    try:
-        properties = read_properties(path.read_bytes(), str(path))
-    except OSError as error:
-        raise ConfigError(
-            f"cannot be read: {error.strerror}", where=str(path), hint="see cleanerd.broker.properties"
-        ) from error
+    properties = server_properties(path)
     for key in ("node.id", "broker.id"):
         text = properties.get(key, "").strip()
-        if text.isdecimal() and log_dir.meta.node_id not in {None, int(text)}:
+        own = log_dir.meta.node_id
+        # Python makes no number of thousands of digits.
+        if text.isdecimal() and own is not None and (len(text) > _MOST_DIGITS or int(text) != own):
             raise ConfigError(
-                f"{key} is {text[:40]}, but {log_dir.path} belongs to node {log_dir.meta.node_id}",
+                f"{key} is {text[:40]}, but {log_dir.path} belongs to node {own}",
                 where=str(path),
                 hint="see cleanerd.broker.properties",
             )

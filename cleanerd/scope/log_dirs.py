@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from cleanerd.settings import Settings
 
+_HINT: Final = "see cleanerd.broker.properties"
 _ANSWER_SECONDS: Final = 2.0
 """All directories together have so long to say where they lead; the daemon's event loop may be waiting."""
 
@@ -77,13 +78,24 @@ def _resolved(paths: Sequence[Path]) -> dict[Path, str]:
 def _of_broker(file: Path | None) -> tuple[Path, ...]:
     if file is None:
         return ()
+    return log_dirs_in(server_properties(file))
+
+
+def server_properties(file: Path) -> Mapping[str, str]:
+    """What a broker's ``server.properties`` says.
+
+    Raises:
+        ConfigError: it cannot be read, or holds a NUL, which no path and no setting of a broker has.
+        CorruptionError: it is no properties file.
+    """
     try:
-        properties = read_properties(file.read_bytes(), str(file))
+        data = file.read_bytes()
     except OSError as error:
-        raise ConfigError(
-            f"cannot be read: {error.strerror}", where=str(file), hint="see cleanerd.broker.properties"
-        ) from error
-    return log_dirs_in(properties)
+        raise ConfigError(f"cannot be read: {error.strerror}", where=str(file), hint=_HINT) from error
+    properties = read_properties(data, str(file))
+    if any("\0" in text for text in properties.values()):
+        raise ConfigError("holds a NUL: it is no file of settings", where=str(file), hint=_HINT)
+    return properties
 
 
 def log_dirs_in(properties: Mapping[str, str]) -> tuple[Path, ...]:

@@ -56,6 +56,7 @@ from cleanerd.log.partition import read_partition
 from tests.support.fake_agent import FakeAgent
 from tests.support.format_bytes import topic as topic_record
 from tests.torture.jobs import JOBS, NAME, Scene, impatient, make
+from tests.torture.more_readers import http, kept_by_the_daemon, settings
 
 if TYPE_CHECKING:
     import uuid
@@ -148,7 +149,12 @@ def readers() -> Iterator[dict[str, Reader]]:
                 make(scene)
                 JOBS[job].work(scene)
         found = [*_kafkas(staged), *_ours(staged, cleaned, root), *_spoken(staged)]
-        yield {reader.name: reader for reader in found}
+        found += [
+            Reader(*each) for each in (*settings(root, read_log_dir(staged.logs)), *kept_by_the_daemon(root / "daemon"))
+        ]
+        with http() as asked:
+            found.append(Reader(*asked))
+            yield {reader.name: reader for reader in found}
     finally:
         shutil.rmtree(root)
 

@@ -6,17 +6,19 @@ import errno
 import json
 import os
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.admin.client_config import read_client_config
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.kept_segments import FileMark, KeptEntry, KeptSegments
 from cleanerd.apply.validate import check_witness
 from cleanerd.broker.claim import Claim
 from cleanerd.broker.held_file import HeldFile
 from cleanerd.cli.main import run
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.format.names import TopicPartition
 from cleanerd.log import safe_open
 from cleanerd.log.delegations import Delegations
@@ -24,6 +26,8 @@ from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.segment import BatchWitness, Witness
 from cleanerd.log.state_files import locked
+from cleanerd.scope.broker_facts import broker_facts
+from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.support.log_dirs import make_log_dir
 from tests.torture.jobs import descriptors
@@ -244,3 +248,35 @@ def test_the_same_file_whole(tmp_path: Path) -> None:
     kept.put(ENTRY, tmp_path.stat())
     assert kept.entries() == (ENTRY,)
     assert not kept.warnings
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("node.id=" + "9" * 5000, "belongs to node 1"),
+        ("node.id=1\nlog.dirs=/a\\u0000b", "NUL"),
+        ("node.id=1\nmetadata.log.dir=/a\0b", "NUL"),
+    ],
+)
+def test_server_properties_with_what_no_broker_takes(tmp_path: Path, line: str, told: str) -> None:
+    """A number of thousands of digits and a path with a NUL are settings that are wrong, and no bug."""
+    make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    file = tmp_path / "server.properties"
+    file.write_text(line)
+    log_dir = read_log_dir(tmp_path / "logs")
+    settings = load_settings((), [f"cleanerd.broker.properties={file}"], {})
+    with pytest.raises(ConfigError, match=told) as caught:
+        broker_facts(settings, replace(log_dir, meta=replace(log_dir.meta, node_id=1)), ())
+    assert str(file) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["request.timeout.ms=" + "9" * 5000, "security.protocol=SSL\nssl.keystore.type=PEM\nssl.keystore.location=/a\0b"],
+)
+def test_client_properties_with_what_no_client_takes(tmp_path: Path, line: str) -> None:
+    """The same, of the file that says how to connect."""
+    file = tmp_path / "client.properties"
+    file.write_text(line)
+    with pytest.raises(ConfigError, match=r"client\.properties:"):
+        read_client_config(file)
