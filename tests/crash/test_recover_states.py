@@ -39,8 +39,8 @@ def test_power_fails_while_recovering(
     scenario: Scenario, operations: list[Operation], classifier: Classifier, workspace: Path
 ) -> None:
     """S-28 after a kill: the first barrier of the recovery must cover what the killed process left in memory only."""
-    states = crashes_while_recovering(scenario.old, operations, workspace / "topic-0", per_window=6, seed=4)
-    assert len(states) > 500
+    states = crashes_while_recovering(scenario.old, operations, workspace / "topic-0", per_window=3, seed=4)
+    assert len(states) > 250
     right(states, classifier.judged(states))
     recovered(states, scenario, workspace)
 

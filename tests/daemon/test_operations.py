@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.cli.operations import who
+from cleanerd.daemon import operations
 from cleanerd.daemon.control import ask
-from cleanerd.daemon.operations import KEPT, MOST_WORDS, Operation, Operations, read_operations
+from cleanerd.daemon.operations import MOST_WORDS, Operation, Operations, read_operations
 from cleanerd.errors import CleanerdError
 from tests.daemon.scene import assignments, broker, serve, until
 from tests.daemon.test_control import asking
@@ -50,14 +51,15 @@ def test_who_did_what(root: Path) -> None:
         serve(assignments(root), asks_again)
 
 
-def test_the_last_ones_are_kept(tmp_path: Path) -> None:
+def test_the_last_ones_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script that asks all day fills no disk, and a list of ten thousand names is not repeated."""
+    monkeypatch.setattr(operations, "KEPT", 20)
     journal = Operations(tmp_path / "state")
     names = tuple(f"orders-{number}" for number in range(MOST_WORDS + 5))
-    for number in range(KEPT + 3):
+    for number in range(23):
         journal.note(Operation(number, "pause", names if number == 3 else names[:1], 0, 7))
     kept = read_operations(tmp_path / "state")
-    assert [each.at_ms for each in kept] == list(range(3, KEPT + 3))
+    assert [each.at_ms for each in kept] == list(range(3, 23))
     assert kept[0].partitions == (*names[:MOST_WORDS], "and 5 more")
     assert journal.unwritten == ""
 

@@ -117,7 +117,9 @@ def test_why_is_read_without_pointing_at_it(page: Page, width: int) -> None:
         assert len(set(page.run(f"{rows}.map(e => e.getBoundingClientRect().height)"))) == 1
 
 
-@pytest.mark.parametrize("width", [360, 390, 800, 820, 1000, 1200, 1400, 1600])
+@pytest.mark.parametrize(
+    "width", [360, 820, 1400, *(pytest.param(width, marks=pytest.mark.long) for width in (390, 800, 1000, 1200, 1600))]
+)
 def test_nothing_is_too_wide_or_squeezed(page: Page, busy_daemon: Served, width: int) -> None:
     """No window scrolls sideways; numbers and states are never cut off, and the name of a partition has room."""
     busy_daemon.stage.change(

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.kafka
 
-FIXED = range(1, 41)
-LONG = range(1001, 1501)
+FIXED = range(1, 25)
+LONG = [*range(25, 41), *range(1001, 1501)]
 DRAWN_LONG = 50
 FEATURES = 12
 """Of ``_features``, and that Kafka changed something at all."""

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.kafka
 
-FIXED = range(1, 61)
-LONG = range(1001, 1801)
+FIXED = range(1, 37)
+LONG = [*range(37, 61), *range(1001, 1801)]
 DRAWN_LONG = 80
 FEATURES = 14
 

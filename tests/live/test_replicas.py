@@ -84,7 +84,8 @@ def write_in_vain(first: Broker, second: Broker) -> None:
     assert LOST in (value for _, value in rows(second, f"{topic}-0").values()), "U-26"
 
 
-def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path) -> None:
+@pytest.mark.parametrize("deaths", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path, deaths: int) -> None:
     """U-4, LT-9: leadership moves, a follower is killed, started again and truncated, and both are cleaned meanwhile.
 
     No tombstone expires here; above what both have cleaned they are the same, below no key's winner differs.
@@ -101,7 +102,7 @@ def test_replicas_agree(nodes: tuple[Broker, Broker], tmp_path: Path) -> None:
     load = Load(first, WRITINGS, partitions=PARTITIONS, brokers_come_and_go=True)
     wait_until("both replicas are there", lambda: in_sync(first, WRITINGS))
     with load:
-        for _ in range(2):
+        for _ in range(deaths):
             deadline = time.monotonic() + 5
             while time.monotonic() < deadline:
                 for rounds in both:

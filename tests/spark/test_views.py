@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
@@ -174,12 +175,12 @@ STABLE = {
 """How a transaction of the log in the next test ends, and up to where the log is stable then, with 20 for the HW."""
 
 
-@pytest.mark.parametrize("how", STABLE)
-@pytest.mark.parametrize("high_watermark", [20, 3, 0, 40])
-def test_snapshot_ends_where_a_consumer_ends(
-    spark: SparkSession, by: SparkSession | None, tmp_path: Path, how: str, high_watermark: int
-) -> None:
-    """R280-14: as a read_committed consumer, which sees nothing from the high watermark or an open transaction on."""
+ENDS = {f"t{at}": each for at, each in enumerate(product(STABLE, (20, 3, 0, 40)))}
+"""By topic, for all of them are taken in one go: how the transaction ends, and the high watermark."""
+
+
+def _ends_somehow(how: str, high_watermark: int) -> Partition:
+    """Thirty records and one of a transaction at 4."""
     with_txn = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     batches = {at: encode_batch([Record(b"%d" % (at % 6), b"v%d" % at, 1000 + at)], base_offset=at) for at in range(30)}
     batches[4] = encode_batch([Record(b"t", b"x", 9)], base_offset=4, transactional=True, **with_txn)
@@ -190,25 +191,38 @@ def test_snapshot_ends_where_a_consumer_ends(
     first = b"".join(data for at, data in batches.items() if at < 15)
     rest = b"".join(data for at, data in batches.items() if at >= 15)
     aborted = {15 * (at >= 15): [(7, 4, at, at + 1)] for at in (12, 25) if marker.get(how) == at and "aborted" in how}
-    partition = Partition({0: first, 15: rest}, high_watermark=high_watermark, aborted=aborted, indexes=False)
-    path = make_log_dir(tmp_path / "logs", {"t-0": partition})
+    return Partition({0: first, 15: rest}, high_watermark=high_watermark, aborted=aborted, indexes=False)
+
+
+def test_snapshot_ends_where_a_consumer_ends(spark: SparkSession, by: SparkSession | None, tmp_path: Path) -> None:
+    """R280-14: as a read_committed consumer, which sees nothing from the high watermark or an open transaction on."""
+    path = make_log_dir(tmp_path / "logs", {f"{topic}-0": _ends_somehow(*each) for topic, each in ENDS.items()})
     logs = find_logs([path], (), lambda _topic: KAFKAS_RULES)
-    (taken,) = write_snapshot(by, logs, (tmp_path / "out").as_uri())
-    with LatestState(LogDirTopic([path], "t")) as state:
-        state.update()
-        expected = {record.offset: record.value for record in state.winners()}
-    rows = {
-        row.offset: bytes(row.value)
-        for row in spark.read.schema(STATE_COLUMNS).parquet(str(tmp_path / "out")).collect()
-    }
-    assert rows == expected
-    if high_watermark == 20:
-        assert taken.end_offset == STABLE[how]
-    (offsets,) = spark.read.json(str(tmp_path / "out" / "_cleanerd")).collect()
-    assert (offsets.topic, offsets.partition, offsets.end_offset) == ("t", 0, taken.end_offset)
-    assert offsets.records == len(rows)
-    (whole,) = write_snapshot(by, logs, (tmp_path / "whole").as_uri(), whole_log=True)
-    assert whole.end_offset == 30
+    taken = {each.name.topic: each for each in write_snapshot(by, logs, (tmp_path / "out").as_uri())}
+    rows: dict[str, dict[int, bytes]] = {topic: {} for topic in ENDS}
+    for row in spark.read.parquet(str(tmp_path / "out")).collect():
+        rows[row.topic][row.offset] = bytes(row.value)
+    told = {each.topic: each for each in spark.read.json(str(tmp_path / "out" / "_cleanerd")).collect()}
+    for topic, (how, high_watermark) in ENDS.items():
+        with LatestState(LogDirTopic([path], topic)) as state:
+            state.update()
+            expected = {record.offset: record.value for record in state.winners()}
+        assert rows[topic] == expected, (how, high_watermark)
+        assert (told[topic].partition, told[topic].end_offset) == (0, taken[topic].end_offset)
+        assert told[topic].records == len(expected)
+        if high_watermark == 20:
+            assert taken[topic].end_offset == STABLE[how], how
+    whole = write_snapshot(by, logs, (tmp_path / "whole").as_uri(), whole_log=True)
+    assert {each.end_offset for each in whole} == {30}
+
+
+def test_snapshot_of_nothing(spark: SparkSession, by: SparkSession | None, tmp_path: Path) -> None:
+    """It can be read all the same, and says that it was taken."""
+    path = make_log_dir(tmp_path / "logs", {"t-0": _ends_somehow("never ended", 0)})
+    (taken,) = write_snapshot(by, find_logs([path], (), lambda _topic: KAFKAS_RULES), (tmp_path / "out").as_uri())
+    assert (taken.keys, taken.end_offset) == (0, 0)
+    assert spark.read.schema(STATE_COLUMNS).parquet(str(tmp_path / "out")).collect() == []
+    assert (tmp_path / "out" / "_cleanerd").is_dir()
 
 
 def test_snapshot_without_a_high_watermark(by: SparkSession | None, tmp_path: Path) -> None:

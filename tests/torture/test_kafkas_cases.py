@@ -31,6 +31,7 @@ def cases(profile: str) -> set[str]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.parametrize("profile", ["3.9-tests", "4.3-tests"])
 def test_every_case_of_kafka_has_a_row(profile: str) -> None:
