@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HISTORIES = 240
-LONG_HISTORIES = 50_000
+LONG_HISTORIES = 10_000
 PUBLISHED_HISTORIES = 500
 
 SHAPES = st.builds(

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 SUBSETS = 400
 """Of what is uncertain before each barrier; some windows have fewer."""
 
-AT_LENGTH = 2000
+AT_LENGTH = 1000
 
 
 def test_the_recorded_swap_does_what_it_should(scenario: Scenario, operations: list[Operation]) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 FIXED = range(1, 25)
-LONG = [*range(25, 41), *range(1001, 1501)]
-DRAWN_LONG = 50
+LONG = [*range(25, 41), *range(1001, 1301)]
+DRAWN_LONG = 30
 FEATURES = 12
 """Of ``_features``, and that Kafka changed something at all."""
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 FIXED = range(1, 37)
-LONG = [*range(37, 61), *range(1001, 1801)]
-DRAWN_LONG = 80
+LONG = [*range(37, 61), *range(1001, 1401)]
+DRAWN_LONG = 40
 FEATURES = 14
 
 

@@ -59,7 +59,7 @@ def test_pairs(spark: SparkSession) -> None:
 @pytest.mark.timeout(1800)
 def test_many_pairs(spark: SparkSession) -> None:
     """The same for longer."""
-    for first in range(PAIRS, PAIRS + 20_000, 2000):
+    for first in range(PAIRS, PAIRS + 6000, 2000):
         check_pairs(spark, first, 2000)
 
 
@@ -120,5 +120,5 @@ def test_real_cleanings(spark: SparkSession) -> None:
 @pytest.mark.timeout(1800)
 def test_many_real_cleanings(spark: SparkSession) -> None:
     """The same for longer."""
-    for first in range(HISTORIES, HISTORIES + 4000, 500):
+    for first in range(HISTORIES, HISTORIES + 1000, 500):
         audited(spark, range(first, first + 500))
