@@ -300,9 +300,14 @@ def _outcome(
     )
     has_records = bool(retention.kept_by_batch.any())
     low_ms, high_ms = evidence.min_timestamp_ms, evidence.max_timestamp_ms
+    idle_ms, file_ms = evidence.idle_timestamp_ms, -1
+    if len(counts) and not counts[-1] and end.beside == ACTION_COPY:
+        idle_ms = max(idle_ms, evidence.last_max_timestamp_ms)
+    stays_ms = max(high_ms, idle_ms)
     if has_records and high_ms < 0:
-        # A broker takes the file's time where no record has one; it must not become that of a neighbour (U-17).
-        low_ms = high_ms = evidence.source.segment.mtime_ns // 1_000_000
+        # A broker takes the file's time where no batch has one; it must not become that of a neighbour (U-17).
+        file_ms = evidence.source.segment.mtime_ns // 1_000_000 if idle_ms < 0 else -1
+        low_ms = high_ms = file_ms if idle_ms < 0 else idle_ms
     return Outcome(
         base=evidence.source.base,
         last_offset=evidence.last_offset,
@@ -312,5 +317,7 @@ def _outcome(
         changed=not copied.all() or txn_entries != evidence.stored_txn_entries(),
         min_timestamp_ms=low_ms,
         max_timestamp_ms=high_ms,
+        file_time_ms=file_ms,
+        batch_time_ms=stays_ms,
         closing_bytes=closing_bytes,
     )

@@ -54,6 +54,7 @@ _NUMBERS: Final = (
     "last_max_timestamp_ms",
     "min_timestamp_ms",
     "max_timestamp_ms",
+    "idle_timestamp_ms",
     "legacy_batches",
     "next_horizon_ms",
 )
@@ -70,7 +71,8 @@ class SegmentEvidence:
     ``last_batch_offsets`` are the record offsets of the last batch if that is v0 or v1: rewritten it ends with the last
     record that stays (F-3.2, F-3.3). ``next_horizon_ms``: the earliest delete horizon still to come.
     ``min_timestamp_ms`` and ``max_timestamp_ms`` are those of batches with records: what else has a time holds a place
-    (U-13, U-17). -1 where there are none.
+    (U-13, U-17); ``idle_timestamp_ms`` is the largest of those without that stay for their producers. -1 where there
+    are none.
     """
 
     def __init__(self, plan: CleaningPlan, source: Source) -> None:
@@ -102,6 +104,7 @@ class SegmentEvidence:
         self.next_horizon_ms: int | None = None
         self.min_timestamp_ms = -1
         self.max_timestamp_ms = -1
+        self.idle_timestamp_ms = -1
 
     @property
     def unjudged_records(self) -> int:
@@ -135,7 +138,7 @@ class SegmentEvidence:
         self._batches += len(batches)
         self.keyed.append((records.flags & FLAG_HAS_KEY) != 0)
         self.tombstone.append(tombstones(records.flags, self._plan.rules.tombstone_mode, legacy_rows(batches)))
-        self._remember_ends(batches)
+        self._remember_ends(batches, batch_flags)
         self.legacy_batches += int(np.count_nonzero(batches.magic < 2))
         if len(batches):
             last_rows = records.offset[batches.first_record[-2] :]
@@ -195,6 +198,7 @@ class SegmentEvidence:
         lows = [low for low in (self.min_timestamp_ms, part.min_timestamp_ms) if low >= 0]
         self.min_timestamp_ms = min(lows, default=-1)
         self.max_timestamp_ms = max(self.max_timestamp_ms, part.max_timestamp_ms)
+        self.idle_timestamp_ms = max(self.idle_timestamp_ms, part.idle_timestamp_ms)
 
     def to_columns(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Numbers and columns that :meth:`of_columns` makes the same of on another machine.
@@ -336,7 +340,7 @@ class SegmentEvidence:
         inside = before < int(batches.base_offset[0]) and int(batches.last_offset[-1]) < self.source.end
         return inside and bool((batches.base_offset[1:] > batches.last_offset[:-1]).all())
 
-    def _remember_ends(self, batches: _kernel.Batches) -> None:
+    def _remember_ends(self, batches: _kernel.Batches, batch_flags: NDArray[np.uint8]) -> None:
         if self.first_batch is None:
             self.first_batch = _witness(batches, 0)
             self.first_offset = int(batches.base_offset[0])
@@ -346,6 +350,8 @@ class SegmentEvidence:
         times = batches.max_timestamp
         with_records = self._record_counts[-1] > 0
         if not with_records.all():
+            idle = times[~with_records & ((batch_flags & BATCH_PROTECTED) != 0)]
+            self.idle_timestamp_ms = max(self.idle_timestamp_ms, int(idle.max(initial=-1)))
             times = times[with_records]
         high = int(times.max(initial=-1))
         if high >= 0:

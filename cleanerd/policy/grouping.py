@@ -33,7 +33,9 @@ class Outcome:
 
     ``output_bytes`` is an estimate where batches are rebuilt; ``last_offset`` is -1 and the timestamps are -1 when
     there are no batches. ``changed`` says that the segment would be written differently if it stood alone.
-    ``closing_bytes`` of the output, one batch, are there only for the case that the segment ends its group (U-13).
+    ``file_time_ms``: the file's time where records stay and no batch that stays has one. ``batch_time_ms``: the largest
+    of the batches that stay, with records or without. ``closing_bytes`` of the output, one batch, are there only for
+    the case that the segment ends its group (U-13).
     """
 
     base: int
@@ -44,6 +46,8 @@ class Outcome:
     changed: bool
     min_timestamp_ms: int
     max_timestamp_ms: int
+    file_time_ms: int = -1
+    batch_time_ms: int = -1
     closing_bytes: int = 0
 
 
@@ -76,6 +80,8 @@ class _Span:
     joinable: bool
     min_timestamp_ms: int
     max_timestamp_ms: int
+    file_time_ms: int
+    batch_time_ms: int
 
     @classmethod
     def of(cls, row: int, outcome: Outcome, limits: Limits) -> _Span:
@@ -91,6 +97,8 @@ class _Span:
             joinable=outcome.changed or outcome.output_bytes < limits.segment_bytes // 4,
             min_timestamp_ms=outcome.min_timestamp_ms,
             max_timestamp_ms=outcome.max_timestamp_ms,
+            file_time_ms=outcome.file_time_ms,
+            batch_time_ms=outcome.batch_time_ms,
         )
 
     def plus(self, right: _Span) -> _Span:
@@ -110,6 +118,8 @@ class _Span:
             joinable=self.joinable and right.joinable,
             min_timestamp_ms=min(lows, default=-1),
             max_timestamp_ms=max(self.max_timestamp_ms, right.max_timestamp_ms),
+            file_time_ms=max(self.file_time_ms, right.file_time_ms),
+            batch_time_ms=max(self.batch_time_ms, right.batch_time_ms),
         )
 
     @property
@@ -127,9 +137,15 @@ class _Span:
         entries = min(self.output_batches, self.output_bytes // max(limits.index_interval_bytes, 1))
         if entries * OFFSET_ENTRY_BYTES > limits.index_bytes or (entries + 1) * TIME_ENTRY_BYTES > limits.index_bytes:
             return False
-        if limits.max_span_ms is None or self.min_timestamp_ms < 0:
-            return True
-        return self.max_timestamp_ms - self.min_timestamp_ms <= limits.max_span_ms
+        return limits.max_span_ms is None or self.min_timestamp_ms < 0 or self._spans(limits.max_span_ms)
+
+    def _spans(self, most_ms: int) -> bool:
+        """Whether the records are of about one time, and none gets a much earlier one.
+
+        Where records have no time a broker goes by the file's, unless a batch that is there for its producer has one.
+        """
+        outdated = 0 <= self.batch_time_ms < self.file_time_ms - most_ms
+        return not outdated and self.max_timestamp_ms - self.min_timestamp_ms <= most_ms
 
 
 def group(outcomes: Sequence[Outcome], limits: Limits) -> list[Group]:

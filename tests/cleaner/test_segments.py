@@ -67,18 +67,21 @@ def test_group_that_grows(root: Path) -> None:
 
 
 @pytest.mark.parametrize("closed_ms", [-1, 0, NOW - 10**9, NOW + 10**9])
-def test_times_of_batches_without_records(root: Path, closed_ms: int) -> None:
+@pytest.mark.parametrize("has_times", [True, False])
+def test_times_of_batches_without_records(root: Path, closed_ms: int, *, has_times: bool) -> None:
     """U-17, U-13: whatever time an emptied batch has, it does not keep small segments of `compact,delete` apart.
 
     Each of the first six was closed by an earlier round; the seventh is changed by this one.
     """
+    timestamp = NOW - 1000 if has_times else -1
     closed = {
-        10 * row: batch(10 * row, (f"k{row}", "1"))
+        10 * row: keyed_batch(10 * row, [(f"k{row}", "1")], timestamp=timestamp)
         + encode_batch([], base_offset=10 * row + 9, max_timestamp=closed_ms)
         for row in range(6)
     }
-    logs = {**closed, 60: batch(60, ("k6", "1"), ("g", "1")), 70: batch(70, ("g", "2")), 80: b""}
-    make_log_dir(root, {NAME: Partition(logs)})
+    changes = keyed_batch(60, [("k6", "1"), ("g", "1")], timestamp=timestamp)
+    logs = {**closed, 60: changes, 70: keyed_batch(70, [("g", "2")], timestamp=timestamp), 80: b""}
+    make_log_dir(root, {NAME: Partition(logs, mtime_ms=NOW)})
     clean_all(root, NOW, config(cleanup_policy="compact,delete", retention_ms=10**8))
     assert list(sizes(root)) == [0, 80]
     assert keys(root)[0] == [*((10 * row, f"k{row}") for row in range(7)), (70, "g")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 HOUR_MS: Final = 3_600_000
+MINUTE_MS: Final = 60_000
 WEEK_MS: Final = 7 * 24 * HOUR_MS
 RETENTIONS_MS: Final = (WEEK_MS, 12 * HOUR_MS, HOUR_MS // 2)
 TIMES_MS: Final = (0, 1, T0 - 1, T0, T0 + 100, T0 + 105, T0 + 110, NOW - WEEK_MS, NOW - HOUR_MS, NOW)
@@ -213,7 +214,10 @@ class Sides:
 
 def play(judge: Judge, work: Path, log: Log) -> Sides:
     """Clean the log by Kafka's cleaner and by ours."""
-    history = log.history()
+    return _played(judge, work, log.history())
+
+
+def _played(judge: Judge, work: Path, history: History) -> Sides:
     sides = Sides(judge, work, history)
     judge.make(sides.path("untouched"), history.segments, now_ms=NOW, producer_expiration_ms=2**31 - 1)
     for side in ("theirs", "ours"):
@@ -288,3 +292,29 @@ def test_a_segment_without_records(judge: Judge, work: Path) -> None:
         assert found.found[TIMES_MS.index(T0 + 105)] == 3
         theirs = sides.retain("theirs", WEEK_MS, clean_shutdown=clean_shutdown)
         assert theirs.found[TIMES_MS.index(T0)] == -1, "Kafka has learned it: follow it"
+
+
+@pytest.mark.parametrize("at_bound", [False, True], ids=["the last of a producer", "at the bound"])
+def test_a_batch_without_records_beside_records_without_a_time(judge: Judge, work: Path, at_bound: bool) -> None:
+    """U-13, U-17: what was emptied earlier has a time that none of the records has, and it does not become theirs.
+
+    Kafka's cleaner makes one segment of it all, and the broker deletes live records by the time of the header.
+    """
+    time_ms = NOW - 40 * MINUTE_MS
+    first, last = (one(0, "a=1"), one(1, "d=1")), (one(3, "d=2"), one(4, "e=1"))
+    closed = (first, last, (empty(5, time_ms, **NOBODYS),))
+    if not at_bound:
+        closed = (first, (empty(2, time_ms, **PRODUCER),), last)
+    log = Log("", closed, (one(6, "f=1"),), segment_bytes=3000)
+    history = log.history()
+    fresh = tuple(replace(each, last_modified_ms=NOW - MINUTE_MS) for each in history.segments)
+    short = {**history.config, "retention.ms": str(30 * MINUTE_MS)}
+    sides = _played(judge, work, replace(history, segments=fresh, config=short))
+    assert sides.dump("ours").records == sides.dump("theirs").records
+    for clean_shutdown in (True, False):
+        deleted = {
+            side: sides.retain(side, 30 * MINUTE_MS, clean_shutdown=clean_shutdown).log_start_offset
+            for side in ("untouched", "theirs", "ours")
+        }
+        assert (deleted["untouched"], deleted["ours"]) == (0, 0)
+        assert deleted["theirs"] > 4, "Kafka has learned it: follow it"

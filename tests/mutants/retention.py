@@ -13,6 +13,22 @@ ONE_BATCH = "tests/policy/test_retain.py::test_one_batch"
 
 RETENTION = (
     Mutant(
+        "time-of-an-idle-batch-given-to-records",
+        "U-17",
+        "cleanerd/policy/grouping.py",
+        "return not outdated and self.max_timestamp_ms",
+        "return self.max_timestamp_ms",
+        ("tests/policy/test_grouping.py::test_time_of_a_batch_without_records",),
+    ),
+    Mutant(
+        "closing-batch-taken-for-one-that-keeps-its-time",
+        "U-17",
+        "cleanerd/cleaner/decide.py",
+        "and end.beside == ACTION_COPY:\n        idle_ms",
+        "and end.alone == ACTION_COPY:\n        idle_ms",
+        ("tests/cleaner/test_segments.py::test_times_of_batches_without_records",),
+    ),
+    Mutant(
         "past-the-range-cleaned-too",
         "C-45.1",
         RETAIN,

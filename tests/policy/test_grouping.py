@@ -136,6 +136,26 @@ def test_time_span() -> None:
     assert groups(one, unknown, limits=replace(LIMITS, max_span_ms=500)) == [[0, 1]]
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_time_of_a_batch_without_records(swapped: bool) -> None:
+    """U-13, U-17: it counts only where it would become that of records that have none, and go by their file's time."""
+
+    def together(first: Outcome, second: Outcome, span_ms: int | None) -> bool:
+        pair = (replace(second, base=0, last_offset=9), replace(first, base=10, last_offset=19))
+        found = groups(*(pair if swapped else (first, second)), limits=replace(LIMITS, max_span_ms=span_ms))
+        return found == [[0, 1]]
+
+    of_its_file = changed(0, min_timestamp_ms=5000, max_timestamp_ms=5000, file_time_ms=5000)
+    of_its_records = changed(0, min_timestamp_ms=5000, max_timestamp_ms=5000, batch_time_ms=5000)
+    idle, timeless = empty(10, batch_time_ms=2000), empty(10)
+    assert not together(of_its_file, idle, 2999)
+    assert together(of_its_file, idle, 3000)
+    assert together(of_its_file, idle, None)
+    assert together(of_its_file, empty(10, batch_time_ms=9000), 1000), "records stay longer, and none goes too early"
+    assert together(of_its_file, timeless, 0)
+    assert together(of_its_records, idle, 0)
+
+
 def test_split() -> None:
     """U-17: at a source edge."""
     assert split(range(3, 8), 5) == (range(3, 5), range(5, 8))
