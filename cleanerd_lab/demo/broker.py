@@ -24,6 +24,7 @@ from confluent_kafka.admin import AdminClient
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import uuid_to_base64
 from cleanerd_lab.demo.classes import with_classes
+from cleanerd_lab.demo.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 STARTED: Final = "Kafka Server started"
-START_SECONDS: Final = 180
-STOP_SECONDS: Final = 60
 
 _META: Final = "meta.properties"
 _FEATURES: Final = ("unstable.", "inter.broker.protocol.version")
@@ -211,10 +210,10 @@ class Broker:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(STOP_SECONDS)
+            self._process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise self._failure(f"the broker did not stop within {STOP_SECONDS} s") from None
+            raise self._failure(f"the broker did not stop within {PATIENCE_SECONDS:.0f} s") from None
         self._process = None
 
     def kill(self) -> None:
@@ -297,14 +296,14 @@ class Broker:
             *self._java_tail("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self.properties_file)),
         ]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=START_SECONDS)
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
         except FileNotFoundError:
             raise BrokerError("java is missing", hint="install a Java runtime, 17 or newer") from None
         if done.returncode != 0:
             raise BrokerError(f"the log directories cannot be formatted:\n{done.stdout}{done.stderr}")
 
     def _wait_until_it_serves(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             if not self.running:
                 raise self._failure("the broker ended while it was starting")
@@ -315,7 +314,7 @@ class Broker:
             raise BrokerError(
                 "the broker serves but logs nothing", where=str(self.libs_dir), hint="add slf4j-simple to the jars"
             )
-        raise self._failure(f"the broker did not serve within {START_SECONDS} s")
+        raise self._failure(f"the broker did not serve within {PATIENCE_SECONDS:.0f} s")
 
     def _answers(self) -> bool:
         """Whether a metadata request succeeds: a listening socket alone says nothing."""

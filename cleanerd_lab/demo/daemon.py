@@ -15,13 +15,11 @@ from cleanerd.errors import CleanerdError
 from cleanerd_lab.bench.process import environment_of
 from cleanerd_lab.demo.broker import free_port
 from cleanerd_lab.demo.command import CONFIG_NAME
+from cleanerd_lab.demo.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-READY_SECONDS: Final = 60.0
-STOP_SECONDS: Final = 30.0
-_ANSWER_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.2
 
 
@@ -61,7 +59,7 @@ class Daemon:
                 env=environment_of(self._work_dir / "bytecode"),
                 process_group=0,  # Ctrl-C is for whoever started it
             )
-        deadline = time.monotonic() + READY_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 raise self._failure(f"cleanerd run ended with exit code {self._process.returncode}")
@@ -71,7 +69,7 @@ class Daemon:
             except OSError:
                 pass  # it does not listen yet
             time.sleep(_PAUSE_SECONDS)
-        raise self._failure(f"cleanerd run was not ready within {READY_SECONDS:.0f} s")
+        raise self._failure(f"cleanerd run was not ready within {PATIENCE_SECONDS:.0f} s")
 
     def status(self) -> dict[str, Any]:
         """``/status`` as it is now.
@@ -79,7 +77,7 @@ class Daemon:
         Raises:
             OSError: nobody answers.
         """
-        with urllib.request.urlopen(f"{self.url}status", timeout=_ANSWER_SECONDS) as answer:  # noqa: S310 - our own
+        with urllib.request.urlopen(f"{self.url}status", timeout=PATIENCE_SECONDS) as answer:  # noqa: S310 - our own
             found: dict[str, Any] = json.load(answer)
         return found
 
@@ -94,9 +92,9 @@ class Daemon:
         started = time.monotonic()
         self._process.send_signal(signal.SIGTERM)
         try:
-            code = self._process.wait(STOP_SECONDS)
+            code = self._process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
-            raise self._failure(f"cleanerd run did not end within {STOP_SECONDS:.0f} s of SIGTERM") from None
+            raise self._failure(f"cleanerd run did not end within {PATIENCE_SECONDS:.0f} s of SIGTERM") from None
         self._process = None
         if code not in {0, 128 + signal.SIGTERM}:
             raise self._failure(f"cleanerd run ended with exit code {code}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import CleanerdError
+from cleanerd_lab.demo.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,7 +35,6 @@ _SETTINGS: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.memory": "1g",
 }
-_TIMEOUT_SECONDS: Final = 180
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ def read_by_spark(log_dir: Path, written: Written) -> SparkRead:
     try:
         done = subprocess.run(
             [sys.executable, "-m", __name__, str(log_dir), written.topic],
-            capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False, env=inherited,
+            capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, env=inherited,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise CleanerdError(f"PySpark did not answer in {_TIMEOUT_SECONDS} seconds", where=written.topic) from error
+        raise CleanerdError(f"PySpark did not answer in {PATIENCE_SECONDS:.0f} seconds", where=written.topic) from error
     if done.returncode != 0:
         raise CleanerdError(f"PySpark ended with exit code {done.returncode}:\n{done.stderr}", where=written.topic)
     told = json.loads(done.stdout.splitlines()[-1])

@@ -20,6 +20,7 @@ from cleanerd.format.checkpoint import read_offset_checkpoint
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT
 from cleanerd_lab.demo.broker import Broker, BrokerError
+from cleanerd_lab.demo.patience import PATIENCE_SECONDS
 from cleanerd_lab.demo.traffic import SILENT, TOPIC_CONFIG, create_topics, write
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 WARM_UP_TOPIC: Final = "warm-up"
 EAGER: Final = {"min.cleanable.dirty.ratio": "0.0"}
-MOST_SECONDS: Final = 90.0
 
 KAFKAS_DEFAULTS: Final = {
     "log.cleaner.dedupe.buffer.size": str(128 * 1024 * 1024),
@@ -85,7 +85,7 @@ class KafkaCleaner:
         before = _cpu_seconds(thread)
         _alter(self.broker.bootstrap, topics, EAGER)
         wanted = {TopicPartition(topic, 0) for topic in topics}
-        deadline = time.monotonic() + MOST_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while not wanted <= self._cleaned_partitions():
             if time.monotonic() > deadline or not self.broker.running:
                 raise BrokerError(f"Kafka's cleaner did not clean {', '.join(topics)}", where=str(self.broker.log_file))
@@ -118,6 +118,6 @@ def _alter(bootstrap: str, topics: Sequence[str], config: Mapping[str, str]) -> 
     ]
     for resource, future in admin.incremental_alter_configs(resources).items():
         try:
-            future.result(timeout=30)
+            future.result(timeout=PATIENCE_SECONDS)
         except KafkaException as error:
             raise BrokerError(f"topic {resource.name} cannot be altered: {error}") from error

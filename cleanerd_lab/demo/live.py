@@ -25,6 +25,7 @@ from cleanerd_lab.demo.command import Command
 from cleanerd_lab.demo.compare import Wrong, wrong_keys
 from cleanerd_lab.demo.daemon import Daemon, DaemonError
 from cleanerd_lab.demo.load import PARTITIONS, SEGMENT_MS, Reader, Writer
+from cleanerd_lab.demo.patience import PATIENCE_SECONDS
 from cleanerd_lab.demo.reading import read_with_confluent
 from cleanerd_lab.demo.strategies import STRATEGY
 from cleanerd_lab.demo.traffic import create_topics
@@ -52,7 +53,6 @@ _CONTROL: Final = "control.sock"
 _MAX_PATH_BYTES: Final = 107 - len(_CONTROL) - 1
 """What a socket's path has room for; the agent's own finds a way around."""
 _SAMPLE_SECONDS: Final = 5.0
-_CLEAN_SECONDS: Final = 45.0
 _PAUSE_SECONDS: Final = 0.3
 
 
@@ -239,7 +239,7 @@ class LiveDemo:
 
     def _wait_until_clean(self) -> None:
         """Until every partition is clean up to its last record, which begins a segment and stays alone in it."""
-        deadline = time.monotonic() + _CLEAN_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         ends = {
             (topic, number): offset
             for topic, writer in self._writers.items()
@@ -258,7 +258,7 @@ class LiveDemo:
                 break
             time.sleep(_PAUSE_SECONDS)
         told = [f"{topic}-{number} ({known.get((topic, number), {}).get('reason')})" for topic, number in behind]
-        raise DaemonError(f"not cleaned within {_CLEAN_SECONDS:.0f} s: {', '.join(told)}", where=self.url)
+        raise DaemonError(f"not cleaned within {PATIENCE_SECONDS:.0f} s: {', '.join(told)}", where=self.url)
 
     def _judged(self, writer: Writer) -> LiveTopic:
         found: dict[bytes, bytes | None] = {}

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 from cleanerd.client.producer import Producer
 from cleanerd.errors import CleanerdError
 from cleanerd_lab.demo.broker import BrokerError
+from cleanerd_lab.demo.patience import PATIENCE_SECONDS
 from cleanerd_lab.demo.race import DELETE_SHARE, LATE_SHARE, UNVERSIONED_SHARE, Update
 from cleanerd_lab.demo.reading import read_with_confluent
 
@@ -44,7 +45,6 @@ LAST_MS: Final = -3 * SEGMENT_MS
 ROLL_KEY: Final = b"roll"
 _ROUND_SECONDS: Final = 0.05
 _PAUSE_SECONDS: Final = 0.5
-_FLUSH_SECONDS: Final = 30.0
 
 
 @dataclass(slots=True)
@@ -144,7 +144,7 @@ class Writer(threading.Thread):
         """
         self.abandon()
         if self.ident is not None:
-            self.join(2 * _FLUSH_SECONDS)
+            self.join(PATIENCE_SECONDS)
         if self.is_alive() or self.model.errors:
             reason = self.model.errors[0] if self.model.errors else "no answer in time"
             raise BrokerError(f"records of {self.topic} were not acknowledged: {reason}")
@@ -172,7 +172,7 @@ class Writer(threading.Thread):
             for each in (*racers, old_program):
                 each.poll()
         for each in (*racers, old_program):
-            each.flush(_FLUSH_SECONDS)
+            each.flush(PATIENCE_SECONDS)
         self._roll(old_program)
         if self.model.records != sent + PARTITIONS and not self.model.errors:
             self.model.errors.append("no answer in time")
@@ -183,7 +183,7 @@ class Writer(threading.Thread):
         for partition in range(PARTITIONS):
             update = Update(ROLL_KEY + b"%d" % partition, None, b"")
             self._send(producer, update, partition=partition, timestamp_ms=now_ms)
-        producer.flush(_FLUSH_SECONDS)
+        producer.flush(PATIENCE_SECONDS)
 
     def _send(
         self, producer: Producer, update: Update, *, partition: int | None = None, timestamp_ms: int | None = None
@@ -234,7 +234,7 @@ class Reader(threading.Thread):
         """Let it end the reading at hand."""
         self.abandon()
         if self.ident is not None:
-            self.join(_FLUSH_SECONDS)
+            self.join(PATIENCE_SECONDS)
 
     def run(self) -> None:
         """One partition after the other."""

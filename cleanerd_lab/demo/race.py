@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.client.producer import Producer
 from cleanerd_lab.demo.broker import BrokerError
+from cleanerd_lab.demo.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +35,6 @@ LATE_WRITE_SHARE: Final = 0.1
 
 LOWEST_VERSION: Final = 1
 SEGMENT_MS: Final = 10 * 60_000
-_FLUSH_SECONDS: Final = 60.0
 _POLL_EVERY: Final = 100
 
 
@@ -183,9 +183,9 @@ def write(bootstrap: str, topic: str, rules: TopicRules, batch: Sequence[Update]
             for each in everybody:
                 each.poll()
     for each in everybody:
-        each.flush(_FLUSH_SECONDS)
+        each.flush(PATIENCE_SECONDS)
     _send(racers[0], topic, Update(when.roll_key, LOWEST_VERSION, b""), now_ms + when.roll_ms, acknowledged)
-    racers[0].flush(_FLUSH_SECONDS)
+    racers[0].flush(PATIENCE_SECONDS)
     if len(acknowledged) != len(batch) + 1:
         raise BrokerError(f"{len(batch) + 1 - len(acknowledged)} records of {topic} were not acknowledged")
     return acknowledged

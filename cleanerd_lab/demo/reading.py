@@ -12,12 +12,12 @@ from kafka import TopicPartition as KafkaPythonPartition
 from kafka.codec import has_gzip, has_lz4, has_snappy, has_zstd
 
 from cleanerd_lab.demo.broker import BrokerError
+from cleanerd_lab.demo.patience import PATIENCE_SECONDS
 from cleanerd_lab.demo.traffic import SILENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-MOST_SECONDS: Final = 60.0
 _BATCH: Final = 2000
 _AGAIN_SECONDS: Final = 0.2
 _NO_LEADER_YET: Final = (
@@ -65,7 +65,7 @@ def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> Read:
     )
     records: dict[int, tuple[bytes | None, bytes | None]] = {}
     try:
-        deadline = time.monotonic() + MOST_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         end = _end_offset(consumer, partition, deadline)
         consumer.assign([partition])
         while time.monotonic() < deadline:
@@ -85,7 +85,7 @@ def read_with_confluent(bootstrap: str, topic: str, number: int = 0) -> Read:
                     raise BrokerError(f"confluent-kafka cannot read {topic}: {error.str()}")
     finally:
         consumer.close()
-    raise BrokerError(f"confluent-kafka did not reach the end of {topic} within {MOST_SECONDS:.0f} s")
+    raise BrokerError(f"confluent-kafka did not reach the end of {topic} within {PATIENCE_SECONDS:.0f} s")
 
 
 def _end_offset(consumer: Consumer, partition: TopicPartition, deadline: float) -> int:
@@ -120,7 +120,7 @@ def read_with_kafka_python(bootstrap: str, topic: str) -> Read:
         consumer.assign([partition])
         consumer.seek_to_beginning(partition)
         end = consumer.end_offsets([partition])[partition]
-        deadline = time.monotonic() + MOST_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             if consumer.position(partition) >= end:
                 return Read("kafka-python", records, consumer.position(partition), end)
@@ -128,4 +128,4 @@ def read_with_kafka_python(bootstrap: str, topic: str) -> Read:
                 records[message.offset] = (message.key, message.value)
     finally:
         consumer.close()
-    raise BrokerError(f"kafka-python did not reach the end of {topic} within {MOST_SECONDS:.0f} s")
+    raise BrokerError(f"kafka-python did not reach the end of {topic} within {PATIENCE_SECONDS:.0f} s")

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from cleanerd.format.batch import CODEC_NAMES
 from cleanerd_lab.demo.broker import BrokerError
+from cleanerd_lab.demo.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,8 +36,6 @@ TOPIC_CONFIG: Final = {
 
 FLUSHES: Final = 20
 
-_ANSWER_SECONDS: Final = 30
-_FLUSH_SECONDS: Final = 60
 _WORDS: Final = ("placed", "paid", "packed", "shipped", "delivered", "returned")
 
 
@@ -75,7 +74,7 @@ def create_topics(bootstrap: str, names: Sequence[str], config: Mapping[str, str
     )
     for name, future in created.items():
         try:
-            future.result(timeout=_ANSWER_SECONDS)
+            future.result(timeout=PATIENCE_SECONDS)
         except KafkaException as error:
             raise BrokerError(f"topic {name} cannot be created: {error}") from error
 
@@ -124,7 +123,7 @@ def write(bootstrap: str, codec: str, records: int, *, seed: int, topic: str | N
 
 def _flush(producers: Sequence[Producer]) -> None:
     for producer in producers:
-        producer.flush(_FLUSH_SECONDS)
+        producer.flush(PATIENCE_SECONDS)
 
 
 def codecs() -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd_lab.demo import broker as demo
 from cleanerd_lab.demo.broker import Broker, BrokerError, free_port
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +68,7 @@ class ZooKeeperBroker(Broker):
         """A broker in this mode makes its directories itself."""
 
     def _wait_until_it_serves(self) -> None:
-        deadline = time.monotonic() + demo.START_SECONDS
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             if not self.running:
                 raise self._failure("the broker ended while it was starting")
