@@ -124,7 +124,8 @@ def _apply(
     finish_plan(files, manifest.plan)
     after = read_partition(locked.log_dir, name)
     if clean_to is not None:
-        remember_clean(locked, after, clean_to, fingerprint_of_plan, result)
+        last_base = manifest.groups[-1].base if manifest.groups else None
+        remember_clean(locked, after, clean_to, fingerprint_of_plan, result, last_base=last_base)
     else:
         remember_rules(locked.store, locked.log_dir, after, fingerprint_of_plan)
     return result

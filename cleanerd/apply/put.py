@@ -53,6 +53,8 @@ class Put(ABC):
         self.resources = resources
         self.name = name
         self.options = options
+        self.last_base: int | None = None
+        """The segment that was put last, in whichever try."""
 
     def waits(self) -> Iterator[float]:
         """Seconds before each further try."""

@@ -125,6 +125,7 @@ class ByAgent(Put):
                 with _kept(self._keep, staged, swapper):
                     swapper.swap(staging, staged, members)
                 self._swapped += 1
+                self.last_base = staged.base
         finish_plan(files, cleaning.plan.plan_id)
 
     def _keeper(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Keeper | None:
@@ -199,7 +200,7 @@ class ByAgent(Put):
             last = last_below(after, offset)
             if held_as(last) != swapper.segment_below(offset):
                 return (f"the broker changed segment {last.base} after the swap: the clean point was not moved",)
-            save_clean_point(self.store, log_dir, after, offset, plan.fingerprint, result)
+            save_clean_point(self.store, log_dir, after, offset, plan.fingerprint, result, last_base=self.last_base)
             if plan.fingerprint == KAFKAS_FINGERPRINT and (
                 after.cleaner_offset is None or after.cleaner_offset < offset
             ):

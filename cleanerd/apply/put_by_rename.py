@@ -92,6 +92,7 @@ class ByRename(Put):
                     swap_group(
                         files, plan.plan_id, staged, journal, self._locked.lock, source_files=_source_files(members)
                     )
+                self.last_base = staged.base
         finish_plan(files, plan.plan_id)
 
     def _take_back(self, files: PartitionFiles, plan: CleaningPlan) -> None:  # noqa: ARG002
@@ -100,7 +101,8 @@ class ByRename(Put):
 
     def remember(self, found: Survey, cleaning: Cleaning, result: CleaningResult) -> CleaningResult:
         """The clean point, then Kafka's checkpoint (U-10)."""
-        remember(self._locked, found, cleaning.plan, read_partition(self.log_dir, self.name), result)
+        after = read_partition(self.log_dir, self.name)
+        remember(self._locked, found, cleaning.plan, after, result, last_base=self.last_base)
         return result
 
 

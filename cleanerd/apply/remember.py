@@ -10,7 +10,7 @@ from cleanerd.apply.checkpoint import write_cleaner_checkpoint
 from cleanerd.cleaner.result import CleaningResult
 from cleanerd.cleaner.survey import Survey, quarantined
 from cleanerd.errors import CleanerdError, RefusedError, StalePlanError, as_cleanerd_error
-from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState
+from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, segment_at
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.log.partition import PartitionLog, read_partition
 
@@ -25,24 +25,38 @@ if TYPE_CHECKING:
     from cleanerd.log.segment import Segment
 
 
-def remember(locked: LockedDir, found: Survey, plan: CleaningPlan, after: PartitionLog, result: CleaningResult) -> None:
-    """The clean point, then Kafka's checkpoint, in this order (U-10)."""
+def remember(
+    locked: LockedDir,
+    found: Survey,
+    plan: CleaningPlan,
+    after: PartitionLog,
+    result: CleaningResult,
+    *,
+    last_base: int | None,
+) -> None:
+    """The clean point, then Kafka's checkpoint, in this order (U-10). ``last_base``: see :func:`save_clean_point`."""
     if found.moves_clean_point:
         # What was clean beyond the end of this cleaning (--up-to) still is.
         offset = max(plan.end_offset, found.proven_offset)
-        remember_clean(locked, after, offset, plan.fingerprint, result)
+        remember_clean(locked, after, offset, plan.fingerprint, result, last_base=last_base)
     else:
         remember_rules(locked.store, locked.log_dir, after, plan.fingerprint)
 
 
 def remember_clean(
-    locked: LockedDir, after: PartitionLog, offset: int, fingerprint: str, result: CleaningResult
+    locked: LockedDir,
+    after: PartitionLog,
+    offset: int,
+    fingerprint: str,
+    result: CleaningResult,
+    *,
+    last_base: int | None,
 ) -> None:
     """The log is clean up to ``offset`` by the rules that ``fingerprint`` stands for.
 
     Kafka's checkpoint is about Kafka's rules: it stays what it is when others were used (U-10).
     """
-    save_clean_point(locked.store, locked.log_dir, after, offset, fingerprint, result)
+    save_clean_point(locked.store, locked.log_dir, after, offset, fingerprint, result, last_base=last_base)
     if fingerprint == KAFKAS_FINGERPRINT:
         with locked.checkpoint_lock:
             write_cleaner_checkpoint(locked.log_dir.path, after.name, offset)
@@ -61,9 +75,16 @@ def last_below(log: PartitionLog, offset: int) -> Segment:
 
 
 def save_clean_point(
-    store: StateStore, log_dir: LogDir, after: PartitionLog, offset: int, fingerprint: str, result: CleaningResult
+    store: StateStore,
+    log_dir: LogDir,
+    after: PartitionLog,
+    offset: int,
+    fingerprint: str,
+    result: CleaningResult,
+    *,
+    last_base: int | None,
 ) -> None:
-    """Our own record of it (U-10); Kafka's checkpoint is not touched.
+    """Our own record of it (U-10); Kafka's checkpoint is not touched. ``last_base``: the last segment that was put.
 
     Raises:
         StalePlanError: nothing that was cleaned is there any more.
@@ -74,6 +95,7 @@ def save_clean_point(
         leader_epoch=after.leader_epoch_at(offset - 1),
         fingerprint=fingerprint,
         last_segment=LastSegment.of(last),
+        last_output=_known_output(store, log_dir, after) if last_base is None else segment_at(after, last_base),
     )
     state = PartitionState(
         clean_point=point,
@@ -83,6 +105,13 @@ def save_clean_point(
         purge_as_of=offset,
     )
     store.save(log_dir, after, state)
+
+
+def _known_output(store: StateStore, log_dir: LogDir, after: PartitionLog) -> LastSegment | None:
+    """Where nothing was put: what an earlier cleaning wrote last, if it is there yet."""
+    state = store.load(log_dir, after)
+    known = None if state is None or state.clean_point is None else state.clean_point.last_output
+    return known if known is not None and segment_at(after, known.base) == known else None
 
 
 def remember_rules(store: StateStore, log_dir: LogDir, log: PartitionLog, fingerprint: str) -> None:

@@ -262,7 +262,12 @@ def _point(document: dict[str, Any] | None) -> CleanPoint | None:
     if document is None:
         return None
     try:
-        return CleanPoint(**{**document, "last_segment": LastSegment(**document["last_segment"])})
+        output = document.get("last_output")
+        segments = {
+            "last_segment": LastSegment(**document["last_segment"]),
+            "last_output": None if output is None else LastSegment(**output),
+        }
+        return CleanPoint(**{**document, **segments})
     except (KeyError, TypeError):
         return None  # it costs work only
 

@@ -56,12 +56,17 @@ class LastSegment:
 
 @dataclass(frozen=True, slots=True)
 class CleanPoint:
-    """Everything below ``offset`` is clean under the rules that ``fingerprint`` stands for."""
+    """Everything below ``offset`` is clean under the rules that ``fingerprint`` stands for.
+
+    ``last_output`` is the last segment that a cleaning wrote. Of a log that was put back to what it was before that,
+    as a volume is from a snapshot, all that follows may be the same, the last segment too. None: it is not known.
+    """
 
     offset: int
     leader_epoch: int
     fingerprint: str
     last_segment: LastSegment
+    last_output: LastSegment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +272,16 @@ def still_valid(point: CleanPoint, log: PartitionLog, log_end_offset: int) -> st
         return f"offset {point.offset} lies outside the log {log.log_start_offset}..{log_end_offset}"
     if log.leader_epoch_at(point.offset - 1) != point.leader_epoch:
         return f"the leader epoch at offset {point.offset} is no longer {point.leader_epoch}"
-    found = next((segment for segment in log.segments if segment.base == point.last_segment.base), None)
-    if found is None or LastSegment.of(found) != point.last_segment:
-        return f"segment {point.last_segment.base} is not the file that was cleaned"
+    for known in (point.last_segment, point.last_output):
+        # What lies before the log now, the broker deleted.
+        if known is not None and known.base >= log.segments[0].base and segment_at(log, known.base) != known:
+            return f"segment {known.base} is not the file that was cleaned"
     return None
+
+
+def segment_at(log: PartitionLog, base: int) -> LastSegment | None:
+    """What identifies the segment ``base`` as it lies there now; None when there is none."""
+    return next((LastSegment.of(segment) for segment in log.segments if segment.base == base), None)
 
 
 def _from_json(document: dict[str, Any]) -> PartitionState:
@@ -284,7 +295,8 @@ def _from_json(document: dict[str, Any]) -> PartitionState:
             offset=int(point["offset"]),
             leader_epoch=int(point["leader_epoch"]),
             fingerprint=str(point["fingerprint"]),
-            last_segment=LastSegment(**{name: int(value) for name, value in point["last_segment"].items()}),
+            last_segment=_segment(point["last_segment"]),
+            last_output=None if (output := point.get("last_output")) is None else _segment(output),
         ),
         quarantine=document["quarantine"],
         last_result=document["last_result"],
@@ -294,3 +306,7 @@ def _from_json(document: dict[str, Any]) -> PartitionState:
         purge_as_of=None if (offset := document.get("purge_as_of")) is None else int(offset),
         rules=None if (rules := document.get("rules")) is None else str(rules),
     )
+
+
+def _segment(document: dict[str, Any]) -> LastSegment:
+    return LastSegment(**{name: int(value) for name, value in document.items()})

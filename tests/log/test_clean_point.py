@@ -71,6 +71,14 @@ def state_of(log: PartitionLog) -> PartitionState:
             "not the file that was cleaned",
             id="mtime",
         ),
+        pytest.param(
+            lambda p: replace(p, last_output=replace(p.last_segment, base=0)),
+            "segment 0 is not the file that was cleaned",
+            id="output",
+        ),
+        pytest.param(
+            lambda p: replace(p, last_output=replace(p.last_segment, base=3)), "segment 3", id="no such output"
+        ),
     ],
 )
 def test_every_mismatch_counts(
@@ -87,6 +95,14 @@ def test_epoch_of_the_last_clean_offset(found: tuple[LogDir, PartitionLog]) -> N
     assert still_valid(point_of(log), log, 10) is None
     again = replace(log, leader_epochs=(EpochStart(0, 0), EpochStart(4, 9)))
     assert "epoch" in str(still_valid(point_of(log), again, 10))
+
+
+def test_an_output_that_the_broker_deleted(found: tuple[LogDir, PartitionLog]) -> None:
+    """U-10: with the beginning of the log, as retention does; nothing was put back by that."""
+    point = replace(point_of(found[1]), last_output=LastSegment.of(found[1].segments[0]))
+    assert still_valid(point, found[1], 10) is None
+    log = replace(found[1], segments=found[1].segments[1:], log_start_offset=5)
+    assert still_valid(point, log, 10) is None
 
 
 def test_log_start_moved_past_it(found: tuple[LogDir, PartitionLog]) -> None:

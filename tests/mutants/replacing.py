@@ -19,6 +19,14 @@ REPLACING = (
         ("tests/apply/test_keep_limits.py::test_many_ask_at_once_whether_it_can_be_written",),
     ),
     Mutant(
+        "last-segment-speaks-for-all",
+        "U-10",
+        "cleanerd/log/clean_point.py",
+        "for known in (point.last_segment, point.last_output):",
+        "for known in (point.last_segment,):",
+        ("tests/apply/test_put_back.py::test_a_volume_put_back_to_a_snapshot",),
+    ),
+    Mutant(
         "staged-clean-point-believed",
         "S-50",
         "cleanerd/apply/apply_staged.py",
