@@ -24,6 +24,7 @@ from cleanerd.closing import Closing
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.safe_open import (
     PlantedError,
+    close_quietly,
     create,
     new_directory,
     open_directory,
@@ -95,7 +96,7 @@ class PartitionFiles(Closing):
             self._claim.give_back()
             self._claim = None
         if self._fd >= 0:
-            os.close(self._fd)
+            close_quietly(self._fd)
             self._fd = -1
 
     def claim(self) -> None:
@@ -179,7 +180,7 @@ class PartitionFiles(Closing):
         except OSError as error:
             raise self._failure("cannot be listed", directory, error) from error
         finally:
-            os.close(descriptor)
+            close_quietly(descriptor)
 
     # -- changing -----------------------------------------------------------------------------------------------------
 
@@ -283,13 +284,13 @@ class PartitionFiles(Closing):
         try:
             give_as(self._fd, descriptor)
         finally:
-            os.close(descriptor)
+            close_quietly(descriptor)
 
     def _sync(self, descriptor: int) -> None:
         try:
             os.fsync(descriptor)
         finally:
-            os.close(descriptor)
+            close_quietly(descriptor)
 
     def _failure(self, what: str, name: str, error: OSError) -> CleanerdError:
         return unreadable(what, self.where(name), error)
@@ -323,7 +324,7 @@ def _put(descriptor: int, operation: Operation) -> None:
             give(descriptor, operation.owner)
         write_all(descriptor, operation.data)
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
 
 
 def give(descriptor: int, owner: Owner) -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from cleanerd.cleaner.manifest import STAGING, staging_path
 from cleanerd.errors import system_error
+from cleanerd.log.safe_open import close_quietly
 
 if TYPE_CHECKING:
     from cleanerd.apply.files import PartitionFiles
@@ -95,7 +96,7 @@ class Journal:
         except OSError as error:
             raise system_error("cannot be read", self._files.where(self._name), error) from error
         finally:
-            os.close(descriptor)
+            close_quietly(descriptor)
 
 
 def _words(line: bytes) -> tuple[str, str, int]:

@@ -25,7 +25,7 @@ from cleanerd.cleaner.manifest import PLAN_ID, FileFact, FileKind
 from cleanerd.errors import UnsupportedLogError, system_error
 from cleanerd.format.names import MAX_OFFSET, TopicPartition, uuid_from_base64, uuid_to_base64
 from cleanerd.log.adapters import adapter_of
-from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, open_to_write, write_all
+from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, close_quietly, open_to_write, write_all
 from cleanerd.log.state_files import DAMAGE, make_directory, opened, read_state_file, set_aside, write_state_file
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class KeptSegments:
                     write_all(descriptor, adapter_of(KeptGroup).dump_json(group) + b"\n")
                     os.fsync(descriptor)
                 finally:
-                    os.close(descriptor)
+                    close_quietly(descriptor)
         except OSError as error:
             raise system_error("cannot be written", str(path), error) from error
 

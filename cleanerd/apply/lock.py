@@ -7,6 +7,7 @@ when the lock is won, once a while later, and before every commit; and besides t
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -19,7 +20,7 @@ from cleanerd.broker.held_file import VERB_FILE, HeldFile, holder_of
 from cleanerd.broker.lock_file import LOCK_FILE, held_by, neighbour_owner
 from cleanerd.broker.record_lock import asked_holder, set_lock
 from cleanerd.errors import CleanerdError, LogDirBusyError
-from cleanerd.log.safe_open import closed_on_error
+from cleanerd.log.safe_open import close_quietly, closed_on_error
 from cleanerd.log.small_file import unreadable
 
 if TYPE_CHECKING:
@@ -66,9 +67,9 @@ class LogDirLock:
                 if holder is None and _is_at_path(descriptor, log_dir):
                     return cls(log_dir, descriptor, command, settle_seconds)
             except BaseException:
-                os.close(descriptor)
+                close_quietly(descriptor)
                 raise
-            os.close(descriptor)
+            close_quietly(descriptor)
             if time.monotonic() >= deadline:
                 raise _busy(log_dir, holder)
             time.sleep(_RETRY_SECONDS)
@@ -97,7 +98,9 @@ class LogDirLock:
         if self._descriptor >= 0:
             if self._said is not None:
                 self._said.release()
-            set_lock(self._descriptor, self._command, fcntl.F_UNLCK)
+            # Closing it gives it back too, unless a forked child has it; the work is done and is not to fail here.
+            with contextlib.suppress(OSError):
+                set_lock(self._descriptor, self._command, fcntl.F_UNLCK)
             self.forget()
 
     @property
@@ -108,7 +111,7 @@ class LogDirLock:
     def forget(self) -> None:
         """Close this process's copy of the lock without unlocking those of others."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            close_quietly(self._descriptor)
             self._descriptor = -1
         if self._said is not None:
             self._said.forget()

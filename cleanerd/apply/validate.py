@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import time
 from dataclasses import dataclass
@@ -16,11 +15,12 @@ from cleanerd.cleaner.manifest import FileFact, staged_name
 from cleanerd.errors import StalePlanError, system_error
 from cleanerd.format.index import OFFSET_ENTRY
 from cleanerd.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, file_name, parse_file_name
-from cleanerd.log.safe_open import raw_file, read_at
+from cleanerd.log.safe_open import close_quietly, raw_file, read_at
 from cleanerd.log.small_file import unreadable
 from cleanerd.words import human_ms
 
 if TYPE_CHECKING:
+    import os
     import uuid
     from collections.abc import Collection, Iterable
 
@@ -205,7 +205,7 @@ def check_witness(files: PartitionFiles, witness: Witness, *, linked: bool = Fal
     except OSError as error:
         raise unreadable("cannot be read", files.path / name, error) from error
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
     if not same:
         raise _stale(files, f"the batches of {name} changed")
 
@@ -280,7 +280,7 @@ def _last_indexed_position(files: PartitionFiles, base: int) -> int:
     except OSError as error:
         raise unreadable("cannot be read", files.path / name, error) from error
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
     if len(entry) < OFFSET_ENTRY.itemsize:  # it was cut meanwhile
         return 0
     return max(int(np.frombuffer(entry, OFFSET_ENTRY)["position"][0]), 0)

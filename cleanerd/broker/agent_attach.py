@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.log_dir import META_PROPERTIES
-from cleanerd.log.safe_open import MAX_IDENTITY_BYTES, create, open_named, open_trusted_directory, read_whole
+from cleanerd.log.safe_open import (
+    MAX_IDENTITY_BYTES,
+    close_quietly,
+    create,
+    open_named,
+    open_trusted_directory,
+    read_whole,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,7 +211,7 @@ def _attach_file(jvm: Jvm) -> Iterator[None]:
                 with contextlib.suppress(OSError):
                     os.unlink(name, dir_fd=place)
         finally:
-            os.close(place)
+            close_quietly(place)
         return
     raise RefusedError(
         f"no file can be created in its working directory or in its /tmp: {problem}", where=f"process {jvm.pid}"
@@ -218,7 +225,7 @@ def _make_attach_file(jvm: Jvm, name: str, place: int) -> None:
         if os.geteuid() != jvm.uid:
             os.fchown(descriptor, jvm.uid, jvm.gid)
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
 
 
 def _load(jvm: Jvm, argument: str) -> list[str]:

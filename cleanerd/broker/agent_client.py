@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from cleanerd.closing import Closing
 from cleanerd.errors import AgentRefusalError, AgentUnavailableError, RefusedError
+from cleanerd.log.safe_open import close_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -239,4 +240,4 @@ def _short(path: Path) -> Iterator[str]:
     try:
         yield f"/proc/self/fd/{directory}/{path.name}"
     finally:
-        os.close(directory)
+        close_quietly(directory)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.stage import open_staging
 from cleanerd.errors import CleanerdError, LogDirBusyError, RefusedError, system_error
-from cleanerd.log.safe_open import PlantedError, closed_on_error, open_to_write
+from cleanerd.log.safe_open import PlantedError, close_quietly, closed_on_error, open_to_write
 from cleanerd.log.small_file import if_it_may_be_given
 
 if TYPE_CHECKING:
@@ -74,13 +74,13 @@ class Claim:
                 if _is_at(lock, CLAIM, staging) and _is_at(staging, STAGING, partition):
                     return cls(partition, staging, lock)
             except BaseException:
-                os.close(lock)
+                close_quietly(lock)
                 raise
-            os.close(lock)
+            close_quietly(lock)
         except BaseException:
-            os.close(staging)
+            close_quietly(staging)
             raise
-        os.close(staging)
+        close_quietly(staging)
         return None
 
     def give_back(self) -> None:
@@ -90,8 +90,8 @@ class Claim:
                 os.unlink(CLAIM, dir_fd=self._staging)
                 if not os.listdir(self._staging) and _is_at(self._staging, STAGING, self._partition):
                     os.rmdir(STAGING, dir_fd=self._partition)
-        os.close(self._lock)
-        os.close(self._staging)
+        close_quietly(self._lock)
+        close_quietly(self._staging)
 
 
 def is_claimed(partition: int) -> bool:
@@ -107,7 +107,7 @@ def is_claimed(partition: int) -> bool:
     except OSError:
         return False
     finally:
-        os.close(lock)
+        close_quietly(lock)
     return False
 
 

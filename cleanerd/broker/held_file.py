@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.record_lock import asked_holder, set_lock
 from cleanerd.errors import LogDirBusyError
-from cleanerd.log.safe_open import closed_on_error, open_to_read, open_to_write, open_trusted_directory
+from cleanerd.log.safe_open import close_quietly, closed_on_error, open_to_read, open_to_write, open_trusted_directory
 from cleanerd.log.small_file import if_it_may_be_given
 from cleanerd.log.state_files import DAMAGE
 
@@ -71,7 +71,7 @@ class HeldFile:
         try:
             return cls(directory, name, _locked(name, directory, log_dir))
         except BaseException:
-            os.close(directory)
+            close_quietly(directory)
             raise
 
     def is_in_place(self) -> bool:
@@ -92,8 +92,8 @@ class HeldFile:
     def forget(self) -> None:
         """Close this process's copy."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
-            os.close(self._directory)
+            close_quietly(self._descriptor)
+            close_quietly(self._directory)
             self._descriptor = self._directory = -1
 
 
@@ -108,13 +108,13 @@ def holder_of(log_dir: Path, name: str) -> Holder | None:
     except OSError:
         return None
     finally:
-        os.close(directory)
+        close_quietly(directory)
     try:
         return None if asked_holder(descriptor) is None else _read(descriptor)
     except OSError:
         return None
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
 
 
 def _locked(name: str, directory: int, log_dir: Path) -> int:
@@ -126,9 +126,9 @@ def _locked(name: str, directory: int, log_dir: Path) -> int:
                 _say_who(descriptor)
                 return descriptor
         except BaseException:
-            os.close(descriptor)
+            close_quietly(descriptor)
             raise
-        os.close(descriptor)  # whoever had it has just removed it
+        close_quietly(descriptor)  # whoever had it has just removed it
     raise _restless(name)
 
 

@@ -14,6 +14,7 @@ import signal
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import LogDirBusyError
+from cleanerd.log.safe_open import close_quietly
 from cleanerd.log.small_file import unreadable
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def probe_lease(log_file: Path | str, *, dir_fd: int | None = None) -> LeaseResu
     try:
         return _ask(descriptor)
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
 
 
 def require_unopened(log_file: Path | str, *, required: bool) -> None:

@@ -10,6 +10,7 @@ from cleanerd.broker.held_file import VERB_FILE, Holder, holder_of
 from cleanerd.broker.record_lock import asked_holder
 from cleanerd.errors import LogDirBusyError, RefusedError, system_error
 from cleanerd.log.plain_file import open_plain
+from cleanerd.log.safe_open import close_quietly
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +54,7 @@ def ask_lock(log_dir: Path) -> bool:
     try:
         return asked_holder(descriptor) is not None
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
 
 
 def worker_of(log_dir: Path) -> Holder | None:
@@ -86,7 +87,7 @@ def broker_process(log_dir: Path) -> int:
         try:
             pid = asked_holder(descriptor)
         finally:
-            os.close(descriptor)
+            close_quietly(descriptor)
     except OSError as error:
         raise system_error("cannot be asked who holds it", str(log_dir / LOCK_FILE), error) from error
     if pid is None or pid <= 0:

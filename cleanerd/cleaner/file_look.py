@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import RefusedError
-from cleanerd.log.safe_open import PlantedError, open_to_read
+from cleanerd.log.safe_open import PlantedError, close_quietly, open_to_read
 
 if TYPE_CHECKING:
     from cleanerd.log.segment import Segment
@@ -45,7 +45,7 @@ class Look:
                 raise PlantedError(errno.ESTALE, f"{name} is not the file that was read", name)
             return cls(segment.uid, segment.gid, segment.mode & _PERMISSIONS, _attributes(descriptor), where)
         finally:
-            os.close(descriptor)
+            close_quietly(descriptor)
 
     def give(self, descriptor: int) -> None:
         """Make the open file look like this; raises OSError.

@@ -17,6 +17,7 @@ import numpy as np
 
 from cleanerd.errors import CleanerdError, system_error
 from cleanerd.log.read import DIRECT_ALIGNMENT, set_direct
+from cleanerd.log.safe_open import close_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +138,7 @@ class LogFile:
         """Close the descriptor; what still waits to be written is of no use any more."""
         with suppress(CleanerdError):
             self._buffer.wait_for_writes()
-        os.close(self._descriptor)
+        close_quietly(self._descriptor)
 
     def _collect(self, data: NDArray[np.uint8]) -> None:
         done = 0

@@ -21,7 +21,7 @@ from cleanerd import __version__
 from cleanerd.errors import CorruptionError, UnsupportedLogError, system_error
 from cleanerd.format.names import MAX_OFFSET, file_name, uuid_from_base64, uuid_to_base64
 from cleanerd.log.adapters import adapter_of
-from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, create, write_all
+from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, close_quietly, create, write_all
 from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ def write_manifest(directory: int, manifest: Manifest, *, where: str = MANIFEST)
             write_all(descriptor, data)
             os.fsync(descriptor)
         finally:
-            os.close(descriptor)
+            close_quietly(descriptor)
         os.rename(temporary, MANIFEST, src_dir_fd=directory, dst_dir_fd=directory)
         os.fsync(directory)
     except OSError as error:

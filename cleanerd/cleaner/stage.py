@@ -18,6 +18,7 @@ from cleanerd.errors import NoSpaceError, system_error
 from cleanerd.format.names import file_name
 from cleanerd.log.safe_open import (
     PlantedError,
+    close_quietly,
     closed_on_error,
     create,
     make_directory,
@@ -79,7 +80,7 @@ class Staging:
         return self
 
     def _make(self) -> None:
-        os.close(open_staging(self._partition))
+        close_quietly(open_staging(self._partition))
         self._make_directory()
         self._put(PLAN, json.dumps(self._plan.to_json(), indent=1).encode())
 
@@ -95,10 +96,10 @@ class Staging:
     def _close(self) -> None:
         self._buffer.close()
         for descriptor in self._open.values():
-            os.close(descriptor)
+            close_quietly(descriptor)
         self._open.clear()
         if self.directory >= 0:
-            os.close(self.directory)
+            close_quietly(self.directory)
             self.directory = -1
 
     @contextmanager
@@ -181,7 +182,7 @@ class Staging:
         return self._open[name]
 
     def _give_up(self, name: str) -> None:
-        os.close(self._open.pop(name))
+        close_quietly(self._open.pop(name))
         with suppress(OSError):
             os.unlink(name, dir_fd=self.directory)
 
@@ -191,7 +192,7 @@ class Staging:
         try:
             os.fsync(descriptor)
         finally:
-            os.close(descriptor)
+            close_quietly(descriptor)
 
     def _write(self, name: str, content: bytes) -> None:
         write_all(self._create(name), content)
@@ -205,7 +206,7 @@ class Staging:
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))
             os.fsync(descriptor)
         finally:
-            os.close(descriptor)
+            close_quietly(descriptor)
 
     def _check_space(self, bytes_needed: int) -> None:
         require_room(os.fstatvfs(self.directory), bytes_needed, self._reserve_bytes, self.path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, STAGING, Manifest, staging_path
 from cleanerd.errors import CleanerdError
-from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, names_in, open_named, read_whole
+from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, close_quietly, names_in, open_named, read_whole
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def staged_plan(partition: Path) -> StagedPlan | None:
         try:
             plans = [plan for name in names_in(STAGING, directory) if (plan := _staged(directory, name)) is not None]
         finally:
-            os.close(directory)
+            close_quietly(directory)
     except (OSError, CleanerdError):
         return None  # it is being written, or no plan at all: whoever applies it says so
     return max(plans, key=lambda found: found.created_ms, default=None)

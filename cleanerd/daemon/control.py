@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from cleanerd.log.safe_open import close_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -86,7 +87,7 @@ class ControlServer:
                 await self._remove_stale()
                 await self._listen()
             finally:
-                os.close(directory)
+                close_quietly(directory)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise ConfigError(

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import parse_topic_partition_dir
-from cleanerd.log.safe_open import create, open_to_read, read_whole, write_all
+from cleanerd.log.safe_open import close_quietly, create, open_to_read, read_whole, write_all
 from cleanerd.log.small_file import if_it_may_be_given
 from cleanerd.log.state_files import DAMAGE, make_directory, opened
 
@@ -137,7 +137,7 @@ class Marks:
         with contextlib.suppress(OSError), self._place(log_dir) as place:
             if _is_file(name, place, lock):
                 os.unlink(name, dir_fd=place)
-        os.close(lock)
+        close_quietly(lock)
 
     def suspects(self, log_dir: LogDir) -> dict[TopicPartition, Suspect]:
         """Whose mark nobody holds; a death that is found is counted once, whoever looks again."""
@@ -167,7 +167,7 @@ class Marks:
                 os.unlink(name, dir_fd=place)
                 return None
             counted = _Mark(deaths, _now_ms(), mark.boot_seconds, left=True)
-            os.close(_write(name, place, counted, self._store.root.stat(), lock=False))
+            close_quietly(_write(name, place, counted, self._store.root.stat(), lock=False))
             return Suspect(deaths, counted.at_ms)
         return None
 
@@ -184,7 +184,7 @@ class Marks:
             if mark is None or not mark.left:
                 return None
             eased = replace(mark, deaths=min(mark.deaths, TOO_MANY_DEATHS - 1))
-            os.close(_write(str(name), place, eased, self._store.root.stat(), lock=False))
+            close_quietly(_write(str(name), place, eased, self._store.root.stat(), lock=False))
             return Suspect(eased.deaths, eased.at_ms)
         return None
 
@@ -213,7 +213,7 @@ def _write(name: str, place: int, mark: _Mark, owner: os.stat_result, *, lock: b
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=place)
-        os.close(descriptor)
+        close_quietly(descriptor)
         raise
     return descriptor
 
@@ -243,7 +243,7 @@ def _locked(name: str, place: int) -> Iterator[bool]:
         else:
             yield _is_file(name, place, descriptor)
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
 
 
 def _is_file(name: str, place: int, descriptor: int) -> bool:

@@ -29,6 +29,7 @@ from cleanerd.format.names import INDEX_SUFFIX, SEGMENT_SUFFIX, file_name, parse
 from cleanerd.format.record import Record, records_of
 from cleanerd.log.batch_file import StoredBatch, read_batches
 from cleanerd.log.plain_file import open_place, read_plain
+from cleanerd.log.safe_open import close_quietly
 
 if TYPE_CHECKING:
     import uuid
@@ -154,7 +155,7 @@ def _names_in(directory: Path) -> list[str]:
     try:
         return os.listdir(place)
     finally:
-        os.close(place)
+        close_quietly(place)
 
 
 def _replay(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.log.plain_file import open_plain
+from cleanerd.log.safe_open import close_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +41,7 @@ def drop(path: Path, segments: Iterable[Segment]) -> None:
         except OSError:
             continue  # it is advice
         finally:
-            os.close(descriptor)
+            close_quietly(descriptor)
 
 
 def _is_cold(path: Path, segment: Segment) -> bool:
@@ -55,7 +56,7 @@ def _is_cold(path: Path, segment: Segment) -> bool:
     except OSError as error:
         return error.errno in {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
 
 
 def _is_cached(descriptor: int, position: int) -> bool:

@@ -22,7 +22,7 @@ from cleanerd.format.names import (
     parse_file_name,
 )
 from cleanerd.log.plain_file import open_place
-from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES
+from cleanerd.log.safe_open import MAX_FACTS_BYTES, MAX_IDENTITY_BYTES, close_quietly
 from cleanerd.log.segment import Segment
 from cleanerd.log.small_file import read_small_file_at, unreadable
 
@@ -106,7 +106,7 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
         metadata = _facts(PARTITION_METADATA, directory, path, MAX_IDENTITY_BYTES)
         epochs = _facts(LEADER_EPOCHS, directory, path, MAX_FACTS_BYTES)
     finally:
-        os.close(directory)
+        close_quietly(directory)
     return PartitionLog(
         name=name,
         path=path,

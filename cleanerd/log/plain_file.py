@@ -19,6 +19,7 @@ from typing import Final
 from cleanerd.log.safe_open import (
     MAX_SMALL_FILE_BYTES,
     PlantedError,
+    close_quietly,
     closed_on_error,
     open_to_read,
     raw_file,
@@ -57,7 +58,7 @@ def open_plain(path: Path | str) -> int:
         error.filename = str(path)
         raise
     finally:
-        os.close(directory)
+        close_quietly(directory)
 
 
 def read_plain_at(name: str, dir_fd: int, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:

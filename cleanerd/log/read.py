@@ -24,7 +24,7 @@ from cleanerd.log.chunks import Consumed, Counted
 from cleanerd.log.kernel_errors import kernel_errors_told
 from cleanerd.log.memory import batch_bytes
 from cleanerd.log.plain_file import open_place, open_plain_at
-from cleanerd.log.safe_open import open_to_read
+from cleanerd.log.safe_open import close_quietly, open_to_read
 from cleanerd.log.same_file import changed, require_same
 from cleanerd.log.small_file import unreadable
 from cleanerd.log.zeros import only_zeros
@@ -115,7 +115,7 @@ class SegmentReader(Closing):
     def close(self) -> None:
         """Close the directory descriptor; reading on is an error."""
         if self._directory >= 0:
-            os.close(self._directory)
+            close_quietly(self._directory)
             self._directory = -1
 
     def headers(self, segment: Segment, *, start: int = 0) -> Iterator[_kernel.Batches]:
@@ -196,7 +196,7 @@ class SegmentReader(Closing):
         except OSError as error:
             raise unreadable("cannot be read", where, error) from error
         finally:
-            os.close(descriptor)
+            close_quietly(descriptor)
             if self._buffer.chunk_bytes > self._chunk_bytes:
                 self._buffer = _Buffer(self._chunk_bytes, self._buffer.largest_batch_bytes)
 

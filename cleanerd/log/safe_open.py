@@ -63,7 +63,7 @@ def open_named(path: Path | str) -> int:
     try:
         return open_directory(last or ".", dir_fd=place)
     finally:
-        os.close(place)
+        close_quietly(place)
 
 
 def open_directory(name: str, *, dir_fd: int) -> int:
@@ -77,11 +77,11 @@ def open_directory(name: str, *, dir_fd: int) -> int:
             except NotADirectoryError as error:
                 raise _planted(part, place, "it is not a directory") from error
             if place != dir_fd:
-                os.close(place)
+                close_quietly(place)
             place = found
     except BaseException:
         if place != dir_fd:
-            os.close(place)
+            close_quietly(place)
         raise
     return place
 
@@ -178,13 +178,37 @@ def whole_of(file: FileIO, name: str, max_bytes: int) -> bytes:
     return bytes(data)
 
 
+def close_quietly(descriptor: int) -> None:
+    """``os.close`` that does not fail: the descriptor is gone whatever the disk says, so nobody may close it again.
+
+    What was written is flushed before, wherever that matters, and an error of the disk shows there. An error here would
+    take the place of what the caller has to say, and keep him from closing the others.
+
+    Raises:
+        OSError: EBADF, which is a mistake of ours.
+    """
+    try:
+        os.close(descriptor)
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            raise
+
+
+class _File(FileIO):
+    """A file whose end fails nothing, for the reasons that :func:`close_quietly` has."""
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
+
+
 @contextmanager
 def closed_on_error(descriptor: int) -> Iterator[None]:
     """Whatever the block needs before the descriptor is somebody's: when that fails it is closed, and not lost."""
     try:
         yield
     except BaseException:
-        os.close(descriptor)
+        close_quietly(descriptor)
         raise
 
 
@@ -194,7 +218,7 @@ def raw_file(descriptor: int, mode: Literal["rb", "wb"]) -> FileIO:
     ``open`` looks at what it is given, and leaves it open when it cannot.
     """
     with closed_on_error(descriptor):
-        return FileIO(descriptor, mode)
+        return _File(descriptor, mode)
 
 
 def read_at(descriptor: int, count: int, position: int) -> bytes:
@@ -231,7 +255,7 @@ def names_in(name: str, dir_fd: int) -> list[str]:
     try:
         return os.listdir(directory)
     finally:
-        os.close(directory)
+        close_quietly(directory)
 
 
 @contextmanager
@@ -245,7 +269,7 @@ def parent(name: str, dir_fd: int) -> Iterator[tuple[int, str]]:
     try:
         yield place, last
     finally:
-        os.close(place)
+        close_quietly(place)
 
 
 def plain_name(name: str) -> str:

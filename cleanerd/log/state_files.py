@@ -16,6 +16,7 @@ from io import BufferedWriter
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from cleanerd.log import safe_open
+from cleanerd.log.safe_open import close_quietly
 from cleanerd.log.small_file import if_it_may_be_given
 
 if TYPE_CHECKING:
@@ -144,9 +145,9 @@ def make_directory(path: Path, owner: os.stat_result, root: Path | None = None) 
             if strange and found.st_uid == os.geteuid() and not os.listdir(made):
                 _give(made, owner)
         finally:
-            os.close(made)
+            close_quietly(made)
     finally:
-        os.close(above)
+        close_quietly(above)
 
 
 def owner_of(directory: Path) -> os.stat_result:
@@ -176,7 +177,7 @@ def locked(path: Path, owner: os.stat_result, root: Path | None = None) -> Itera
         _wait_for(descriptor, path.name)
         yield
     finally:
-        os.close(descriptor)
+        close_quietly(descriptor)
 
 
 @contextmanager
@@ -191,9 +192,9 @@ def opened(directory: Path, root: Path | None = None) -> Iterator[int]:
         try:
             yield below
         finally:
-            os.close(below)
+            close_quietly(below)
     finally:
-        os.close(top)
+        close_quietly(top)
 
 
 def _wait_for(descriptor: int, name: str) -> None:

@@ -15,7 +15,7 @@ from cleanerd.cleaner.refusals import refuse_deletions
 from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.stage import require_room
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
-from cleanerd.log.safe_open import open_named
+from cleanerd.log.safe_open import close_quietly, open_named
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,4 +74,4 @@ def _refuse_occupied(path: Path) -> None:
         if is_claimed(partition):
             raise refused_claim(path)
     finally:
-        os.close(partition)
+        close_quietly(partition)

@@ -16,6 +16,8 @@ import struct
 import threading
 from typing import IO, TYPE_CHECKING, Final, Self
 
+from cleanerd.log.safe_open import close_quietly
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -74,7 +76,7 @@ def take_stderr(address: str) -> bool:
         return False
     for descriptor in descriptors:
         os.dup2(descriptor, STDERR)
-        os.close(descriptor)
+        close_quietly(descriptor)
     return bool(descriptors)
 
 

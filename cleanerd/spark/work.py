@@ -20,6 +20,7 @@ from cleanerd.cleaner.manifest import STAGING
 from cleanerd.cleaner.stage import STAGING_MODE, Staging, give_as, open_staging
 from cleanerd.errors import system_error
 from cleanerd.log.safe_open import (
+    close_quietly,
     create,
     new_directory,
     open_directory,
@@ -78,13 +79,13 @@ class WorkDirectory:
             CleanerdError: it cannot be made.
         """
         try:
-            os.close(open_staging(self._partition))
+            close_quietly(open_staging(self._partition))
             work = new_directory(work_name(self._plan.plan_id), dir_fd=self._partition, mode=STAGING_MODE)
             try:
                 # The broker's user must be able to remove it with the topic, also when we were killed.
                 give_as(self._partition, work)
             finally:
-                os.close(work)
+                close_quietly(work)
         except OSError as error:
             raise system_error("cannot be made", self.path, error) from error
 
@@ -100,7 +101,7 @@ class WorkDirectory:
                 for name in names:
                     os.rename(plain_name(name), name, src_dir_fd=source, dst_dir_fd=target)
             finally:
-                os.close(source)
+                close_quietly(source)
             os.fsync(target)
         except OSError as error:
             raise system_error("cannot be moved", f"{self.path}/{attempt}", error) from error
@@ -155,7 +156,7 @@ def _opened(path: str | Path) -> Iterator[int]:
     try:
         yield partition
     finally:
-        os.close(partition)
+        close_quietly(partition)
 
 
 def write_file(plan: CleaningPlan, name: str, data: bytes) -> str:
@@ -171,7 +172,7 @@ def write_file(plan: CleaningPlan, name: str, data: bytes) -> str:
         try:
             write_all(descriptor, data)
         finally:
-            os.close(descriptor)
+            close_quietly(descriptor)
     except OSError as error:
         raise system_error("cannot be written", f"{plan.path}/{place}", error) from error
     return name

@@ -229,7 +229,7 @@ def test_without_an_index_a_segment_is_read_in_chunks(case: Case, monkeypatch: p
         reads.append(position)
         return real(descriptor, size, position)
 
-    monkeypatch.setattr(validate.os, "pread", counted)
+    monkeypatch.setattr(os, "pread", counted)
     # Chunk borders anywhere in a batch's frame.
     for chunk_bytes in (1 << 20, 12, 13, 97, 100, 101, 200, 203):
         monkeypatch.setattr(validate, "_CHUNK_BYTES", chunk_bytes)

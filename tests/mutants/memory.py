@@ -76,8 +76,8 @@ MEMORY = (
         "a-death-counts-at-each-look",
         "U-35",
         "cleanerd/log/at_work.py",
-        "mark.boot_seconds, left=True)\n            os.close",
-        "mark.boot_seconds, left=False)\n            os.close",
+        "mark.boot_seconds, left=True)\n            close_quietly",
+        "mark.boot_seconds, left=False)\n            close_quietly",
         (f"{MARKS}::test_a_killed_one_is_counted_once",),
     ),
     Mutant(

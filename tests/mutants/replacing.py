@@ -220,4 +220,20 @@ REPLACING = (
         "known = suffix == SEGMENT_SUFFIX",
         ("tests/cli/test_bad_files.py::test_bad_file",),
     ),
+    Mutant(
+        "a-close-that-fails-is-an-error",
+        "U-38",
+        "cleanerd/log/safe_open.py",
+        "        if error.errno == errno.EBADF:\n            raise",
+        "        raise error",
+        ("tests/torture/test_found.py::test_what_is_closed_is_closed_once",),
+    ),
+    Mutant(
+        "a-lock-that-cannot-be-given-back-stays-open",
+        "S-15",
+        "cleanerd/apply/lock.py",
+        "            with contextlib.suppress(OSError):\n                set_lock",
+        "            if True:\n                set_lock",
+        ("tests/torture/test_found.py::test_a_lock_that_cannot_be_given_back_is_closed",),
+    ),
 )

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -24,7 +25,7 @@
 #include <unistd.h>
 
 enum { OPEN, CREATE, READ, WRITE, SYNC, RENAME, UNLINK, LINK, MKDIR, LIST, STAT, CHANGE, ATTRIBUTE, ROOM, MMAP,
-       SOCKET, CONNECT, SEND, RECEIVE, CLASSES };
+       CLOSE, LOCK, SOCKET, CONNECT, SEND, RECEIVE, CLASSES };
 #define SHORT (-1)
 #define PATH 1024
 
@@ -268,6 +269,33 @@ ssize_t recv(int file, void *data, size_t size, int flags) {
     if (!strikes_open(RECEIVE, "recv", file)) return real(file, data, size, flags);
     return fault.error == SHORT ? real(file, data, half(size), flags) : -1;
 }
+
+/* Linux gives the descriptor back whatever close() returns: whoever tries again closes somebody else's. */
+int close(int file) {
+    REAL(int, close, int);
+    int yes = strikes_open(CLOSE, "close", file), error = errno;
+    int code = real(file);
+    if (!yes) return code;
+    errno = error;
+    return -1;
+}
+
+BY_DESCRIPTOR(LOCK, int, flock, (int file, int operation), (file, operation), int C int)
+
+static int is_lock(int operation) {
+    return operation == F_SETLK || operation == F_SETLKW || operation == F_GETLK || operation == F_OFD_SETLK ||
+           operation == F_OFD_SETLKW || operation == F_OFD_GETLK || operation == F_SETLEASE || operation == F_GETLEASE;
+}
+
+#define CONTROLLING(name) \
+    int name(int file, int operation, ...) { \
+        REAL(int, name, int, int, ...); \
+        va_list more; va_start(more, operation); void *argument = va_arg(more, void *); va_end(more); \
+        if (is_lock(operation) && strikes_open(LOCK, #name, file)) return -1; \
+        return real(file, operation, argument); \
+    }
+CONTROLLING(fcntl)
+CONTROLLING(fcntl64)
 
 int socket(int domain, int type, int protocol) {
     REAL(int, socket, int, int, int);

@@ -17,13 +17,13 @@ from tests.support.preload import compiled
 SOURCE: Final = Path(__file__).parent / "fault_shim.c"
 CLASSES: Final = (
     "open", "create", "read", "write", "fsync", "rename", "unlink", "link", "mkdir", "list", "stat", "change",
-    "attribute", "room", "mmap", "socket", "connect", "send", "receive",
+    "attribute", "room", "mmap", "close", "lock", "socket", "connect", "send", "receive",
 )  # fmt: skip
 """Kinds of calls, in the order of the shim's ``enum``."""
 
 _FILES: Final = CLASSES[: CLASSES.index("mmap")]
 _GROWING: Final = ("create", "write", "fsync", "rename", "link", "mkdir", "room")
-_INTERRUPTED: Final = ("open", "create", "read", "write", "fsync", "room", "connect", "send", "receive")
+_INTERRUPTED: Final = ("open", "create", "read", "write", "fsync", "room", "lock", "connect", "send", "receive")
 SHORT: Final = -1
 
 
@@ -63,6 +63,10 @@ FAULTS: Final = {
         Fault("EMFILE-lasting", errno.EMFILE, ("open", "create", "socket"), lasting=True),
         Fault("ENOMEM", errno.ENOMEM, ("open", "list", "mmap", "socket")),
         Fault("ECONNRESET", errno.ECONNRESET, ("connect", "send", "receive")),
+        Fault("close", errno.EIO, ("close",)),
+        Fault("close-lasting", errno.EIO, ("close",), lasting=True),
+        Fault("lock", errno.EIO, ("lock",)),
+        Fault("no-locks", errno.ENOLCK, ("lock",), lasting=True),
         Fault("EINTR", errno.EINTR, _INTERRUPTED),
         Fault("short", SHORT, ("read", "write", "receive")),
         Fault("short-lasting", SHORT, ("read", "write", "receive"), lasting=True),

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.admin.client_config import read_client_config
+from cleanerd.apply import lock as lock_module
 from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.kept_segments import FileMark, KeptEntry, KeptSegments
+from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.validate import check_witness
 from cleanerd.broker.claim import Claim
 from cleanerd.broker.held_file import HeldFile
@@ -25,7 +27,7 @@ from cleanerd.log.delegations import Delegations
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.segment import BatchWitness, Witness
-from cleanerd.log.state_files import locked
+from cleanerd.log.state_files import locked, read_state_file, write_state_file
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
@@ -280,3 +282,39 @@ def test_client_properties_with_what_no_client_takes(tmp_path: Path, line: str) 
     file.write_text(line)
     with pytest.raises(ConfigError, match=r"client\.properties:"):
         read_client_config(file)
+
+
+def test_what_is_closed_is_closed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk may say no when a file is closed; the number belongs to somebody else by then, and others wait."""
+    real = os.close
+
+    def close(descriptor: int) -> None:
+        real(descriptor)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    before = descriptors()
+    monkeypatch.setattr(os, "close", close)
+    with locked(tmp_path / "lock", tmp_path.stat(), tmp_path):
+        pass
+    write_state_file(tmp_path / "file", b"x", tmp_path.stat())
+    assert read_state_file(tmp_path / "file") == b"x"
+    assert set(descriptors()) == set(before)
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        safe_open.close_quietly(max(descriptors()) + 100)
+
+
+def test_a_lock_that_cannot_be_given_back_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was done under it is done, and the next one can have it."""
+    make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
+    before = descriptors()
+
+    def fails(_descriptor: int, _command: int, _kind: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    lock = LogDirLock.acquire(tmp_path / "logs", settle_seconds=0)
+    monkeypatch.setattr(lock_module, "set_lock", fails)
+    lock.release()
+    monkeypatch.undo()
+    assert set(descriptors()) == set(before)
+    LogDirLock.acquire(tmp_path / "logs", settle_seconds=0).release()
