@@ -7,11 +7,15 @@ cleaning costs next to nothing and there are dozens a second.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import signal
+import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.apply.live_scene import held
@@ -19,13 +23,12 @@ from tests.apply.offline_scene import batch
 from tests.daemon.process import Daemon
 from tests.daemon.scene import assignments
 from tests.soak.samples import Samples, of_daemon, of_view
-from tests.soak.verdict import Check, Row, below, flat, per_second, told
+from tests.soak.verdict import Check, Row, below, failing, flat, per_second, table, told
 from tests.support.fake_agent import FakeAgent
 from tests.support.log_dirs import Partition, make_log_dir, write_segment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -144,3 +147,22 @@ class ManyDirectories:
         ]
         rows += [told("cores", per_second(series["CPU seconds"])), told("cleans", series["cleans"])]
         return rows
+
+
+def main() -> int:
+    """``python -m tests.soak.many_directories [--seconds N] [--inside FILE [--traced]]``: the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--inside", default="", help="a file for the daemon's own figures (tests/soak/measured.py)")
+    parser.add_argument("--traced", action="store_true", help="with tracemalloc: several times slower")
+    options = parser.parse_args()
+    inside = (sys.executable, "-m", "tests.soak.measured", options.inside, "1" if options.traced else "0")
+    with tempfile.TemporaryDirectory(prefix="soak-") as base:
+        soak = ManyDirectories(options.seconds, Path(base), inside if options.inside else ())
+        rows = soak.run()
+    table(rows, soak.checks, lambda line: sys.stdout.write(f"{line}\n"))
+    return int(bool(failing([*rows, *soak.checks])))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
