@@ -134,7 +134,7 @@ def make_directory(path: Path, owner: os.stat_result, root: Path | None = None) 
     try:
         try:
             made = safe_open.new_directory(name, dir_fd=above, mode=DIRECTORY_MODE)
-            with safe_open.parent(name, dir_fd=above) as (place, _):
+            with safe_open.closed_on_error(made), safe_open.parent(name, dir_fd=above) as (place, _):
                 os.fsync(place)
         except FileExistsError:
             made = safe_open.open_directory(name, dir_fd=above)

@@ -27,7 +27,7 @@ from cleanerd.log.delegations import Delegations
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.log.partition import read_partition
 from cleanerd.log.segment import BatchWitness, Witness
-from cleanerd.log.state_files import locked, read_state_file, write_state_file
+from cleanerd.log.state_files import locked, make_directory, read_state_file, write_state_file
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
@@ -302,6 +302,15 @@ def test_what_is_closed_is_closed_once(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.undo()
     with pytest.raises(OSError, match="Bad file descriptor"):
         safe_open.close_quietly(max(descriptors()) + 100)
+
+
+def test_a_directory_whose_place_cannot_be_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was made and opened by then."""
+    before = descriptors()
+    with fails(monkeypatch, "fsync") as asked, pytest.raises(OSError, match="Input/output error"):
+        make_directory(tmp_path / "partitions", tmp_path.stat(), tmp_path)
+    assert asked
+    assert set(descriptors()) == set(before)
 
 
 def test_a_lock_that_cannot_be_given_back_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
