@@ -93,7 +93,7 @@ class LookLoop:
                     first = False
             elif self._noticed_names:
                 noticed, self._noticed_names = self._noticed_names, {}
-                await self._look(noticed)
+                await self._look(noticed, only_due=True)
                 self._follow()
             self._after_look()
             self._publisher.soon()
@@ -138,8 +138,8 @@ class LookLoop:
             silent=self.threads.silent,
         )
 
-    async def _look(self, wanted: Mapping[Path, Collection[TopicPartition] | None]) -> None:
-        await self.threads.look(self._context(), wanted)
+    async def _look(self, wanted: Mapping[Path, Collection[TopicPartition] | None], *, only_due: bool = False) -> None:
+        await self.threads.look(replace(self._context(), only_due=only_due), wanted)
 
     def _merge(self, found: LogDirLook) -> None:
         log_look(self._fleet.dirs.get(str(found.path)), found, self._fleet.is_full)

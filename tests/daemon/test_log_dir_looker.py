@@ -114,6 +114,35 @@ def test_a_glance_does_not_take_a_directory_for_well(root: Path) -> None:
         assert found.look(told, {name}).online
 
 
+def test_what_was_put_aside_goes(root: Path) -> None:
+    """A minute after a cleaning the broker deletes what was replaced: nothing that a look would find differs by it."""
+    with broker(root, 2):
+        looker, told = LogDirLooker(root), world(root)
+        aside = root / "orders-0" / "00000000000000000000.log.deleted"
+        aside.write_bytes(b"")
+        assert sorted(str(each.name) for each in looker.look(told).looks) == ["orders-0", "orders-1"]
+        aside.unlink()
+        assert looker.look(told).looks == ()
+
+
+def test_what_is_told_of_is_looked_at_if_it_changed(root: Path) -> None:
+    """The look after a job has seen its swap; whoever is told of it a second later finds nothing new."""
+    with broker(root, 2):
+        looker, told = LogDirLooker(root), world(root)
+        noticed = replace(told, only_due=True)
+        (first, second) = sorted(each.name for each in looker.look(told).looks)
+        assert looker.look(noticed, {first, second}).looks == ()
+        assert [each.name for each in looker.look(told, {first}).looks] == [first], "asked for by its name"
+        (log,) = (root / str(second)).glob(f"{0:020d}.log")
+        times = (root / str(second)).stat()
+        copy = log.with_suffix(".swap")
+        copy.write_bytes(log.read_bytes())
+        copy.rename(log)
+        # In the same moment as the look: the directory's time says nothing.
+        os.utime(root / str(second), ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert [each.name for each in looker.look(noticed, {first, second}).looks] == [second]
+
+
 def test_a_look_goes_by_the_time_of_jobs(root: Path) -> None:
     """The wall clock may be ahead and not believed: then nothing is to be cleaned that a job would not clean."""
     make_log_dir(root, {"orders-0": two_groups()})

@@ -27,6 +27,7 @@ class LookContext:
 
     ``jobs_ended``: how many had ended when it was asked for. ``stale``: partitions that are due for what the last one
     did there, whatever their directories' times say (`StaleLooks`). ``silent``: log directories that do not answer.
+    ``only_due``: of partitions that are named, those at which something changed since they were looked at.
     """
 
     settings: Settings
@@ -37,6 +38,7 @@ class LookContext:
     stale: Collection[Key] = ()
     marks: Marks | None = None
     silent: frozenset[Path] = frozenset()
+    only_due: bool = False
 
     def others(self, path: Path) -> list[Path]:
         """The log directories beside ``path`` that answer."""

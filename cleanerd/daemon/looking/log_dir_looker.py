@@ -2,7 +2,8 @@
 
 A partition is surveyed anew when its directory changed (a segment was rolled, deleted, replaced), when its topic's
 configuration or the directory's mode did, when time alone changes the answer, when something other than the active
-segment held it back, and now and then in any case. Everything else costs one ``stat``.
+segment held it back, and now and then in any case. Everything else costs one ``stat``; and a listing, where nothing
+but what the broker had put aside went: so each cleaning ends, a minute after it.
 
 One thread looks; nothing here is shared with others.
 """
@@ -27,6 +28,7 @@ from cleanerd.daemon.looking.log_dir_look import LogDirLook, no_look
 from cleanerd.daemon.looking.modes import DirMode, dir_mode, why_excluded
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_of
 from cleanerd.errors import Cause, CleanerdError, RefusedError, as_cleanerd_error
+from cleanerd.format.names import DELETED_SUFFIX
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions
 from cleanerd.scope.settled import CheckpointReadings
@@ -55,6 +57,7 @@ class _Seen:
     """What a partition was when it was last looked at."""
 
     mtime_ns: int
+    files: int
     config: TopicConfig | None
     mode: str
     settled: bool
@@ -95,7 +98,8 @@ class LogDirLooker:
     def look(self, context: LookContext, only: Collection[TopicPartition] | None = None) -> LogDirLook:
         """Look now. Never raises what is ordinary.
 
-        ``only``: at these partitions, whether anything is due or not, and by what is known of the directory already.
+        ``only``: at these partitions, by what is known of the directory already; whether anything is due or not, unless
+        ``context.only_due``.
         """
         now_ms = context.now_ms()
         for path, name in context.stale:
@@ -211,15 +215,21 @@ class LogDirLooker:
             if excluded and name in excluded:
                 self._seen.pop(name, None)
                 continue
-            mtime_ns = _mtime_ns(f"{self._path_text}/{name}")
-            if only is None and not self._is_due(target, mtime_ns, kind, now_ms):
+            if (only is None or context.only_due) and not self._is_due(target, kind, now_ms, told=context.only_due):
                 continue
-            yield self._look_at(context, partitions, target, kind, mtime_ns, now_ms)
+            yield self._look_at(context, partitions, target, kind, now_ms)
 
-    def _is_due(self, target: Target, mtime_ns: int, kind: str, now_ms: int) -> bool:
+    def _is_due(self, target: Target, kind: str, now_ms: int, *, told: bool) -> bool:
+        """``told``: that something changed; a time is too coarse to show it then."""
         seen = self._seen.get(target.name)
-        if seen is None or not seen.settled or seen.mtime_ns != mtime_ns or seen.mode != kind:
+        if seen is None or not seen.settled or seen.mode != kind:
             return True
+        path = f"{self._path_text}/{target.name}"
+        mtime_ns = _mtime_ns(path)
+        if told or seen.mtime_ns != mtime_ns:
+            if seen.files != _files(path):
+                return True
+            seen.mtime_ns = mtime_ns
         # No time is further away than that, unless the clock jumped back.
         if not 0 < seen.again_ms - now_ms <= 2 * LOOK_ANYWAY_MS or target.error is not None:
             return True
@@ -231,12 +241,14 @@ class LogDirLooker:
         partitions: Partitions,
         target: Target,
         kind: str,
-        mtime_ns: int,
         now_ms: int,
     ) -> PartitionLook | FailedLook:
         name, known = target.name, target.config
+        path = f"{self._path_text}/{name}"
+        mtime_ns = _mtime_ns(path)
+        files = _files(path)
         # Looked at again next time, unless this look says otherwise.
-        self._seen[name] = _Seen(mtime_ns, known, kind, settled=False, again_ms=0, active=None)
+        self._seen[name] = _Seen(mtime_ns, files, known, kind, settled=False, again_ms=0, active=None)
         try:
             reading = partitions.read(name)
             found = reading.survey(context.store, CleaningOptions(now_ms, unclean=True))
@@ -253,7 +265,7 @@ class LogDirLooker:
         if look.again_ms is not None:
             again_ms = min(again_ms, look.again_ms)
         settled, active = look.settled and reading.settled, reading.log.active
-        self._seen[name] = _Seen(mtime_ns, known, kind, settled, again_ms, (active.base, active.size_bytes))
+        self._seen[name] = _Seen(mtime_ns, files, known, kind, settled, again_ms, (active.base, active.size_bytes))
         return look
 
     def _away_ms(self, choice: ModeChoice, now_ms: int) -> int:
@@ -295,6 +307,13 @@ def _mtime_ns(path: str) -> int:
         return os.stat(path).st_mtime_ns
     except OSError:
         return -1
+
+
+def _files(path: str) -> int:
+    """A number for what lies there but is not about to be deleted; another one when a file was replaced."""
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        return hash(frozenset((each.name, each.inode()) for each in entries if not each.name.endswith(DELETED_SUFFIX)))
+    return -1
 
 
 def _suspects(
