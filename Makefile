@@ -58,7 +58,7 @@ demo: setup ## real brokers, real traffic: the daemon under load, then the offli
 	$(BIN)/cleanerd demo
 
 # Most tests wait for a broker or a disk most of the time. A file's tests share what they start; all of Spark's a session.
-BESIDE := -n 3 --dist loadfile
+BESIDE := -n 4 --dist loadfile
 # Histories and examples that nobody has tried; without it every run plays the same ones.
 DRAWN := --hypothesis-profile drawn
 

@@ -70,6 +70,23 @@ def appending(broker: Broker) -> Iterator[Appends]:
         seen.told = json.loads(process.communicate(timeout=90)[0])
 
 
+@contextlib.contextmanager
+def standing_still() -> Iterator[list[tuple[int, int]]]:
+    """The spans in which a core of the machine did not run, known when the block has ended."""
+    found: list[tuple[int, int]] = []
+    with contextlib.ExitStack() as meters:
+        command = [sys.executable, "-m", "tests.bench.stalls"]
+        started = [
+            meters.enter_context(
+                subprocess.Popen([*command, str(core)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            for core in sorted(os.sched_getaffinity(0))
+        ]
+        yield found
+        for meter in started:
+            found += [(since, to) for since, to in json.loads(meter.communicate(timeout=90)[0])]
+
+
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -85,9 +102,13 @@ class Held:
     from_us: int
 
     def without(self, pauses: list[tuple[int, int]]) -> int:
-        """Microseconds in which the JVM's threads ran."""
-        end_us = self.from_us + self.us
-        return self.us - sum(max(0, min(end_us, to) - max(self.from_us, since)) for since, to in pauses)
+        """Microseconds of it outside of all ``pauses``, which may overlap."""
+        end_us, left, at = self.from_us + self.us, 0, self.from_us
+        for since, to in sorted(pauses):
+            if to > at and since < end_us:
+                left += max(0, since - at)
+                at = to
+        return left + max(0, end_us - at)
 
 
 def pauses_of(log: Path) -> list[tuple[int, int]]:
@@ -116,7 +137,7 @@ def test_swap_lock(broker_43: StartBroker, tmp_path: Path, monkeypatch: pytest.M
         time.sleep(QUIET_SECONDS)
     used = cpu_seconds(broker.pid)
     started = time.monotonic()
-    with appending(broker) as beside:
+    with standing_still() as stalls, appending(broker) as beside:
         (result,) = Rounds(broker, tmp_path / "state").clean(TopicPartition(TOPIC, 0))
     seconds = time.monotonic() - started
     assert result.outcome == "cleaned", result
@@ -130,9 +151,12 @@ def test_swap_lock(broker_43: StartBroker, tmp_path: Path, monkeypatch: pytest.M
     per_source = sum(each.us for each in held) / sources
     pauses = pauses_of(safepoints)
     longest = ", ".join(f"{each.us / 1000:.2f} ({each.sources})" for each in held[:5])
-    running = sorted((each.without(pauses) / 1000 for each in held), reverse=True)
     print(f"longest held (ms, sources): {longest}")  # noqa: T201
-    print(f"the same without the JVM's pauses: {', '.join(f'{ms:.2f}' for ms in running[:5])}")  # noqa: T201
+    for what, spans in (("the JVM's pauses", pauses), ("the machine's either", [*pauses, *stalls])):
+        running = sorted((each.without(spans) / 1000 for each in held), reverse=True)
+        print(f"the same without {what}: {', '.join(f'{ms:.2f}' for ms in running[:5])}")  # noqa: T201
+    stood = sorted((to - since for since, to in stalls), reverse=True)
+    print(f"a core stood still {len(stood)} times, {sum(stood) / 1e6:.2f} s in all; longest {stood[:5]} us")  # noqa: T201
     middle, most = (held[int(len(held) * part)].us / 1000 for part in (0.5, 0.05))
     print(f"held in the middle {middle:.2f} ms, by 95 of 100 at most {most:.2f} ms")  # noqa: T201
     print(f"held per source {per_source:.0f} us; in all {sum(each.us for each in held) / 1e6:.2f} s")  # noqa: T201

@@ -225,7 +225,7 @@ def test_a_topic_of_a_strategy_is_refused_until_it_is_delegated(root: Path) -> N
             assert "cleanerd delegate orders" in found.reason
             assert not agent.asked("swap")
             agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
-            os.utime(root / "orders-0")
+            (root / "orders-0" / "partition.metadata.tmp").touch()  # something happens there
             await until("it is seen", lambda: partition(service.view()).delegated is True)
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)

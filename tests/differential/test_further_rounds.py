@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 ROUNDS = 5
-FIXED_SEEDS = range(2001, 2013)
+FIXED_SEEDS = [*range(2001, 2007), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2007, 2025))]
 AGAIN = (Turn(NOW), *(Turn(NOW, from_start=True) for _ in range(ROUNDS - 1)))
 FAR = 2**63 - 1
 

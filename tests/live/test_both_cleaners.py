@@ -132,7 +132,7 @@ def kind_of(reason: str) -> str:
 
 @pytest.mark.parametrize(
     ("release", "seconds"),
-    [("43", 12), pytest.param("43", 60, marks=pytest.mark.long), pytest.param("39", 60, marks=pytest.mark.long)],
+    [("43", 8), pytest.param("43", 60, marks=pytest.mark.long), pytest.param("39", 60, marks=pytest.mark.long)],
 )
 def test_both_cleaners(release: str, seconds: int, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """15: no worker dies, nothing is quarantined, every key has the value that was acknowledged last.

@@ -31,7 +31,7 @@ MODES: Mapping[str, Mapping[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 30))])
 def test_random_logs(seed: int) -> None:
     """OP-2: by offsets, with every way to ask for a part of the log."""
     with scratch() as root:
