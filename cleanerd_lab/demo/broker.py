@@ -25,6 +25,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.names import uuid_to_base64
 from cleanerd_lab.demo.classes import with_classes
 from cleanerd_lab.demo.patience import PATIENCE_SECONDS
+from cleanerd_lab.demo.signals import signals_wait
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -179,7 +180,7 @@ class Broker:
         if not all((log_dir / _META).exists() for log_dir in self.log_dirs):
             self._format()
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
-        with self.log_file.open("ab") as log:
+        with self.log_file.open("ab") as log, signals_wait():
             self._process = subprocess.Popen(
                 [
                     *self._java_head(),

@@ -16,6 +16,7 @@ from cleanerd_lab.bench.process import environment_of
 from cleanerd_lab.demo.broker import free_port
 from cleanerd_lab.demo.command import CONFIG_NAME
 from cleanerd_lab.demo.patience import PATIENCE_SECONDS
+from cleanerd_lab.demo.signals import signals_wait
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ class Daemon:
             DaemonError: it ended, or was not ready in time.
         """
         self._config_file.write_text(self.config)
-        with self._log_file.open("ab") as log:
+        with self._log_file.open("ab") as log, signals_wait():
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "cleanerd", "run", "--config", str(self._config_file)],
                 stdin=subprocess.DEVNULL,
