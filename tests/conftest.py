@@ -8,7 +8,8 @@ from hypothesis import settings
 pytest_plugins = ["tests.kafka.fixtures", "tests.support.failing_files", "tests.support.order"]
 
 # A busy machine is no failure: tests have a time limit of their own (pyproject.toml). What `make test` plays is the
-# same every time, so that it judges the change and not the dice; `make test-all` tries what nobody has tried.
+# same every time, and fewer of it, so that it judges the change and not the dice; `make test-all` tries what nobody
+# has tried.
 settings.register_profile("same", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("drawn", deadline=None)
 settings.load_profile("same")

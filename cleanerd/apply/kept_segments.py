@@ -23,8 +23,8 @@ from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator
 from cleanerd import __version__
 from cleanerd.cleaner.manifest import PLAN_ID, FileFact, FileKind
 from cleanerd.errors import UnsupportedLogError, system_error
-from cleanerd.format.names import MAX_OFFSET, TopicPartition, uuid_from_base64, uuid_to_base64
-from cleanerd.log.adapters import adapter_of
+from cleanerd.format.names import TopicPartition, uuid_from_base64, uuid_to_base64
+from cleanerd.log.adapters import Long, Offset, adapter_of
 from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, close_quietly, open_to_write, write_all
 from cleanerd.log.state_files import DAMAGE, make_directory, opened, read_state_file, set_aside, write_state_file
 
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 KEPT_DIR: Final = "trash"
 
-_Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
-_Long = Annotated[int, Field(ge=-MAX_OFFSET - 1, le=MAX_OFFSET)]
 _Moment = Annotated[int, Field(ge=0, le=253_402_300_799_999)]
 """Milliseconds; up to the year 9999, which is as far as they can be shown."""
 _STRICT = ConfigDict(strict=True, extra="forbid")
@@ -52,7 +50,7 @@ _KafkaUuid = Annotated[uuid.UUID, PlainValidator(_uuid), PlainSerializer(uuid_to
 class FileMark:
     """A file as it was; renames and links keep all of it."""
 
-    bytes: _Offset
+    bytes: Offset
     inode: int
     mtime_ns: int
 
@@ -73,7 +71,7 @@ class FileMark:
 class KeptSegment:
     """A replaced segment; its files lie in the entry's directory under their own names."""
 
-    base: _Offset
+    base: Offset
     files: dict[FileKind, FileMark]
 
     __pydantic_config__ = _STRICT
@@ -83,8 +81,8 @@ class KeptSegment:
 class KeptGroup:
     """What was replaced, and by what: the ``output`` files, of which ``output_log`` is the ``.log``'s mark."""
 
-    base: _Offset
-    end: _Offset
+    base: Offset
+    end: Offset
     segments: tuple[KeptSegment, ...]
     output: dict[FileKind, FileFact]
     output_log: FileMark
@@ -109,10 +107,10 @@ class KeptEntry:
     log_dir: str
     kept: str
     cleaned_ms: _Moment
-    end_offset: _Offset
-    checkpoint: _Long | None
+    end_offset: Offset
+    checkpoint: Long | None
     clean_point: dict[str, Any] | None
-    sources: Annotated[dict[_Offset, FileMark], Field(min_length=1)]
+    sources: Annotated[dict[Offset, FileMark], Field(min_length=1)]
     groups: tuple[KeptGroup, ...]
     rules: str | None = None
 

@@ -10,13 +10,11 @@ from pydantic import ConfigDict, Field
 
 from cleanerd.cleaner.manifest import FileFact
 from cleanerd.errors import CorruptionError
-from cleanerd.format.names import MAX_OFFSET
-from cleanerd.log.adapters import adapter_of
+from cleanerd.log.adapters import Offset, adapter_of
 from cleanerd.log.state_files import DAMAGE
 
 FORMAT: Final = 3
 
-_Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
 
@@ -24,7 +22,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid")
 class _Keys:
     """Size and CRC-32C of the file with the keys: as large as there are tombstones."""
 
-    bytes: _Offset
+    bytes: Offset
     crc32c: Annotated[int, Field(ge=0, le=2**32 - 1)]
 
     __pydantic_config__ = _STRICT
@@ -34,7 +32,7 @@ class _Keys:
 class _Document:
     """The file as it lies there: whoever owns the partition's directory may have written it (U-33)."""
 
-    clean_to: _Offset | None
+    clean_to: Offset | None
     strategy: str
     result: dict[str, Any]
     purged: _Keys | None

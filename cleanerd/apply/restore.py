@@ -27,9 +27,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from cleanerd.apply.journal import Journal
 from cleanerd.apply.swap import MOVE_ORDER, CommitGuard, cleaned_name, final_name, force_rebuild_if_torn, swap_name
@@ -48,8 +48,8 @@ from cleanerd.cleaner.manifest import (
     write_document,
 )
 from cleanerd.errors import CorruptionError
-from cleanerd.format.names import DELETED_SUFFIX, MAX_OFFSET
-from cleanerd.log.adapters import adapter_of
+from cleanerd.format.names import DELETED_SUFFIX
+from cleanerd.log.adapters import Offset, adapter_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +58,6 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 
-_Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
 _STRICT = ConfigDict(strict=True, extra="forbid")
 
 
@@ -66,7 +65,7 @@ _STRICT = ConfigDict(strict=True, extra="forbid")
 class RestoredSegment:
     """One segment to be put back; ``files`` always has ``log``."""
 
-    base: _Offset
+    base: Offset
     files: dict[FileKind, FileFact]
 
     __pydantic_config__ = _STRICT
@@ -80,8 +79,8 @@ class RestoredSegment:
 class RestoreGroup:
     """``segments``, ascending, come in the place of the segment ``base``; ``end`` is where the next one begins."""
 
-    base: _Offset
-    end: _Offset
+    base: Offset
+    end: Offset
     segments: tuple[RestoredSegment, ...]
 
     __pydantic_config__ = _STRICT

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, Validati
 
 from cleanerd.broker.agent_client import AgentLostError
 from cleanerd.format.names import MAX_OFFSET, TopicPartition, uuid_from_base64
-from cleanerd.log.adapters import adapter_of
+from cleanerd.log.adapters import Long, Offset, adapter_of
 
 if TYPE_CHECKING:
     from cleanerd.broker.agent_client import AgentClient
@@ -20,17 +20,14 @@ T = TypeVar("T")
 # Fields that a later agent adds are its own business.
 _STRICT: Final = ConfigDict(strict=True, extra="ignore")
 
-_Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
-_Long = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-
 
 class BrokerSegment(NamedTuple):
     """A segment as the broker holds it: base offset, bytes, modification time in whole milliseconds, inode."""
 
-    base: _Offset
-    size: _Offset
-    mtime_ms: _Long
-    inode: _Long
+    base: Offset
+    size: Offset
+    mtime_ms: Long
+    inode: Long
 
     def to_json(self) -> dict[str, int]:
         """As a witness or source of a swap request."""
@@ -133,7 +130,7 @@ class ListedLog:
     """An entry of ``logs``. ``dir`` is the partition's directory by the broker's own name."""
 
     topic: str
-    partition: _Offset
+    partition: Offset
     dir: str
     policy: str
 
@@ -164,15 +161,15 @@ class LogFacts:
 
     dir: str
     topic_id: Annotated[str | None, AfterValidator(_topic_id)]
-    hw: _Offset
-    lso: _Offset
-    leo: _Offset
-    log_start: _Offset
-    recovery_point: _Offset
+    hw: Offset
+    lso: Offset
+    leo: Offset
+    log_start: Offset
+    recovery_point: Offset
     segments: Annotated[list[Annotated[BrokerSegment, PlainValidator(_segment)]], Field(min_length=1)]
     settings: dict[str, str]
-    segment_size: _Offset
-    producers: Annotated[dict[int, tuple[_Long | None, int]], PlainValidator(_producers)]
+    segment_size: Offset
+    producers: Annotated[dict[int, tuple[Long | None, int]], PlainValidator(_producers)]
     cleaning: str
     future: bool = False
     remote: bool = False
@@ -194,8 +191,8 @@ class SwapDone:
     ``witnesses_kept``: the next request of the plan on this connection need not name them.
     """
 
-    done: list[_Offset]
-    outputs: list[dict[str, _Long]] = field(default_factory=list)
+    done: list[Offset]
+    outputs: list[dict[str, Long]] = field(default_factory=list)
     held_us: list[int] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     repeated: bool = False

@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, Validat
 from cleanerd import __version__
 from cleanerd.errors import CorruptionError, UnsupportedLogError, system_error
 from cleanerd.format.names import MAX_OFFSET, file_name, uuid_from_base64, uuid_to_base64
-from cleanerd.log.adapters import adapter_of
+from cleanerd.log.adapters import Offset, adapter_of
 from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, close_quietly, create, write_all
 from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
 
@@ -46,8 +46,6 @@ PLAN_ID: Final = re.compile(r"[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
 
 FileKind = Literal["log", "index", "timeindex", "txnindex"]
 KINDS: Final[tuple[FileKind, ...]] = ("log", "index", "timeindex", "txnindex")
-
-_Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
 
 
 def _uuid(value: object) -> uuid.UUID:
@@ -78,9 +76,9 @@ class ManifestGroup:
     ``index`` and ``timeindex`` (S-58), and ``txnindex`` when aborted transactions remain (S-56).
     """
 
-    base: _Offset
-    end: _Offset
-    sources: tuple[_Offset, ...]
+    base: Offset
+    end: Offset
+    sources: tuple[Offset, ...]
     files: dict[FileKind, FileFact]
 
     __pydantic_config__ = _STRICT
@@ -97,8 +95,8 @@ class AbortedWitness:
     ``digest`` is :meth:`AbortedTransactions.digest` of those that began below the plan's bound (U-32).
     """
 
-    base: _Offset
-    end: _Offset
+    base: Offset
+    end: Offset
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
     __pydantic_config__ = _STRICT
@@ -129,13 +127,13 @@ class Manifest:
     plan: str
     topic: str
     topic_id: _KafkaUuid | None
-    partition: _Offset
+    partition: Offset
     directory_id: _KafkaUuid | None
-    log_start_offset: _Offset
-    bound: _Offset
+    log_start_offset: Offset
+    bound: Offset
     strategy_fingerprint: str
-    created_ms: _Offset
-    max_age_ms: _Offset
+    created_ms: Offset
+    max_age_ms: Offset
     witnesses: tuple[Witness, ...]
     groups: tuple[ManifestGroup, ...]
     aborted: tuple[AbortedWitness, ...] = ()

@@ -5,11 +5,18 @@ Building one takes milliseconds, and most commands need none of them.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
+
+from cleanerd.format.names import MAX_OFFSET
 
 T = TypeVar("T")
+
+Offset = Annotated[int, Field(ge=0, le=MAX_OFFSET)]
+"""An offset of a log, or as many bytes as a file may have."""
+Long = Annotated[int, Field(ge=-MAX_OFFSET - 1, le=MAX_OFFSET)]
+"""What Java has room for."""
 
 _BUILT: Final[dict[Any, TypeAdapter[Any]]] = {}
 

@@ -208,6 +208,15 @@ def test_the_page_tells_of_each() -> None:
         assert f"`{failure.alert}`" in rows[failure.id] or not failure.alert
 
 
+def tombstones_due_ms(site: Site, name: str) -> int:
+    """Write values, delete some, roll, and let it be cleaned: when the daemon will drop the tombstones."""
+    site.write(name)
+    site.write(name, count=50, value=False)
+    site.write(name, keys=1)
+    site.cleaned(name)
+    return int(site.partition(site.daemon.ask("status"), name)["next_purge_ms"])
+
+
 @pytest.mark.kafka
 @pytest.mark.broker
 def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: Path) -> None:
@@ -220,20 +229,12 @@ def test_a_clock_that_jumps_deletes_nothing_too_early(broker: Broker, tmp_path: 
     site = site_of(broker, tmp_path, "clock-tombstones", delete_retention_ms=str(retention_ms))
     assert site.clock is not None
     with site.daemon as daemon:
-        site.write(site.hurt)
-        site.write(site.hurt, count=50, value=False)
-        site.write(site.hurt, keys=1)
-        site.cleaned(site.hurt)
-        due_ms = site.partition(daemon.ask("status"), site.hurt)["next_purge_ms"]
+        due_ms = tombstones_due_ms(site, site.hurt)
         assert due_ms - now_ms() <= retention_ms
         site.clock.set(DAY_MS)
         site.rounds(ROUNDS)
         # Those of the other partition come while the clock is ahead.
-        site.write(site.other)
-        site.write(site.other, count=50, value=False)
-        site.write(site.other, keys=1)
-        site.cleaned(site.other)
-        ahead_ms = site.partition(daemon.ask("status"), site.other)["next_purge_ms"]
+        ahead_ms = tombstones_due_ms(site, site.other)
         assert 0 <= ahead_ms - now_ms() - DAY_MS <= retention_ms
         gone = dropped_tombstones(site)
         assert gone == 0 or now_ms() >= due_ms
@@ -257,11 +258,7 @@ def test_a_clock_that_is_ahead_at_the_start_deletes_nothing_too_early(broker: Br
     site = site_of(broker, tmp_path, "clock-start", delete_retention_ms=str(retention_ms))
     assert site.clock is not None
     with site.daemon as daemon:
-        site.write(site.hurt)
-        site.write(site.hurt, count=50, value=False)
-        site.write(site.hurt, keys=1)
-        site.cleaned(site.hurt)
-        due_ms = site.partition(daemon.ask("status"), site.hurt)["next_purge_ms"]
+        due_ms = tombstones_due_ms(site, site.hurt)
         daemon.end(signal.SIGTERM)
         site.clock.set(DAY_MS)
         daemon.start()
