@@ -16,7 +16,7 @@ from cleanerd.spark.source.plan import find_asked
 from cleanerd.spark.source.stable import stable_end
 from tests.spark.reading import KafkaSegments, offsets, read_rows, read_splits, schema_of
 from tests.support.log_dirs import Partition, Producer, make_log_dir
-from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker
+from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker, encode_wrapper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,6 +74,21 @@ def test_what_lies_outside_is_not_read(tmp_path: Path) -> None:
     assert offsets(path, **wanted) == list(range(65, 80))
     with pytest.raises(CorruptionError):
         offsets(path, view="all")
+
+
+def test_wrappers_wherever_they_are_cut(tmp_path: Path) -> None:
+    """A compressed batch of format v1 has in its header the offset of its last record: a range may end inside of it."""
+    data, at = b"", 0
+    for many in (2, 1, 3, 2, 4, 1, 2):
+        inner = b"".join(encode_legacy(row, b"k", b"v%d" % (at + row), magic=1, timestamp=T0) for row in range(many))
+        at += many
+        data += encode_wrapper(at - 1, inner, timestamp=T0)
+    data += encode_batch([Record(b"k", b"last", T0)], base_offset=at)
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: data, at + 1: b""}, index_interval_bytes=1)})
+    for begin in range(at + 1):
+        for end in range(begin, at + 2):
+            ranges = {"startingOffsets": {"t": {"0": begin}}, "endingOffsets": {"t": {"0": end}}}
+            assert offsets(path, **ranges) == list(range(begin, end))
 
 
 def test_an_index_that_lies(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.errors import CleanerdError, system_error
+from cleanerd.format.batch import CODEC_MASK
 from cleanerd.format.index import OFFSET_ENTRY, TIME_ENTRY, read_offset_index, read_time_index
 from cleanerd.format.names import INDEX_SUFFIX, TIMEINDEX_SUFFIX
 from cleanerd.log.batch_file import opened_raw
@@ -15,6 +16,7 @@ from cleanerd.verify.listing import bytes_of
 
 if TYPE_CHECKING:
     import io
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -42,12 +44,9 @@ def batch_starts(segment: SegmentFile, begin: int, end: int, least_bytes: int) -
     first = int(np.searchsorted(offsets, begin, side="right")) - 1
     while first >= 0 and not is_batch(segment, int(positions[first]), segment.base, int(offsets[first])):
         first -= 1
-    # The batch of an entry may begin below its offset.
-    after = int(np.searchsorted(offsets, end, side="left"))
-    while after < len(positions) and not is_batch(segment, int(positions[after]), end, int(offsets[after])):
-        after += 1
     found = [0 if first < 0 else int(positions[first])]
-    stop = size if after >= len(positions) else int(positions[after])
+    after = int(np.searchsorted(offsets, end, side="left"))
+    stop = _stop(segment, end, zip(offsets[after:].tolist(), positions[after:].tolist(), strict=True))
     row = int(np.searchsorted(positions, found[-1] + least_bytes, side="left"))
     while row < len(positions) and positions[row] < stop:
         if is_batch(segment, int(positions[row]), segment.base, int(offsets[row])):
@@ -56,6 +55,27 @@ def batch_starts(segment: SegmentFile, begin: int, end: int, least_bytes: int) -
         else:
             row += 1
     return [*found, stop]
+
+
+def _stop(segment: SegmentFile, end: int, entries: Iterable[tuple[int, int]]) -> int:
+    """The first position of ``entries``, whose offsets are ``end`` or higher, where no batch begins below ``end``.
+
+    The batch of an entry may begin below its offset, and where a wrapper of an old format begins its header does not
+    say: it has the offset of its last record. What follows it begins above that.
+    """
+    passed = False
+    for offset, position in entries:
+        batch = batch_at(segment, position)
+        if batch is None or int(batch.base_offset[0]) > offset:
+            continue
+        if passed or (int(batch.base_offset[0]) >= end and not _is_wrapper(batch)):
+            return position
+        passed = int(batch.last_offset[0]) >= end - 1
+    return segment.size_bytes
+
+
+def _is_wrapper(batch: _kernel.Batches) -> bool:
+    return bool(batch.magic[0] < 2 and batch.attributes[0] & CODEC_MASK)
 
 
 def offset_entries(segment: SegmentFile) -> NDArray[np.void]:
@@ -82,6 +102,16 @@ def is_batch(segment: SegmentFile, position: int, least: int, most: int) -> bool
     Raises:
         CleanerdError: the file cannot be read.
     """
+    batch = batch_at(segment, position)
+    return batch is not None and least <= int(batch.base_offset[0]) <= most
+
+
+def batch_at(segment: SegmentFile, position: int) -> _kernel.Batches | None:
+    """The header of the whole batch that lies at ``position``, by its checksum; None: there is none.
+
+    Raises:
+        CleanerdError: the file cannot be read.
+    """
     try:
         file, _ = opened_raw(segment.path)
     except OSError as error:
@@ -91,12 +121,10 @@ def is_batch(segment: SegmentFile, position: int, least: int, most: int) -> bool
         while True:
             data = _bytes_at(file, position, wanted)
             batches = _first(data, position)
-            if batches is None:
-                return False
-            if len(batches):
-                return least <= int(batches.base_offset[0]) <= most
+            if batches is None or len(batches):
+                return batches
             if wanted >= _MOST_BYTES or not wanted < batches.needed <= _MOST_BYTES:
-                return False
+                return None
             wanted = batches.needed
 
 
