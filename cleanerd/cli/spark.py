@@ -28,7 +28,10 @@ VERBS: Final[VerbTable] = {
     "audit": ("cleanerd.cli.spark_audit:audit", "Check a cleaning record by record; find where keys still occur."),
     "profile": ("cleanerd.cli.spark_profile:profile", "Count keys, versions, tombstones; what a cleaning would save."),
     "divergence": ("cleanerd.cli.spark_divergence:divergence", "Compare the replicas of several brokers."),
-    "snapshot": ("cleanerd.cli.spark_snapshot:snapshot", "Write the latest state of topics as Parquet."),
+    "snapshot": (
+        "cleanerd.cli.spark_snapshot:snapshot",
+        "Write the latest state of topics: Parquet or a table.",
+    ),
 }
 """Verb -> where its click command is, and one line for ``--help``."""
 
@@ -47,13 +50,16 @@ def spark() -> None:
 
 
 def spark_verb(
-    *, alone: Callable[[Mapping[str, Any]], bool] | None = None
+    *,
+    alone: Callable[[Mapping[str, Any]], bool] | None = None,
+    check: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Give a verb the common options and ``--master --conf``; its body is called in a Spark driver.
 
     The body gets a :class:`Common` first, as every verb does, and neither master nor conf: ``spark_session`` has them.
     ``alone``: whether it can do without Spark what its options say. Then, on a local master and when there is little to
-    read, it is called in this process, where ``spark_session`` is None; None: it never can.
+    read, it is called in this process, where ``spark_session`` is None; None: it never can. ``check`` says no to
+    options that make no sense, before anything is started.
     """
 
     def decorated(function: Callable[..., int]) -> Callable[..., int]:
@@ -63,6 +69,8 @@ def spark_verb(
             if is_driver():
                 return function(replace(common, told=None), **given)
             common.load_settings()  # what is wrong there is told without starting Java
+            if check is not None:
+                check(options)
             read_bytes = bytes_below(options.get("log_dirs", options.get("dirs", ()))) if is_local(master) else None
             if alone is not None and alone(options) and is_little(read_bytes) and not conf:
                 require_packages()

@@ -1,27 +1,66 @@
-"""``cleanerd spark snapshot``: the latest state of topics, by their strategies, as Parquet. Changes no log."""
+"""``cleanerd spark snapshot``: the latest state of topics, by their strategies, as Parquet or a table."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from cleanerd.cli.delete_retention import delete_retention
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.cli.selecting import existing_dirs, partition_option
 from cleanerd.cli.spark import spark_verb
+from cleanerd.spark.launch import require_packages
 from cleanerd.words import counted, human_count
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from cleanerd.cli.options import Common
+    from cleanerd.spark.snapshot import Taken
+    from cleanerd.spark.tables.merge import Merged
+    from cleanerd.spark.tables.target import Delta, Iceberg
+
+
+_PARQUET, _DELTA, _ICEBERG = "parquet", "delta", "iceberg"
+
+
+def _alone(given: Mapping[str, Any]) -> bool:
+    """Parquet files at a URL are written by Spark alone, as no one else here can."""
+    return given["format_"] != _PARQUET or "://" not in (given["out"] or "")
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    """Nothing, when the options go together, and what they need is installed."""
+    target = _Target(**{each.name: given[each.name] for each in fields(_Target)})
+    target.require_sense(whole_log=given["whole_log"])
+    if target.format_ != _PARQUET:
+        require_packages()
+    if target.table is not None:
+        target.table.require_installed()
 
 
 @click.command("snapshot")
-@spark_verb(alone=lambda given: "://" not in given["out"])
+@spark_verb(alone=_alone, check=_check)
 @existing_dirs("log_dirs", "LOG_DIR...", urls=True)
-@click.option("--out", required=True, metavar="DIR", help="A new directory, or any URL that Spark can write to.")
+@click.option("--out", metavar="DIR", help="A new directory or URL; with --format delta that of the table.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice([_PARQUET, _DELTA, _ICEBERG]),
+    default=_PARQUET,
+    show_default=True,
+    help="Parquet files, or a table.",
+)
+@click.option("--table", "table_name", metavar="NAMESPACE.NAME", help="With --format iceberg: the table.")
+@click.option(
+    "--catalog", metavar="NAME", default="default", show_default=True, help="Its catalog, as pyiceberg has it."
+)
+@click.option("--incremental", is_flag=True, help="Merge into the table what is new since its last commit.")
+@click.option("--replace", is_flag=True, help="In place of all that is in the table now.")
 @partition_option
 @click.option("--whole-log", is_flag=True, help="Past the high watermark and open transactions, to the end of the log.")
 @click.option("--tombstones", is_flag=True, help="Deleted keys too, by the record that deletes them.")
@@ -29,16 +68,18 @@ def snapshot(
     common: Common,
     log_dirs: tuple[Path, ...],
     *,
-    out: str,
     partitions: tuple[str, ...],
     whole_log: bool,
     tombstones: bool,
+    **where: Any,
 ) -> int:
     """Write of each key the record that wins it under its topic's strategy: key, value, headers, timestamp, offset.
 
     What a read_committed consumer would get counts: from the log start to the high watermark, and no further than the
-    first open transaction. A topic is a sub-directory; the offsets are in _cleanerd, written last.
+    first open transaction. Parquet: a topic is a sub-directory; the offsets are in _cleanerd, written last. A table
+    gets all of it in one commit, which says as of which offsets it is; --incremental goes on from there.
     """
+    target = _Target(**where)
     from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyarrow
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
@@ -48,24 +89,101 @@ def snapshot(
         logs = Logs(session, log_dirs, lambda topic: key_rules(settings, topic), partitions=names or None)
         latest = logs.latest(tombstones=tombstones, whole_log=whole_log)
         with common.output.progress("snapshot", total=logs.size_bytes) as advance:
-            taken = latest.write_parquet(out, advance=advance)
+            done: Sequence[Taken | Merged]
+            if target.table is None:
+                done = latest.write_parquet(target.where, advance=advance)
+            elif target.incremental:
+                retention = delete_retention(settings, log_dirs)
+                done = latest.merge_into(target.table, delete_retention_ms=retention, advance=advance)
+            else:
+                done = latest.write_table(target.table, replace=target.replace, advance=advance)
+    if target.incremental:
+        _tell_merged(common, target, cast("Sequence[Merged]", done))
+    else:
+        _tell_taken(common, target, cast("Sequence[Taken]", done))
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What the options say of where the state goes."""
+
+    out: str | None
+    format_: str
+    table_name: str | None
+    catalog: str
+    incremental: bool
+    replace: bool
+
+    def require_sense(self, *, whole_log: bool) -> None:
+        """Nothing, when the options go together."""
+        if self.format_ == _ICEBERG:
+            if self.table_name is None or self.out is not None:
+                raise click.UsageError("--format iceberg: give --table NAMESPACE.NAME, and no --out")
+        elif self.out is None or self.table_name is not None:
+            raise click.UsageError(f"--format {self.format_}: give --out DIR, and no --table")
+        if self.format_ == _PARQUET and (self.incremental or self.replace):
+            raise click.UsageError("--incremental and --replace need a table: --format delta or iceberg")
+        if self.incremental and (self.replace or whole_log):
+            raise click.UsageError("--incremental goes with neither --replace nor --whole-log")
+
+    @property
+    def table(self) -> Delta | Iceberg | None:
+        """The table, None where Parquet files are asked for."""
+        from cleanerd.spark.tables.target import Delta, Iceberg  # noqa: PLC0415
+
+        if self.format_ == _ICEBERG:
+            return Iceberg(str(self.table_name), self.catalog)
+        return Delta(self.where) if self.format_ == _DELTA else None
+
+    @property
+    def where(self) -> str:
+        """As messages call it, and a path or URL where it is one."""
+        return str(self.table_name if self.out is None else self.out)
+
+
+def _tell_taken(common: Common, target: _Target, taken: Sequence[Taken]) -> None:
+    records = sum(each.keys for each in taken)
+    if common.output.as_json:
+        rows = [{**_row(each), "records": each.keys} for each in taken]
+        common.output.json({"out": target.where, "records": records, "partitions": rows})
+        return
+    titles = [Column("partition"), Column("strategy"), Column("keys", right=True), Column("up to", right=True)]
+    common.output.table(
+        titles, [[str(each.name), each.strategy, human_count(each.keys), str(each.end_offset)] for each in taken]
+    )
+    common.output.line(f"{counted(records, 'record')} in {target.where}")
+
+
+def _tell_merged(common: Common, target: _Target, merged: Sequence[Merged]) -> None:
+    written, removed = sum(each.written for each in merged), sum(each.removed for each in merged)
     if common.output.as_json:
         rows = [
-            {
-                "topic": each.name.topic,
-                "partition": each.name.partition,
-                "strategy": each.strategy,
-                "log_start_offset": each.log_start,
-                "end_offset": each.end_offset,
-                "records": each.keys,
-            }
-            for each in taken
+            {**_row(each), "begin_offset": each.begin, "written": each.written, "removed": each.removed}
+            for each in merged
         ]
-        common.output.json({"out": out, "records": sum(each.keys for each in taken), "partitions": rows})
-    else:
-        titles = [Column("partition"), Column("strategy"), Column("keys", right=True), Column("up to", right=True)]
-        common.output.table(
-            titles, [[str(each.name), each.strategy, human_count(each.keys), str(each.end_offset)] for each in taken]
-        )
-        common.output.line(f"{counted(sum(each.keys for each in taken), 'record')} in {out}")
-    return 0
+        common.output.json({"out": target.where, "written": written, "removed": removed, "partitions": rows})
+        return
+    titles = [
+        Column("partition"), Column("strategy"), Column("from", right=True), Column("up to", right=True),
+        Column("written", right=True), Column("removed", right=True),
+    ]  # fmt: skip
+    lines = [
+        [
+            str(each.name), each.strategy, str(each.begin), str(each.end_offset),
+            human_count(each.written), human_count(each.removed),
+        ]
+        for each in merged
+    ]  # fmt: skip
+    common.output.table(titles, lines)
+    common.output.line(f"{counted(written, 'row')} written, {removed} removed in {target.where}")
+
+
+def _row(each: Taken | Merged) -> dict[str, Any]:
+    return {
+        "topic": each.name.topic,
+        "partition": each.name.partition,
+        "strategy": each.strategy,
+        "log_start_offset": each.log_start,
+        "end_offset": each.end_offset,
+    }

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.spark.notebook import Logs
+    from cleanerd.spark.tables.target import Delta, Iceberg
 
-__all__ = ["Logs", "register"]
+__all__ = ["Delta", "Iceberg", "Logs", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -27,4 +28,8 @@ def __getattr__(name: str) -> Any:
         from cleanerd.spark.notebook import Logs  # noqa: PLC0415 - needs pyspark
 
         return Logs
+    if name in ("Delta", "Iceberg"):
+        from cleanerd.spark.tables import target  # noqa: PLC0415 - needs pyarrow
+
+        return getattr(target, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

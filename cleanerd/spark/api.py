@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
@@ -30,6 +30,8 @@ from cleanerd.spark.source.plan import expanded, find_asked
 from cleanerd.spark.spread import nobody
 from cleanerd.spark.stores import path_of
 from cleanerd.spark.strategies import Said, Strategies, keys_of
+from cleanerd.spark.tables.merge import Merged, merge_into, write_table
+from cleanerd.spark.tables.target import Delta, Iceberg
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
@@ -43,6 +45,9 @@ Place: TypeAlias = str | Path
 Advance: TypeAlias = Callable[[int], None]
 RulesOf: TypeAlias = Callable[[str], KeyRules]
 """What decides between the records of a key, by topic."""
+
+DELETE_RETENTION_MS: Final = 86_400_000
+"""Kafka's default of ``delete.retention.ms``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,7 @@ class Logs:
     ``paths``: directories or patterns, as ``load()`` of the data source has them. ``strategies``: by topic ``offset``,
     ``timestamp``, ``header:NAME`` or a topic's keys (``{"compaction.strategy": ...}``), Kafka's rules for the others;
     or a function from a topic to its rules. ``topics``, ``partitions`` (``orders-0``): only these. ``spark`` None:
-    :meth:`profile`, :meth:`what_if` and :meth:`Latest.write_parquet` are done by this process alone, which for a few
+    :meth:`profile`, :meth:`what_if` and what writes :meth:`latest` are done by this process alone, which for a few
     hundred megabytes takes less than a session's start; the others are refused.
 
     Nothing is kept: each call looks at the directories as they are then.
@@ -262,6 +267,57 @@ class Latest:
             self._spark, self._logs.found(), text,
             tombstones=self._tombstones, whole_log=self._whole_log, advance=advance,
         )  # fmt: skip
+
+    def write_table(
+        self, table: Delta | Iceberg | Place, *, replace: bool = False, advance: Advance = nobody
+    ) -> list[Taken]:
+        """Make it a table, in one commit that also says as of which offsets it is. A path or URL: a Delta table.
+
+        ``replace``: in place of all that is in the table now.
+
+        Raises:
+            ConfigError: the table is there and not to be replaced; a high watermark is needed and not known.
+            RefusedError: it has other columns, or somebody else changed it meanwhile.
+            CorruptionError: a log has bytes that cannot be read: its state is not known.
+            CleanerdError: a file cannot be read or written.
+        """
+        return write_table(
+            self._spark, _target(table).open(), self._logs.found(),
+            tombstones=self._tombstones, whole_log=self._whole_log, anew=replace, advance=advance,
+        )  # fmt: skip
+
+    def merge_into(
+        self,
+        table: Delta | Iceberg | Place,
+        *,
+        delete_retention_ms: int | Callable[[str], int] = DELETE_RETENTION_MS,
+        advance: Advance = nobody,
+    ) -> list[Merged]:
+        """Bring a table of :meth:`write_table` up to date by what is new in the logs, in one commit.
+
+        ``delete_retention_ms``: the topics' ``delete.retention.ms``, or a function of the topic's name: a table that is
+        older cannot be brought up to date when a cleaning came between.
+
+        Raises:
+            ConfigError: there is no such table; the whole log was asked for; a high watermark is not known.
+            RefusedError: only all of the log tells its latest state; or somebody else changed the table meanwhile.
+            CorruptionError: a log has bytes that cannot be read.
+            CleanerdError: a file cannot be read or written.
+        """
+        if self._whole_log:
+            raise ConfigError(
+                "what was not acknowledged may be gone next time", where="merge_into", hint="without whole_log"
+            )
+        given = delete_retention_ms
+        return merge_into(
+            self._spark, _target(table).open(), self._logs.found(),
+            retention_ms=given if callable(given) else lambda _topic: given,
+            tombstones=self._tombstones, advance=advance,
+        )  # fmt: skip
+
+
+def _target(table: Delta | Iceberg | Place) -> Delta | Iceberg:
+    return table if isinstance(table, Delta | Iceberg) else Delta(str(table))
 
 
 def _name(partition: str | TopicPartition) -> TopicPartition:

@@ -103,16 +103,16 @@ def write_snapshot(
         CorruptionError: a log has bytes that cannot be read: its state is not known.
         CleanerdError: a file cannot be read.
     """
-    ends = [NO_END if whole_log else _high_watermark(log) for log in logs]
+    ends = [NO_END if whole_log else high_watermark_of(log) for log in logs]
     if session is None:
-        walks = _walked(None, logs, ends, whole_log=whole_log)
+        walks = walked_logs(None, logs, ends, whole_log=whole_log)
         place = target.removeprefix("file://")
         counts = write_here(logs, walks, Path(unquote(place)), STATE, tombstones=tombstones, advance=advance)
         taken = _taken(logs, walks, counts)
         write_offsets_here([_offsets_of(each) for each in taken], Path(unquote(place)))
         return taken
     with queries(session, size_of_all(logs), advance):
-        walks = _walked(session, logs, ends, whole_log=whole_log)
+        walks = walked_logs(session, logs, ends, whole_log=whole_log)
         state = latest_state(session, logs, walks, tombstones=tombstones)
         state.write.mode("error").partitionBy("topic").parquet(target)
         # Spark would take a topic 2024 for a number, and an empty directory for a mistake.
@@ -125,7 +125,15 @@ def write_snapshot(
     return taken
 
 
-def _walked(session: SparkSession | None, logs: Sequence[Log], ends: Sequence[int], *, whole_log: bool) -> list[Walked]:
+def walked_logs(
+    session: SparkSession | None, logs: Sequence[Log], ends: Sequence[int], *, whole_log: bool
+) -> list[Walked]:
+    """The headers of ``logs``, known up to ``ends``. ``whole_log``: what is open there does not hold up what follows.
+
+    Raises:
+        CorruptionError: a log has bytes that cannot be read: its state is not known.
+        CleanerdError: a file cannot be read.
+    """
     walks = walk_headers(session, [log.segments for log in logs], ends)
     if whole_log:
         walks = [replace(walked, stable_end=walked.end_offset) for walked in walks]
@@ -148,7 +156,12 @@ def _taken(logs: Sequence[Log], walks: Sequence[Walked], counts: Mapping[TopicPa
     ]
 
 
-def _high_watermark(log: Log) -> int:
+def high_watermark_of(log: Log) -> int:
+    """That of the directory's checkpoint.
+
+    Raises:
+        ConfigError: it is not known.
+    """
     if log.high_watermark is None:
         raise ConfigError(
             f"the high watermark of {log.name} is not known",

@@ -86,7 +86,7 @@ def _write_log(log: Log, walked: Walked, place: Path, schema: pa.Schema, *, tomb
                 if writer is None:
                     place.parent.mkdir(exist_ok=True)
                     writer = pq.ParquetWriter(place, written, compression="snappy")
-                writer.write_batch(_without_null_headers(batch))
+                writer.write_batch(without_null_headers(batch))
                 count += len(batch)
     finally:
         if writer is not None:
@@ -94,7 +94,7 @@ def _write_log(log: Log, walked: Walked, place: Path, schema: pa.Schema, *, tomb
     return count
 
 
-def _without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+def without_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A record without headers has an empty list of them."""
     at = batch.schema.get_field_index("headers")
     headers = batch.column(at)

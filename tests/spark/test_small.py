@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cleanerd.cleaner.manifest import STAGING
+from cleanerd.cli.main import run
 from cleanerd.spark import launch, small
 from cleanerd.spark.launch import submit
 from tests.cleaner.driver import NAME
@@ -93,6 +94,34 @@ def test_profile_and_snapshot(tmp_path: Path, log_dir: Path) -> None:
     assert offsets == partition
     again = without_java(tmp_path, "spark", "snapshot", log_dir, "--out", out)
     assert (again.returncode, "exists already" in again.stderr) == (3, True)
+
+
+def test_snapshot_as_a_table(tmp_path: Path, log_dir: Path) -> None:
+    """Made, refused a second time, brought up to date, written anew; what goes wrong is told in words."""
+    asked = ("spark", "snapshot", log_dir, "--format", "delta", "--out", tmp_path / "table")
+    document = told(without_java(tmp_path, *asked))
+    assert pq.read_table(list((tmp_path / "table").glob("*.parquet"))).num_rows == document["records"] > 0
+    assert "--incremental adds what is new" in without_java(tmp_path, *asked).stderr
+    merged = told(without_java(tmp_path, *asked, "--incremental"))
+    (partition,) = merged["partitions"]
+    assert (merged["written"], merged["removed"]) == (0, 0)
+    assert partition["begin_offset"] == partition["end_offset"] == document["partitions"][0]["end_offset"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ([], "--format parquet: give --out DIR"),
+        (["--out", "x", "--incremental"], "--incremental and --replace need a table"),
+        (["--format", "iceberg", "--out", "x"], "give --table NAMESPACE.NAME"),
+        (["--format", "delta", "--out", "x", "--table", "a.b"], "give --out DIR, and no --table"),
+        (["--format", "delta", "--out", "x", "--incremental", "--replace"], "goes with neither"),
+    ],
+)
+def test_options_of_a_snapshot(log_dir: Path, capsys: pytest.CaptureFixture[str], asked: list[str], words: str) -> None:
+    """Told before anything is started."""
+    assert run(["spark", "snapshot", str(log_dir), *asked]) == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,17 @@ from cleanerd.spark.source.reading import How, Reading
 from cleanerd.spark.source.rows import Rows, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
     from cleanerd.spark.source.plan import Split
 
 
-def read_split(split: Split, how: How, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The records of ``split`` as batches of ``schema``.
+def read_split(
+    split: Split, how: How, schema: pa.Schema, look: Callable[[Rows], None] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The records of ``split`` as batches of ``schema``. ``look`` gets each chunk once, whatever is wanted of it.
 
     Raises:
         CorruptionError: damaged bytes that are not to be skipped.
@@ -30,6 +32,8 @@ def read_split(split: Split, how: How, schema: pa.Schema) -> Iterator[pa.RecordB
     if how.view == LATEST:
         winners = winners_of(reading, split.reaches[0], how)
         for rows in reading.rows():
+            if look is not None:
+                look(rows)
             wins = next(winners, None)
             if wins is None or len(wins) != len(rows.keep):
                 raise changed("it has other records than a moment ago", str(rows.segment.path))
@@ -37,6 +41,8 @@ def read_split(split: Split, how: How, schema: pa.Schema) -> Iterator[pa.RecordB
                 yield to_arrow(Rows(rows.decoded, wins, rows.hidden, rows.reach, rows.segment), schema)
         return
     for rows in reading.rows():
+        if look is not None:
+            look(rows)
         if rows.keep.any():
             yield to_arrow(rows, schema)
         yield from reading.damages()

@@ -1,0 +1,43 @@
+"""How long a topic's tombstones stay, for verbs that read directories of whatever broker."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from cleanerd.errors import CleanerdError
+from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.remote import RemotePath
+from cleanerd.log.topic_config import resolve_topic_config
+from cleanerd.scope.broker_facts import broker_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from cleanerd.scope.broker_facts import BrokerFacts
+    from cleanerd.settings import Settings
+
+
+def delete_retention(settings: Settings, log_dirs: Sequence[Path]) -> Callable[[str], int]:
+    """By topic its ``delete.retention.ms``: what our settings say, else the KRaft metadata in ``log_dirs``, else Kafka.
+
+    Where directories tell differently the least counts.
+    """
+    known: list[BrokerFacts] = []
+    here = [path for path in log_dirs if not isinstance(path, RemotePath)]
+    for path in here:
+        with contextlib.suppress(CleanerdError, OSError):  # a copy of some partitions has no more
+            facts = broker_facts(settings, read_log_dir(path), [other for other in here if other != path])
+            if facts.metadata is not None or facts.told:
+                known.append(facts)
+
+    def of_topic(topic: str) -> int:
+        if known:
+            return min(facts.topic_config(topic).delete_retention_ms for facts in known)
+        overrides, defaults = settings.topic_overrides(topic), settings.broker_defaults()
+        return resolve_topic_config(
+            topic, overrides=overrides, topic_configs=None, settings_defaults=defaults
+        ).delete_retention_ms
+
+    return of_topic

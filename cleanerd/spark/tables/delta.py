@@ -1,0 +1,149 @@
+"""A Delta table, by delta-rs: files that tasks wrote, in and out by one commit of its log."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+from cleanerd.errors import ConfigError, MachineError, RefusedError
+from cleanerd.log.remote import SEPARATOR, shown_url
+from cleanerd.spark.tables.columns import ROWS
+from cleanerd.spark.tables.opened import OpenTable, TableFile, conflict
+from cleanerd.spark.tables.place import PREFIX, DeltaPlace
+from cleanerd.spark.tables.remembered import PROPERTY, Remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from cleanerd.spark.tables.files import Written
+
+_STEPS: Final = (1, 100, None)
+"""So many of the newest commits are looked through for one of ours."""
+_UNDONE: Final = "RESTORE"
+
+
+class DeltaOpen(OpenTable):
+    """See :class:`OpenTable`; ``table`` is None where there is none yet."""
+
+    def __init__(self, root: str, table: DeltaTable | None) -> None:
+        self._root = root
+        self._table = table
+        self.place = DeltaPlace(root)
+        self.where = shown_url(root) if SEPARATOR in root else root
+
+    @classmethod
+    def at(cls, uri: str) -> DeltaOpen:
+        """The table there; raises as :meth:`Delta.open`."""
+        root = uri if SEPARATOR in uri else os.path.abspath(uri)
+        if root.startswith("file://"):
+            root = root.removeprefix("file://")
+        where = shown_url(root) if SEPARATOR in root else root
+        with _told("cannot be read", where):
+            try:
+                return cls(root, DeltaTable(root, without_files=False))
+            except TableNotFoundError:
+                found = cls(root, None)
+        strange = [name for name in DeltaPlace(root).names() if not name.startswith(PREFIX)]
+        if strange:
+            raise ConfigError(
+                f"is no Delta table, and holds {strange[0]}", where=where, hint="name a new directory, or a Delta table"
+            )
+        return found
+
+    @property
+    def exists(self) -> bool:
+        """Whether it has a commit."""
+        return self._table is not None
+
+    @property
+    def _there(self) -> DeltaTable:
+        assert self._table is not None  # noqa: S101 - the caller asked
+        return self._table
+
+    def schema(self) -> pa.Schema:
+        """Its columns, as Arrow names them."""
+        with _told("cannot be read", self.where):
+            return pa.schema(self._there.schema().to_arrow())
+
+    def remembered(self) -> Remembered | None:
+        """From the newest commit of ours, if the table was not put back to an earlier version since."""
+        for limit in _STEPS:
+            with _told("cannot be read", self.where):
+                commits = self._there.history(limit)
+            for commit in commits:
+                text = commit.get(PROPERTY)
+                if isinstance(text, str):
+                    return Remembered.from_text(text, self.where)
+                if commit.get("operation") == _UNDONE:
+                    return None
+        return None
+
+    def files(self) -> list[TableFile]:
+        """By the table's log."""
+        mapping = self._there.metadata().configuration.get("delta.columnMapping.mode", "none")
+        with _told("cannot be read", self.where):
+            may_have = "deletionVectors" in (self._there.protocol().reader_features or ())
+            vectors = pa.table(self._there.deletion_vectors()) if may_have else ()
+            adds = pa.table(self._there.get_add_actions())
+        if mapping != "none" or len(vectors):
+            raise RefusedError(
+                "another writer left deletion vectors or mapped columns there",
+                where=self.where,
+                hint="have that writer rewrite its files without them, or name a new table",
+            )
+        wanted = [name for name in ("path", "size_bytes", "min", "max") if name in adds.column_names]
+        return [
+            TableFile(row["path"], row["size_bytes"], row.get("min") or {}, row.get("max") or {})
+            for row in adds.select(wanted).to_pylist()
+        ]
+
+    def commit(self, added: Sequence[Written], removed: Sequence[TableFile], remember: Remembered) -> None:
+        """One entry of the log, on top of the one that was read, or none."""
+        now_ms = time.time_ns() // 1_000_000
+        # Whoever comes second has to begin anew: what it read is no longer what is there.
+        properties = CommitProperties(custom_metadata={PROPERTY: remember.to_text()}, max_commit_retries=0)
+        adds = [_add(each, now_ms) for each in added]
+        schema = Schema.from_arrow(ROWS)
+        with _told("cannot be written", self.where):
+            if self._table is None:
+                create_table_with_add_actions(self._root, schema, adds, mode="error", commit_properties=properties)
+            else:
+                removes = [RemoveAction(each.path, True, now_ms, each.handle) for each in removed]
+                self._table.create_write_transaction([*adds, *removes], "append", schema, commit_properties=properties)
+
+
+def _add(written: Written, now_ms: int) -> AddAction:
+    nulls = dict.fromkeys(written.least, 0)
+    stats = {"numRecords": written.rows, "minValues": written.least, "maxValues": written.most, "nullCount": nulls}
+    return AddAction(
+        path=written.path,
+        size=written.size_bytes,
+        partition_values={},
+        modification_time=now_ms,
+        data_change=True,
+        stats=json.dumps(stats),
+    )
+
+
+@contextlib.contextmanager
+def _told(what: str, where: str) -> Iterator[None]:
+    """What delta-rs raises, as an error of ours."""
+    try:
+        yield
+    except CommitFailedError as error:
+        raise conflict(where) from error
+    except TableNotFoundError:
+        raise
+    except (DeltaError, OSError, ValueError) as error:
+        if "already exists" in str(error):
+            raise conflict(where) from error
+        text = str(error).split("\n", maxsplit=1)[0].partition("?")[0][:300]
+        raise MachineError(f"{what}: {text}", where=where) from error

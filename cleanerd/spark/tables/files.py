@@ -1,0 +1,154 @@
+"""Parquet files of a table: written from batches, read again without some of their rows."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cleanerd.spark.tables.columns import ROWS
+from cleanerd.spark.tables.place import told
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from cleanerd.spark.tables.place import Place
+
+_GROUP_BYTES: Final = 64 << 20
+_GROUP_ROWS: Final = 1 << 20
+_FILE_BYTES: Final = 512 << 20
+"""Of columns in memory: a change of one row writes its whole file anew."""
+_READ_ROWS: Final = 1 << 16
+_BOUNDED: Final = ("topic", "partition", "offset")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file. ``least`` and ``most``: of topic, partition and offset. ``tombstones``: so many of its rows are some."""
+
+    path: str
+    size_bytes: int
+    rows: int
+    tombstones: int
+    least: Mapping[str, Any]
+    most: Mapping[str, Any]
+
+    def to_item(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+class _Writer:
+    """One file after the other, each with groups of rows that are worth a group."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._open = contextlib.ExitStack()
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = self._waiting_rows = self._bytes = self._rows = self._tombstones = 0
+        self._path = ""
+        self._file: Any = None
+        self._least: dict[str, Any] = {}
+        self._most: dict[str, Any] = {}
+        self.files: list[Written] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
+        self._waiting_rows += len(batch)
+        if self._waiting_bytes >= _GROUP_BYTES or self._waiting_rows >= _GROUP_ROWS:
+            self._flush()
+            if self._bytes >= _FILE_BYTES:
+                self._end()
+
+    def close(self) -> None:
+        self._flush()
+        self._end()
+
+    def abandon(self) -> None:
+        with contextlib.suppress(Exception):
+            self._open.close()
+        for path in {self._path, *(each.path for each in self.files)} - {""}:
+            self._place.remove(path)
+
+    def _flush(self) -> None:
+        if not self._waiting_rows:
+            return
+        if self._writer is None:
+            self._path = self._place.new_path()
+            self._file = self._open.enter_context(self._place.writing(self._path))
+            self._writer = self._open.enter_context(pq.ParquetWriter(self._file, ROWS, compression="snappy"))
+        table = pa.Table.from_batches(self._waiting, ROWS)
+        self._writer.write_table(table)
+        self._rows += len(table)
+        self._bytes += self._waiting_bytes
+        self._tombstones += pc.sum(table.column("is_tombstone")).as_py() or 0
+        for name in _BOUNDED:
+            found = pc.min_max(table.column(name)).as_py()
+            self._least[name] = min(self._least.get(name, found["min"]), found["min"])
+            self._most[name] = max(self._most.get(name, found["max"]), found["max"])
+        self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
+
+    def _end(self) -> None:
+        if self._writer is None:
+            return
+        self._writer.close()
+        size_bytes = self._file.tell()
+        self._open.close()
+        self.files.append(Written(self._path, size_bytes, self._rows, self._tombstones, self._least, self._most))
+        self._writer, self._path, self._least, self._most = None, "", {}, {}
+        self._bytes = self._rows = self._tombstones = 0
+
+
+def write_rows(place: Place, batches: Iterable[pa.RecordBatch]) -> list[Written]:
+    """Write ``batches`` of :data:`ROWS` as new files of ``place``; none where there are no rows.
+
+    Nothing stays of them when anything is raised.
+
+    Raises:
+        CleanerdError: they cannot be written; and what ``batches`` raises.
+    """
+    writer = _Writer(place)
+    try:
+        for batch in batches:
+            writer.write(batch)
+        writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    return writer.files
+
+
+def read_columns(place: Place, path: str, names: list[str]) -> pa.Table:
+    """Columns of a file, in the types of :data:`ROWS` but for keys, which may be more than two gigabytes.
+
+    Raises:
+        CleanerdError: it cannot be read, or has other columns.
+    """
+    wanted = pa.schema([ROWS.field(name) if name != "key" else pa.field("key", pa.large_binary()) for name in names])
+    with place.reading(path) as file, told("cannot be read as a file of this table", path):
+        return pq.read_table(file, columns=names).select(names).cast(wanted)
+
+
+def without(place: Place, path: str, drop: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
+    """The rows of a file but those to ``drop`` [n].
+
+    Raises:
+        CleanerdError: it cannot be read, or has other columns.
+    """
+    at = 0
+    with place.reading(path) as file, told("cannot be read as a file of this table", path):
+        for batch in pq.ParquetFile(file).iter_batches(_READ_ROWS, columns=ROWS.names):
+            keep = ~drop[at : at + len(batch)]
+            at += len(batch)
+            if keep.any():
+                table = pa.Table.from_batches([batch]).select(ROWS.names).cast(ROWS)
+                yield from table.filter(pa.array(keep)).combine_chunks().to_batches()

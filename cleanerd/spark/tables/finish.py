@@ -1,0 +1,35 @@
+"""A file of new winners, made one of the table by a task: without those that lost, and the deleted keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cleanerd.spark.tables.files import read_columns, without, write_rows
+from cleanerd.spark.tables.latest import telling
+from cleanerd.spark.tables.place import place_from
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from cleanerd.spark.spread import Item
+
+
+def finish(item: Item) -> Iterator[pa.RecordBatch]:
+    """Write the file ``path`` anew without the offsets ``beaten`` and, unless ``keep_deleted``, without tombstones.
+
+    Told are the new ``files`` and how many tombstones went besides (``deleted``).
+
+    Raises:
+        CleanerdError: a file cannot be read or written.
+    """
+    place, path = place_from(item["place"]), item["path"]
+    table = read_columns(place, path, ["offset", "is_tombstone"])
+    drop = np.isin(table.column("offset").to_numpy(), np.array(item["beaten"], np.int64))
+    if not item["keep_deleted"]:
+        drop |= table.column("is_tombstone").to_numpy(zero_copy_only=False)
+    files = write_rows(place, without(place, path, drop))
+    yield telling({"path": path, "files": [each.to_item() for each in files]})

@@ -1,0 +1,123 @@
+"""A part of a log, read by a task: of each key the record that wins there, written as a file of the table."""
+
+from __future__ import annotations
+
+import json
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cleanerd.format.names import TopicPartition
+from cleanerd.spark.logs import Log
+from cleanerd.spark.record_scan import rules_from_item, rules_to_item, segment_from
+from cleanerd.spark.snapshot_here import without_null_headers
+from cleanerd.spark.source.options import LATEST, MAP_BYTES, RAW
+from cleanerd.spark.source.plan import Reach, Split, pieces_of
+from cleanerd.spark.source.read import read_split
+from cleanerd.spark.source.reading import How, Reading
+from cleanerd.spark.tables.columns import ROWS
+from cleanerd.spark.tables.files import write_rows
+from cleanerd.spark.tables.place import place_from
+from cleanerd.verify.listing import NO_END
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from numpy.typing import NDArray
+
+    from cleanerd.spark.source.rows import Rows
+    from cleanerd.spark.spread import Item
+
+TOLD: Final = pa.schema([("told", pa.string())])
+"""What a task of ours says: JSON."""
+TOLD_COLUMNS: Final = "told string"
+
+_OFFSETS: Final = pa.schema([("offset", pa.int64())])
+
+
+def telling(document: Mapping[str, Any]) -> pa.RecordBatch:
+    """A row of :data:`TOLD`."""
+    return pa.RecordBatch.from_arrays([pa.array([json.dumps(document)])], schema=TOLD)
+
+
+def part_item(log: Log, begin: int, end: int) -> dict[str, Any]:
+    """The offsets ``begin`` to ``end`` (exclusive) of ``log``, as JSON has them."""
+    segments = [each for each in log.segments if each.end > begin and each.base < end]
+    return {
+        "topic": log.name.topic,
+        "partition": log.name.partition,
+        "segments": [[str(each.path), each.base, each.end, each.size_bytes, each.sealed] for each in segments],
+        "log_start": log.log_start,
+        "begin": begin,
+        "end": end,
+        "rules": rules_to_item(log.rules),
+    }
+
+
+def split_of(item: Item) -> Split:
+    """All of the part that :func:`part_item` made ``item`` of.
+
+    Raises:
+        CleanerdError: a file is gone.
+    """
+    segments = tuple(segment_from(fields) for fields in item["segments"])
+    name, rules = TopicPartition(item["topic"], item["partition"]), rules_from_item(item["rules"])
+    reach = Reach(
+        name=name,
+        log_start=item["log_start"],
+        begin=item["begin"],
+        end=item["end"],
+        acknowledged=NO_END,
+        stable=NO_END,
+        clean_end=None,
+        rules=rules,
+    )
+    if not segments:
+        return Split((reach,), ())
+    log = Log(segments[0].path.parent.parent, name, segments, item["log_start"], None, rules)
+    return Split((reach,), tuple(pieces_of(0, log, reach, NO_END)))
+
+
+def write_latest(item: Item) -> Iterator[pa.RecordBatch]:
+    """Write of each key of a part of a log the committed record that wins there, deleted keys too if ``tombstones``.
+
+    Told is ``number``, the ``files``, and how many records and markers are ``stored``, wanted or not.
+
+    Raises:
+        CorruptionError: the log has bytes that cannot be read.
+        CleanerdError: a file cannot be read or written.
+    """
+    split = split_of(item["part"])
+    stored = 0
+
+    def count(rows: Rows) -> None:
+        nonlocal stored
+        offset = rows.decoded.chunk.records.offset
+        stored += int(((offset >= rows.reach.begin) & (offset < rows.reach.end)).sum())
+
+    how = How(LATEST, skip_damage=False, tombstones=item["tombstones"], map_bytes=MAP_BYTES)
+    batches = read_split(split, how, ROWS, count) if split.pieces else iter(())
+    files = write_rows(place_from(item["place"]), map(without_null_headers, batches))
+    yield telling({"number": item["number"], "files": [each.to_item() for each in files], "stored": stored})
+
+
+def stored_of(item: Item, wanted: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """[n]: the log, of which ``item`` is all, still has a record at each of the offsets ``wanted`` [n], ascending.
+
+    Raises:
+        CorruptionError, CleanerdError: what has to be read of it cannot be.
+    """
+    found = np.zeros(len(wanted), np.bool_)
+    bases = np.array([fields[1] for fields in item["segments"]], np.int64)
+    numbers = np.searchsorted(bases, wanted, side="right") - 1
+    for number, rows in groupby(range(len(wanted)), key=lambda row: int(numbers[row])):
+        if number < 0:
+            continue  # below the first segment
+        row = list(rows)
+        begin, end = int(wanted[row[0]]), int(wanted[row[-1]]) + 1
+        split = split_of({**item, "begin": begin, "end": end, "segments": [item["segments"][number]]})
+        for chunk in Reading(split, How(RAW, skip_damage=False, tombstones=True, map_bytes=0), _OFFSETS).rows():
+            found[row] |= np.isin(wanted[row], chunk.decoded.chunk.records.offset)
+    return found

@@ -1,0 +1,305 @@
+"""The latest state of logs into a table: all of it, or what has changed since the table's last commit.
+
+Tasks write files that nobody sees; one commit at the end takes them in and old ones out, and carries up to where the
+table is now. So a run that ends anywhere before has done nothing, and one that is run twice does nothing the second
+time.
+
+What is new in a log wins against the row of its key by the topic's rules, as in a snapshot of all of it. So it is told
+by the new part alone where nothing that would tell otherwise can be gone: ``refusals.py``.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.errors import ConfigError
+from cleanerd.spark.logs import size_of_all
+from cleanerd.spark.snapshot import Taken, high_watermark_of, walked_logs
+from cleanerd.spark.spread import nobody, queries
+from cleanerd.spark.tables import refusals
+from cleanerd.spark.tables.finish import finish
+from cleanerd.spark.tables.latest import part_item, write_latest
+from cleanerd.spark.tables.parts import Part, as_of, first_of, topics_of
+from cleanerd.spark.tables.remembered import Remembered
+from cleanerd.spark.tables.sift import sift
+from cleanerd.spark.tables.tasks import Tasks
+from cleanerd.verify.listing import NO_END
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.tables.files import Written
+    from cleanerd.spark.tables.opened import OpenTable, TableFile
+    from cleanerd.spark.tables.remembered import Topic
+
+_OFTEN: Final = 10
+"""A mark is renewed after this part of ``delete.retention.ms``, though nothing is new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge did with a partition: the log from ``begin`` to ``end_offset`` (exclusive) was new.
+
+    ``written`` rows came in, ``removed`` ones went out; a row that was replaced is one of both.
+    """
+
+    name: TopicPartition
+    strategy: str
+    log_start: int
+    begin: int
+    end_offset: int
+    written: int
+    removed: int
+
+
+def write_table(
+    session: SparkSession | None,
+    table: OpenTable,
+    logs: Sequence[Log],
+    *,
+    tombstones: bool = False,
+    whole_log: bool = False,
+    anew: bool = False,
+    advance: Callable[[int], None] = nobody,
+    now_ms: int | None = None,
+) -> list[Taken]:
+    """Make the latest state of ``logs`` the table, in one commit. ``anew``: in place of all that is in it now.
+
+    By the tasks of ``session``, a task a partition, or by this process. ``tombstones`` and ``whole_log`` are those of
+    :func:`~cleanerd.spark.snapshot.write_snapshot`; of topics with versions deleted keys are always rows of the table.
+    ``now_ms``: None, the clock's.
+
+    Raises:
+        ConfigError: the table is there, and not to be written ``anew``; the high watermark of a log is not known.
+        RefusedError: it has other columns, or somebody else changed it meanwhile.
+        CorruptionError: a log has bytes that cannot be read: its state is not known.
+        CleanerdError: a file cannot be read or written.
+    """
+    if table.exists and not anew:
+        raise ConfigError(
+            "exists already", where=table.where, hint="--incremental adds what is new, --replace writes it anew"
+        )
+    if table.exists:
+        table.require_ours()
+    tasks = Tasks(session, table)
+    with _jobs(session, logs, advance), tasks.cleaning_up():
+        now = _now_ms() if now_ms is None else now_ms
+        walks = walked_logs(
+            session, logs, [NO_END if whole_log else high_watermark_of(log) for log in logs], whole_log=whole_log
+        )
+        parts = [
+            Part(log, first := first_of(log), first, max(walked.stable_end, first), None, topic, as_of(log, now))
+            for log, walked, topic in zip(logs, walks, topics_of(logs, tombstones=tombstones), strict=True)
+        ]
+        written = _write(tasks, parts, lambda part: part.topic.keep_deleted, session, advance)
+        files = [file for told in written.values() for file in told["files"]]
+        removed = table.files() if table.exists else []
+        remember = Remembered(
+            {part.log.name.topic: part.topic for part in parts}, {part.log.name: part.now for part in parts}, whole_log
+        )
+        tasks.commit(files, removed, remember)
+    return [_taken(part, written.get(number), tombstones=tombstones) for number, part in enumerate(parts)]
+
+
+def _taken(part: Part, told: Mapping[str, Any] | None, *, tombstones: bool) -> Taken:
+    """Deleted keys count where they were asked for."""
+    keys = sum(file.rows - (0 if tombstones else file.tombstones) for file in told["files"]) if told else 0
+    return Taken(part.log.name, part.log.rules.strategy, part.first, part.end, keys)
+
+
+def merge_into(
+    session: SparkSession | None,
+    table: OpenTable,
+    logs: Sequence[Log],
+    *,
+    retention_ms: Callable[[str], int],
+    tombstones: bool = False,
+    advance: Callable[[int], None] = nobody,
+    now_ms: int | None = None,
+) -> list[Merged]:
+    """Bring the table up to date with ``logs``, in one commit: what is new in them since the offsets that it remembers.
+
+    Other partitions in it stay as they are. ``retention_ms``: the ``delete.retention.ms`` of a topic. ``now_ms``: None,
+    the clock's.
+
+    Raises:
+        ConfigError: there is no such table; a high watermark is not known.
+        RefusedError: what is new does not tell the latest state (``refusals.py``), or somebody else changed the table.
+        CorruptionError: a log has bytes that cannot be read.
+        CleanerdError: a file cannot be read or written.
+    """
+    if not table.exists:
+        raise ConfigError("there is no such table", where=table.where, hint="the first time without --incremental")
+    table.require_ours()
+    before = table.remembered()
+    if before is None:
+        raise refusals.unknown(table.where)
+    refusals.require_acknowledged(table.where, before)
+    now = _now_ms() if now_ms is None else now_ms
+    tasks = Tasks(session, table)
+    with _jobs(session, logs, advance), tasks.cleaning_up():
+        parts = _new_parts(session, table, before, logs, topics_of(logs, tombstones=tombstones), now)
+        new = _write(tasks, parts, lambda _part: True, session, advance)
+        for number, told in new.items():
+            part = parts[number]
+            if part.mark is not None:
+                missing = part.end - part.begin - told["stored"]
+                retention = retention_ms(part.log.name.topic)
+                refusals.require_complete(table.where, part.log, part.mark, missing, now_ms=now, retention_ms=retention)
+        old, sifted = _sift(tasks, table, parts, new)
+        added = _finish(tasks, parts, new, sifted)
+        remember = Remembered(
+            {**before.topics, **{part.log.name.topic: part.topic for part in parts}},
+            {**before.marks, **{part.log.name: part.now for part in parts}},
+        )
+        come = [file for files in added.values() for file in files]
+        come += [file for told in sifted for file in told["files"]]
+        gone = [old[told["path"]] for told in sifted if told["changed"]]
+        if come or gone or _is_worth(before, parts, retention_ms):
+            tasks.commit(come, gone, remember)
+    return [_merged(number, part, added, sifted) for number, part in enumerate(parts)]
+
+
+def _merged(number: int, part: Part, added: dict[int, list[Written]], sifted: Sequence[dict[str, Any]]) -> Merged:
+    name = str(part.log.name)
+    removed = sum(told["replaced"].get(name, 0) + told["below"].get(name, 0) for told in sifted)
+    written = sum(file.rows for file in added.get(number, ()))
+    return Merged(part.log.name, part.log.rules.strategy, part.first, part.begin, part.end, written, removed)
+
+
+def _new_parts(
+    session: SparkSession | None,
+    table: OpenTable,
+    before: Remembered,
+    logs: Sequence[Log],
+    topics: Sequence[Topic],
+    now_ms: int,
+) -> list[Part]:
+    """What is new in each of ``logs``; of those that the table has nothing of, everything."""
+    begins = []
+    for log, topic in zip(logs, topics, strict=True):
+        was, mark = before.topics.get(log.name.topic), before.marks.get(log.name)
+        if was is not None:
+            refusals.require_same_topic(table.where, log, was, topic)
+        begins.append(first_of(log) if mark is None else mark.end_offset)
+    # What was open at the mark would lie above it: nothing below is asked for.
+    tails = [
+        replace(log, segments=tuple(each for each in log.segments if each.end > begin) or log.segments[-1:])
+        for log, begin in zip(logs, begins, strict=True)
+    ]
+    walks = walked_logs(session, tails, [high_watermark_of(log) for log in logs], whole_log=False)
+    parts = []
+    for log, topic, begin, walked in zip(logs, topics, begins, walks, strict=True):
+        first, mark = first_of(log), before.marks.get(log.name)
+        end = max(walked.stable_end, first)
+        if mark is not None:
+            refusals.require_range(table.where, log, mark, first, end)
+        parts.append(Part(log, first, begin, max(end, begin), mark, topic, as_of(log, now_ms)))
+    return parts
+
+
+def _write(
+    tasks: Tasks,
+    parts: Sequence[Part],
+    tombstones: Callable[[Part], bool],
+    session: SparkSession | None,
+    advance: Callable[[int], None],
+) -> dict[int, dict[str, Any]]:
+    """The winners of each part that has offsets, as files: what ``write_latest`` told, by number."""
+    items = []
+    for number, part in enumerate(parts):
+        if part.end > part.begin:
+            item = part_item(replace(part.log, log_start=part.first), part.begin, part.end)
+            size_bytes = sum(each.size_bytes for each in part.log.segments if each.end > part.begin)
+            items.append((size_bytes, {"number": number, "part": item, "tombstones": tombstones(part)}))
+    found = {}
+    # Alone, one after the other, so that somebody who looks sees how far it is.
+    for bundle in [[each] for each in items] if session is None else [items]:
+        found.update({told["number"]: told for told in tasks.run(write_latest, bundle)})
+        if session is None:
+            advance(sum(size for size, _ in bundle))
+    return found
+
+
+def _sift(
+    tasks: Tasks, table: OpenTable, parts: Sequence[Part], new: dict[int, dict[str, Any]]
+) -> tuple[dict[str, TableFile], list[dict[str, Any]]]:
+    """What ``sift`` tells of the table's files, by path, that may hold rows of changed partitions."""
+    changes: dict[TopicPartition, dict[str, Any]] = {}
+    for number, part in enumerate(parts):
+        paths = [file.path for file in new.get(number, {"files": ()})["files"]]
+        if part.mark is not None and (paths or part.is_moved):
+            change: dict[str, Any] = {
+                "topic": part.log.name.topic,
+                "partition": part.log.name.partition,
+                "log_start": part.first,
+                "new": paths,
+                "part": None,
+            }
+            if part.log.rules.by_version:
+                change["part"] = part_item(part.log, part.first, part.begin)
+            changes[part.log.name] = change
+    files = {file.path: file for file in table.files()} if changes else {}
+    items = []
+    for path, file in files.items():
+        of_file = {str(name): change for name, change in changes.items() if file.may_hold(name)}
+        if of_file:
+            items.append((1, {"path": path, "changes": of_file}))
+    told = tasks.run(sift, items)
+    for part in parts:
+        name = str(part.log.name)
+        if part.log.rules.by_version and any(each["below"].get(name) for each in told):
+            raise refusals.winners_gone(table.where, part.first, name)
+    return files, told
+
+
+def _finish(
+    tasks: Tasks, parts: Sequence[Part], new: dict[int, dict[str, Any]], sifted: Sequence[dict[str, Any]]
+) -> dict[int, list[Written]]:
+    """The new files as the table gets them, by the number of their part."""
+    added: dict[int, list[Written]] = {}
+    items, owners = [], {}
+    for number, told in new.items():
+        part = parts[number]
+        name = str(part.log.name)
+        beaten = [offset for each in sifted for offset in each["beaten"].get(name, ())]
+        for file in told["files"]:
+            if beaten or (file.tombstones and not part.topic.keep_deleted):
+                owners[file.path] = number
+                work = {"path": file.path, "beaten": beaten, "keep_deleted": part.topic.keep_deleted}
+                items.append((file.size_bytes, work))
+            else:
+                added.setdefault(number, []).append(file)
+    for told in tasks.run(finish, items):
+        added.setdefault(owners[told["path"]], []).extend(told["files"])
+    tasks.drop(owners)
+    return added
+
+
+def _is_worth(before: Remembered, parts: Sequence[Part], retention_ms: Callable[[str], int]) -> bool:
+    """Whether there is something to remember though no row changes: new offsets, or that there are none for long."""
+    for part in parts:
+        mark = before.marks.get(part.log.name)
+        if mark is None or (mark.log_start, mark.end_offset) != (part.first, part.end):
+            return True
+        if part.now.as_of_ms - mark.as_of_ms > retention_ms(part.log.name.topic) // _OFTEN:
+            return True
+    return False
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _jobs(
+    session: SparkSession | None, logs: Sequence[Log], advance: Callable[[int], None]
+) -> AbstractContextManager[None]:
+    return nullcontext() if session is None else queries(session, size_of_all(logs), advance)

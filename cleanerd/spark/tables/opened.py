@@ -1,0 +1,105 @@
+"""A table that is open: what the formats have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.errors import RefusedError
+from cleanerd.spark.tables.columns import same_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pyarrow as pa
+
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.tables.files import Written
+    from cleanerd.spark.tables.place import Place
+    from cleanerd.spark.tables.remembered import Remembered
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A file that the table's last commit names. ``handle``: what its format needs to take it out again.
+
+    ``least`` and ``most``: bounds of topic and partition of its rows, as far as its writer told them.
+    """
+
+    path: str
+    handle: Any
+    least: Mapping[str, Any]
+    most: Mapping[str, Any]
+
+    def may_hold(self, name: TopicPartition) -> bool:
+        """Whether rows of a partition may be in it."""
+        for column, value in (("topic", name.topic), ("partition", name.partition)):
+            least, most = self.least.get(column), self.most.get(column)
+            if (least is not None and value < least) or (most is not None and value > most):
+                return False
+        return True
+
+
+class OpenTable(ABC):
+    """A table as its last commit left it, or one that is to be made."""
+
+    place: Place
+    where: str
+    """What messages call it."""
+
+    @property
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether it has a commit."""
+
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Its columns, as Arrow names them."""
+
+    @abstractmethod
+    def remembered(self) -> Remembered | None:
+        """What our last commit left there, as far as what lies there now is that or follows from it; None: unknown.
+
+        Raises:
+            ConfigError: it cannot be read.
+            CleanerdError: the table cannot be read.
+        """
+
+    @abstractmethod
+    def files(self) -> list[TableFile]:
+        """What is in it.
+
+        Raises:
+            RefusedError: other writers left what we cannot rewrite.
+            CleanerdError: the table cannot be read.
+        """
+
+    @abstractmethod
+    def commit(self, added: Sequence[Written], removed: Sequence[TableFile], remember: Remembered) -> None:
+        """One commit: all of it or nothing; the first one makes the table.
+
+        Raises:
+            RefusedError: somebody else has committed since this table was opened.
+            CleanerdError: it cannot be written.
+        """
+
+    def require_ours(self) -> None:
+        """Nothing, when the table has the columns that we write.
+
+        Raises:
+            RefusedError: it has others.
+        """
+        if not same_columns(self.schema()):
+            raise RefusedError(
+                "the table has other columns than a snapshot has", where=self.where, hint="name a new table"
+            )
+
+
+def conflict(where: str) -> RefusedError:
+    """Somebody else was quicker."""
+    return RefusedError(
+        "somebody else has changed the table meanwhile; nothing was changed by us",
+        where=where,
+        hint="run it again: it goes on from what the table has then",
+    )

@@ -1,0 +1,82 @@
+"""What of a log is to be read for a table: all of it, or what is new; and what the table is to remember of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cleanerd.format.meta import read_partition_metadata
+from cleanerd.log.log_dir import HIGH_WATERMARK_CHECKPOINT
+from cleanerd.log.partition import PARTITION_METADATA
+from cleanerd.log.remote import RemotePath
+from cleanerd.spark.tables.remembered import Mark, Topic
+from cleanerd.verify.listing import bytes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cleanerd.spark.logs import Log
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A log, or what is new in it."""
+
+    log: Log
+    first: int
+    """Where the log begins."""
+    begin: int
+    end: int
+    mark: Mark | None
+    topic: Topic
+    as_of_ms: int
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether rows of the table may lie below the log start."""
+        return self.mark is not None and self.first > self.mark.log_start
+
+    @property
+    def now(self) -> Mark:
+        """What is to be remembered of it."""
+        as_of_ms = self.as_of_ms if self.mark is None else max(self.as_of_ms, self.mark.as_of_ms)
+        return Mark(self.first, self.end, as_of_ms)
+
+
+def topics_of(logs: Sequence[Log], *, tombstones: bool) -> list[Topic]:
+    """The topic of each of ``logs``; one of its partitions may say its id."""
+    found: dict[str, Topic] = {}
+    for log in logs:
+        known = found.get(log.name.topic)
+        if known is None or known.topic_id is None:
+            topic_id = _topic_id(log)
+            found[log.name.topic] = Topic(topic_id, log.rules, tombstones or log.rules.by_version)
+    return [found[log.name.topic] for log in logs]
+
+
+def _topic_id(log: Log) -> str | None:
+    path = log.segments[0].path.parent / PARTITION_METADATA
+    data = bytes_of(path)
+    return None if data is None else read_partition_metadata(data, str(path)).hex
+
+
+def first_of(log: Log) -> int:
+    """The first offset that it holds."""
+    return max(log.log_start, log.segments[0].base)
+
+
+def as_of(log: Log, now_ms: int) -> int:
+    """As of when the log is: the broker writes the checkpoint every few seconds, and a copy of it keeps its time.
+
+    Raises:
+        CleanerdError: a store does not say.
+    """
+    path = log.log_dir / HIGH_WATERMARK_CHECKPOINT
+    if isinstance(path, RemotePath):
+        listed = path.status()
+        return now_ms if listed is None else min(now_ms, listed.st_mtime_ns // 1_000_000)
+    try:
+        return min(now_ms, os.stat(path).st_mtime_ns // 1_000_000)
+    except OSError:
+        return now_ms  # none: all of the log was asked for

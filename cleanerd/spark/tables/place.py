@@ -1,0 +1,165 @@
+"""Where the files of a table lie, to tasks on whatever machine: they read and write through the table's own library."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from cleanerd.errors import CleanerdError, MachineError, system_error
+from cleanerd.log.remote import SEPARATOR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from cleanerd.spark.spread import Item
+
+PREFIX: Final = "cleanerd-"
+"""What the names of our files begin with."""
+
+
+class Place(ABC):
+    """Files by their path, as the table's log names them."""
+
+    @abstractmethod
+    def to_item(self) -> Item:
+        """As JSON has it."""
+
+    @abstractmethod
+    def new_path(self) -> str:
+        """A path that nobody has."""
+
+    @abstractmethod
+    def _reading(self, path: str) -> Any: ...
+
+    @abstractmethod
+    def _writing(self, path: str) -> Any: ...
+
+    @abstractmethod
+    def _remove(self, path: str) -> None: ...
+
+    @contextlib.contextmanager
+    def reading(self, path: str) -> Iterator[Any]:
+        """The file as pyarrow reads one.
+
+        Raises:
+            CleanerdError: it cannot be read.
+        """
+        with told("cannot be read", path), self._reading(path) as file:
+            yield file
+
+    @contextlib.contextmanager
+    def writing(self, path: str) -> Iterator[Any]:
+        """A new file.
+
+        Raises:
+            CleanerdError: it cannot be written.
+        """
+        with told("cannot be written", path), self._writing(path) as file:
+            yield file
+
+    def remove(self, path: str) -> None:
+        """Delete a file that no commit names; should that fail, it is one more that a vacuum finds."""
+        with contextlib.suppress(Exception):
+            self._remove(path)
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPlace(Place):
+    """Paths are below ``root``, a path or URL."""
+
+    root: str
+
+    def to_item(self) -> Item:
+        """With what it is."""
+        return {"delta": self.root}
+
+    def new_path(self) -> str:
+        """Beside all the others."""
+        return f"{PREFIX}{uuid.uuid4()}.snappy.parquet"
+
+    def _system(self) -> Any:
+        import pyarrow.fs as pafs  # noqa: PLC0415
+
+        if SEPARATOR not in self.root:
+            return pafs.SubTreeFileSystem(self.root, pafs.LocalFileSystem())
+        from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415 - an extra
+
+        return pafs.PyFileSystem(DeltaStorageHandler(self.root))
+
+    def names(self) -> list[str]:
+        """What lies in it, one level deep."""
+        import pyarrow.fs as pafs  # noqa: PLC0415
+
+        with told("cannot be listed", self.root):
+            found = self._system().get_file_info(pafs.FileSelector("", allow_not_found=True))
+        return [info.path.rstrip("/").rpartition("/")[2] for info in found]
+
+    def _reading(self, path: str) -> Any:
+        return self._system().open_input_file(path)
+
+    def _writing(self, path: str) -> Any:
+        if SEPARATOR not in self.root:
+            os.makedirs(self.root, exist_ok=True)
+        return self._system().open_output_stream(path)
+
+    def _remove(self, path: str) -> None:
+        self._system().delete_file(path)
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergPlace(Place):
+    """Paths are whole; new ones lie in the ``data`` of ``location``. ``properties``: those of the catalog."""
+
+    location: str
+    properties: Mapping[str, str]
+
+    def to_item(self) -> Item:
+        """With what it is."""
+        return {"iceberg": self.location, "properties": dict(self.properties)}
+
+    def new_path(self) -> str:
+        """Where Iceberg's writers put theirs."""
+        return f"{self.location.rstrip('/')}/data/{PREFIX}{uuid.uuid4()}.snappy.parquet"
+
+    def _io(self) -> Any:
+        from pyiceberg.io import load_file_io  # noqa: PLC0415 - an extra
+
+        return load_file_io(dict(self.properties), self.location)
+
+    def _reading(self, path: str) -> Any:
+        return self._io().new_input(path).open()
+
+    def _writing(self, path: str) -> Any:
+        return self._io().new_output(path).create()
+
+    def _remove(self, path: str) -> None:
+        self._io().delete(path)
+
+
+def place_from(item: Mapping[str, Any]) -> Place:
+    """The place that :meth:`Place.to_item` made ``item`` of."""
+    return DeltaPlace(item["delta"]) if "delta" in item else IcebergPlace(item["iceberg"], item["properties"])
+
+
+@contextlib.contextmanager
+def told(what: str, where: str) -> Iterator[None]:
+    """What a store or a library raises, as an error of ours.
+
+    Raises:
+        CleanerdError: what was raised.
+    """
+    try:
+        yield
+    except CleanerdError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise system_error(what, where, error) from error
+        text = str(error).split("\n", maxsplit=1)[0].partition("?")[0][:300]
+        raise MachineError(f"{what}: {text}", where=where) from error

@@ -1,0 +1,109 @@
+"""When what is new in a log does not tell the latest state any more, and only all of the log does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import RefusedError
+
+if TYPE_CHECKING:
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.tables.remembered import Mark, Remembered, Topic
+
+_ANEW: Final = "--replace writes the table anew, in one commit"
+_SKEW_MS: Final = 60_000
+"""So far the broker's clock may be from ours."""
+
+
+def require_same_topic(where: str, log: Log, was: Topic, now: Topic) -> None:
+    """Nothing, when the rows of ``log`` in the table were made by the rules of now, and of this very topic.
+
+    Raises:
+        RefusedError: another strategy, another topic of that name, or deleted keys were kept and are not, or not kept.
+    """
+    if was.rules != now.rules:
+        raise _refused(
+            f"the rows of {log.name.topic} were chosen by {_said(was)}, now {_said(now)} holds: other records win",
+            where,
+        )
+    if None not in (was.topic_id, now.topic_id) and was.topic_id != now.topic_id:
+        raise _refused(
+            f"{log.name.topic} is another topic than the one in the table: id {now.topic_id}, not {was.topic_id}", where
+        )
+    if was.keep_deleted != now.keep_deleted:
+        kept = "keeps" if was.keep_deleted else "does not keep"
+        raise _refused(f"the table {kept} the rows of deleted keys of {log.name.topic}", where)
+
+
+def require_acknowledged(where: str, remembered: Remembered) -> None:
+    """Nothing, when all records in the table were acknowledged.
+
+    Raises:
+        RefusedError: they need not be: the leader may have cut them off, and written others.
+    """
+    if remembered.whole_log:
+        raise _refused("the table was written with --whole-log: what was not acknowledged may be gone since", where)
+
+
+def require_range(where: str, log: Log, mark: Mark, begin: int, end: int) -> None:
+    """Nothing, when ``log``, which holds ``begin`` to ``end`` (exclusive), goes on where the table ends.
+
+    Raises:
+        RefusedError: it begins later, or ends before.
+    """
+    if begin > mark.end_offset:
+        raise _refused(
+            f"{log.name} begins at offset {begin}, the table ends at {mark.end_offset}: what lies between is gone, and "
+            "with it what it deleted",
+            where,
+        )
+    if end < mark.end_offset:
+        raise RefusedError(
+            f"{log.name} ends at offset {end}, the table has it up to {mark.end_offset}",
+            where=where,
+            hint=f"an older copy, another replica, or a log that was cut; if it is right, {_ANEW}",
+        )
+
+
+def require_complete(where: str, log: Log, mark: Mark, missing: int, *, now_ms: int, retention_ms: int) -> None:
+    """Nothing, when no tombstone can have come and gone since ``mark``, though ``missing`` offsets hold nothing.
+
+    A cleaning gives a tombstone its horizon, ``retention_ms`` later, and a later one removes it. All that lies above
+    the mark was cleaned after it, if at all. Where no offset is missing, nothing was.
+
+    Raises:
+        RefusedError: it may have: whose keys they were, nothing says any more.
+    """
+    age_ms = now_ms - mark.as_of_ms
+    if missing > 0 and age_ms + _SKEW_MS >= retention_ms:
+        raise _refused(
+            f"{log.name} was cleaned above offset {mark.end_offset}, and the table is {age_ms // 60_000} minutes old: "
+            f"tombstones go after delete.retention.ms, {retention_ms // 60_000} minutes, and nothing says what they "
+            "deleted",
+            where,
+        )
+
+
+def winners_gone(where: str, log_start: int, name: str) -> RefusedError:
+    """Of a topic with versions rows lie below the log start: a record that lost against one of them may win now."""
+    return _refused(
+        f"records of {name} that had won lie below the log start {log_start} now: which older ones win instead, only "
+        "all of the log tells",
+        where,
+    )
+
+
+def unknown(where: str) -> RefusedError:
+    """Nothing in the table's commits is of ours, or it was put back to an earlier version."""
+    return _refused("the table does not say up to which offsets it goes", where)
+
+
+def _said(topic: Topic) -> str:
+    rules = topic.rules
+    header = f":{rules.header.decode('utf-8', 'replace')} ({rules.encoding})" if rules.header is not None else ""
+    mode = "" if rules.tombstone_mode == "null" else f", tombstone.mode {rules.tombstone_mode}"
+    return f"{rules.strategy}{header}{mode}"
+
+
+def _refused(why: str, where: str) -> RefusedError:
+    return RefusedError(why, where=where, hint=_ANEW)

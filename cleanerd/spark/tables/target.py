@@ -1,0 +1,66 @@
+"""Which table: what somebody names."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cleanerd.spark.tables.opened import OpenTable
+
+_INSTALL: Final = "pip install '/path/to/cleanerd-VERSION.whl[spark,tables]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """A Delta table by its path or URL."""
+
+    uri: str
+
+    def require_installed(self) -> None:
+        """Nothing, where what it needs is installed; raises as :meth:`open`."""
+        _require("deltalake")
+
+    def open(self) -> OpenTable:
+        """As it is now.
+
+        Raises:
+            ConfigError: ``cleanerd[tables]`` is not installed, or no table can be there.
+            CleanerdError: it cannot be read.
+        """
+        self.require_installed()
+        from cleanerd.spark.tables.delta import DeltaOpen  # noqa: PLC0415 - an extra
+
+        return DeltaOpen.at(self.uri)
+
+
+@dataclass(frozen=True, slots=True)
+class Iceberg:
+    """An Iceberg table by its name, ``NAMESPACE.NAME``, in a catalog that pyiceberg's own configuration has."""
+
+    name: str
+    catalog: str = "default"
+
+    def require_installed(self) -> None:
+        """Nothing, where what it needs is installed; raises as :meth:`open`."""
+        _require("pyiceberg")
+
+    def open(self) -> OpenTable:
+        """As it is now.
+
+        Raises:
+            ConfigError: ``cleanerd[tables]`` is not installed, no such catalog, or no name of a table.
+            CleanerdError: it cannot be read.
+        """
+        self.require_installed()
+        from cleanerd.spark.tables.iceberg import IcebergOpen  # noqa: PLC0415 - an extra
+
+        return IcebergOpen.named(self.name, self.catalog)
+
+
+def _require(package: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise ConfigError(f"not installed: {package}", hint=_INSTALL)

@@ -1,0 +1,71 @@
+"""The work of tasks, done by those of a session or by this process, and the files that it leaves."""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.errors import RefusedError
+from cleanerd.spark.spread import spread
+from cleanerd.spark.tables.files import Written
+from cleanerd.spark.tables.latest import TOLD, TOLD_COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.spark.spread import Worker
+    from cleanerd.spark.tables.opened import OpenTable, TableFile
+    from cleanerd.spark.tables.remembered import Remembered
+
+
+class Tasks:
+    """Work for the tasks of a session or, without one, for this process; and what it has written so far."""
+
+    def __init__(self, session: SparkSession | None, table: OpenTable) -> None:
+        self._session = session
+        self._table = table
+        self._place = table.place
+        self._made: set[str] = set()
+        self._may_be_named = False
+
+    def run(self, worker: Worker, items: Iterable[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
+        """What ``worker`` tells of each of ``items``: bytes to read, and the work."""
+        told = []
+        placed = [(size, {**item, "place": self._place.to_item()}) for size, item in items]
+        if self._session is None:
+            for _, item in placed:
+                told += [self._note(text) for batch in worker(item) for text in batch.column(0).to_pylist()]
+        elif placed:
+            rows = spread(self._session, placed, worker, TOLD, TOLD_COLUMNS).collect()
+            told = [self._note(row.told) for row in rows]
+        return told
+
+    def _note(self, text: str) -> dict[str, Any]:
+        told: dict[str, Any] = json.loads(text)
+        told["files"] = [Written(**each) for each in told["files"]]
+        self._made |= {each.path for each in told["files"]}
+        return told
+
+    def drop(self, paths: Iterable[str]) -> None:
+        """Remove files that no commit will name."""
+        for path in paths:
+            self._place.remove(path)
+            self._made.discard(path)
+
+    def commit(self, added: Sequence[Written], removed: Sequence[TableFile], remember: Remembered) -> None:
+        """Make the commit, as :meth:`OpenTable.commit` does."""
+        self._may_be_named = True
+        self._table.commit(added, removed, remember)
+
+    @contextmanager
+    def cleaning_up(self) -> Iterator[None]:
+        """When anything is raised the files go, unless a commit may name them: nobody knows after no answer."""
+        try:
+            yield
+        except BaseException as error:
+            if not self._may_be_named or isinstance(error, RefusedError):
+                self.drop(list(self._made))
+            raise

@@ -1,0 +1,131 @@
+"""A table that is kept up to date through random histories of real cleanings, against a dictionary after every step."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cleanerd.errors import RefusedError
+from cleanerd.spark.logs import find_logs
+from cleanerd.spark.tables.merge import merge_into, write_table
+from cleanerd.verify.rules import KeyRules
+from tests.cleaner.driver import config, scratch
+from tests.cleaner.strategy_script import HEADER, MARK, T0, Change, Clean, MoveStart, Script, Shape, Write
+from tests.cleaner.strategy_world import DELETE_RETENTION_MS, FOR_EVER_MS, World, seen
+from tests.cleaner.test_strategy_histories import SHAPES
+from tests.spark.tables import Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from cleanerd.spark.logs import Log
+
+HISTORIES = 12
+LONG_HISTORIES = 1500
+SKEW_MS = 60_000
+REFUSED = {
+    "tombstones go after": "old",
+    "lie below the log start": "won",
+    "other records win": "rules",
+    "what lies between is gone": "gap",
+}
+CASES = {
+    "shape": SHAPES,
+    "seed": st.integers(0, 2**32),
+    "rounds": st.integers(2, 4),
+    "moves": st.booleans(),
+    "changes": st.sampled_from([False, False, True]),
+}
+
+
+@pytest.fixture(scope="module")
+def counts() -> Iterator[Counter[str]]:
+    """What all histories came to; a test of nothing would be green too."""
+    found: Counter[str] = Counter()
+    yield found
+    sys.stdout.write(f"\ntables: {dict(found)}\n")
+    if found["histories"] >= HISTORIES:
+        assert found["merged"] > 2 * found["histories"]
+        assert found["removed"] > found["histories"]
+        assert found["old"] + found["won"] > 0
+
+
+@settings(max_examples=HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(**CASES)
+def test_histories(counts: Counter[str], shape: Shape, seed: int, rounds: int, moves: bool, changes: bool) -> None:
+    """What is merged is the latest state, as a reader of the whole log sees it; else it is refused."""
+    run_history(counts, "delta", shape, seed, rounds, moves=moves, changes=changes)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+@settings(max_examples=LONG_HISTORIES, deadline=None, suppress_health_check=list(HealthCheck))
+@given(**CASES)
+def test_many_histories(
+    counts: Counter[str], kind: str, shape: Shape, seed: int, rounds: int, moves: bool, changes: bool
+) -> None:
+    """The same, for longer."""
+    run_history(counts, kind, shape, seed, rounds if kind == "delta" else 2, moves=moves, changes=changes)
+
+
+def run_history(
+    counts: Counter[str], kind: str, shape: Shape, seed: int, rounds: int, *, moves: bool, changes: bool
+) -> None:
+    pick = random.Random(seed)
+    with scratch() as root:
+        world = World(root, shape)
+        tables = Tables(kind, root)
+        now_ms = T0
+        with tables.known():
+            for step in Script(shape, seed, rounds, moves=moves, changes=changes).steps():
+                if isinstance(step, Write):
+                    world.write(step)
+                elif isinstance(step, MoveStart):
+                    world.move_start(step)
+                elif isinstance(step, Change):
+                    world.change(step)
+                elif isinstance(step, Clean):
+                    world.clean(step)
+                    now_ms = step.now_ms
+                if pick.random() < 0.5:
+                    bring_up_to_date(counts, tables, world, now_ms)
+            bring_up_to_date(counts, tables, world, now_ms)
+    counts["histories"] += 1
+
+
+def bring_up_to_date(counts: Counter[str], tables: Tables, world: World, now_ms: int) -> None:
+    logs = logs_of(world)
+    opened = tables.target.open()
+    # The script's clock has no doubts, so the allowance for two clocks is taken off.
+    retention_ms = (DELETE_RETENTION_MS if world.shape.expires else FOR_EVER_MS) + SKEW_MS
+    if not opened.exists:
+        write_table(None, opened, logs, now_ms=now_ms)
+    else:
+        try:
+            (merged,) = merge_into(None, opened, logs, retention_ms=lambda _topic: retention_ms, now_ms=now_ms)
+            counts.update(merged=1, written=merged.written, removed=merged.removed)
+        except RefusedError as error:
+            (why,) = [word for text, word in REFUSED.items() if text in str(error)]
+            counts[why] += 1
+            write_table(None, tables.target.open(), logs, anew=True, now_ms=now_ms)
+    assert tables.state() == seen(world._live(world.read()))
+
+
+def logs_of(world: World) -> list[Log]:
+    shape = world.shape
+    topic = config(
+        compaction_strategy=shape.strategy,
+        compaction_strategy_header=HEADER.decode(),
+        compaction_strategy_header_encoding=shape.encoding,
+        tombstone_mode=shape.mode,
+        tombstone_header=MARK.decode(),
+        tombstone_guard=shape.guard,
+    )
+    return find_logs([world.path], (), lambda _topic: KeyRules.of(topic))

@@ -1,0 +1,418 @@
+"""Delta and Iceberg tables of topics: as snapshots, kept up to date, twice, beside others, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from cleanerd.format.names import TopicPartition
+from cleanerd.spark.api import Logs
+from cleanerd.spark.logs import find_logs
+from cleanerd.spark.tables.merge import merge_into, write_table
+from cleanerd.spark.tables.parts import topics_of
+from cleanerd.spark.tables.remembered import Mark, Remembered
+from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
+from tests.spark.rich_log import RichLog
+from tests.spark.tables import Tables
+from tests.support.log_dirs import HIGH_WATERMARKS, Partition, make_log_dir, set_mtime, write_checkpoint
+from tests.support.logs import Record, encode_batch, encode_marker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.tables.merge import Merged
+
+DAY_MS = 86_400_000
+BY_HEADER = KeyRules(strategy="header", header=b"version")
+IDS = {"orders": uuid.UUID(int=7), "users": uuid.UUID(int=8)}
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
+    found = Tables(request.param, tmp_path)
+    with found.known():
+        yield found
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Tables:
+    return Tables("delta", tmp_path)
+
+
+class Growing:
+    """Partitions that grow: a record a batch, a segment each four offsets."""
+
+    def __init__(self, root: Path, *names: str) -> None:
+        self.path = root / "logs"
+        self._logs: dict[str, dict[int, bytes]] = {name: {} for name in names}
+        self._ends = dict.fromkeys(names, 0)
+        self.ids = dict(IDS)
+        self._written = 0
+
+    def add(self, name: str, *records: Record, **batch: Any) -> None:
+        for record in records:
+            self._append(name, encode_batch([record], base_offset=self._ends[name], **batch))
+
+    def put(self, name: str, **values: str | None) -> None:
+        self.add(name, *(Record(key.encode(), None if v is None else v.encode()) for key, v in values.items()))
+
+    def mark(self, name: str, producer_id: int, *, commit: bool) -> None:
+        self._append(name, encode_marker(self._ends[name], commit=commit, producer_id=producer_id))
+
+    def drop(self, name: str, base: int, data: bytes) -> None:
+        """What a cleaning left of a segment."""
+        self._logs[name][base] = data
+
+    def _append(self, name: str, data: bytes) -> None:
+        end = self._ends[name]
+        base = end - end % 4
+        self._logs[name][base] = self._logs[name].get(base, b"") + data
+        self._ends[name] = end + 1
+
+    def write(self, **partition: Any) -> list[Log]:
+        """All of it, in place of what was there before."""
+        self._written += 1
+        path = self.path.with_name(f"logs-{self._written}")
+        made = {
+            name: Partition(
+                segments or {0: b""},
+                high_watermark=self._ends[name],
+                topic_id=self.ids[name.rpartition("-")[0]],
+                **partition,
+            )
+            for name, segments in self._logs.items()
+        }
+        make_log_dir(path, made)
+        return find_logs([path], (), lambda _topic: KAFKAS_RULES)
+
+
+def merged(tables: Tables, logs: list[Log], **options: Any) -> list[Merged]:
+    return merge_into(None, tables.target.open(), logs, retention_ms=lambda _topic: DAY_MS, **options)
+
+
+def values(tables: Tables) -> dict[str, dict[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for row in tables.rows():
+        found.setdefault(f"{row['topic']}-{row['partition']}", {})[row["key"].decode()] = row["value"].decode()
+    return found
+
+
+@pytest.mark.parametrize("rules", [KAFKAS_RULES, BY_HEADER], ids=["offset", "header"])
+def test_all_of_it(tables: Tables, tmp_path: Path, rules: KeyRules) -> None:
+    """The rows of a snapshot as Parquet, which are compared with a dictionary elsewhere; of versions what decided."""
+    for seed in range(3):
+        path = RichLog(seed, transactions=True, codec=seed).write(tmp_path / f"logs-{seed}", 3, 12)
+        logs = Logs(None, path, lambda _topic: rules)
+        logs.latest().write_parquet(tmp_path / f"parquet-{seed}")
+        expected = {row["offset"]: row for row in pq.read_table(tmp_path / f"parquet-{seed}").to_pylist()}
+        taken = logs.latest().write_table(tables.target, replace=seed > 0)
+        rows = tables.rows()
+        found = {row["offset"]: row for row in rows if not row["is_tombstone"]}
+        assert sum(each.keys for each in taken) == len(found) == len(expected) > 5
+        for offset, row in expected.items():
+            assert {name: found[offset][name] for name in row} == row
+        assert (rules is BY_HEADER) == any(row["is_tombstone"] for row in rows)
+        assert (rules is BY_HEADER) == any(row["version"] is not None for row in rows)
+    assert tables.commits() == 3
+
+
+def test_what_is_new(tables: Tables, tmp_path: Path) -> None:
+    """Put, put again, deleted, aborted, open, committed later; another partition and topic: as a table made of it."""
+    log = Growing(tmp_path, "orders-0", "orders-1", "users-0")
+    log.put("orders-0", a="1", b="1", c="1", d="1", e="1")
+    log.put("orders-1", a="other")
+    logs = log.write()
+    write_table(None, tables.target.open(), [each for each in logs if each.name.topic == "orders"])
+    assert values(tables) == {"orders-0": dict.fromkeys("abcde", "1"), "orders-1": {"a": "other"}}
+    log.put("orders-0", b="2", c=None, f="1", f2=None)
+    log.add("orders-0", Record(b"a", b"never"), transactional=True, producer_id=5, producer_epoch=0)
+    log.mark("orders-0", 5, commit=False)
+    log.add("orders-0", Record(b"d", b"later"), transactional=True, producer_id=6, producer_epoch=0)
+    log.put("orders-0", e="behind it")
+    log.put("users-0", u="1")
+    found = {str(each.name): each for each in merged(tables, log.write())}
+    assert values(tables) == {
+        "orders-0": {"a": "1", "b": "2", "d": "1", "e": "1", "f": "1"},
+        "orders-1": {"a": "other"},
+        "users-0": {"u": "1"},
+    }
+    one = found["orders-0"]
+    assert (one.begin, one.end_offset, one.written, one.removed) == (5, 11, 2, 2)
+    assert (found["orders-1"].written, found["users-0"].written) == (0, 1)
+    log.mark("orders-0", 6, commit=True)
+    merged(tables, log.write())
+    assert values(tables)["orders-0"] == {"a": "1", "b": "2", "d": "later", "e": "behind it", "f": "1"}
+    rows = tables.rows()
+    write_table(None, tables.target.open(), log.write(), anew=True)
+    assert tables.rows() == rows
+
+
+def test_twice_is_once(tables: Tables, tmp_path: Path) -> None:
+    """No commit, no file more; after a tenth of the retention one that says that there was nothing."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1", b="1")
+    write_table(None, tables.target.open(), log.write())
+    log.put("orders-0", a="2", b=None)
+    logs = log.write()
+    merged(tables, logs)
+    before = (tables.rows(), tables.commits(), tables.files())
+    again = merged(tables, logs)
+    assert (again[0].written, again[0].removed) == (0, 0)
+    assert (tables.rows(), tables.commits(), tables.files()) == before
+    now_ms = os.stat(logs[0].log_dir / HIGH_WATERMARKS).st_mtime_ns // 1_000_000
+    set_mtime(logs[0].log_dir / HIGH_WATERMARKS, now_ms + DAY_MS // 5)
+    merged(tables, logs, now_ms=now_ms + DAY_MS // 5)
+    assert (tables.rows(), tables.commits()) == (before[0], before[1] + 1)
+
+
+def test_a_late_version_loses(tables: Tables, tmp_path: Path) -> None:
+    """Against a row and against a deleted key; and no longer against a tombstone that the log has forgotten."""
+
+    def version(key: bytes, number: int, value: bytes | None) -> Record:
+        return Record(key, value, headers=((b"version", number.to_bytes(8, "big")),))
+
+    log = Growing(tmp_path, "orders-0")
+    log.add(
+        "orders-0", version(b"a", 5, b"a5"), version(b"b", 7, None), version(b"c", 7, None), version(b"d", 1, b"d1")
+    )
+    by_header = [replace(each, rules=BY_HEADER) for each in log.write()]
+    write_table(None, tables.target.open(), by_header)
+    assert tables.state() == {b"a": 0, b"d": 3}
+    log.add("orders-0", version(b"a", 4, b"a4"), version(b"b", 6, b"b6"), version(b"d", 2, b"d2"))
+    merged(tables, [replace(each, rules=BY_HEADER) for each in log.write()])
+    assert tables.state() == {b"a": 0, b"d": 6}
+    kept = encode_batch([version(b"a", 5, b"a5")]) + encode_batch([version(b"b", 7, None)], base_offset=1)
+    log.drop("orders-0", 0, kept + encode_batch([], base_offset=2, last_offset_delta=1))
+    log.add("orders-0", version(b"b", 5, b"b5"), version(b"c", 1, b"c1"))
+    merged(tables, [replace(each, rules=BY_HEADER) for each in log.write()])
+    assert tables.state() == {b"a": 0, b"d": 6, b"c": 8}
+
+
+def test_retention_moves_the_log_start(tables: Tables, tmp_path: Path) -> None:
+    """Rows below it go."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1", b="1", c="1", d="1", e="1")
+    write_table(None, tables.target.open(), log.write())
+    (found,) = merged(tables, log.write(log_start_offset=2))
+    assert (found.log_start, found.removed) == (2, 2)
+    assert values(tables) == {"orders-0": dict.fromkeys("cde", "1")}
+
+
+def test_two_at_once(tables: Tables, tmp_path: Path) -> None:
+    """The second one changes nothing and leaves nothing; run again, it goes on from what the first one left."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1")
+    one, two = tables.target.open(), tables.target.open()
+    write_table(None, one, log.write())
+    with pytest.raises(RefusedError, match="somebody else has changed the table meanwhile"):
+        write_table(None, two, log.write())
+    log.put("orders-0", b="1")
+    late = tables.target.open()
+    merged(tables, log.write())
+    before = (tables.rows(), tables.commits(), tables.files())
+    log.put("orders-0", c="1", a=None)
+    logs = log.write()
+    with pytest.raises(RefusedError, match="run it again"):
+        merge_into(None, late, logs, retention_ms=lambda _topic: DAY_MS)
+    assert (tables.rows(), tables.commits(), tables.files()) == before
+    merged(tables, logs)
+    assert values(tables) == {"orders-0": {"b": "1", "c": "1"}}
+
+
+def test_by_tasks(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+    """What a session's tasks write is what this process writes, and they tell errors in our words."""
+    log = Growing(tmp_path, "orders-0", "orders-1", "users-0")
+    for name in ("orders-0", "orders-1", "users-0"):
+        log.put(name, a="1", b="1", c="1", d="1", e="1")
+    write_table(spark, tables.target.open(), log.write())
+    log.put("orders-1", a=None, b="2", z="1")
+    log.put("users-0", e=None)
+    logs = log.write()
+    merge_into(spark, tables.target.open(), logs, retention_ms=lambda _topic: DAY_MS)
+    rows = tables.rows()
+    assert values(tables)["orders-1"] == {"b": "2", "c": "1", "d": "1", "e": "1", "z": "1"}
+    write_table(None, tables.target.open(), logs, anew=True)
+    assert tables.rows() == rows
+    (logs[0].segments[0].path).write_bytes(b"\xff" * 100)
+    with pytest.raises(CleanerdError):
+        write_table(spark, tables.target.open(), logs, anew=True)
+    assert tables.rows() == rows
+
+
+def test_files_that_others_made(delta: Tables, tmp_path: Path) -> None:
+    """Files of several partitions in one, by OPTIMIZE: its rows go one by one. A table put back is not trusted."""
+    log = Growing(tmp_path, "orders-0", "orders-1")
+    log.put("orders-0", a="1", b="1")
+    log.put("orders-1", a="1", b="1")
+    write_table(None, delta.target.open(), log.write())
+    table = DeltaTable(str(tmp_path / "table"))
+    assert table.optimize.compact()["numFilesAdded"] == 1
+    log.put("orders-1", a="2", b=None)
+    merged(delta, log.write())
+    assert values(delta) == {"orders-0": {"a": "1", "b": "1"}, "orders-1": {"a": "2"}}
+    DeltaTable(str(tmp_path / "table")).restore(0)
+    with pytest.raises(RefusedError, match="does not say up to which offsets"):
+        merged(delta, log.write())
+
+
+def test_iceberg_put_back(tmp_path: Path) -> None:
+    """To an earlier snapshot: what follows from it is known, and goes on from there."""
+    tables = Tables("iceberg", tmp_path)
+    with tables.known():
+        log = Growing(tmp_path, "orders-0")
+        log.put("orders-0", a="1", b="1")
+        write_table(None, tables.target.open(), log.write())
+        first = tables.iceberg().current_snapshot().snapshot_id
+        log.put("orders-0", a="2", b=None)
+        merged(tables, log.write())
+        tables.iceberg().manage_snapshots().rollback_to_snapshot(first).commit()
+        assert values(tables) == {"orders-0": {"a": "1", "b": "1"}}
+        log.put("orders-0", c="1")
+        merged(tables, log.write())
+        assert values(tables) == {"orders-0": {"a": "2", "c": "1"}}
+
+
+def other_rules(log: Growing, logs: list[Log]) -> list[Log]:
+    return [replace(each, rules=KeyRules(strategy="timestamp")) for each in logs]
+
+
+def other_topic(log: Growing, logs: list[Log]) -> list[Log]:
+    log.ids["orders"] = uuid.uuid4()
+    return log.write()
+
+
+def cut(log: Growing, logs: list[Log]) -> list[Log]:
+    write_checkpoint(logs[0].log_dir / HIGH_WATERMARKS, {"orders-0": 3})
+    return find_logs([logs[0].log_dir], (), lambda _topic: KAFKAS_RULES)
+
+
+def gap(log: Growing, logs: list[Log]) -> list[Log]:
+    log.put("orders-0", f="1", g="1")
+    return log.write(log_start_offset=6)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (other_rules, "chosen by offset, now timestamp holds"),
+        (other_topic, "is another topic than the one in the table: id"),
+        (cut, "orders-0 ends at offset 3, the table has it up to 5"),
+        (gap, "orders-0 begins at offset 6, the table ends at 5"),
+    ],
+)
+def test_refused(delta: Tables, tmp_path: Path, change: Callable[[Growing, list[Log]], list[Log]], words: str) -> None:
+    """What is new would not tell the latest state; nothing is written, and --replace does it."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1", b="1", c="1", d="1", e="1")
+    write_table(None, delta.target.open(), log.write())
+    before = (delta.rows(), delta.commits(), delta.files())
+    logs = change(log, log.write())
+    with pytest.raises(RefusedError, match=words) as raised:
+        merged(delta, logs)
+    assert "--replace writes the table anew" in str(raised.value)
+    assert (delta.rows(), delta.commits(), delta.files()) == before
+    write_table(None, delta.target.open(), logs, anew=True)
+    merged(delta, logs)
+
+
+def test_tombstones_that_came_and_went(delta: Tables, tmp_path: Path) -> None:
+    """A gap above the mark is a cleaning: the table must be younger than delete.retention.ms, else it may be old."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1", b="1", c="1", d="1")
+    logs = log.write()
+    write_table(None, delta.target.open(), logs)
+    now_ms = os.stat(logs[0].log_dir / HIGH_WATERMARKS).st_mtime_ns // 1_000_000
+    log.put("orders-0", e="1")
+    merged(delta, log.write(), now_ms=now_ms + 100 * DAY_MS)  # complete, however old
+    log.put("orders-0", a=None, f="1", g="1", h="1")
+    log.drop(
+        "orders-0",
+        4,
+        encode_batch([Record(b"e", b"1")], base_offset=4) + encode_batch([Record(b"f", b"1")], base_offset=6),
+    )
+    logs = log.write()
+    with pytest.raises(RefusedError, match=r"was cleaned above offset 5, and the table is 14\d\d minutes old"):
+        merged(delta, logs, now_ms=now_ms + DAY_MS)
+    (found,) = merged(delta, logs, now_ms=now_ms + DAY_MS // 2)
+    assert found.end_offset == 9
+
+
+def test_a_table_of_the_whole_log(delta: Tables, tmp_path: Path) -> None:
+    """What was not acknowledged is in it, so what is new says nothing."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1")
+    write_table(None, delta.target.open(), log.write(), whole_log=True)
+    with pytest.raises(RefusedError, match="--whole-log"):
+        merged(delta, log.write())
+    with pytest.raises(ConfigError, match="may be gone next time"):
+        Logs(None, log.path.with_name("logs-1")).latest(whole_log=True).merge_into(delta.target)
+
+
+def test_what_is_no_table_of_ours(delta: Tables, tmp_path: Path) -> None:
+    """Another table, other files, no table, a table that is there already."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1")
+    logs = log.write()
+    with pytest.raises(ConfigError, match="no such table"):
+        merged(delta, logs)
+    assert not (tmp_path / "table").exists()
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "notes.txt").touch()
+    with pytest.raises(ConfigError, match=r"holds notes\.txt"):
+        delta.target.open()
+    (tmp_path / "table" / "notes.txt").unlink()
+    write_table(None, delta.target.open(), logs)
+    with pytest.raises(ConfigError, match="exists already"):
+        write_table(None, delta.target.open(), logs)
+    other = tmp_path / "other"
+    write_deltalake(str(other), pq.read_table(next((tmp_path / "table").glob("*.parquet"))).select(["key", "value"]))
+    with pytest.raises(RefusedError, match="other columns"):
+        Logs(None, logs[0].log_dir).latest().write_table(other, replace=True)
+
+
+JSONS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["format", "topics", "partitions", "whole_log", "t-0", "rules"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60)
+@given(st.one_of(st.text(max_size=20), JSONS.map(json.dumps)))
+def test_hostile_memory(text: str) -> None:
+    """Whatever stands in a commit's properties is ours, or an error of ours."""
+    with pytest.raises(ConfigError, match="--replace"):
+        Remembered.from_text(text, "table")
+
+
+def test_memory_is_kept(tmp_path: Path) -> None:
+    """What a commit carries is read as it was written; with less of it, or another format, it is refused."""
+    log = Growing(tmp_path, "orders-0", "users-0")
+    log.put("orders-0", a="1")
+    logs = log.write()
+    topics = {log.name.topic: topic for log, topic in zip(logs, topics_of(logs, tombstones=True), strict=True)}
+    remembered = Remembered(topics, {TopicPartition("orders", 0): Mark(1, 2, 3)}, whole_log=True)
+    assert Remembered.from_text(remembered.to_text(), "table") == remembered
+    document = json.loads(remembered.to_text())
+    for key in document:
+        less = {name: value for name, value in document.items() if name != key}
+        for text in (json.dumps(less), json.dumps({**document, key: -1})):
+            with pytest.raises(ConfigError, match="cannot be read"):
+                Remembered.from_text(text, "table")
