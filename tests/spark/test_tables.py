@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from cleanerd.errors import ConfigError, CorruptionError, RefusedError
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark.api import Logs
 from cleanerd.spark.logs import find_logs
@@ -233,9 +233,24 @@ def test_two_at_once(tables: Tables, tmp_path: Path) -> None:
     assert values(tables) == {"orders-0": {"b": "1", "c": "1"}}
 
 
-def test_by_tasks(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
-    """What a session's tasks write is what this process writes, and they tell errors in our words."""
-    log = Growing(tmp_path, "orders-0", "orders-1", "users-0")
+def test_by_tasks(spark: SparkSession, delta: Tables, tmp_path: Path) -> None:
+    """What a session's tasks write is what this process writes."""
+    by_tasks(spark, delta, tmp_path)
+
+
+@pytest.mark.long
+def test_by_tasks_and_what_they_raise(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
+    """The same for both formats; and an error of a task in our words, which changes nothing."""
+    logs = by_tasks(spark, tables, tmp_path)
+    rows, commits = tables.rows(), tables.commits()
+    logs[0].segments[0].path.write_bytes(b"\xff" * 100)
+    with pytest.raises(CorruptionError):
+        write_table(spark, tables.target.open(), logs, anew=True)
+    assert (tables.rows(), tables.commits()) == (rows, commits)
+
+
+def by_tasks(spark: SparkSession, tables: Tables, root: Path) -> list[Log]:
+    log = Growing(root, "orders-0", "orders-1", "users-0")
     for name in ("orders-0", "orders-1", "users-0"):
         log.put(name, a="1", b="1", c="1", d="1", e="1")
     write_table(spark, tables.target.open(), log.write())
@@ -247,10 +262,7 @@ def test_by_tasks(spark: SparkSession, tables: Tables, tmp_path: Path) -> None:
     assert values(tables)["orders-1"] == {"b": "2", "c": "1", "d": "1", "e": "1", "z": "1"}
     write_table(None, tables.target.open(), logs, anew=True)
     assert tables.rows() == rows
-    (logs[0].segments[0].path).write_bytes(b"\xff" * 100)
-    with pytest.raises(CleanerdError):
-        write_table(spark, tables.target.open(), logs, anew=True)
-    assert tables.rows() == rows
+    return logs
 
 
 def test_files_that_others_made(delta: Tables, tmp_path: Path) -> None:
