@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.logs import Log
 
-HISTORIES = 12
+HISTORIES = 8
 LONG_HISTORIES = 1500
 SKEW_MS = 60_000
 REFUSED = {
