@@ -15,6 +15,7 @@ from tests.mutants.names import NAMES
 from tests.mutants.replacing import REPLACING
 from tests.mutants.retention import RETENTION
 from tests.mutants.spark_source import SPARK_SOURCE
+from tests.mutants.spark_tables import SPARK_TABLES
 from tests.mutants.strategies import STRATEGIES
 
 MUTANTS = (
@@ -30,6 +31,7 @@ MUTANTS = (
     *ESTIMATES,
     *MEMORY,
     *SPARK_SOURCE,
+    *SPARK_TABLES,
     *KERNEL,
     *AGENT,
 )

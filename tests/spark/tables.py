@@ -22,22 +22,22 @@ NAME = "kafka.orders"
 
 
 class Tables:
-    """One table in ``root``, of ``kind`` delta or iceberg."""
+    """One table in ``root``, of ``kind`` delta or iceberg; its files in an object store if ``url`` says where."""
 
-    def __init__(self, kind: str, root: Path) -> None:
+    def __init__(self, kind: str, root: Path, url: str | None = None, endpoint: str = "") -> None:
         self.kind = kind
         self.root = root
+        self.url = url
+        self.endpoint = endpoint
+
+    @property
+    def uri(self) -> str:
+        """Of the Delta table."""
+        return str(self.root / "table") if self.url is None else f"{self.url}/table"
 
     @property
     def target(self) -> Delta | Iceberg:
-        return Delta(str(self.root / "table")) if self.kind == "delta" else Iceberg(NAME, CATALOG)
-
-    @property
-    def words(self) -> list[str]:
-        """As the command line has it."""
-        if self.kind == "delta":
-            return ["--format", "delta", "--out", str(self.root / "table")]
-        return ["--format", "iceberg", "--catalog", CATALOG, "--table", NAME]
+        return Delta(self.uri) if self.kind == "delta" else Iceberg(NAME, CATALOG)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -48,25 +48,28 @@ class Tables:
         return {
             f"{of}TYPE": "sql",
             f"{of}URI": f"sqlite:///{self.root / 'catalog.db'}",
-            f"{of}WAREHOUSE": warehouse.as_uri(),
+            f"{of}WAREHOUSE": warehouse.as_uri() if self.url is None else f"{self.url}/warehouse",
+            **({f"{of}S3__ENDPOINT": self.endpoint} if self.endpoint else {}),
         }
+
+    @property
+    def _catalog(self) -> dict[str, str]:
+        return {key.split("__", 2)[2].replace("__", ".").lower(): value for key, value in self.environment.items()}
 
     @contextmanager
     def known(self) -> Iterator[None]:
         """With the catalog in the environment, which pyiceberg reads when it is imported."""
-        of = {key.rpartition("__")[2].lower(): value for key, value in self.environment.items()}
-        with patch("cleanerd.spark.tables.iceberg.load_catalog", lambda name: load_catalog(name, **of)):
+        with patch("cleanerd.spark.tables.iceberg.load_catalog", lambda name: load_catalog(name, **self._catalog)):
             yield
 
     def read(self) -> pa.Table:
         """All rows."""
         if self.kind == "delta":
-            return DeltaTable(str(self.root / "table")).to_pyarrow_table()
+            return DeltaTable(self.uri).to_pyarrow_table()
         return self.iceberg().scan().to_arrow()
 
     def iceberg(self) -> Any:
-        of = {key.rpartition("__")[2].lower(): value for key, value in self.environment.items()}
-        return load_catalog(CATALOG, **of).load_table(NAME)
+        return load_catalog(CATALOG, **self._catalog).load_table(NAME)
 
     def rows(self) -> list[dict[str, Any]]:
         return sorted(self.read().to_pylist(), key=lambda row: (row["topic"], row["partition"], row["offset"]))
@@ -79,7 +82,7 @@ class Tables:
 
     def commits(self) -> int:
         if self.kind == "delta":
-            return DeltaTable(str(self.root / "table")).version() + 1
+            return DeltaTable(self.uri).version() + 1
         return len(self.iceberg().snapshots())
 
     def files(self) -> int:

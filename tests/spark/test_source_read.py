@@ -100,6 +100,7 @@ def test_an_index_that_lies(tmp_path: Path) -> None:
         lambda offset, position: (offset, position + 1),
         lambda offset, position: (offset, position + 10**6),
         lambda offset, position: (offset // 4 + 1, position),
+        lambda offset, position: (3 * offset // 4, position),  # still ascending, so that it is an index
         lambda offset, position: (2 * offset, position),
     ]
     for lie in lies:

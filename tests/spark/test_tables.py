@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import subprocess
+import sys
+import time
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import boto3
 import pyarrow.parquet as pq
 import pytest
+from botocore.exceptions import BotoCoreError
 from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,6 +104,18 @@ class Growing:
         }
         make_log_dir(path, made)
         return find_logs([path], (), lambda _topic: KAFKAS_RULES)
+
+
+def eventually(call: Callable[[], object]) -> None:
+    """Until it works."""
+    for _ in range(600):
+        try:
+            call()
+        except (OSError, BotoCoreError):
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError
 
 
 def merged(tables: Tables, logs: list[Log], **options: Any) -> list[Merged]:
@@ -265,6 +283,51 @@ def by_tasks(spark: SparkSession, tables: Tables, root: Path) -> list[Log]:
     return logs
 
 
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    """An S3 server in a process of its own: delta-rs lets no other thread of this one run while it waits."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    said = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true",
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in said.items():
+            patch.setenv(key, value)
+        eventually(lambda: boto3.client("s3").create_bucket(Bucket="lake"))
+        yield said["AWS_ENDPOINT_URL"]
+    server.terminate()
+    server.wait()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_in_an_object_store(endpoint: str, tmp_path: Path, kind: str) -> None:
+    """By the protocol of S3: made, merged, beside another writer, written anew."""
+    tables = Tables(kind, tmp_path, "s3://lake/tables", endpoint)
+    with tables.known():
+        log = Growing(tmp_path, "orders-0", "orders-1")
+        log.put("orders-0", a="1", b="1", c="1")
+        log.put("orders-1", a="1")
+        write_table(None, tables.target.open(), log.write())
+        late = tables.target.open()
+        log.put("orders-0", a="2", b=None, d="1")
+        (one, other) = merged(tables, log.write())
+        assert (one.written, one.removed, other.written) == (2, 2, 0)
+        log.put("orders-1", z="1")
+        with pytest.raises(RefusedError, match="somebody else"):
+            merge_into(None, late, log.write(), retention_ms=lambda _topic: DAY_MS)
+        merged(tables, log.write())
+        rows = tables.rows()
+        assert values(tables) == {"orders-0": {"a": "2", "c": "1", "d": "1"}, "orders-1": {"a": "1", "z": "1"}}
+        write_table(None, tables.target.open(), log.write(), anew=True)
+        assert tables.rows() == rows
+
+
 def test_files_that_others_made(delta: Tables, tmp_path: Path) -> None:
     """Files of several partitions in one, by OPTIMIZE: its rows go one by one. A table put back is not trusted."""
     log = Growing(tmp_path, "orders-0", "orders-1")
@@ -296,6 +359,36 @@ def test_iceberg_put_back(tmp_path: Path) -> None:
         log.put("orders-0", c="1")
         merged(tables, log.write())
         assert values(tables) == {"orders-0": {"a": "2", "c": "1"}}
+
+
+def test_many_commits(delta: Tables, tmp_path: Path) -> None:
+    """Checkpoints of the table's log, and old entries of it that are gone, change nothing."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1", b="0")
+    write_table(None, delta.target.open(), log.write())
+    for number in range(2, 8):
+        log.put("orders-0", a=str(number))
+        merged(delta, log.write())
+        DeltaTable(delta.uri).create_checkpoint()
+    for number in range(5):
+        (tmp_path / "table" / "_delta_log" / f"{number:020d}.json").unlink()
+    log.put("orders-0", c="1")
+    merged(delta, log.write())
+    assert values(delta) == {"orders-0": {"a": "7", "b": "0", "c": "1"}}
+
+
+def test_deleted_keys_that_stay(delta: Tables, tmp_path: Path) -> None:
+    """Asked for once, they are asked for always; a key that comes back takes the row."""
+    log = Growing(tmp_path, "orders-0")
+    log.put("orders-0", a="1", b=None)
+    write_table(None, delta.target.open(), log.write(), tombstones=True)
+    log.put("orders-0", a=None, c=None)
+    log.put("orders-0", b="1")
+    with pytest.raises(RefusedError, match="with --tombstones"):
+        merged(delta, log.write())
+    merged(delta, log.write(), tombstones=True)
+    assert {row["key"]: row["is_tombstone"] for row in delta.rows()} == {b"a": True, b"b": False, b"c": True}
+    assert delta.state() == {b"b": 4}
 
 
 def other_rules(log: Growing, logs: list[Log]) -> list[Log]:

@@ -1,0 +1,70 @@
+"""Mistakes of what keeps tables up to date (``spark/tables/``): rows that should have gone, or that should not."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+SIFT = "cleanerd/spark/tables/sift.py"
+REFUSALS = "cleanerd/spark/tables/refusals.py"
+MERGE = "cleanerd/spark/tables/merge.py"
+DELTA = "cleanerd/spark/tables/delta.py"
+TESTS = "tests/spark/test_tables.py"
+
+SPARK_TABLES = (
+    Mutant(
+        "table-takes-a-late-version",
+        "R280-14",
+        SIFT,
+        "    beats = _Ranks.of(there).above(_Ranks.of(rival))\n",
+        "    beats = np.zeros(len(there), np.bool_)\n",
+        (f"{TESTS}::test_a_late_version_loses",),
+    ),
+    Mutant(
+        "table-remembers-a-tombstone-that-the-log-forgot",
+        "U-1",
+        SIFT,
+        "        beats[asked[~stored]] = False\n",
+        "        pass\n",
+        (f"{TESTS}::test_a_late_version_loses",),
+    ),
+    Mutant(
+        "table-keeps-what-retention-took",
+        "R280-14",
+        SIFT,
+        "        drop |= old\n",
+        "        pass\n",
+        (f"{TESTS}::test_retention_moves_the_log_start",),
+    ),
+    Mutant(
+        "table-misses-tombstones-that-came-and-went",
+        "R534-2",
+        REFUSALS,
+        "    if missing > 0 and",
+        "    if missing < 0 and",
+        (f"{TESTS}::test_tombstones_that_came_and_went",),
+    ),
+    Mutant(
+        "table-refuses-whatever-is-old",
+        "R534-2",
+        REFUSALS,
+        "    if missing > 0 and",
+        "    if",
+        (f"{TESTS}::test_tombstones_that_came_and_went",),
+    ),
+    Mutant(
+        "table-goes-past-an-open-transaction",
+        "S-04",
+        MERGE,
+        "        end = max(walked.stable_end, first)\n",
+        "        end = max(walked.end_offset, first)\n",
+        (f"{TESTS}::test_what_is_new",),
+    ),
+    Mutant(
+        "table-is-committed-on-top-of-another",
+        "R280-14",
+        DELTA,
+        ", max_commit_retries=0)",
+        ")",
+        (f"{TESTS}::test_two_at_once",),
+    ),
+)
