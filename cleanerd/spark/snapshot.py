@@ -187,15 +187,26 @@ def latest_state(
     session: SparkSession, logs: Sequence[Log], walks: Sequence[Walked], *, tombstones: bool = False
 ) -> DataFrame:
     """The rows of the snapshot of ``logs``, whose headers tell ``walks``."""
+    winners, files = find_winners(session, logs, walks, tombstones=tombstones)
+    places = [_place(file, logs[number].name) for file, number in files]
+    return winners.mapInArrow(partial(read_winners, places), STATE_COLUMNS)
+
+
+def find_winners(
+    session: SparkSession, logs: Sequence[Log], walks: Sequence[Walked], *, tombstones: bool
+) -> tuple[DataFrame, list[tuple[SegmentFile, int]]]:
+    """Where the records lie that win their keys: ``file`` and ``offset``, sorted by both, each file in one partition.
+
+    And the files by number, each with the number of its log.
+    """
     files, items = work_on(logs, walks, new_digest_key(), stable=True)
     records = spread(session, items, scan, SCHEMA, COLUMNS)
     counts = int(Fact.VISIBLE | Fact.HAS_KEY)
     winners = session.sql(_WINNERS, records=records, COUNTS=counts, tombstones=tombstones, **FACTS)
     tasks = max(1, tasks_for(session, [file.size_bytes for file in files]))
-    names = {item["file"]: logs[item["part"]].name for _, item in items}
-    places = [_place(file, names[number]) for number, file in enumerate(files)]
     placed = winners.repartitionById(tasks, winners["file"] % tasks).sortWithinPartitions("file", "offset")
-    return placed.mapInArrow(partial(read_winners, places), STATE_COLUMNS)
+    owners = {item["file"]: item["part"] for _, item in items}
+    return placed, [(file, owners[number]) for number, file in enumerate(files)]
 
 
 def _place(file: SegmentFile, name: TopicPartition) -> list[Any]:
@@ -208,6 +219,12 @@ def read_winners(places: Sequence[list[Any]], batches: Iterator[pa.RecordBatch])
     Raises:
         CorruptionError: a segment is not what it was when its winners were found.
     """
+    for number, offsets in by_file(batches):
+        yield from _read(places[number], offsets)
+
+
+def by_file(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Each file's number, once, with all its offsets: of the rows of :func:`find_winners`."""
     number = -1
     parts: list[NDArray[np.int64]] = []
     for batch in batches:
@@ -219,11 +236,11 @@ def read_winners(places: Sequence[list[Any]], batches: Iterator[pa.RecordBatch])
                 continue
             if files[start] != number:
                 if parts:
-                    yield from _read(places[number], np.concatenate(parts))
+                    yield number, np.concatenate(parts)
                 number, parts = int(files[start]), []
             parts.append(offsets[start:end])
     if parts:
-        yield from _read(places[number], np.concatenate(parts))
+        yield number, np.concatenate(parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import boto3
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import BotoCoreError
@@ -20,13 +21,17 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cleanerd.errors import ConfigError, CorruptionError, RefusedError
+from cleanerd.errors import ConfigError, CorruptionError, RefusedError, SegmentChangedError
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark.api import Logs
 from cleanerd.spark.logs import find_logs
+from cleanerd.spark.tables import merge
+from cleanerd.spark.tables.latest import part_item
 from cleanerd.spark.tables.merge import merge_into, write_table
 from cleanerd.spark.tables.parts import topics_of
+from cleanerd.spark.tables.place import DeltaPlace
 from cleanerd.spark.tables.remembered import Mark, Remembered
+from cleanerd.spark.tables.shuffled import write_segments
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.spark.rich_log import RichLog
 from tests.spark.tables import Tables
@@ -254,6 +259,61 @@ def test_two_at_once(tables: Tables, tmp_path: Path) -> None:
 def test_by_tasks(spark: SparkSession, delta: Tables, tmp_path: Path) -> None:
     """What a session's tasks write is what this process writes."""
     by_tasks(spark, delta, tmp_path)
+
+
+def test_winners_by_segment(delta: Tables, tmp_path: Path) -> None:
+    """What a task of a large log gets - file and offset, in batches - becomes rows as of a small one, a file a log."""
+    logs = []
+    for name in ("a", "b"):
+        path = RichLog(ord(name), transactions=True, legacy=True).write(tmp_path / name, 3, 12)
+        (found,) = find_logs([path], (), lambda _topic: BY_HEADER)
+        logs.append(replace(found, name=TopicPartition(name, 0)))
+    write_table(None, delta.target.open(), logs)
+    rows = delta.rows()
+    segments = [(number, each) for number, log in enumerate(logs) for each in log.segments]
+    items = [{**part_item(logs[number], each.base, each.end), "log": number} for number, each in segments]
+    wanted = [
+        (at, row["offset"])
+        for row in rows
+        for at, (number, each) in enumerate(segments)
+        if row["topic"] == logs[number].name.topic and each.base <= row["offset"] < each.end
+    ]
+    numbers, at_offsets = zip(*wanted, strict=True)
+    told = table_of(items, tmp_path, pa.array(numbers, pa.int32()), pa.array(at_offsets))
+    assert [(each["log"], len(each["files"])) for each in told] == [(0, 1), (1, 1)]
+    written = [row for each in told for row in pq.read_table(tmp_path / "other" / each["files"][0]["path"]).to_pylist()]
+    assert written == rows
+    with pytest.raises(SegmentChangedError, match="0 of 1 records are there"):
+        table_of(items, tmp_path, pa.array([0], pa.int32()), pa.array([segments[0][1].end - 1 + 10**6]))
+
+
+def table_of(items: list[dict[str, Any]], root: Path, files: pa.Array, at_offsets: pa.Array) -> list[dict[str, Any]]:
+    batches = pa.Table.from_arrays([files, at_offsets], ["file", "offset"]).to_batches(5)
+    found = write_segments(items, DeltaPlace(str(root / "other")).to_item(), iter(batches))
+    return [json.loads(batch.column(0)[0].as_py()) for batch in found]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("rules", [KAFKAS_RULES, BY_HEADER], ids=["offset", "header"])
+def test_large_logs(
+    spark: SparkSession, delta: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: KeyRules
+) -> None:
+    """Cut into many tasks: transactions, tombstones, versions, old formats, codecs, all rows the same."""
+    calls = []
+    shuffled = merge.write_found
+    monkeypatch.setattr(merge, "write_found", lambda *given, **how: calls.append(given) or shuffled(*given, **how))
+    monkeypatch.setattr(merge, "LARGE_BYTES", 0)
+    for seed in range(4):
+        path = RichLog(seed, transactions=True, codec=seed, legacy=seed > 1).write(tmp_path / f"logs-{seed}", 5, 20)
+        for tombstones in (False, True):
+            rows = []
+            for session in (None, spark):
+                latest = Logs(session, path, lambda _topic: rules).latest(tombstones=tombstones)
+                latest.write_table(delta.target, replace=delta.target.open().exists)
+                rows.append(delta.rows())
+            assert rows[0] == rows[1]
+            assert len(rows[0]) > 5
+    assert len(calls) == 8
 
 
 @pytest.mark.long

@@ -24,21 +24,26 @@ from cleanerd.spark.tables.finish import finish
 from cleanerd.spark.tables.latest import part_item, write_latest
 from cleanerd.spark.tables.parts import Part, as_of, first_of, topics_of
 from cleanerd.spark.tables.remembered import Remembered
+from cleanerd.spark.tables.shuffled import write_found
 from cleanerd.spark.tables.sift import sift
 from cleanerd.spark.tables.tasks import Tasks
 from cleanerd.verify.listing import NO_END
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.header_walk import Walked
     from cleanerd.spark.logs import Log
     from cleanerd.spark.tables.files import Written
     from cleanerd.spark.tables.opened import OpenTable, TableFile
     from cleanerd.spark.tables.remembered import Topic
+
+LARGE_BYTES: Final = 1 << 30
+"""A larger log is cut into many tasks, which is a shuffle of its keys, when all of it is written."""
 
 _OFTEN: Final = 10
 """A mark is renewed after this part of ``delete.retention.ms``, though nothing is new."""
@@ -99,7 +104,7 @@ def write_table(
             Part(log, first := first_of(log), first, max(walked.stable_end, first), None, topic, as_of(log, now))
             for log, walked, topic in zip(logs, walks, topics_of(logs, tombstones=tombstones), strict=True)
         ]
-        written = _write(tasks, parts, lambda part: part.topic.keep_deleted, session, advance)
+        written = _write_all(session, tasks, parts, walks, advance)
         files = [file for told in written.values() for file in told["files"]]
         removed = table.files() if table.exists else []
         remember = Remembered(
@@ -107,6 +112,28 @@ def write_table(
         )
         tasks.commit(files, removed, remember)
     return [_taken(part, written.get(number), tombstones=tombstones) for number, part in enumerate(parts)]
+
+
+def _write_all(
+    session: SparkSession | None,
+    tasks: Tasks,
+    parts: Sequence[Part],
+    walks: Sequence[Walked],
+    advance: Callable[[int], None],
+) -> dict[int, dict[str, Any]]:
+    """As :func:`_write`, of whole logs: a large one by many tasks."""
+    large = [number for number, part in enumerate(parts) if session and size_of_all([part.log]) > LARGE_BYTES]
+    small = {number for number in range(len(parts)) if number not in large}
+    found = _write(tasks, parts, lambda part: part.topic.keep_deleted, session, advance, small)
+    for keep_deleted in (False, True):
+        mine = [number for number in large if parts[number].topic.keep_deleted == keep_deleted]
+        if session is None or not mine:
+            continue
+        logs, theirs = [parts[number].log for number in mine], [walks[number] for number in mine]
+        for told in tasks.run_on(write_found(session, logs, theirs, tasks.place, tombstones=keep_deleted)):
+            files = found.setdefault(mine[told["log"]], {"files": []})["files"]
+            files += told["files"]
+    return found
 
 
 def _taken(part: Part, told: Mapping[str, Any] | None, *, tombstones: bool) -> Taken:
@@ -212,11 +239,15 @@ def _write(
     tombstones: Callable[[Part], bool],
     session: SparkSession | None,
     advance: Callable[[int], None],
+    numbers: Collection[int] | None = None,
 ) -> dict[int, dict[str, Any]]:
-    """The winners of each part that has offsets, as files: what ``write_latest`` told, by number."""
+    """The winners of each part that has offsets, as files: what ``write_latest`` told, by number.
+
+    ``numbers``: only these parts.
+    """
     items = []
     for number, part in enumerate(parts):
-        if part.end > part.begin:
+        if part.end > part.begin and (numbers is None or number in numbers):
             item = part_item(replace(part.log, log_start=part.first), part.begin, part.end)
             size_bytes = sum(each.size_bytes for each in part.log.segments if each.end > part.begin)
             items.append((size_bytes, {"number": number, "part": item, "tombstones": tombstones(part)}))

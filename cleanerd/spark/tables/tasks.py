@@ -14,7 +14,7 @@ from cleanerd.spark.tables.latest import TOLD, TOLD_COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from cleanerd.spark.spread import Worker
     from cleanerd.spark.tables.opened import OpenTable, TableFile
@@ -27,21 +27,24 @@ class Tasks:
     def __init__(self, session: SparkSession | None, table: OpenTable) -> None:
         self._session = session
         self._table = table
-        self._place = table.place
+        self.place = table.place
         self._made: set[str] = set()
         self._may_be_named = False
 
     def run(self, worker: Worker, items: Iterable[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
         """What ``worker`` tells of each of ``items``: bytes to read, and the work."""
         told = []
-        placed = [(size, {**item, "place": self._place.to_item()}) for size, item in items]
+        placed = [(size, {**item, "place": self.place.to_item()}) for size, item in items]
         if self._session is None:
             for _, item in placed:
                 told += [self._note(text) for batch in worker(item) for text in batch.column(0).to_pylist()]
         elif placed:
-            rows = spread(self._session, placed, worker, TOLD, TOLD_COLUMNS).collect()
-            told = [self._note(row.told) for row in rows]
+            told = self.run_on(spread(self._session, placed, worker, TOLD, TOLD_COLUMNS))
         return told
+
+    def run_on(self, told: DataFrame) -> list[dict[str, Any]]:
+        """What the tasks tell that make a frame of :data:`TOLD`."""
+        return [self._note(row.told) for row in told.collect()]
 
     def _note(self, text: str) -> dict[str, Any]:
         told: dict[str, Any] = json.loads(text)
@@ -52,7 +55,7 @@ class Tasks:
     def drop(self, paths: Iterable[str]) -> None:
         """Remove files that no commit will name."""
         for path in paths:
-            self._place.remove(path)
+            self.place.remove(path)
             self._made.discard(path)
 
     def commit(self, added: Sequence[Written], removed: Sequence[TableFile], remember: Remembered) -> None:

@@ -1,0 +1,78 @@
+"""A whole log that is large, written by many tasks: its keys are shuffled, its values are read where they lie."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cleanerd.log.same_file import changed
+from cleanerd.spark.snapshot import by_file, find_winners
+from cleanerd.spark.snapshot_here import without_null_headers
+from cleanerd.spark.source.options import RAW
+from cleanerd.spark.source.reading import How, Reading
+from cleanerd.spark.source.rows import Rows, to_arrow
+from cleanerd.spark.tables.columns import ROWS
+from cleanerd.spark.tables.files import write_rows
+from cleanerd.spark.tables.latest import TOLD_COLUMNS, part_item, split_of, telling
+from cleanerd.spark.tables.place import place_from
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cleanerd.spark.header_walk import Walked
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.spread import Item
+    from cleanerd.spark.tables.place import Place
+
+
+def write_found(
+    session: SparkSession, logs: Sequence[Log], walks: Sequence[Walked], place: Place, *, tombstones: bool
+) -> DataFrame:
+    """Tasks that write of each key of ``logs`` the record that wins it: a file for a log and task.
+
+    Told are the ``files``, and the number of the ``log`` that they are of.
+    """
+    winners, files = find_winners(session, logs, walks, tombstones=tombstones)
+    items = [{**part_item(logs[number], file.base, file.end), "log": number} for file, number in files]
+    return winners.mapInArrow(partial(write_segments, items, place.to_item()), TOLD_COLUMNS)
+
+
+def write_segments(
+    items: Sequence[dict[str, Any]], place: Item, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The records whose file and offset come in, sorted by both; ``items``: their segments, by number.
+
+    Raises:
+        SegmentChangedError: a segment is not what it was when its winners were found.
+        CleanerdError: a file cannot be read or written.
+    """
+    for log, found in groupby(by_file(batches), lambda each: int(items[each[0]]["log"])):
+        rows = chain.from_iterable(_read(items[number], offsets) for number, offsets in found)
+        files = write_rows(place_from(place), map(without_null_headers, rows))
+        yield telling({"log": log, "files": [each.to_item() for each in files]})
+
+
+def _read(item: Item, wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    """The records at the offsets ``wanted`` [n], ascending, of the one segment of ``item``.
+
+    Raises:
+        SegmentChangedError: they are no longer all there.
+        CleanerdError: it cannot be read.
+    """
+    split = split_of({**item, "begin": int(wanted[0]), "end": int(wanted[-1]) + 1})
+    found = 0
+    for rows in Reading(split, How(RAW, skip_damage=False, tombstones=True, map_bytes=0), ROWS).rows():
+        keep = rows.keep & np.isin(rows.decoded.chunk.records.offset, wanted)
+        if keep.any():
+            found += int(keep.sum())
+            yield to_arrow(Rows(rows.decoded, keep, rows.hidden, rows.reach, rows.segment), ROWS)
+    if found != len(wanted):
+        path = item["segments"][0][0]
+        raise changed(f"{found} of {len(wanted)} records are there", path)
