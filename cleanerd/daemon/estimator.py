@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from cleanerd.daemon.share_of_time import rest_seconds
+from cleanerd.daemon.share_of_time import OF_A_WORKER, rest_seconds
 from cleanerd.daemon.work.run_job import run
 from cleanerd.daemon.workers import WorkerDiedError
 
@@ -87,7 +87,7 @@ class Estimator:
         finally:
             self._running = None
         loop = asyncio.get_running_loop()
-        self._resting = loop.call_later(rest_seconds(time.monotonic() - began), self._rested)
+        self._resting = loop.call_later(rest_seconds(time.monotonic() - began, OF_A_WORKER), self._rested)
         self._changed()
 
     def _rested(self) -> None:

@@ -1,12 +1,16 @@
-"""What is done again and again on the event loop, or beside cleanings, takes a twentieth of the time at the most."""
+"""What is done again and again has a small share of the time, so that more partitions make it rarer, not dearer."""
 
 from __future__ import annotations
 
 from typing import Final
 
-_SHARE: Final = 20
+OF_THE_LOOP: Final = 50
+"""The event loop looks at all partitions for one part in so many of its time."""
+
+OF_A_WORKER: Final = 20
+"""A worker that has nothing to clean estimates for one part in so many of its time."""
 
 
-def rest_seconds(took_seconds: float) -> float:
-    """How long it is not done again after it took ``took_seconds``: the more partitions there are, the less often."""
-    return _SHARE * took_seconds
+def rest_seconds(took_seconds: float, share: int) -> float:
+    """How long something that took ``took_seconds`` is not done again, so that it has one part in ``share``."""
+    return share * took_seconds

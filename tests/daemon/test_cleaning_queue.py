@@ -13,7 +13,7 @@ from cleanerd.daemon.fleet import cleaning_queue
 from cleanerd.daemon.fleet.cleaning_queue import FIRST, CleaningQueue
 from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings
 from cleanerd.daemon.fleet.schedule import Limits, choose
-from cleanerd.daemon.share_of_time import rest_seconds
+from cleanerd.daemon.share_of_time import OF_THE_LOOP, rest_seconds
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.at_work import Suspect
 from tests.daemon.test_fleet import CLEAN, NOW, PATH, dir_look, look
@@ -71,7 +71,7 @@ def test_the_order_counts_for_a_share_of_the_time() -> None:
     """A pass over thousands takes as long as cleaning a small partition: made for each one it was half of the work."""
     queue, clock, _ = passed(fleet_of([100]), pass_seconds=0.5)
     assert queue.is_fresh
-    clock.now += rest_seconds(0.5) - 0.01
+    clock.now += rest_seconds(0.5, OF_THE_LOOP) - 0.01
     assert queue.is_fresh
     clock.now += 0.02
     assert not queue.is_fresh

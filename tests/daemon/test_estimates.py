@@ -268,7 +268,7 @@ def test_cleaning_does_not_wait_for_an_estimate(root: Path, monkeypatch: pytest.
 def test_estimates_take_a_share_of_the_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-41: after one nobody begins another for a while; a worker that dies of one leaves the daemon as it was."""
     make_log_dir(root, {"orders-0": two_groups(), "orders-1": two_groups()})
-    monkeypatch.setattr(estimator, "rest_seconds", lambda _took: 10**9)
+    monkeypatch.setattr(estimator, "rest_seconds", lambda _took, _share: 10**9)
     settings = [*assignments(root), COMPACT, "topics.orders.min.cleanable.dirty.ratio=1"]
     asked: list[str] = []
 

@@ -233,7 +233,7 @@ def test_too_few_watches_are_told(root: Path, monkeypatch: pytest.MonkeyPatch) -
     def none_left(*_args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(watch.Inotify, "add_watch", none_left)
+    monkeypatch.setattr(watch.INotify, "add_watch", none_left)
     with broker(root):
 
         async def story(service: Service) -> None:
@@ -249,7 +249,7 @@ def test_without_inotify_polling_is_enough(root: Path, monkeypatch: pytest.Monke
     def none_left() -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(watch, "Inotify", none_left)
+    monkeypatch.setattr(watch, "INotify", none_left)
     with broker(root):
 
         async def story(service: Service) -> None:

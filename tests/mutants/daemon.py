@@ -311,9 +311,9 @@ DAEMON = (
     ),
     Mutant(
         "the-order-of-a-pass-counts-for-ever",
-        "a twentieth of the time",
+        "a fiftieth of the time",
         "cleanerd/daemon/fleet/cleaning_queue.py",
-        "ended + rest_seconds(ended - began)",
+        "ended + rest_seconds(ended - began, OF_THE_LOOP)",
         "float('inf')",
         ("tests/daemon/test_cleaning_queue.py::test_the_order_counts_for_a_share_of_the_time",),
     ),

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.daemon.fleet.schedule import Candidate, ordered
-from cleanerd.daemon.share_of_time import rest_seconds
+from cleanerd.daemon.share_of_time import OF_THE_LOOP, rest_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -53,7 +53,7 @@ class CleaningQueue:
             spare = sorted(self._fleet.spare_work(now_ms), key=lambda each: each[0].suspect is not None)
             self._spare.extend((tracked.key, kind) for tracked, kind in spare)
         ended = self._clock()
-        self._until = ended + rest_seconds(ended - began)
+        self._until = ended + rest_seconds(ended - began, OF_THE_LOOP)
         return found
 
     def first(self, now_ms: int) -> list[Candidate]:

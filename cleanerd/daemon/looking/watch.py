@@ -6,12 +6,12 @@ Only a hint that makes the next look come sooner. Nothing depends on it: the ser
 
 from __future__ import annotations
 
+import asyncio
 import errno
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from asyncinotify import Inotify, Mask
+from inotify_simple import INotify, flags
 
 from cleanerd.broker.agent_client import SOCKET
 from cleanerd.broker.lock_file import LOCK_FILE
@@ -19,13 +19,17 @@ from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, parse_topic_pa
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
+    from pathlib import Path
 
-    from asyncinotify import Event, Watch
+    from inotify_simple import Event
 
 _log = structlog.get_logger()
 
-_MASK: Final = Mask.CREATE | Mask.DELETE | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.ONLYDIR | Mask.DONT_FOLLOW
+_MASK: Final = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO | flags.ONLYDIR | flags.DONT_FOLLOW
 _FULL: Final = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENOMEM})
+
+_REST_SECONDS: Final = 0.1
+"""A swap makes some dozens of events one after the other: they are read together, and most wait for no look."""
 
 
 class Watcher:
@@ -33,8 +37,9 @@ class Watcher:
 
     def __init__(self, changed: Callable[[Path, TopicPartition | None], None]) -> None:
         self._changed = changed
-        self._inotify: Inotify | None = None
-        self._watches: dict[Path, Watch] = {}
+        self._inotify: INotify | None = None
+        self._watches: dict[Path, int] = {}
+        self._paths: dict[int, Path] = {}
         self._partitions: dict[Path, tuple[Path, TopicPartition]] = {}
         self.warning = ""
         self.lost = False
@@ -43,13 +48,16 @@ class Watcher:
     async def run(self) -> None:
         """Until cancelled. Returns at once where there is no inotify."""
         try:
-            self._inotify = Inotify()
+            self._inotify = INotify()
         except OSError as error:
             self._give_up(error)
             return
         with self._inotify as events:
-            async for event in events:
-                self._take(event)
+            while True:
+                await _is_readable(events.fileno())
+                for event in events.read(timeout=0):
+                    self._take(event)
+                await asyncio.sleep(_REST_SECONDS)
 
     def follow(self, log_dirs: Collection[Path], partitions: Iterable[tuple[Path, TopicPartition]]) -> None:
         """Watch these log directories, and these partitions in them, and no others."""
@@ -62,33 +70,38 @@ class Watcher:
             self._forget(path)
         for path in wanted - self._watches.keys():
             try:
-                self._watches[path] = self._inotify.add_watch(path, _MASK)
+                watch = self._inotify.add_watch(path, _MASK)
             except OSError as error:
                 if error.errno in _FULL:
                     self._give_up(error)
                     return
                 self.lost = True  # it went away: the next look tells
+            else:
+                self._watches[path], self._paths[watch] = watch, path
 
     def _take(self, event: Event) -> None:
-        if Mask.Q_OVERFLOW in event.mask or event.watch is None:
-            for path in {log_dir for log_dir, _ in self._partitions.values()}:
-                self._changed(path, None)
+        if event.mask & flags.Q_OVERFLOW:
+            for each in {log_dir for log_dir, _ in self._partitions.values()}:
+                self._changed(each, None)
             return
-        path, name = Path(event.watch.path), "" if event.name is None else str(event.name)
-        if Mask.IGNORED in event.mask:
-            if self._watches.get(path) is event.watch:
+        path = self._paths.get(event.wd)
+        if path is None:
+            return  # told before it was followed no longer
+        if event.mask & flags.IGNORED:
+            del self._paths[event.wd]
+            if self._watches.get(path) == event.wd:
                 del self._watches[path]
                 self.lost = True
-            return
-        if path in self._partitions:
+        elif path in self._partitions:
             # Indexes and snapshots come with a segment; what is staged is ours.
-            if SEGMENT_SUFFIX in name:
+            if SEGMENT_SUFFIX in event.name:
                 self._changed(*self._partitions[path])
-        elif name in {LOCK_FILE, SOCKET} or parse_topic_partition_dir(name) is not None:
+        elif event.name in {LOCK_FILE, SOCKET} or parse_topic_partition_dir(event.name) is not None:
             self._changed(path, None)
 
     def _forget(self, path: Path) -> None:
         watch = self._watches.pop(path)
+        self._paths.pop(watch, None)
         if self._inotify is not None:
             try:
                 self._inotify.rm_watch(watch)
@@ -101,3 +114,14 @@ class Watcher:
             "fs.inotify.max_user_watches or max_user_instances)"
         )
         _log.warning("not watching", reason=self.warning)
+
+
+async def _is_readable(descriptor: int) -> None:
+    """Wait until something can be read."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(descriptor)
