@@ -59,6 +59,9 @@ demo: setup ## real brokers, real traffic: the daemon under load, then the offli
 
 # Most tests wait for a broker or a disk most of the time. A file's tests share what they start; all of Spark's a session.
 BESIDE := -n 4 --dist loadfile
+# So many times as many histories, states and kills in test-all: 1 is about an hour on two cores.
+LENGTH ?= 1
+export LENGTH
 # Histories and examples that nobody has tried; without it every run plays the same ones.
 DRAWN := --hypothesis-profile drawn
 
@@ -68,7 +71,7 @@ test: setup .cache/.test-tools ## what a developer runs before every commit
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest $(BESIDE) -m "not long and not bench"
 
-test-all: setup .cache/.test-tools ## and the long ones: crash matrix, long differential runs, more than a thousand random histories, the wheel
+test-all: setup .cache/.test-tools ## and the long ones: crash matrix, differential runs, random histories, the wheel; LENGTH=5: a night
 	cargo test --quiet --release -p cleanerd-kernel
 	$(BIN)/python -m pytest $(BESIDE) $(DRAWN) -m "not bench"
 

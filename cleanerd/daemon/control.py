@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
+from cleanerd.daemon.within import within
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.log.safe_open import close_quietly
 
@@ -135,11 +136,11 @@ class ControlServer:
             return
         self._clients.add(task)
         try:
-            while line := await asyncio.wait_for(reader.readline(), IDLE_SECONDS):
+            while line := await within(IDLE_SECONDS, reader.readline()):
                 answer = await self._answer(line, peer)
                 writer.write(json.dumps(answer, default=str).encode() + b"\n")
                 # Who does not read is not waited for.
-                await asyncio.wait_for(writer.drain(), IDLE_SECONDS)
+                await within(IDLE_SECONDS, writer.drain())
         except (TimeoutError, OSError, ValueError, asyncio.CancelledError):
             return
         finally:

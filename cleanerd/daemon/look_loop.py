@@ -13,6 +13,7 @@ from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.looking.look_threads import LookThreads
 from cleanerd.daemon.looking.watch import Watcher
 from cleanerd.daemon.showing.log_messages import log_look
+from cleanerd.daemon.within import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -98,7 +99,7 @@ class LookLoop:
             self._after_look()
             self._publisher.soon()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), max(0.0, next_full - time.monotonic()))
+                await within(max(0.0, next_full - time.monotonic()), self._wake.wait())
                 await asyncio.sleep(min(DEBOUNCE_SECONDS, backoff))
 
     async def watch(self) -> None:

@@ -36,6 +36,7 @@ from cleanerd.daemon.showing.counters import Counters
 from cleanerd.daemon.showing.publisher import Publisher
 from cleanerd.daemon.showing.standing_warnings import StandingWarnings
 from cleanerd.daemon.showing.trend import TrendRing
+from cleanerd.daemon.within import within
 from cleanerd.daemon.work.hand_over import HandOver
 from cleanerd.daemon.work.keeping import SWEEP_SECONDS, Keeping
 from cleanerd.daemon.work.throttle import Rates, Throttle
@@ -230,7 +231,7 @@ class Service:
         await self._control.stop()
         if self._http is not None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._http.stop(), HANG_UP_SECONDS)
+                await within(HANG_UP_SECONDS, self._http.stop())
         self.publisher.publish()
         self._trend.save()
         if self.publisher.ready:  # else most of what is kept has not been asked for yet
@@ -238,7 +239,7 @@ class Service:
         self._keep_time()
         if self._written is not None:
             with contextlib.suppress(TimeoutError, WorkerDiedError):
-                await asyncio.wait_for(self._written, WRITE_SECONDS)
+                await within(WRITE_SECONDS, self._written)
         self._end_threads()
         await asyncio.gather(*tasks, return_exceptions=True)
 

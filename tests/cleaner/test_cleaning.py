@@ -16,6 +16,7 @@ from cleanerd.log import read
 from tests.cleaner.driver import NAME, clean, config, resources, scratch
 from tests.cleaner.model import Rules, check_cleaned, check_files, newest
 from tests.cleaner.random_log import NOW_MS, LogMaker
+from tests.support.length import at_length
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARKS,
@@ -205,7 +206,7 @@ def test_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1500)
-@settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=at_length(600), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), **COUNTS)
 def test_many_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
     """The same, for longer."""

@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 from tests.cleaner.driver import scratch
 from tests.cleaner.strategy_script import Clean, Entry, Script, Shape, Write
 from tests.cleaner.strategy_world import World, newest, wrong_keys
+from tests.support.length import at_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 HISTORIES = 240
-LONG_HISTORIES = 10_000
+LONG_HISTORIES = at_length(3000)
 PUBLISHED_HISTORIES = 500
 
 SHAPES = st.builds(

@@ -15,6 +15,7 @@ from tests.crash.classify import STARTS, Classifier
 from tests.crash.scenario import GROUPS, PLAN
 from tests.crash.states import crash_states
 from tests.crash.volume import State, prefixes, windows
+from tests.support.length import at_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +31,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 SUBSETS = 400
 """Of what is uncertain before each barrier; some windows have fewer."""
 
-AT_LENGTH = 1000
+AT_LENGTH = at_length(500)
 
 
 def test_the_recorded_swap_does_what_it_should(scenario: Scenario, operations: list[Operation]) -> None:

@@ -68,7 +68,8 @@ def serve(settings: Sequence[str], story: Callable[[Service], Awaitable[None]], 
             await telling
         finally:
             service.stop()
-            await running
+            async with asyncio.timeout(PATIENCE_SECONDS):  # pytest's own limit does not end uvloop
+                await running
         return service
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -17,6 +17,7 @@ from tests.cleaner.strategy_script import HEADER, MARK, Script, Shape
 from tests.cleaner.strategy_world import World
 from tests.spark.audit_model import NOW, Pair
 from tests.spark.cases import found, judge_cases
+from tests.support.length import at_length
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -120,5 +121,4 @@ def test_real_cleanings(spark: SparkSession) -> None:
 @pytest.mark.timeout(1800)
 def test_many_real_cleanings(spark: SparkSession) -> None:
     """The same for longer."""
-    for first in range(HISTORIES, HISTORIES + 1000, 500):
-        audited(spark, range(first, first + 500))
+    audited(spark, range(HISTORIES, HISTORIES + at_length(300)))

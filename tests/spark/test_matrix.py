@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark.matrix import CELLS, MASTERS, Cell, Dropped, enough, pairs, pairwise, run
+from tests.support.length import one_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CHOSEN = pairwise()
+EVERY_WITH_TWO = 7
+EVERY_WITH_ONE = 23
 
 
 def in_a_child(master: str, cells: Sequence[Cell], place: Path, timeout: float) -> list[Dropped]:
@@ -42,6 +45,12 @@ def test_pairs_are_covered() -> None:
     assert all(len(chosen(master)) > 5 for master in MASTERS)
 
 
+@pytest.mark.parametrize("cells", [CELLS[::EVERY_WITH_TWO], CELLS[3::EVERY_WITH_ONE]])
+def test_in_some_of_the_cells_all_values_turn_up(cells: list[Cell]) -> None:
+    for name in ("strategy", "mode", "codec", "transactions", "shards"):
+        assert {getattr(cell, name) for cell in cells} == {getattr(cell, name) for cell in CELLS}
+
+
 @pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.long)])
 def test_two_cores(spark: SparkSession, tmp_path: Path, every: int) -> None:
     """OP-2 in ``local[2]``: the pairwise cells, or every second of them."""
@@ -58,14 +67,15 @@ def test_one_core(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_every_cell(spark: SparkSession, tmp_path: Path) -> None:
-    """The full product, with two cores."""
-    enough(CELLS, run(spark, CELLS, tmp_path))
+def test_many_cells(spark: SparkSession, tmp_path: Path) -> None:
+    """The full product with two cores, or one in so many of it, in which all values of all dimensions turn up."""
+    cells = CELLS[:: one_in(EVERY_WITH_TWO)]
+    enough(cells, run(spark, cells, tmp_path))
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_cells_with_one_core(tmp_path: Path) -> None:
-    """Every fifth, in which all values of all dimensions turn up."""
-    cells = CELLS[::5]
+    """The same with one."""
+    cells = CELLS[3 :: one_in(EVERY_WITH_ONE)]
     enough(cells, in_a_child("local[1,4]", cells, tmp_path, 3500))

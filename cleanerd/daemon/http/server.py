@@ -27,6 +27,7 @@ from cleanerd.daemon.http.hosts import Hosts
 from cleanerd.daemon.http.metrics import DEFAULT_PARTITIONS_MAX, Exposition
 from cleanerd.daemon.http.page_files import PageFile, PageFiles
 from cleanerd.daemon.http.status_body import StatusBody, encode
+from cleanerd.daemon.within import within
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ class HttpServer:
             task.cancel()
         self._handler.pre_shutdown()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._handler.shutdown(_STOP_SECONDS), _STOP_SECONDS)
+            await within(_STOP_SECONDS, self._handler.shutdown(_STOP_SECONDS))
         await self._connections.stop()
         await self._server.wait_closed()
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -247,7 +248,7 @@ class HttpServer:
             task.add_done_callback(functools.partial(self._forget, name))
         try:
             # Shielded: whoever asked first may go away, others wait for the same answer.
-            document = await asyncio.wait_for(asyncio.shield(task), EXPLAIN_SECONDS)
+            document = await within(EXPLAIN_SECONDS, asyncio.shield(task))
         except TimeoutError:
             return _error(504, f"no answer within {EXPLAIN_SECONDS:g} s", hint="is the disk of its log directory slow?")
         except CleanerdError as error:

@@ -1,0 +1,19 @@
+"""How long the long tests are: ``make test-all`` is about an hour on two cores, ``make test-all LENGTH=5`` a night."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+LENGTH: Final = float(os.environ.get("LENGTH", "1"))
+"""So many times as many histories, states and kills."""
+
+
+def at_length(count: int) -> int:
+    """How many of something a long test plays."""
+    return max(1, round(count * LENGTH))
+
+
+def one_in(count: int) -> int:
+    """Of what a long test cannot play all, it plays one in so many; all, where it is to be long enough."""
+    return max(1, round(count / LENGTH))
