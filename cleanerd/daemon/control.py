@@ -14,6 +14,7 @@ import os
 import socket
 import stat
 import struct
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +35,8 @@ MAX_REQUEST_BYTES: Final = 65_536
 MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 MAX_CLIENTS: Final = 32
 IDLE_SECONDS: Final = 300.0
+ALONE_SECONDS: Final = 10.0
+"""Another daemon that starts keeps the directory for milliseconds; anybody who can read it can keep it for ever."""
 RUNTIME_DIRECTORY: Final = Path("/run/cleanerd")
 
 UNKNOWN: Final = "the daemon knows no such compacted partition or topic"
@@ -77,14 +80,14 @@ class ControlServer:
 
         Raises:
             RefusedError: another daemon answers there.
-            ConfigError: the place cannot be used.
+            ConfigError: the place cannot be used, or another process keeps its directory locked.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
             # Two that begin at once must not both find that nobody answers, and one remove the other's socket.
             directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                await asyncio.to_thread(fcntl.flock, directory, fcntl.LOCK_EX)
+                await self._have_alone(directory)
                 await self._remove_stale()
                 await self._listen()
             finally:
@@ -94,6 +97,23 @@ class ControlServer:
             raise ConfigError(
                 f"cannot be listened on: {why}", where=str(self.path), hint="see cleanerd.control.socket"
             ) from error
+
+    async def _have_alone(self, directory: int) -> None:
+        """Wait for the directory's lock, but not for ever: a reader of the directory must not hold up the start."""
+        until = time.monotonic() + ALONE_SECONDS
+        while True:
+            try:
+                fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise ConfigError(
+                        "another process keeps this directory locked",
+                        where=str(self.path.parent),
+                        hint="lslocks names the process; end it, or set cleanerd.control.socket to another directory",
+                    ) from None
+                await asyncio.sleep(0.05)
+            else:
+                return
 
     async def _listen(self) -> None:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

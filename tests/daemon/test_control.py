@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import socket
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import uvloop
 
+from cleanerd.daemon import control
 from cleanerd.daemon.control import ControlServer, ask, control_socket, find_control_socket
 from cleanerd.daemon.service import Service
-from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.settings import load_settings
 from tests.apply.offline_scene import two_groups
 from tests.daemon.scene import assignments, broker, is_clean, partition, serve, until
@@ -233,6 +235,36 @@ def test_of_two_that_begin_at_once_one_is_refused(root: Path) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(story())
+
+
+def test_a_lock_on_its_directory_does_not_hold_up_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever can read the directory can lock it, and keep it: the start ends with what to do."""
+    monkeypatch.setattr(control, "ALONE_SECONDS", 0.2)
+    holder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="another process keeps this directory locked") as caught:
+            asyncio.run(ControlServer(tmp_path / "control.sock", {}).start())
+    finally:
+        os.close(holder)
+    assert str(tmp_path) in str(caught.value)
+    assert "lslocks" in str(caught.value)
+    assert not (tmp_path / "control.sock").exists()
+
+
+def test_a_lock_that_is_given_back_is_waited_for(tmp_path: Path) -> None:
+    """As of another daemon that starts at the same moment."""
+    holder = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+
+    async def story() -> None:
+        asyncio.get_running_loop().call_later(0.2, os.close, holder)
+        server = ControlServer(tmp_path / "control.sock", {})
+        await server.start()
+        assert server.path.is_socket()
+        await server.stop()
+
+    asyncio.run(story())
 
 
 def test_hostile_clients_do_not_disturb(root: Path) -> None:
