@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cleanerd.cli.scope import key_rules
 from cleanerd.errors import CleanerdError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT, META_PROPERTIES, read_log_dir
@@ -14,10 +16,12 @@ from cleanerd.verify.log_dir import read_surroundings
 from cleanerd.verify.rules import KAFKAS_RULES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from cleanerd.format.names import TopicPartition
     from cleanerd.settings import Settings
+    from cleanerd.spark.logs import Log
     from cleanerd.verify.rules import KeyRules
 
 
@@ -38,3 +42,15 @@ def clean_end(settings: Settings, path: Path, name: TopicPartition, rules: KeyRu
     except CleanerdError:
         return None  # whoever judges the partition will say what is wrong with it
     return None if state is None or state.clean_point is None else state.clean_point.offset
+
+
+def clean_end_of_logs(settings: Settings) -> Callable[[Log], int | None]:
+    """How far a log is clean by :func:`clean_end` and the rules of the settings, or by what its directory says."""
+    from cleanerd.spark.logs import known_clean_end  # noqa: PLC0415 - needs pyarrow
+
+    def found(log: Log) -> int | None:
+        rules = key_rules(settings, log.name.topic)
+        end = clean_end(settings, log.log_dir, log.name, rules)
+        return known_clean_end(replace(log, rules=rules)) if end is None else end
+
+    return found

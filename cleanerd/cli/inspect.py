@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli.options import Common, common_options, parse_strategy
+from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.cli.selecting import ExistingPath
+from cleanerd.cli.selecting import ExistingPath, strategy_option
 from cleanerd.errors import CleanerdError
 from cleanerd.inspect.directory import inspect_log_dir, inspect_partition
 from cleanerd.inspect.kinds import KINDS, UnknownFileError, decoder_of
@@ -38,12 +38,7 @@ DEFAULT_LIMIT: Final = 1000
 )
 @click.option("--from-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Nothing below this offset.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Nothing above this offset.")
-@click.option(
-    "--strategy",
-    metavar="STRATEGY",
-    callback=lambda _context, _option, text: None if text is None else parse_strategy(text),
-    help="Partitions: count what timestamp or header:NAME finds in the records. Reads all of them.",
-)
+@strategy_option("Partitions: count what timestamp or header:NAME finds in the records. Reads all of them.")
 @click.option("--as", "kind", type=click.Choice(sorted(KINDS)), help="What the file is, when its name does not say.")
 def inspect(
     common: Common,

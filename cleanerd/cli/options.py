@@ -104,20 +104,6 @@ def common_options(function: Callable[..., R]) -> Callable[..., R]:
     return verb
 
 
-def parse_strategy(text: str) -> tuple[str, str]:
-    """The value of ``--strategy``: strategy and header.
-
-    Raises:
-        click.BadParameter: neither ``offset`` nor ``timestamp`` nor ``header:NAME``.
-    """
-    from cleanerd.log.strategy_config import STRATEGIES  # noqa: PLC0415 - --help needs none of it
-
-    strategy, _, header = text.partition(":")
-    if strategy not in STRATEGIES or (strategy == "header") != bool(header.strip()):
-        raise click.BadParameter(f"{text!r} is none of offset, timestamp, header:NAME", param_hint="--strategy")
-    return strategy, header.strip()
-
-
 def _assignment(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
         if "=" not in value:

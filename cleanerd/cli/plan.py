@@ -20,7 +20,7 @@ from cleanerd.cleaner.stage import require_room
 from cleanerd.cleaner.switch import compare
 from cleanerd.cli.change_cost import NO_COST, cost_of
 from cleanerd.cli.cleaning_options import cleaning_options, options_from
-from cleanerd.cli.options import Common, common_options, parse_strategy
+from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.plan_report import Row, Saving, Switched, tell
 from cleanerd.cli.scope import (
     select_in,
@@ -30,7 +30,7 @@ from cleanerd.cli.scope import (
     tell_what_is_missing,
     tell_young_topics,
 )
-from cleanerd.cli.selecting import complete_strategy, log_dirs_argument
+from cleanerd.cli.selecting import log_dirs_argument, strategy_option
 from cleanerd.errors import CleanerdError, UnsupportedLogError, as_cleanerd_error, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -69,12 +69,9 @@ LEAST_SAMPLE_BYTES: Final = 1 << 20
 @click.option(
     "--exact", is_flag=True, help="Index and decide as a cleaning would, for the exact saving. Writes nothing."
 )
-@click.option(
-    "--strategy",
+@strategy_option(
+    "Count the keys that would have another winner under offset, timestamp or header:NAME. Reads everything.",
     "switch_to",
-    metavar="STRATEGY",
-    shell_complete=complete_strategy,
-    help="Count the keys that would have another winner under offset, timestamp or header:NAME. Reads everything.",
 )
 @click.option("--exit-code", "tell_by_exit", is_flag=True, help="Exit with 10 when there is work to do.")
 def plan(
@@ -82,7 +79,7 @@ def plan(
     log_dirs: tuple[Path, ...],
     *,
     exact: bool,
-    switch_to: str | None,
+    switch_to: tuple[str, str] | None,
     tell_by_exit: bool,
     kept: Path | None,
     **given: Any,
@@ -96,9 +93,16 @@ def plan(
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
     options = options_from(given, common.output, settings)
-    other = None if switch_to is None else parse_strategy(switch_to)
     return preview(
-        common, settings, log_dirs, wanted, options, exact=exact, tell_by_exit=tell_by_exit, switch_to=other, kept=kept
+        common,
+        settings,
+        log_dirs,
+        wanted,
+        options,
+        exact=exact,
+        tell_by_exit=tell_by_exit,
+        switch_to=switch_to,
+        kept=kept,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import partition_names
-from cleanerd.log.topic_config import NEVER_CLEANED, resolve_topic_config
+from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, resolve_topic_config
 from cleanerd.scope.broker_facts import METADATA_AGE_MS
 from cleanerd.scope.partitions import ByDisk
 from cleanerd.scope.selection import select
@@ -57,8 +57,10 @@ def tell_warnings(output: Output, configs: Iterable[TopicConfig | None]) -> None
             output.warning(warning)
 
 
-def key_rules(settings: Settings, topic: str) -> KeyRules:
+def key_rules(settings: Settings, topic: str, said: tuple[str, str] | None = None) -> KeyRules:
     """What decides between the records of a key of ``topic``, as far as cleanerd's own settings say.
+
+    ``said``: strategy and header of ``--strategy``, in place of those of the settings; Kafka's own topics have none.
 
     Raises:
         ConfigError: a value that nobody knows.
@@ -72,7 +74,11 @@ def key_rules(settings: Settings, topic: str) -> KeyRules:
         settings_defaults=settings.broker_defaults(),
         strategy_exclude=settings.daemon.cleanerd_strategy_exclude,
     )
-    return KeyRules.of(config)
+    rules = KeyRules.of(config)
+    if said is None or topic in INTERNAL_TOPICS:
+        return rules
+    strategy, header = said
+    return replace(rules, strategy=strategy, header=header.encode() or None)
 
 
 def tell_links(output: Output, log_dir: LogDir) -> None:

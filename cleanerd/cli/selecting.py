@@ -169,9 +169,34 @@ def complete_setting(_context: click.Context, _option: click.Parameter, incomple
     return _items(f"{key}=" if not key.endswith(".") else key for key in keys if key.startswith(incomplete))
 
 
-def complete_strategy(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_strategy(_context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """What ``--strategy`` takes: two names, and what stands before that of a header."""
     return _items(word for word in ("offset", "timestamp", "header:") if word.startswith(incomplete))
+
+
+def parse_strategy(text: str) -> tuple[str, str]:
+    """The value of ``--strategy``: strategy and header.
+
+    Raises:
+        click.BadParameter: neither ``offset`` nor ``timestamp`` nor ``header:NAME``.
+    """
+    from cleanerd.log.strategy_config import STRATEGIES  # noqa: PLC0415 - --help needs none of it
+
+    strategy, _, header = text.partition(":")
+    if strategy not in STRATEGIES or (strategy == "header") != bool(header.strip()):
+        raise click.BadParameter(f"{text!r} is none of offset, timestamp, header:NAME", param_hint="--strategy")
+    return strategy, header.strip()
+
+
+def strategy_option(help_text: str, name: str = "strategy") -> Callable[[F], F]:
+    """``--strategy``, whose value is strategy and header, or None."""
+
+    def parsed(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, str] | None:
+        return None if text is None else parse_strategy(text)
+
+    return click.option(
+        "--strategy", name, metavar="STRATEGY", callback=parsed, shell_complete=_complete_strategy, help=help_text
+    )
 
 
 def _partitions_of_dirs(context: click.Context, _option: click.Parameter, incomplete: str) -> list[CompletionItem]:

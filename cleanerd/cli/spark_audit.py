@@ -11,15 +11,14 @@ import click
 from cleanerd.cli.audit import FOUND, keys_document, show_key
 from cleanerd.cli.clean_end import clean_end
 from cleanerd.cli.keys_asked import find_keys_asked, key_options
-from cleanerd.cli.options import now_option, parse_strategy
+from cleanerd.cli.options import now_option
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
-from cleanerd.cli.selecting import ExistingPath, complete_strategy, partition_option
+from cleanerd.cli.selecting import ExistingPath, partition_option, strategy_option
 from cleanerd.cli.spark import spark_verb
 from cleanerd.errors import CorruptionError
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.inspect.report import bytes_fields, time_of
-from cleanerd.verify.rules import KeyRules
 from cleanerd.words import counted, human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -46,12 +45,7 @@ _KEY_BYTES: Final = 16
               help="A key without a record at or above this offset was left as it was.")  # fmt: skip
 @click.option("--log-start", type=click.IntRange(min=0), default=0, metavar="OFFSET",
               help="Nothing below this offset is judged. Default: the checkpoints.")  # fmt: skip
-@click.option(
-    "--strategy",
-    metavar="STRATEGY",
-    shell_complete=complete_strategy,
-    help="offset, timestamp or header:NAME, whatever the settings say.",
-)
+@strategy_option("offset, timestamp or header:NAME, whatever the settings say.")
 @click.option("--many-rounds", is_flag=True, help="More than one cleaning lies between: tombstones may have gone.")
 @now_option
 @click.option("--examples", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N",
@@ -70,7 +64,7 @@ def audit(
     up_to: int | None,
     first_dirty: int,
     log_start: int,
-    strategy: str | None,
+    strategy: tuple[str, str] | None,
     many_rounds: bool,
     now_ms: int | None,
     examples: int,
@@ -103,7 +97,7 @@ def audit(
     before, after = dirs
     hash_key = _digest_key(digest_key)
     with spark_session("cleanerd audit") as session:
-        logs = Logs(session, after, lambda topic: _rules(settings, topic, strategy), partitions=names or None)
+        logs = Logs(session, after, lambda topic: key_rules(settings, topic, strategy), partitions=names or None)
         compared, notes = logs.compared(before)
         total = sum(sides.size_bytes for sides in compared)
         common.output.note(f"{counted(len(compared), 'partition')}, {human_bytes(total)} to read twice")
@@ -133,21 +127,6 @@ def _names(words: Sequence[str], dirs: Sequence[Path]) -> tuple[TopicPartition, 
     exact = [name for word in words if (name := parse_topic_partition_dir(word)) is not None]
     others = [word for word in words if parse_topic_partition_dir(word) is None]
     return tuple(sorted({*exact, *select_in(others, dirs)}))
-
-
-def _rules(settings: Settings, topic: str, strategy: str | None) -> KeyRules:
-    rules = key_rules(settings, topic)
-    if strategy is None:
-        return rules
-    chosen, header = parse_strategy(strategy)
-    return KeyRules(
-        strategy=chosen,
-        header=header.encode() or None,
-        encoding=rules.encoding,
-        tombstone_mode=rules.tombstone_mode,
-        tombstone_header=rules.tombstone_header,
-        tombstone_guard=rules.tombstone_guard,
-    )
 
 
 def _digest_key(text: str | None) -> bytes:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleanerd.cli.clean_end import clean_end
+from cleanerd.cli.clean_end import clean_end_of_logs
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
 from cleanerd.cli.selecting import existing_dirs, partition_option
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from cleanerd.cli.options import Common
     from cleanerd.spark.divergence import Comparison, Divergence, Replica
-    from cleanerd.spark.logs import Log
 
 
 @click.command("divergence")
@@ -35,21 +34,16 @@ def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str,
     if len(dirs) < 2:
         raise click.UsageError("two directories at least")
     from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyarrow
-    from cleanerd.spark.divergence import known_clean_end  # noqa: PLC0415
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     settings = common.load_settings()
     names = tuple(select_in(partitions, dirs[:1]))
 
-    def cleaned_to(log: Log) -> int | None:
-        end = clean_end(settings, log.log_dir, log.name, log.rules)
-        return known_clean_end(log) if end is None else end
-
     with spark_session("cleanerd divergence") as session:
         logs = Logs(session, dirs[0], lambda topic: key_rules(settings, topic), partitions=names or None)
         total = logs.size_bytes * len(dirs)
         with common.output.progress("divergence", total=total) as advance:
-            compared = logs.compare_replicas(dirs[1:], clean_end_of=cleaned_to, advance=advance)
+            compared = logs.compare_replicas(dirs[1:], clean_end_of=clean_end_of_logs(settings), advance=advance)
     for note in compared.notes:
         common.output.warning(note)
     if common.output.as_json:

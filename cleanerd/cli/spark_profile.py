@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from cleanerd.cli.clean_end import clean_end_of_logs
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
-from cleanerd.cli.selecting import existing_dirs, partition_option
+from cleanerd.cli.selecting import existing_dirs, partition_option, strategy_option
 from cleanerd.cli.spark import spark_verb
 from cleanerd.errors import CorruptionError
-from cleanerd.words import human_bytes, human_count
+from cleanerd.words import counted, human_bytes, human_change, human_count
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
 
     from cleanerd.cli.options import Common
     from cleanerd.settings import Settings
     from cleanerd.spark.profile import Profile
 
 
+def _check(given: Mapping[str, Any]) -> None:
+    if given["report"] is not None:
+        from cleanerd.spark.launch import require_packages  # noqa: PLC0415
+        from cleanerd.spark.report.files import require_new  # noqa: PLC0415 - needs pyarrow
+
+        require_packages()
+        require_new(given["report"])
+
+
 @click.command("profile")
-@spark_verb(alone=lambda _given: True)
+@spark_verb(alone=lambda _given: True, check=_check)
 @existing_dirs("log_dirs", "LOG_DIR...", urls=True)
 @partition_option
-def profile(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str, ...]) -> int:
+@strategy_option("As if this held for the topics: offset, timestamp or header:NAME.")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Make the new directory DIR: a page with pictures, and the figures as JSON and Parquet.",
+)
+def profile(
+    common: Common,
+    log_dirs: tuple[Path, ...],
+    *,
+    partitions: tuple[str, ...],
+    strategy: tuple[str, str] | None,
+    report: Path | None,
+) -> int:
     """Say of each partition what its closed segments hold: keys, versions, tombstones, and what a cleaning would save.
 
     Map and shards are what cleanerd would need for it with the settings of this machine. Exit code 5 when there are
@@ -39,9 +63,11 @@ def profile(common: Common, log_dirs: tuple[Path, ...], *, partitions: tuple[str
     settings = common.load_settings()
     names = tuple(select_in(partitions, log_dirs))
     with spark_session("cleanerd profile") as session:
-        logs = Logs(session, log_dirs, lambda topic: key_rules(settings, topic), partitions=names or None)
+        logs = Logs(session, log_dirs, lambda topic: key_rules(settings, topic, strategy), partitions=names or None)
         with common.output.progress("profile", total=logs.size_bytes) as advance:
-            found = logs.profile(advance=advance)
+            found = logs.profile(clean_end_of=clean_end_of_logs(settings), advance=advance)
+        if report is not None:
+            logs.write_report(found, report)
     if common.output.as_json:
         common.output.json({"partitions": [_document(each, settings) for each in found]})
     else:
@@ -63,16 +89,7 @@ def _map(each: Profile, settings: Settings) -> tuple[int, int]:
 
 def _document(each: Profile, settings: Settings) -> dict[str, object]:
     needed, shards = _map(each, settings)
-    fields = {name: value for name, value in asdict(each).items() if name not in {"name", "damaged"}}
-    return {
-        "topic": each.name.topic,
-        "partition": each.name.partition,
-        **fields,
-        "superseded_share": round(each.superseded_share, 6),
-        "map_bytes": needed,
-        "shards": shards,
-        "damaged": list(each.damaged),
-    }
+    return {**each.document(), "map_bytes": needed, "shards": shards}
 
 
 def _tell(common: Common, found: Sequence[Profile], settings: Settings) -> None:
@@ -92,6 +109,22 @@ def _tell(common: Common, found: Sequence[Profile], settings: Settings) -> None:
         told = [f"{human_count(count)} {what}" for what, count in odd.items() if count]
         if told:
             common.output.line(f"{each.name}: records {', '.join(told)}")
+    _tell_topics(common, found)
+
+
+def _tell_topics(common: Common, found: Sequence[Profile]) -> None:
+    from cleanerd.spark.report.topics import by_topic  # noqa: PLC0415 - needs pyarrow
+
+    now_ms = time.time_ns() // 1_000_000
+    titles = ("partitions", "on disk", "would save", "share", "other winner", "not cleaned", "for")
+    common.output.table(
+        [Column("topic"), *(Column(title, right=True) for title in titles)],
+        [each.cells(now_ms) for each in by_topic(found)],
+    )
+    if any(each.overtaken for each in found):
+        common.output.line("other winner: keys whose winner is not the last record, which is the one that Kafka keeps")
+    stored, saved = sum(each.stored_bytes for each in found), sum(each.saved_bytes for each in found)
+    common.output.line(f"{counted(len(found), 'partition')}: {human_change(stored, stored - saved)}")
 
 
 def _row(each: Profile, settings: Settings) -> list[str]:

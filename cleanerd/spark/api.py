@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -19,10 +19,11 @@ from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT
 from cleanerd.spark.audit import Asked, Judged, audit_sides, new_digest_key
-from cleanerd.spark.divergence import Comparison, compare_logs, known_clean_end, pairs_of
+from cleanerd.spark.divergence import Comparison, compare_logs, pairs_of
 from cleanerd.spark.erasure import Erasure, search_keys
-from cleanerd.spark.logs import Log, size_of_all
+from cleanerd.spark.logs import Log, known_clean_end, size_of_all
 from cleanerd.spark.profile import Profile, profile_logs
+from cleanerd.spark.report.files import write_report
 from cleanerd.spark.sides import sides_of
 from cleanerd.spark.snapshot import Taken, write_snapshot
 from cleanerd.spark.source.options import Options
@@ -131,13 +132,30 @@ class Logs:
         """Of each key the record that wins it: what a table of ``key -> value`` would hold."""
         return Latest(self._spark, self, tombstones=tombstones, whole_log=whole_log)
 
-    def profile(self, *, advance: Advance = nobody) -> list[Profile]:
+    def profile(
+        self, *, clean_end_of: Callable[[Log], int | None] = known_clean_end, advance: Advance = nobody
+    ) -> list[Profile]:
         """Keys, versions, tombstones of each log, and what a cleaning would save.
+
+        ``clean_end_of``: up to where a log was cleaned, None: nobody knows; by default Kafka's checkpoint, for topics
+        that go by Kafka's rules.
 
         Raises:
             CleanerdError: as :meth:`found`, or a file cannot be read.
         """
-        return profile_logs(self._spark, self.found(), advance)
+        return profile_logs(self._spark, self.found(), advance, clean_end_of=clean_end_of)
+
+    def write_report(self, profiles: Sequence[Profile], target: Place) -> None:
+        """Make ``profiles`` a report to look at: the new directory ``target`` with a page, JSON and Parquet.
+
+        The page has the keys with the most records by name: they are read in these logs.
+
+        Raises:
+            ConfigError: ``target`` is there, or what draws is not installed.
+            CleanerdError: as :meth:`found`, or it cannot be written.
+        """
+        now_ms = time.time_ns() // 1_000_000
+        write_report(profiles, self.found(), Path(target), log_dirs=list(self._paths), now_ms=now_ms)
 
     def what_if(self, strategies: Iterable[str]) -> dict[str, list[Profile]]:
         """The profile of each log under each of ``strategies``, whatever holds for it now.
@@ -147,9 +165,15 @@ class Logs:
             CleanerdError: as :meth:`profile`.
         """
         rules = {said: Strategies.of({}, said).rules for said in strategies}
-        found = self.found()
-        topics = frozenset(log.name for log in found)
-        return {said: Logs(self._spark, self._paths, of, partitions=topics).profile() for said, of in rules.items()}
+        found = {log.name: log for log in self.found()}
+
+        def clean_end_of(log: Log) -> int | None:
+            return known_clean_end(found[log.name])  # it was cleaned by the rules of now
+
+        return {
+            said: Logs(self._spark, self._paths, of, partitions=found).profile(clean_end_of=clean_end_of)
+            for said, of in rules.items()
+        }
 
     def compared(self, before: Place) -> tuple[list[Sides], list[str]]:
         """What :meth:`audit` compares with ``before``, and what it cannot; the same is raised."""

@@ -15,11 +15,10 @@ from cleanerd.errors import ConfigError
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.divergence_query import TOTAL, compare
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.logs import size_of_all
+from cleanerd.spark.logs import known_clean_end, size_of_all
 from cleanerd.spark.record_scan import COLUMNS, SCHEMA, Fact, SegmentWork, scan
 from cleanerd.spark.spread import nobody, queries, spread
 from cleanerd.verify.listing import NO_END
-from cleanerd.verify.rules import KAFKAS_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -99,11 +98,6 @@ class Comparison:
     def found(self) -> int:
         """How much there is that nothing explains; 0: the replicas hold the same."""
         return sum(each.found for each in self.partitions)
-
-
-def known_clean_end(log: Log) -> int | None:
-    """What the directory says: Kafka's checkpoint, 0 without one. Of a topic with other rules it says nothing."""
-    return (log.clean_end or 0) if log.rules == KAFKAS_RULES else None
 
 
 def compare_logs(

@@ -8,12 +8,14 @@ a version, version, offset), whoever is asked first.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from cleanerd.spark.record_scan import Fact
+from cleanerd.spark.write_times import WriteTimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,10 +32,51 @@ COMPETES: Final = int(Fact.SEALED | Fact.VISIBLE | Fact.HAS_KEY)
 _SUMS: Final = ("records", "bytes", "unversioned", "misversioned", "tombstones")
 _OF_WINNER: Final = ("has_version", "version", "offset", "size", "deleted")
 _KEY: Final = ("part", "high", "low")
+_HISTOGRAMS: Final = ("records_a_key", "bytes_a_key", "missing_versions")
 _LEAST: Final = np.iinfo(np.int64).min
+_MOST: Final = np.iinfo(np.int64).max
+
+_POWERS: Final = np.left_shift(np.uint64(1), np.arange(63, dtype=np.uint64))
+_ROUNDED: Final = np.concatenate([[0], _POWERS]).astype(np.int64)
+
+HOT_KEYS: Final = 10
+"""So many keys of a log are told, those with the most records."""
 
 Keys = dict[str, "NDArray[Any]"]
-"""Columns [k] by name: part and hash of each key, sums over its records, and the record that wins."""
+"""Columns [k] by name: part and hash of each key, sums over its records, and the record that wins.
+
+``last``: its highest offset. ``least``: its lowest version, the highest number where no record has one.
+"""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What is counted by record. ``dirty_since_ms``: when the oldest one that is not cleaned yet was written."""
+
+    numbers: Counter[str] = field(default_factory=Counter)
+    times: WriteTimes = field(default_factory=WriteTimes)
+    dirty_since_ms: int | None = None
+
+    def add(self, other: Totals) -> None:
+        """Those of other records too."""
+        self.numbers.update(other.numbers)
+        self.times.add_all(other.times)
+        self.since(other.dirty_since_ms)
+
+    def since(self, written_ms: int | None) -> None:
+        """A record that is not cleaned yet was written then."""
+        if written_ms is not None:
+            self.dirty_since_ms = min(written_ms, written_ms if self.dirty_since_ms is None else self.dirty_since_ms)
+
+    def to_item(self) -> list[Any]:
+        """As JSON has it."""
+        return [self.numbers, self.times.to_item(), self.dirty_since_ms]
+
+    @classmethod
+    def from_item(cls, item: list[Any]) -> Totals:
+        """What :meth:`to_item` made ``item`` of."""
+        numbers, times, dirty_since_ms = item
+        return cls(Counter(numbers), WriteTimes.from_item(times), dirty_since_ms)
 
 
 class Tally:
@@ -45,17 +88,17 @@ class Tally:
         self._shards = shards
         self._waiting: list[Keys] = []
         self._rows = 0
-        self.totals: Counter[str] = Counter()
+        self.totals = Totals()
 
     def add(self, batch: pa.RecordBatch) -> int:
-        """Rows of ``record_scan.SCHEMA``.
+        """Rows of ``record_scan.WITH_TIMESTAMP``.
 
         Returns how many keys it are so far, 0 as long as nobody has looked.
         """
         column = {name: batch.column(at).to_numpy(zero_copy_only=False) for at, name in enumerate(batch.schema.names)}
         flags = column["flags"]
         whole = (flags & Fact.DAMAGED) == 0
-        self._count(flags[whole], column["size"][whole])
+        self._count(flags[whole], column["size"][whole], column["timestamp"][whole])
         rows = np.flatnonzero(whole & ((flags & COMPETES) == COMPETES))
         if self._shards > 1:
             rows = rows[shard_of(column["key_high"][rows], self._shards) == self._shard]
@@ -63,17 +106,24 @@ class Tally:
         self._rows += len(rows)
         return len(self.keys()["high"]) if self._rows >= ADDED_RECORDS else 0
 
-    def _count(self, flags: NDArray[np.int32], size: NDArray[np.int32]) -> None:
+    def _count(self, flags: NDArray[np.int32], size: NDArray[np.int32], timestamp: NDArray[np.int64]) -> None:
         """What is counted by record: of all [n] below the active segment, but ``active``."""
         sealed, visible = (flags & Fact.SEALED) != 0, (flags & Fact.VISIBLE) != 0
         unseen = sealed & ~visible
         keyless = sealed & visible & ((flags & Fact.HAS_KEY) == 0)
         # What is open may be committed yet: nothing that a cleaning would save.
-        bytes_of = {"": sealed, "unseen_": unseen & ((flags & Fact.OPEN) == 0), "keyless_": keyless}
+        dirty = sealed & ((flags & Fact.CLEANED) != 0) & ((flags & Fact.BELOW) == 0)
+        bytes_of = {
+            "": sealed, "unseen_": unseen & ((flags & Fact.OPEN) == 0), "keyless_": keyless, "dirty_": dirty,
+        }  # fmt: skip
+        numbers = self.totals.numbers
         for name, rows in {"records": sealed, "unseen": unseen, "keyless": keyless, "active": ~sealed}.items():
-            self.totals[name] += int(np.count_nonzero(rows))
+            numbers[name] += int(np.count_nonzero(rows))
         for name, rows in bytes_of.items():
-            self.totals[f"{name}bytes"] += int(size[rows].sum(dtype=np.int64))
+            numbers[f"{name}bytes"] += int(size[rows].sum(dtype=np.int64))
+        self.totals.times.add(timestamp)
+        waiting = timestamp[dirty & (timestamp >= 0)]
+        self.totals.since(int(waiting.min()) if len(waiting) else None)
 
     def keys(self) -> Keys:
         """What was counted so far."""
@@ -111,6 +161,8 @@ def _of_records(part: int, column: Mapping[str, NDArray[Any]], rows: NDArray[np.
         "offset": column["offset"][rows],
         "size": size,
         "deleted": deleted.astype(np.uint8),
+        "last": column["offset"][rows],
+        "least": np.where(has_version, column["version"][rows], _MOST),
     }
 
 
@@ -137,6 +189,8 @@ def added(several: Sequence[Keys]) -> Keys:
         **{name: rows[name][starts] for name in _KEY},
         **{name: np.add.reduceat(rows[name], starts) for name in _SUMS},
         **{name: rows[name][winner] for name in _OF_WINNER},
+        "last": np.maximum.reduceat(rows["last"], starts),
+        "least": np.minimum.reduceat(rows["least"], starts),
     }
 
 
@@ -146,19 +200,48 @@ def summary(keys: Keys) -> list[dict[str, Any]]:
     parts, starts = np.unique(keys["part"], return_index=True)
     for part, (first, end) in zip(parts.tolist(), pairwise([*starts.tolist(), len(keys["part"])]), strict=True):
         of = {name: column[first:end] for name, column in keys.items()}
-        most = int(of["records"].max())
         told.append({
             "part": part,
             "keys": len(of["high"]),
             "superseded": int((of["records"] - 1).sum()),
             "superseded_bytes": int((of["bytes"] - of["size"]).sum()),
             "deleted_keys": int(of["deleted"].sum()),
+            "overtaken": int(np.count_nonzero(of["offset"] != of["last"])),
             **{name: int(of[name].sum()) for name in ("unversioned", "misversioned", "tombstones")},
             "records_a_key": _histogram(of["records"]),
             "bytes_a_key": _histogram(of["bytes"]),
-            "hottest": [most, int(of["offset"][of["records"] == most].max())],
+            "missing_versions": _histogram(_missing_versions(of)),
+            "hot": [[int(of[name][row]) for name in ("records", "bytes", "offset")] for row in _hottest(of)],
         })  # fmt: skip
     return told
+
+
+def _missing_versions(keys: Keys) -> NDArray[np.int64]:
+    """[v]: of each key with several versions how many numbers between its lowest and highest no record has, rounded.
+
+    Down to a power of two: the numbers may be anything, and each is told with how often it occurs.
+    """
+    versioned = (keys["records"] - keys["unversioned"]).astype(np.uint64)
+    several = versioned > 1
+    # Exact where a difference of two signed numbers is not: modulo 2^64.
+    between = keys["version"][several].view(np.uint64) - keys["least"][several].view(np.uint64)
+    there = versioned[several] - np.uint64(1)
+    missing = np.where(between > there, between - there, np.uint64(0))
+    rounded: NDArray[np.int64] = _ROUNDED[np.searchsorted(_POWERS, missing, side="right")]
+    return rounded
+
+
+def _hottest(keys: Keys) -> list[int]:
+    """The rows with the most records, the newest first of equal ones; at most HOT_KEYS."""
+    records, offset = keys["records"], keys["offset"]
+    place = max(len(records) - HOT_KEYS, 0)
+    least = np.partition(records, place)[place]
+    more, equal = np.flatnonzero(records > least), np.flatnonzero(records == least)
+    wanted = min(HOT_KEYS - len(more), len(equal))
+    newest = equal[np.argpartition(offset[equal], len(equal) - wanted)[len(equal) - wanted :]]
+    rows = np.concatenate([more, newest])
+    hottest: list[int] = rows[np.lexsort((offset[rows], records[rows]))[::-1]].tolist()
+    return hottest
 
 
 def _histogram(values: NDArray[np.int64]) -> list[list[int]]:
@@ -167,15 +250,20 @@ def _histogram(values: NDArray[np.int64]) -> list[list[int]]:
     return [found.tolist(), counts.tolist()]
 
 
+def _by_records(hot: Sequence[int]) -> tuple[int, int]:
+    records, _, offset = hot
+    return records, offset
+
+
 def folded(summaries: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
     """What the shards told of each part, in one."""
     found: dict[int, dict[str, Any]] = {}
     for told in summaries:
-        mine = found.setdefault(told["part"], {"hottest": [0, 0], "records_a_key": Counter(), "bytes_a_key": Counter()})
+        mine = found.setdefault(told["part"], {"hot": [], **{name: Counter() for name in _HISTOGRAMS}})
         for name, value in told.items():
-            if name == "hottest":
-                mine[name] = max(mine[name], value)
-            elif name.endswith("_a_key"):
+            if name == "hot":
+                mine[name] = sorted([*mine[name], *value], key=_by_records, reverse=True)[:HOT_KEYS]
+            elif name in _HISTOGRAMS:
                 mine[name].update(dict(zip(*value, strict=True)))
             elif name != "part":
                 mine[name] = mine.get(name, 0) + value

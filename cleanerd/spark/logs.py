@@ -12,6 +12,7 @@ from cleanerd.spark.sides import partition_dirs
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import NO_END, list_partition
 from cleanerd.verify.log_dir import read_surroundings
+from cleanerd.verify.rules import KAFKAS_RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -93,22 +94,34 @@ def find_logs(
     return [found[name] for name in sorted(found)]
 
 
+def known_clean_end(log: Log) -> int | None:
+    """What the directory says: Kafka's checkpoint, 0 without one. Of a topic with other rules it says nothing."""
+    return (log.clean_end or 0) if log.rules == KAFKAS_RULES else None
+
+
 def size_of_all(logs: Sequence[Log]) -> int:
     """Bytes in the segments of ``logs``."""
     return sum(file.size_bytes for log in logs for file in log.segments)
 
 
 def work_on(
-    logs: Sequence[Log], walks: Sequence[Walked], hash_key: bytes, *, stable: bool = False
+    logs: Sequence[Log],
+    walks: Sequence[Walked],
+    hash_key: bytes,
+    *,
+    stable: bool = False,
+    clean_end_of: Callable[[Log], int | None] = lambda _log: None,
 ) -> tuple[list[SegmentFile], list[tuple[int, Item]]]:
     """The segments by number, and the work of scanning each of ``logs`` as its headers tell it.
 
-    ``stable``: only what is stable counts, and damaged bytes in it are an error.
+    ``stable``: only what is stable counts, and damaged bytes in it are an error. ``clean_end_of``: up to where a log is
+    clean, None: nobody knows.
     """
     files: list[SegmentFile] = []
     items = []
     for part, (log, walked) in enumerate(zip(logs, walks, strict=True)):
         bound = walked.stable_end if stable else NO_END
+        clean_end = clean_end_of(log)
         for segment in log.segments:
             if segment.base >= bound:
                 break
@@ -122,6 +135,7 @@ def work_on(
                 hidden=walked.hidden,
                 log_start=log.log_start,
                 bound=bound,
+                clean_end=clean_end,
                 strict=stable,
             )
             files.append(segment)

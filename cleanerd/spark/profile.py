@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -15,9 +16,9 @@ import pyarrow as pa
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.key_counts import ADDED_RECORDS, Tally, added, at_shares, folded, shard_of, summary
-from cleanerd.spark.logs import size_of_all, work_on
-from cleanerd.spark.record_scan import scan
+from cleanerd.spark.key_counts import ADDED_RECORDS, Tally, Totals, added, at_shares, folded, shard_of, summary
+from cleanerd.spark.logs import known_clean_end, size_of_all, work_on
+from cleanerd.spark.record_scan import WITH_TIMESTAMP, scan
 from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries, spread
 
 if TYPE_CHECKING:
@@ -46,12 +47,27 @@ _BLOCK_COLUMNS: Final = "target int, totals string, keys binary"
 
 
 @dataclass(frozen=True, slots=True)
+class HotKey:
+    """A key with many records. ``offset``: of the record that wins it."""
+
+    records: int
+    bytes: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """One partition. All but ``active`` is about the segments below the active one, and what readers see of them.
 
     ``bytes`` are those of records, unpacked; ``stored_bytes`` those of the segments. ``records_a_key`` and
     ``bytes_a_key`` are the values at SHARES of the keys, and the largest. ``unseen``: aborted, open, below log start.
-    ``hottest_offset``: where the newest record of the key with most records lies, None without keys.
+    ``overtaken``: keys whose winner is not the record with the highest offset, which is what Kafka keeps.
+
+    ``keys_by_records`` are rows (least number of records, keys), each up to the next power of two, and
+    ``keys_by_missing`` the same by versions between the lowest and the highest that no record has, of keys with several
+    versions. ``dirty_bytes`` were not cleaned yet, the oldest of them written at ``dirty_since_ms`` (None: it has no
+    timestamp, or there are none); None where nobody knows how far the log is clean. ``written`` are rows (begin of a
+    span of ``written_span_ms``, records), of all segments.
     """
 
     name: TopicPartition
@@ -72,7 +88,14 @@ class Profile:
     misversioned: int
     records_a_key: tuple[int, ...]
     bytes_a_key: tuple[int, ...]
-    hottest_offset: int | None
+    overtaken: int
+    keys_by_records: tuple[tuple[int, int], ...]
+    keys_by_missing: tuple[tuple[int, int], ...]
+    hot_keys: tuple[HotKey, ...]
+    dirty_bytes: int | None
+    dirty_since_ms: int | None
+    written_span_ms: int
+    written: tuple[tuple[int, int], ...]
     saved_bytes: int
     damaged: tuple[str, ...]
 
@@ -81,29 +104,63 @@ class Profile:
         """Of the records with a key."""
         return self.superseded / (self.keys + self.superseded) if self.keys else 0.0
 
+    @property
+    def dirty_share(self) -> float | None:
+        """Of the bytes; None where nobody knows."""
+        if self.dirty_bytes is None:
+            return None
+        return self.dirty_bytes / self.bytes if self.bytes else 0.0
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it; ``damaged`` comes last."""
+        fields = {name: value for name, value in asdict(self).items() if name not in {"name", "damaged"}}
+        return {
+            "topic": self.name.topic,
+            "partition": self.name.partition,
+            **fields,
+            "superseded_share": round(self.superseded_share, 6),
+            "dirty_share": None if self.dirty_share is None else round(self.dirty_share, 6),
+            "damaged": list(self.damaged),
+        }
+
 
 def profile_logs(
-    session: SparkSession | None, logs: Sequence[Log], advance: Callable[[int], None] = nobody
+    session: SparkSession | None,
+    logs: Sequence[Log],
+    advance: Callable[[int], None] = nobody,
+    *,
+    clean_end_of: Callable[[Log], int | None] = known_clean_end,
 ) -> list[Profile]:
     """Profile each of ``logs``, by the tasks of ``session`` or, without one, by this process.
+
+    ``clean_end_of`` says up to where a log was cleaned, None: nobody knows.
 
     Raises:
         CleanerdError: a file cannot be read.
     """
-    if session is None:
-        walks = walk_headers(None, [log.segments for log in logs])
-        totals, keys = _counted_here(work_on(logs, walks, new_digest_key())[1], advance)
-    else:
-        with queries(session, size_of_all(logs), advance, rows_a_batch=ROWS_AN_ARROW_BATCH):
-            walks = walk_headers(session, [log.segments for log in logs])
-            totals, keys = _counted(session, work_on(logs, walks, new_digest_key())[1])
+    ends = [clean_end_of(log) for log in logs]
+    known = {log.name: end for log, end in zip(logs, ends, strict=True)}
+    with (
+        nullcontext()
+        if session is None
+        else queries(session, size_of_all(logs), advance, rows_a_batch=ROWS_AN_ARROW_BATCH)
+    ):
+        walks = walk_headers(session, [log.segments for log in logs])
+        items = work_on(logs, walks, new_digest_key(), clean_end_of=lambda log: known[log.name])[1]
+        totals, keys = _counted_here(items, advance) if session is None else _counted(session, items)
     return [
-        _profile(log, {**totals.get(part, {}), **keys.get(part, {})}, tuple(walked.damaged))
-        for part, (log, walked) in enumerate(zip(logs, walks, strict=True))
+        _profile(
+            log,
+            totals.get(part, Totals()),
+            keys.get(part, {}),
+            tuple(walks[part].damaged),
+            known=ends[part] is not None,
+        )
+        for part, log in enumerate(logs)
     ]
 
 
-_Counted: TypeAlias = "tuple[dict[int, Counter[str]], dict[int, dict[str, Any]]]"
+_Counted: TypeAlias = "tuple[dict[int, Totals], dict[int, dict[str, Any]]]"
 """By part: what is counted by record, and what by key."""
 
 
@@ -111,12 +168,12 @@ def _counted(session: SparkSession, items: Sequence[tuple[int, Item]]) -> _Count
     shards = max(session.sparkContext.defaultParallelism, -(-sum(size for size, _ in items) // _SHARD_BYTES))
     blocks = spread(session, items, partial(count_segment, shards), _BLOCKS, _BLOCK_COLUMNS)
     dealt = blocks.repartitionById(shards, "target")
-    totals: dict[int, Counter[str]] = {}
+    totals: dict[int, Totals] = {}
     summaries: list[Mapping[str, Any]] = []
     for row in dealt.mapInArrow(count_shard, "found string").collect():
         found = json.loads(row.found)
         for part, counts in found["totals"]:
-            totals.setdefault(part, Counter()).update(counts)
+            totals.setdefault(part, Totals()).add(Totals.from_item(counts))
         summaries += found["keys"]
     return totals, folded(summaries)
 
@@ -124,12 +181,12 @@ def _counted(session: SparkSession, items: Sequence[tuple[int, Item]]) -> _Count
 def count_segment(shards: int, item: Item) -> Iterator[pa.RecordBatch]:
     """What a task sends on of one :class:`SegmentWork`: counts, and its keys by shard, as packed columns."""
     tally = Tally(item["part"])
-    for batch in scan(item):
+    for batch in scan(item, WITH_TIMESTAMP):
         if tally.add(batch) >= _SENT_KEYS:
             yield from _key_blocks(tally.keys(), shards)
             tally.forget_keys()
     yield from _key_blocks(tally.keys(), shards)
-    counts = json.dumps([item["part"], tally.totals])
+    counts = json.dumps([item["part"], tally.totals.to_item()])
     yield _block(item["part"] % shards, counts, None)
 
 
@@ -167,7 +224,7 @@ def count_shard(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _counted_here(items: Sequence[tuple[int, Item]], advance: Callable[[int], None]) -> _Counted:
     """As :func:`_counted`, a partition after the other."""
-    totals: dict[int, Counter[str]] = {}
+    totals: dict[int, Totals] = {}
     summaries: list[Mapping[str, Any]] = []
     for part, of_part in groupby(items, key=lambda each: each[1]["part"]):
         mine = list(of_part)
@@ -181,27 +238,28 @@ def _counted_here(items: Sequence[tuple[int, Item]], advance: Callable[[int], No
     return totals, folded(summaries)
 
 
-def _tallied(
-    part: int, items: Sequence[tuple[int, Item]], shards: int
-) -> tuple[Counter[str], list[dict[str, Any]]] | None:
+def _tallied(part: int, items: Sequence[tuple[int, Item]], shards: int) -> tuple[Totals, list[dict[str, Any]]] | None:
     """None: too many keys for so few shards. Each shard reads the log once."""
     told = []
     for shard in range(shards):
         tally = Tally(part, shard, shards)
         for _, item in items:
-            for batch in scan(item):
+            for batch in scan(item, WITH_TIMESTAMP):
                 if tally.add(batch) > MOST_KEYS:
                     return None
         told += summary(tally.keys())
     return tally.totals, told
 
 
-def _profile(log: Log, found: Mapping[str, Any], damaged: tuple[str, ...]) -> Profile:
+def _profile(log: Log, totals: Totals, found: Mapping[str, Any], damaged: tuple[str, ...], *, known: bool) -> Profile:
+    numbers = {**found, **totals.numbers}
+
     def number(name: str) -> int:
-        return int(found.get(name, 0))
+        return int(numbers.get(name, 0))
 
     unpacked = number("bytes")
     gone = number("superseded_bytes") + number("unseen_bytes") + number("keyless_bytes")
+    times = totals.times
     return Profile(
         name=log.name,
         strategy=log.rules.strategy,
@@ -221,11 +279,26 @@ def _profile(log: Log, found: Mapping[str, Any], damaged: tuple[str, ...]) -> Pr
         misversioned=number("misversioned"),
         records_a_key=at_shares(found.get("records_a_key", {}), SHARES),
         bytes_a_key=at_shares(found.get("bytes_a_key", {}), SHARES),
-        hottest_offset=found["hottest"][1] if "hottest" in found else None,
+        overtaken=number("overtaken"),
+        keys_by_records=by_powers(found.get("records_a_key", {})),
+        keys_by_missing=by_powers(found.get("missing_versions", {})),
+        hot_keys=tuple(HotKey(*hot) for hot in found.get("hot", ())),
+        dirty_bytes=number("dirty_bytes") if known else None,
+        dirty_since_ms=totals.dirty_since_ms,
+        written_span_ms=times.span_ms,
+        written=tuple((span * times.span_ms, count) for span, count in sorted(times.counts.items())),
         # As compressed as everything else in the segments.
         saved_bytes=log.sealed_bytes * gone // unpacked if unpacked else 0,
         damaged=damaged,
     )
+
+
+def by_powers(histogram: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+    """Rows (least value, how many) of what has a value from there to the next power of two; 0 is a row of its own."""
+    rows: Counter[int] = Counter()
+    for value, count in histogram.items():
+        rows[1 << (value.bit_length() - 1) if value else 0] += count
+    return tuple(sorted(rows.items()))
 
 
 def map_bytes(keys: int, *, versioned: bool, load: float) -> int:

@@ -79,6 +79,8 @@ COLUMNS: Final = (
     "part int, file int, offset long, key_high long, key_low long, version long, flags int, digest_high long, "
     "digest_low long, attributes int, size int"
 )
+WITH_TIMESTAMP: Final = SCHEMA.append(pa.field("timestamp", pa.int64()))
+"""What :func:`scan` gives who asks for timestamps: as a consumer sees them, -1 without one."""
 _POSITION_BITS: Final = 32
 
 
@@ -170,8 +172,10 @@ class _Decoded(WithChunk):
     digests: _kernel.Digests
 
 
-def scan(item: Item) -> Iterator[pa.RecordBatch]:
-    """The data records of one :class:`SegmentWork`, then what of the file is no records: rows of ``SCHEMA``.
+def scan(item: Item, schema: pa.Schema = SCHEMA) -> Iterator[pa.RecordBatch]:
+    """The data records of one :class:`SegmentWork`, then what of the file is no records: rows of ``schema``.
+
+    ``schema``: ``SCHEMA`` or ``WITH_TIMESTAMP``.
 
     A damaged place is a row with ``Fact.DAMAGED`` and a negative offset, see :func:`place_of`. Checksums are verified.
 
@@ -199,16 +203,18 @@ def scan(item: Item) -> Iterator[pa.RecordBatch]:
     aborted = _ranges(work.hidden, lambda end: end != NO_END)
     opened = _ranges(work.hidden, lambda end: end == NO_END)
     for _, decoded in walk(segment.path, segment.size_bytes, decode, damaged):
-        yield _rows(work, decoded, aborted, opened)
+        yield _rows(work, decoded, aborted, opened, schema)
     if damages:
-        yield _damage_rows(work, damages)
+        yield _damage_rows(work, damages, schema)
 
 
 def _ranges(hidden: list[list[int]], wanted: Callable[[int], bool]) -> Invisible:
     return Invisible(np.array([row for row in hidden if wanted(row[2])], np.int64).reshape(-1, 3))
 
 
-def _rows(work: SegmentWork, decoded: _Decoded, aborted: Invisible, opened: Invisible) -> pa.RecordBatch:
+def _rows(
+    work: SegmentWork, decoded: _Decoded, aborted: Invisible, opened: Invisible, schema: pa.Schema
+) -> pa.RecordBatch:
     chunk, digests = decoded.chunk, decoded.digests
     batches, records = chunk.batches, chunk.records
     first = batches.first_record.astype(np.int64)
@@ -232,7 +238,9 @@ def _rows(work: SegmentWork, decoded: _Decoded, aborted: Invisible, opened: Invi
         digests.attributes[is_data].astype(np.int32),
         digests.size[is_data].astype(np.int32),
     ]
-    return pa.RecordBatch.from_arrays([pa.array(np.ascontiguousarray(each)) for each in columns], schema=SCHEMA)
+    if schema is WITH_TIMESTAMP:
+        columns.append(records.timestamp[is_data])
+    return pa.RecordBatch.from_arrays([pa.array(np.ascontiguousarray(each)) for each in columns], schema=schema)
 
 
 def _facts(
@@ -277,16 +285,16 @@ def _facts(
     return flags
 
 
-def _damage_rows(work: SegmentWork, positions: list[int]) -> pa.RecordBatch:
+def _damage_rows(work: SegmentWork, positions: list[int], schema: pa.Schema) -> pa.RecordBatch:
     count = len(positions)
     zeros = np.zeros(count, np.int64)
     offsets = -1 - ((work.file << _POSITION_BITS) | np.array(positions, np.int64))
     narrow = zeros.astype(np.int32)
     columns = [
         narrow + work.part, narrow + work.file, offsets, zeros, zeros, zeros, narrow + int(Fact.DAMAGED | work.sides),
-        zeros, zeros, narrow, narrow,
+        zeros, zeros, narrow, narrow, zeros,
     ]  # fmt: skip
-    return pa.RecordBatch.from_arrays([pa.array(each) for each in columns], schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([pa.array(each) for each in columns[: len(schema)]], schema=schema)
 
 
 def place_of(offset: int) -> tuple[int, int] | None:

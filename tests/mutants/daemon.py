@@ -206,8 +206,8 @@ DAEMON = (
         "two-daemons-at-once",
         "run",
         "cleanerd/daemon/control.py",
-        "await asyncio.to_thread(fcntl.flock, directory, fcntl.LOCK_EX)",
-        "pass",
+        "                await self._have_alone(directory)\n",
+        "",
         ("tests/daemon/test_control.py::test_of_two_that_begin_at_once_one_is_refused",),
     ),
     Mutant(

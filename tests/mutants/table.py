@@ -14,6 +14,7 @@ from tests.mutants.moving_logs import MOVING_LOGS
 from tests.mutants.names import NAMES
 from tests.mutants.replacing import REPLACING
 from tests.mutants.retention import RETENTION
+from tests.mutants.spark_profile import SPARK_PROFILE
 from tests.mutants.spark_source import SPARK_SOURCE
 from tests.mutants.spark_tables import SPARK_TABLES
 from tests.mutants.strategies import STRATEGIES
@@ -31,6 +32,7 @@ MUTANTS = (
     *ESTIMATES,
     *MEMORY,
     *SPARK_SOURCE,
+    *SPARK_PROFILE,
     *SPARK_TABLES,
     *KERNEL,
     *AGENT,

@@ -80,8 +80,29 @@ def test_profile_and_what_if(spark: SparkSession, path: Path) -> None:
     found = logs.what_if(["offset", "header:version"])
     assert found["header:version"] == [expected]
     assert {name: each[0].strategy for name, each in found.items()} == {"offset": "offset", "header:version": "header"}
+    assert {name: each[0].overtaken for name, each in found.items()} == {"offset": 0, "header:version": 1}
     with pytest.raises(ConfigError, match="none of offset"):
         logs.what_if(["newest"])
+
+
+def test_what_if_does_not_change_how_far_a_log_is_clean(path: Path) -> None:
+    """It was cleaned by the rules of now, whatever would hold."""
+    logs = Logs(None, [path], topics=["orders"], partitions=["orders-0"])
+    assert {said: each[0].dirty_bytes for said, each in logs.what_if(["offset", "timestamp"]).items()} == {
+        "offset": 0,
+        "timestamp": 0,
+    }
+
+
+def test_report(path: Path, tmp_path: Path) -> None:
+    """From a notebook: the page with a key by its name."""
+    logs = Logs(None, [path], STRATEGY)
+    logs.write_report(logs.profile(), tmp_path / "report")
+    text = (tmp_path / "report" / "profile.html").read_text()
+    assert "<b>users</b>: by header another record wins than the last one" in text
+    assert "<code>o0</code>" in text
+    with pytest.raises(ConfigError, match="exists already"):
+        logs.write_report(logs.profile(), tmp_path / "report")
 
 
 def test_audit(spark: SparkSession, path: Path, tmp_path: Path) -> None:

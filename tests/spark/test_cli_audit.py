@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -193,6 +194,7 @@ def test_profile(capsys: pytest.CaptureFixture[str], scene: Scene) -> None:
     assert code == 0
     assert "orders-0" in out
     assert "1 without a key" in out
+    assert re.search(r"^orders +1 .*\n1 partition: ", out, re.MULTILINE)
 
 
 def test_snapshot(capsys: pytest.CaptureFixture[str], spark: SparkSession, scene: Scene, tmp_path: Path) -> None:

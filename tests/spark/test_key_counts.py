@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import Any
 
@@ -12,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from cleanerd.spark import profile
-from cleanerd.spark.key_counts import COMPETES, Tally, added, at_shares, folded, shard_of, summary
+from cleanerd.spark.key_counts import COMPETES, HOT_KEYS, Tally, Totals, added, at_shares, folded, shard_of, summary
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.profile import profile_logs
-from cleanerd.spark.record_scan import SCHEMA, Fact
+from cleanerd.spark.record_scan import WITH_TIMESTAMP, Fact
 from cleanerd.verify.rules import KAFKAS_RULES
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
@@ -24,8 +25,8 @@ Known = dict[tuple[int, int], list[tuple[int, int, int, int, int]]]
 
 
 def batch_of(rows: list[dict[str, int]]) -> pa.RecordBatch:
-    columns = [pa.array([row.get(field.name, 0) for row in rows], field.type) for field in SCHEMA]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    columns = [pa.array([row.get(field.name, 0) for row in rows], field.type) for field in WITH_TIMESTAMP]
+    return pa.RecordBatch.from_arrays(columns, schema=WITH_TIMESTAMP)
 
 
 def made(seed: int) -> tuple[list[dict[str, int]], Known]:
@@ -74,8 +75,51 @@ def test_added_up_in_any_parts(seed: int, shards: int) -> None:
     assert found["keys"] == len(known)
     assert found["superseded"] == sum(len(records) - 1 for records in known.values())
     assert found["deleted_keys"] == sum(max(records)[4] for records in known.values())
-    most = max(len(records) for records in known.values())
-    assert found["hottest"] == [most, max(max(each)[2] for each in known.values() if len(each) == most)]
+    assert found["overtaken"] == sum(max(each)[2] != max(row[2] for row in each) for each in known.values())
+    assert found["missing_versions"] == Counter(filter(lambda each: each is not None, map(missing, known.values())))
+    hottest = sorted(((len(each), max(each)[2], sum(row[3] for row in each)) for each in known.values()), reverse=True)
+    assert found["hot"] == [[records, size, offset] for records, offset, size in hottest[:HOT_KEYS]]
+
+
+def missing(records: list[tuple[int, int, int, int, int]]) -> int | None:
+    """Numbers between the lowest and the highest version that no record has, down to a power of two."""
+    versions = [version for has, version, *_ in records if has]
+    if len(versions) < 2:
+        return None
+    count = max(versions) - min(versions) + 1 - len(versions)
+    return 1 << (count.bit_length() - 1) if count > 0 else 0
+
+
+def test_versions_as_far_apart_as_numbers_go() -> None:
+    """A difference of two versions need not fit in 64 bits with a sign."""
+    for versions in ([-(2**63), 2**63 - 1], [5, 9, 7], [1, 2, 3], [4, 4, 4], [0, 2**62]):
+        tally = Tally(0)
+        flags = int(COMPETES | Fact.HAS_VERSION)
+        tally.add(batch_of([{"offset": at, "version": v, "flags": flags} for at, v in enumerate(versions)]))
+        (told,) = summary(tally.keys())
+        count = max(versions) - min(versions) + 1 - len(versions)
+        expected = 0 if count <= 0 else min(1 << (count.bit_length() - 1), 1 << 62)
+        assert told["missing_versions"] == [[expected], [1]], versions
+
+
+def test_how_old_what_is_not_cleaned_is() -> None:
+    """Of closed segments, above the clean end, with a timestamp; nothing where the clean end is not known."""
+    sealed = int(COMPETES | Fact.CLEANED)
+    rows = [
+        {"offset": 0, "timestamp": 5, "flags": sealed | Fact.BELOW},
+        {"offset": 1, "timestamp": -1, "flags": sealed},
+        {"offset": 2, "timestamp": 900, "flags": sealed},
+        {"offset": 3, "timestamp": 800, "flags": sealed},
+        {"offset": 4, "timestamp": 7, "flags": sealed & ~int(Fact.SEALED)},
+        {"offset": 5, "timestamp": 6, "flags": COMPETES},
+    ]
+    tally = Tally(0)
+    tally.add(batch_of([{**row, "size": 10} for row in rows]))
+    assert (tally.totals.dirty_since_ms, tally.totals.numbers["dirty_bytes"]) == (800, 30)
+    other = Totals(dirty_since_ms=700)
+    for totals in (other, Totals.from_item(json.loads(json.dumps(tally.totals.to_item()))), Totals()):
+        tally.totals.add(totals)
+    assert (tally.totals.dirty_since_ms, tally.totals.numbers["dirty_bytes"]) == (700, 60)
 
 
 def test_nothing() -> None:

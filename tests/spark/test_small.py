@@ -20,6 +20,7 @@ from cleanerd.spark import launch, small
 from cleanerd.spark.launch import submit
 from tests.cleaner.driver import NAME
 from tests.spark.rich_log import NOW_MS, RichLog
+from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -78,6 +79,35 @@ def test_what_its_rules_were_cannot_be_read(tmp_path: Path, log_dir: Path) -> No
     (row,) = json.loads(done.stdout)["partitions"]
     assert str(file.with_suffix("")) in row["reason"]
     assert "by which rules orders was last cleaned cannot be told" in row["reason"]
+
+
+def test_what_if_as_a_report(tmp_path: Path, log_dir: Path) -> None:
+    """R280-3, R280-4: as if another strategy held; a report that cannot be made is refused before anything is read."""
+    found = {}
+    for strategy in ("offset", "timestamp", "header:version"):
+        done = without_java(tmp_path, "spark", "profile", log_dir, "--strategy", strategy)
+        (found[strategy],) = told(done)["partitions"]
+    assert found["offset"]["overtaken"] == 0 < found["header:version"]["overtaken"]
+    assert found["timestamp"]["strategy"] == "timestamp"
+    verb = ("spark", "profile", log_dir, "--strategy", "header:version", "--report", tmp_path / "report")
+    (reported,) = told(without_java(tmp_path, *verb))["partitions"]
+    assert reported["overtaken"] == found["header:version"]["overtaken"]
+    assert "another record wins than the last one" in (tmp_path / "report" / "profile.html").read_text()
+    again = without_java(tmp_path, *verb)
+    assert (again.returncode, "exists already" in again.stdout + again.stderr) == (3, True)
+    wrong = without_java(tmp_path, "spark", "profile", log_dir, "--strategy", "newest")
+    assert (wrong.returncode, "none of offset, timestamp, header:NAME" in wrong.stdout + wrong.stderr) == (2, True)
+
+
+def test_kafkas_own_topics_go_by_offset(tmp_path: Path) -> None:
+    """U-11: whatever ``--strategy`` says."""
+    names = {"__consumer_offsets-0": Partition({0: b""}), "orders-0": Partition({0: b""})}
+    path = make_log_dir(tmp_path / "logs", names)
+    found = told(without_java(tmp_path, "spark", "profile", path, "--strategy", "timestamp"))["partitions"]
+    assert {each["topic"]: each["strategy"] for each in found} == {
+        "__consumer_offsets": "offset",
+        "orders": "timestamp",
+    }
 
 
 def test_profile_and_snapshot(tmp_path: Path, log_dir: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from cleanerd.client.latest_state import LatestState
 from cleanerd.client.log_dir_topic import LogDirTopic
 from cleanerd.errors import ConfigError, CorruptionError
-from cleanerd.spark.logs import find_logs
+from cleanerd.spark.logs import find_logs, known_clean_end
 from cleanerd.spark.profile import map_bytes, profile_logs
 from cleanerd.spark.snapshot import STATE_COLUMNS, write_snapshot
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
@@ -89,7 +89,12 @@ def test_profile(profiles: dict[str, Profile]) -> None:
         assert found.records_a_key[-1] == max(keys.values(), default=0)
         assert found.superseded_share == (found.superseded / len(rivals) if rivals else 0)
         hottest = [each.offset for each in winners.values() if keys[each.record.key] == found.records_a_key[-1]]
-        assert found.hottest_offset in hottest or not winners
+        assert not winners or found.hot_keys[0].offset in hottest
+        last = {each.record.key: each.offset for each in rivals}
+        assert found.overtaken == sum(each.offset != last[key] for key, each in winners.items())
+        assert dict(found.keys_by_records) == Counter(1 << (count.bit_length() - 1) for count in keys.values())
+        stamped = [each for each in pair.known() if each.record.timestamp >= 0]
+        assert sum(count for _, count in found.written) == len(stamped)
         assert list(found.records_a_key) == sorted(found.records_a_key)
         assert 0 <= found.saved_bytes <= found.stored_bytes
 
@@ -104,6 +109,26 @@ def test_saving_is_what_a_cleaning_saves(by: SparkSession | None, tmp_path: Path
     assert found.records_a_key == (5, 5, 5, 5)
     assert found.bytes_a_key[0] == found.bytes // 20
     assert found.damaged == ()
+
+
+def test_what_is_not_cleaned_yet(by: SparkSession | None, tmp_path: Path) -> None:
+    """By the end of the clean part, which the checkpoint says where Kafka's rules hold; else nobody knows."""
+    batches = [encode_batch([Record(b"k", b"v", timestamp=1000 + at)], base_offset=at) for at in range(10)]
+    partition = Partition({0: b"".join(batches[:8]), 8: b"".join(batches[8:])}, cleaner_offset=6)
+    path = make_log_dir(tmp_path / "logs", {"kafka-0": partition, "other-0": partition, "mine-0": partition})
+    versions = KeyRules(strategy="timestamp")
+    logs = find_logs([path], (), lambda topic: KAFKAS_RULES if topic == "kafka" else versions)
+    kafka, other, mine = (
+        {each.name.topic: each for each in profile_logs(by, logs, clean_end_of=end)}[topic]
+        for topic, end in (
+            ("kafka", known_clean_end),
+            ("other", known_clean_end),
+            ("mine", lambda _log: 8),
+        )
+    )
+    assert (kafka.dirty_share, kafka.dirty_since_ms) == (2 / 8, 1006)
+    assert (other.dirty_bytes, other.dirty_share, other.dirty_since_ms) == (None, None, None)
+    assert (mine.dirty_bytes, mine.dirty_since_ms) == (0, None)
 
 
 def test_map_memory() -> None:

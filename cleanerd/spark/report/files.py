@@ -1,0 +1,122 @@
+"""A report on disk: a new directory with the page, and the figures behind it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cleanerd.errors import ConfigError, system_error
+from cleanerd.spark.report.hot_keys import hottest
+from cleanerd.spark.report.page import page
+from cleanerd.spark.report.topics import by_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.profile import Profile
+
+PAGE: Final = "profile.html"
+JSON: Final = "profile.json"
+PARQUET: Final = "profile.parquet"
+
+_ROWS: Final = pa.list_(pa.struct([("least", pa.int64()), ("keys", pa.int64())]))
+_SHARES: Final = pa.list_(pa.int64())
+_NUMBER: Final = pa.int64()
+_SCHEMA: Final = pa.schema([
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("strategy", pa.string()),
+    *((name, _NUMBER) for name in (
+        "segments", "stored_bytes", "records", "bytes", "active", "unseen", "keyless", "keys", "superseded",
+        "superseded_bytes", "tombstones", "deleted_keys", "unversioned", "misversioned",
+    )),
+    ("records_a_key", _SHARES),
+    ("bytes_a_key", _SHARES),
+    ("overtaken", _NUMBER),
+    ("keys_by_records", _ROWS),
+    ("keys_by_missing", _ROWS),
+    ("hot_keys", pa.list_(pa.struct([("records", _NUMBER), ("bytes", _NUMBER), ("offset", _NUMBER)]))),
+    ("dirty_bytes", _NUMBER),
+    ("dirty_since_ms", _NUMBER),
+    ("written_span_ms", _NUMBER),
+    ("written", pa.list_(pa.struct([("begin_ms", _NUMBER), ("records", _NUMBER)]))),
+    ("saved_bytes", _NUMBER),
+    ("superseded_share", pa.float64()),
+    ("dirty_share", pa.float64()),
+    ("damaged", pa.list_(pa.string())),
+])  # fmt: skip
+
+
+def require_new(target: Path) -> None:
+    """Nothing, where a report can be made.
+
+    Raises:
+        ConfigError: something is there already, or what draws is not installed.
+    """
+    if os.path.lexists(target):
+        raise ConfigError("exists already", where=str(target), hint="name a new directory")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ConfigError("not installed: matplotlib", hint="pip install '/path/to/cleanerd-VERSION.whl[spark]'")
+
+
+def write_report(
+    profiles: Sequence[Profile], logs: Sequence[Log], target: Path, *, log_dirs: Sequence[str], now_ms: int
+) -> None:
+    """Make the directory ``target`` with PAGE, JSON and PARQUET; when anything is raised it goes again.
+
+    ``logs``: those that ``profiles`` are of; of the keys with the most records their names are read there.
+
+    Raises:
+        ConfigError: see :func:`require_new`.
+        CleanerdError: it cannot be written.
+    """
+    require_new(target)
+    from cleanerd.spark.report.pictures import pictures  # noqa: PLC0415 - what draws is slow to start
+
+    topics = by_topic(profiles)
+    keys = hottest(profiles, {log.name: log for log in logs})
+    text = page(topics, pictures(topics, now_ms), keys, log_dirs=log_dirs, now_ms=now_ms)
+    documents = [each.document() for each in profiles]
+    made_at = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat()
+    try:
+        target.mkdir(parents=True)
+    except FileExistsError:
+        raise ConfigError("exists already", where=str(target), hint="name a new directory") from None
+    except OSError as error:
+        raise system_error("cannot be made", str(target), error) from error
+    try:
+        pq.write_table(_table(documents), target / PARQUET, compression="zstd")
+        whole = {"made_at": made_at, "log_dirs": list(log_dirs), "partitions": documents}
+        (target / JSON).write_text(json.dumps(whole) + "\n", encoding="utf-8")
+        (target / PAGE).write_text(text, encoding="utf-8")
+    except BaseException as error:
+        shutil.rmtree(target, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise system_error("cannot be written", str(target), error) from error
+        raise
+
+
+def _table(documents: Sequence[dict[str, Any]]) -> pa.Table:
+    names = {
+        "keys_by_records": ("least", "keys"),
+        "keys_by_missing": ("least", "keys"),
+        "written": ("begin_ms", "records"),
+    }
+    rows = [
+        {name: _structs(value, names[name]) if name in names else value for name, value in each.items()}
+        for each in documents
+    ]
+    return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+def _structs(rows: Sequence[Sequence[int]], names: tuple[str, str]) -> list[dict[str, int]]:
+    return [dict(zip(names, row, strict=True)) for row in rows]

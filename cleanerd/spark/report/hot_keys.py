@@ -1,0 +1,77 @@
+"""The keys with the most records, by name: a profile knows them by hash and by an offset, so they are read there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from cleanerd.errors import CleanerdError
+from cleanerd.spark.source.options import RAW
+from cleanerd.spark.source.reading import How, Reading
+from cleanerd.spark.source.rows import Rows, to_arrow
+from cleanerd.spark.tables.latest import part_item, split_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.spark.logs import Log
+    from cleanerd.spark.profile import HotKey, Profile
+
+MOST: Final = 20
+
+_KEY: Final = pa.schema([("key", pa.binary())])
+_SHOWN_CHARACTERS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class NamedKey:
+    """A key with many records. ``text`` is it as people read it, or why it is not known."""
+
+    name: TopicPartition
+    text: str
+    hot: HotKey
+
+
+def hottest(profiles: Sequence[Profile], logs: Mapping[TopicPartition, Log]) -> list[NamedKey]:
+    """The MOST keys with the most records, of those with more than one."""
+    found = [(each.name, hot) for each in profiles for hot in each.hot_keys if hot.records > 1]
+    found.sort(key=lambda each: (-each[1].records, each[0]))
+    return [NamedKey(name, _text_at(logs[name], hot.offset), hot) for name, hot in found[:MOST]]
+
+
+def _text_at(log: Log, offset: int) -> str:
+    try:
+        key = key_at(log, offset)
+    except CleanerdError:
+        key = None
+    return "(gone meanwhile)" if key is None else shown(key)
+
+
+def key_at(log: Log, offset: int) -> bytes | None:
+    """The key of the record at ``offset``; None: there is no such record, or it has no key.
+
+    Raises:
+        CleanerdError: what has to be read cannot be.
+    """
+    split = split_of(part_item(log, offset, offset + 1))
+    for rows in Reading(split, How(RAW, skip_damage=False, tombstones=True, map_bytes=0), _KEY).rows():
+        keep = rows.keep & (rows.decoded.chunk.records.offset == offset)
+        if keep.any():
+            batch = to_arrow(Rows(rows.decoded, keep, rows.hidden, rows.reach, rows.segment), _KEY)
+            key: bytes | None = batch.column(0)[0].as_py()
+            return key
+    return None
+
+
+def shown(key: bytes) -> str:
+    """``key`` for people: its text, or hexadecimal; a long one is cut."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not text.isprintable() or not text:
+        text = f"0x{key.hex()}" if key else "(empty)"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(key):,} bytes)"

@@ -1,0 +1,66 @@
+"""When records were written: how many in each span of time, however far apart their timestamps lie."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+MOST_SPANS: Final = 512
+"""More are put together two by two: anybody may write any timestamp."""
+
+LEAST_MS: Final = 60_000
+
+
+@dataclass(slots=True)
+class WriteTimes:
+    """``counts``: records by the number of their span, which begins that many times ``span_ms`` after 1970.
+
+    ``span_ms`` is LEAST_MS times a power of two, so that what was counted in parts adds up, in any order. Records
+    without a timestamp (-1, or any other before 1970) are not in it.
+    """
+
+    span_ms: int = LEAST_MS
+    counts: Counter[int] = field(default_factory=Counter)
+
+    def add(self, timestamps: NDArray[np.int64]) -> None:
+        """Count [n] records by their timestamps, milliseconds since 1970."""
+        spans, counts = np.unique(timestamps[timestamps >= 0] // self.span_ms, return_counts=True)
+        self._count(dict(zip(spans.tolist(), counts.tolist(), strict=True)))
+
+    def add_all(self, other: WriteTimes) -> None:
+        """Count what ``other`` has counted."""
+        while self.span_ms < other.span_ms:
+            self._widen()
+        wider = self.span_ms // other.span_ms
+        for span, count in other.counts.items():
+            self.counts[span // wider] += count
+        self._count({})
+
+    def _count(self, counts: Mapping[int, int]) -> None:
+        self.counts.update(counts)
+        while len(self.counts) > MOST_SPANS:
+            self._widen()
+
+    def _widen(self) -> None:
+        wide: Counter[int] = Counter()
+        for span, count in self.counts.items():
+            wide[span // 2] += count
+        self.span_ms, self.counts = 2 * self.span_ms, wide
+
+    def to_item(self) -> list[Any]:
+        """As JSON has it."""
+        return [self.span_ms, sorted(self.counts.items())]
+
+    @classmethod
+    def from_item(cls, item: list[Any]) -> WriteTimes:
+        """What :meth:`to_item` made ``item`` of."""
+        span_ms, counts = item
+        return cls(span_ms, Counter(dict(map(tuple, counts))))
