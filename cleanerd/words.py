@@ -27,6 +27,21 @@ def human_bytes(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def reclaimable_in_words(count: int, low: int, high: int, *, exact: bool) -> str:
+    """``1.4 GiB``, ``~1.4 GiB ± 0.1``; the error in the same unit."""
+    told = human_bytes(count)
+    if exact:
+        return told
+    error = max(count - low, high - count, 0)
+    number, unit = told.split()
+    of_unit = count / float(number) if float(number) else 1.0
+    if not error:
+        return f"~{told}"
+    if unit == "B" or error > 100 * of_unit:
+        return f"~{told} ± {human_bytes(error)}"
+    return f"~{told} ± {max(error / of_unit, 0.1):.1f}"
+
+
 def human_change(before: int, after: int) -> str:
     """``14.8 -> 2.1 MiB (-86 %)``; two units where they differ much, no share where there was nothing."""
     first, last = human_bytes(before), human_bytes(after)

@@ -18,7 +18,7 @@ from cleanerd.cleaner.cleaner import Cleaning, NoProgress
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.sample import GOES, MAY_GO, header_costs, take_sample, weights
 from cleanerd.cleaner.unseen import MOST_MATCHES, least_unseen, most_unseen
-from cleanerd.words import human_bytes
+from cleanerd.words import reclaimable_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,21 +78,6 @@ class Reclaimable:
     def in_words(self) -> str:
         """``1.4 GiB`` where it is exact, else ``~1.4 GiB ± 0.1``."""
         return reclaimable_in_words(self.bytes, self.low, self.high, exact=self.method == "exact")
-
-
-def reclaimable_in_words(count: int, low: int, high: int, *, exact: bool) -> str:
-    """``1.4 GiB``, ``~1.4 GiB ± 0.1``; the error in the same unit."""
-    told = human_bytes(count)
-    if exact:
-        return told
-    error = max(count - low, high - count, 0)
-    number, unit = told.split()
-    of_unit = count / float(number) if float(number) else 1.0
-    if not error:
-        return f"~{told}"
-    if unit == "B" or error > 100 * of_unit:
-        return f"~{told} ± {human_bytes(error)}"
-    return f"~{told} ± {max(error / of_unit, 0.1):.1f}"
 
 
 def estimate_reclaimable(

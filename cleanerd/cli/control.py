@@ -8,7 +8,7 @@ import click
 
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.selecting import daemons_partitions
-from cleanerd.daemon.control import ask, find_control_socket
+from cleanerd.daemon.asking import ask, find_control_socket
 from cleanerd.words import counted
 
 if TYPE_CHECKING:

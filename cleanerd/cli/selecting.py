@@ -216,7 +216,7 @@ def _partitions_of_dirs(context: click.Context, _option: click.Parameter, incomp
 
 
 def _partitions_of_daemon(context: click.Context, _argument: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from cleanerd.daemon.control import ask, find_control_socket  # noqa: PLC0415 - as above
+    from cleanerd.daemon.asking import ask, find_control_socket  # noqa: PLC0415 - as above
     from cleanerd.format.names import TopicPartition  # noqa: PLC0415
 
     try:

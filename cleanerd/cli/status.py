@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from cleanerd.cleaner.reclaimable import reclaimable_in_words
 from cleanerd.cli.operations import tell_operations
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.cli.selecting import daemons_partitions
-from cleanerd.daemon.control import UNKNOWN, ask, find_control_socket
+from cleanerd.daemon.asking import UNKNOWN, ask, find_control_socket
 from cleanerd.daemon.view import PartitionPhase
 from cleanerd.format.names import TopicPartition
 from cleanerd.scope.selection import select
-from cleanerd.words import counted, human_bytes, human_ms
+from cleanerd.words import counted, human_bytes, human_ms, reclaimable_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

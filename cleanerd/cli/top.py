@@ -10,7 +10,7 @@ import click
 from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import printable
 from cleanerd.cli.status import PARTITION_COLUMNS, headline, partition_row
-from cleanerd.daemon.control import ask, find_control_socket
+from cleanerd.daemon.asking import ask, find_control_socket
 from cleanerd.errors import RefusedError
 from cleanerd.words import human_bytes, human_ms
 

@@ -16,7 +16,6 @@ import stat
 import struct
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -27,21 +26,13 @@ from cleanerd.log.safe_open import close_quietly
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
 
-    from cleanerd.settings import Settings
-
-SOCKET_NAME: Final = "control.sock"
 MAX_REQUEST_BYTES: Final = 65_536
-MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 MAX_CLIENTS: Final = 32
 IDLE_SECONDS: Final = 300.0
 ALONE_SECONDS: Final = 10.0
 """Another daemon that starts keeps the directory for milliseconds; anybody who can read it can keep it for ever."""
-RUNTIME_DIRECTORY: Final = Path("/run/cleanerd")
-
-UNKNOWN: Final = "the daemon knows no such compacted partition or topic"
-"""What is said of a name that means nothing to it."""
-
 _CREDENTIALS: Final = struct.Struct("=iII")
 """``struct ucred``: process, user, group."""
 
@@ -194,49 +185,3 @@ def _peer_of(writer: asyncio.StreamWriter) -> Peer:
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, _gid = _CREDENTIALS.unpack(credentials)
     return Peer(uid, pid)
-
-
-def control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
-    """Where the daemon listens: as set, else in ``$RUNTIME_DIRECTORY``, else in the state directory."""
-    environment = os.environ if environ is None else environ
-    configured = settings.daemon.cleanerd_control_socket
-    if configured is not None:
-        return configured
-    runtime = environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
-    return (Path(runtime) if runtime else settings.daemon.cleanerd_state_dir) / SOCKET_NAME
-
-
-def find_control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
-    """Where a daemon is likely to listen, for who is not started by systemd: there, else below ``/run``."""
-    path = control_socket(settings, environ)
-    usual = RUNTIME_DIRECTORY / SOCKET_NAME
-    return usual if settings.daemon.cleanerd_control_socket is None and not path.exists() and usual.exists() else path
-
-
-def ask(path: Path, operation: str, *, timeout_seconds: float = 30.0, **values: Any) -> dict[str, Any]:
-    """Ask the daemon one thing.
-
-    Raises:
-        RefusedError: nobody answers, or it says no (then with the daemon's own words).
-    """
-    request = json.dumps({"op": operation, **values}).encode() + b"\n"
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-            line.settimeout(timeout_seconds)
-            line.connect(str(path))
-            line.sendall(request)
-            with line.makefile("rb") as answers:
-                data = answers.readline(MAX_ANSWER_BYTES)
-        answer = json.loads(data)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it sent nothing, or no JSON"
-        raise RefusedError(
-            f"the daemon does not answer: {why}",
-            where=str(path),
-            hint="is cleanerd run running, and as which user? see cleanerd.control.socket",
-        ) from error
-    if not answer.get("ok"):
-        refused = CleanerdError(str(answer.get("error")))
-        refused.exit_code = int(answer.get("code", 1))
-        raise refused
-    return dict(answer["result"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.daemon.control import UNKNOWN
+from cleanerd.daemon.asking import UNKNOWN
 from cleanerd.daemon.fleet.pauses import save_pauses
 from cleanerd.daemon.operations import JOURNALED, Operation, Operations, read_operations
 from cleanerd.daemon.showing.view_parts import partition_view

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from cleanerd import __version__
+from cleanerd.daemon.asking import control_socket
 from cleanerd.daemon.configuration import Configuration
-from cleanerd.daemon.control import ControlServer, control_socket
+from cleanerd.daemon.control import ControlServer
 from cleanerd.daemon.control_api import ControlApi
 from cleanerd.daemon.dispatcher import Dispatcher, JobTools
 from cleanerd.daemon.fleet.fleet import Fleet, FleetSettings

@@ -51,6 +51,17 @@ def test_help_lists_the_verbs_without_loading_them() -> None:
         assert text in done.stdout
 
 
+def test_what_asks_the_daemon_needs_no_numbers_and_no_loop(tmp_path: Path) -> None:
+    """``status`` and its like start often: they load the settings and what they print with, not what cleans."""
+    code = (
+        "import sys; from cleanerd.cli.main import run;"
+        f"code = run(['status', '--no-config', '--set', 'cleanerd.state.dir={tmp_path}']);"
+        "heavy = {'numpy', 'asyncio', 'structlog', 'cleanerd._kernel'} & set(sys.modules);"
+        "print(code, sorted(heavy))"
+    )
+    assert python("-c", code).stdout.rstrip().endswith("4 []")
+
+
 def test_the_verbs_are_those_of_the_contract() -> None:
     """Those of the command line's contract, and no others."""
     assert set(VERBS) == {

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
-from cleanerd.daemon.control import ask
+from cleanerd.daemon.asking import ask
 from cleanerd.errors import CleanerdError
 from tests.support.patience import PATIENCE_SECONDS
 

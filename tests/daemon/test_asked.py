@@ -7,7 +7,7 @@ import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cleanerd.daemon.control import ask
+from cleanerd.daemon.asking import ask
 from cleanerd.daemon.work import run_job
 from cleanerd.daemon.work.job import JobDone
 from tests.daemon.scene import assignments, broker, serve, until

@@ -14,7 +14,8 @@ import pytest
 import uvloop
 
 from cleanerd.daemon import control
-from cleanerd.daemon.control import ControlServer, ask, control_socket, find_control_socket
+from cleanerd.daemon.asking import ask, control_socket, find_control_socket
+from cleanerd.daemon.control import ControlServer
 from cleanerd.daemon.service import Service
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.settings import load_settings

@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.cli.operations import who
 from cleanerd.daemon import operations
-from cleanerd.daemon.control import ask
+from cleanerd.daemon.asking import ask
 from cleanerd.daemon.operations import MOST_WORDS, Operation, Operations, read_operations
 from cleanerd.errors import CleanerdError
 from tests.daemon.scene import assignments, broker, serve, until

@@ -1,0 +1,69 @@
+"""The daemon, asked through its control socket: what the verbs use. Small, because each of them starts with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.errors import CleanerdError, RefusedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleanerd.settings import Settings
+
+SOCKET_NAME: Final = "control.sock"
+MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
+RUNTIME_DIRECTORY: Final = Path("/run/cleanerd")
+
+UNKNOWN: Final = "the daemon knows no such compacted partition or topic"
+"""What is said of a name that means nothing to it."""
+
+
+def control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
+    """Where the daemon listens: as set, else in ``$RUNTIME_DIRECTORY``, else in the state directory."""
+    environment = os.environ if environ is None else environ
+    configured = settings.daemon.cleanerd_control_socket
+    if configured is not None:
+        return configured
+    runtime = environment.get("RUNTIME_DIRECTORY", "").split(":")[0]
+    return (Path(runtime) if runtime else settings.daemon.cleanerd_state_dir) / SOCKET_NAME
+
+
+def find_control_socket(settings: Settings, environ: Mapping[str, str] | None = None) -> Path:
+    """Where a daemon is likely to listen, for who is not started by systemd: there, else below ``/run``."""
+    path = control_socket(settings, environ)
+    usual = RUNTIME_DIRECTORY / SOCKET_NAME
+    return usual if settings.daemon.cleanerd_control_socket is None and not path.exists() and usual.exists() else path
+
+
+def ask(path: Path, operation: str, *, timeout_seconds: float = 30.0, **values: Any) -> dict[str, Any]:
+    """Ask the daemon one thing.
+
+    Raises:
+        RefusedError: nobody answers, or it says no (then with the daemon's own words).
+    """
+    request = json.dumps({"op": operation, **values}).encode() + b"\n"
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            line.settimeout(timeout_seconds)
+            line.connect(str(path))
+            line.sendall(request)
+            with line.makefile("rb") as answers:
+                data = answers.readline(MAX_ANSWER_BYTES)
+        answer = json.loads(data)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it sent nothing, or no JSON"
+        raise RefusedError(
+            f"the daemon does not answer: {why}",
+            where=str(path),
+            hint="is cleanerd run running, and as which user? see cleanerd.control.socket",
+        ) from error
+    if not answer.get("ok"):
+        refused = CleanerdError(str(answer.get("error")))
+        refused.exit_code = int(answer.get("code", 1))
+        raise refused
+    return dict(answer["result"])
