@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import stat
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,7 @@ from tests.cli.clean_log_dirs import Shell
 from tests.kafka.judge import fetch_jars
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.rounds import with_agent
-from tests.support.jvms import fetch_jvm, without_instrument
+from tests.support.jvms import fetch_jvm, has_module, image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +75,20 @@ def test_swaps_on(shell: Shell, java: str, release: str, options: tuple[str, ...
             assert len(agent.ask("swap", **topic.request(topic.stage(output_bytes=12_000)))["done"]) > 1
         assert topic.read() == topic.latest
         assert error_lines(broker.log_text()) == []
+        assert broker.log_text().count("has no module jdk.net") == (0 if has_module(fetch_jvm(java), "jdk.net") else 1)
+
+
+def test_an_image_without_jdk_net(shell: Shell, tmp_path: Path) -> None:
+    """A-29: nobody can be asked who connects, so the socket file's mode alone keeps others out. The agent was deaf."""
+    java = image(tmp_path / "image", "java.instrument")
+    assert not has_module(java, "jdk.net")
+    with broker_on(java, "4.4", *with_agent()) as broker:
+        broker.start()
+        clean_under_load(shell, broker)
+        assert broker.log_text().count("has no module jdk.net") == 1
+        assert "was not accepted" not in broker.log_text()
+        socket = broker.log_dirs[0] / ".cleanerd-agent.sock"
+        assert stat.S_IMODE(socket.lstat().st_mode) == 0o600
 
 
 def clean_under_load(shell: Shell, broker: Broker) -> None:
@@ -107,7 +122,8 @@ def test_java_11(shell: Shell) -> None:
 
 def test_an_image_without_instrument(shell: Shell, tmp_path: Path) -> None:
     """With ``-javaagent`` the JVM itself does not start; ``attach`` says what is missing, and the broker lives on."""
-    java = without_instrument(tmp_path / "image")
+    java = image(tmp_path / "image")
+    assert not has_module(java, "java.instrument")
     with broker_on(java, "4.4", *with_agent()) as broker, pytest.raises(BrokerError, match=r"java\.instrument"):
         broker.start()
     with broker_on(java, "4.4") as broker:

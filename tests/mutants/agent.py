@@ -100,9 +100,9 @@ AGENT = (
     Mutant(
         "agent-serves-anybody",
         "A-29",
-        f"{SOURCES}/Server.java",
-        "if (!peer.equals(self) && !peer.equals(root)) {",
-        "if (peer == null) {",
+        f"{SOURCES}/Peers.java",
+        "return peer.equals(self) || peer.equals(root) ? null : peer.getName();",
+        "return null;",
         ("tests/agent/test_hostile.py::test_another_user",),
     ),
     Mutant(

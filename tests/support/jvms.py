@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import re
 import shutil
 import subprocess
 import sys
@@ -34,17 +35,20 @@ def fetch_jvm(release: str) -> Path:
     return java
 
 
-def without_instrument(folder: Path) -> Path:
-    """``java`` of an image with what Kafka needs and without ``java.instrument``, made by jlink of the JDK here."""
+def image(folder: Path, *more: str) -> Path:
+    """``java`` of an image with what Kafka needs and the modules ``more``, made by jlink of the JDK here."""
     assert shutil.which("jlink"), "jlink is missing: install the Debian package openjdk-17-jdk-headless"
     modules = (
         "java.base", "java.logging", "java.management", "java.naming", "java.security.jgss", "java.security.sasl",
-        "java.sql", "java.xml", "jdk.unsupported", "jdk.zipfs",
+        "java.sql", "java.xml", "jdk.unsupported", "jdk.zipfs", *more,
     )  # fmt: skip
     _run(["jlink", "--no-header-files", "--no-man-pages", "--add-modules", ",".join(modules), "--output", str(folder)])
-    java = folder / "bin" / "java"
-    assert "java.instrument" not in _run([str(java), "--list-modules"])
-    return java
+    return folder / "bin" / "java"
+
+
+def has_module(java: Path, name: str) -> bool:
+    """Whether that Java has a module of this name."""
+    return re.search(rf"^{re.escape(name)}@", _run([str(java), "--list-modules"]), re.MULTILINE) is not None
 
 
 def _run(command: list[str]) -> str:

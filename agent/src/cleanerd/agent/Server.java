@@ -4,13 +4,10 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Path;
-import java.nio.file.attribute.UserPrincipal;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
-import jdk.net.ExtendedSocketOptions;
 
 /**
  * Accepts clients of the broker's own user, and of root, up to eight at a time (A-29, A-32). Nothing that goes wrong here
@@ -26,8 +23,7 @@ final class Server implements AutoCloseable {
     private final Set<Connection> connections = ConcurrentHashMap.newKeySet();
     private final Semaphore places = new Semaphore(MOST_CONNECTIONS);
     private final Semaphore largeLines = new Semaphore(MOST_LARGE_LINES);
-    private final UserPrincipal self;
-    private final UserPrincipal root;
+    private final Peers peers;
     private volatile SocketFile socket;
     private volatile Thread accepting;
     private volatile boolean closed;
@@ -35,9 +31,7 @@ final class Server implements AutoCloseable {
     Server(Requests requests, AgentLog journal) throws IOException {
         this.requests = requests;
         this.journal = journal;
-        this.self = Files.getOwner(Path.of("/proc/self"));
-        this.root = self.getName().equals("root") ? self
-                : Path.of("/").getFileSystem().getUserPrincipalLookupService().lookupPrincipalByName("root");
+        this.peers = new Peers(journal);
     }
 
     /** From now on clients come by {@code found}; those who came by another socket stay. */
@@ -89,9 +83,9 @@ final class Server implements AutoCloseable {
     private void admit(SocketChannel channel) throws IOException {
         boolean admitted = false;
         try {
-            UserPrincipal peer = channel.getOption(ExtendedSocketOptions.SO_PEERCRED).user();
-            if (!peer.equals(self) && !peer.equals(root)) {
-                journal.warn("a connection of user " + peer.getName() + " was refused");
+            String stranger = peers.stranger(channel);
+            if (stranger != null) {
+                journal.warn("a connection of user " + stranger + " was refused");
                 return;
             }
             if (!places.tryAcquire()) {
