@@ -98,6 +98,18 @@ def test_damage(data: bytes, draw: st.DataObject) -> None:
         _check(bytes(damaged), keep, first_bit, actions, **options)
 
 
+def test_damage_in_a_record_that_goes() -> None:
+    """F-2.3: only its length is looked at, by the twin too; whoever decides has decoded it. One that stays is read."""
+    data = bytearray(encode_batch([Record(b"%d" % at, b"value") for at in range(4)]))
+    at = data.index(b"\x022\x0avalue")  # the third record's key, its length before it
+    data[at] = 0x70
+    for keep in ([True, True, False, True], [False, False, True, False]):
+        _check(bytes(data), keep, 0, [ACTION_REBUILD], verify_crc=False)
+    assert len(_rewrite(bytes(data), [True, True, False, True], [ACTION_REBUILD], verify_crc=False)) == 1
+    with pytest.raises(_kernel.CorruptLogError, match=r"field is longer than its record .* record 2"):
+        _rewrite(bytes(data), [False, False, True, False], [ACTION_REBUILD], verify_crc=False)
+
+
 @settings(deadline=None)
 @given(log(most=2), st.lists(st.integers(0, 255), max_size=3), st.integers(0, 12), st.integers(0, 9))
 def test_callers_mistakes(data: bytes, actions: list[int], bits: int, first_bit: int) -> None:

@@ -106,7 +106,7 @@ class Rounds:
         wanted = Selection(tuple(map(str, names)), frozenset(names), frozenset(names))
         request = CleaningRequest(output, settings, self.broker.log_dirs, wanted, wished, store, self.kept)
         results, failures = request.each(clean_live.clean_dir_live)
-        assert failures == []
+        assert failures == [], list(map(str, failures))
         self.results += results
         return results
 

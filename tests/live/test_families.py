@@ -2,209 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import random
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import threading
-import time
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from cleanerd.broker.agent_client import SOCKET
-from tests.agent.live import PROPERTIES
-from tests.brokers.node import cleanerd, errors, wait_until
-from tests.kafka.judge import fetch_jars
-from tests.live.load import Load, Writing, topic_config
-from tests.live.proxy import Proxy
-from tests.live.rounds import Rounds
-from tests.live.scene import info
-from tests.live.test_kills import leftovers
-from tests.live.two_brokers import move, reassign, two_brokers
-from tests.support.log_dirs import read_checkpoint
-from tests.support.patience import PATIENCE_SECONDS
+from tests.live.day import Day, a_day, check
+from tests.live.two_brokers import move, reassign
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from cleanerd_lab.demo.broker import Broker
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1500)]
 
 FAMILIES: Final = ("3.3", "3.6", "3.9", "4.4")
 """One release of each family: 3.3-3.4, 3.5-3.7, 3.8-3.9, 4.0-4.4."""
 SWAPS: Final = 100
-WRITINGS: Final = (Writing("idempotent", "idempotent", "lz4"), Writing("transactional", "transactional", "zstd"))
-ASSIGNED: Final = {"idempotent": [[2], [1], [1]], "transactional": [[1, 2], [2, 1], [1, 2]]}
-"""By partition; what moves is the only copy."""
-
-
-OF_MOVES: Final = ("it was missing. Creating", "AssignmentsManager")
-"""What a broker calls an error when it gets a replica that is new to it, and when the controller answers late."""
-
-
-@dataclass
-class Day:
-    """Both brokers, a cleaner beside each, and what befell them."""
-
-    nodes: tuple[Broker, Broker]
-    proxies: tuple[Proxy, Proxy]
-    both: tuple[Rounds, Rounds]
-    load: Load
-    dice: random.Random
-    struck: list[str] = field(default_factory=list)
-
-    @property
-    def swaps(self) -> int:
-        """How many groups were swapped live, those of the cleaners that were killed not counted."""
-        return sum(len(rounds.swaps) for rounds in self.both)
-
-    def clean(self) -> None:
-        """A round at each broker; nobody has anything to complain about."""
-        for rounds in self.both:
-            rounds.clean()
-        assert not self.load.ledger.problems, self.load.ledger.problems[:5]
-        time.sleep(0.3)
-
-    def clean_until(self, what: str, reached: Callable[[], bool]) -> None:
-        """Rounds until then."""
-        deadline = time.monotonic() + 2 * PATIENCE_SECONDS
-        while not reached():
-            assert time.monotonic() < deadline, (what, self.swaps)
-            self.clean()
-
-    def clean_meanwhile(self, job: Callable[[], None]) -> None:
-        """Rounds while something happens, and one more."""
-        failed: list[BaseException] = []
-
-        def guarded() -> None:
-            try:
-                job()
-            except BaseException as error:  # noqa: BLE001 - it must be seen in the test, not in a thread
-                failed.append(error)
-
-        thread = threading.Thread(target=guarded, daemon=True)
-        thread.start()
-        self.clean_until("it is done", lambda: not thread.is_alive())
-        assert failed == []
-        self.clean()
-
-    def strike(self, number: int, victims: str, name: str) -> None:
-        """``kill -9`` of the broker, of a cleaner beside it, or of both, while the agent has a swap of ``name`` to do.
-
-        A partition in which nothing is left to do is waited for: it is written all the time.
-        """
-        broker, proxy = self.nodes[number], self.proxies[number]
-        struck = threading.Event()
-        for _ in range(20):
-            process = self._cleaner(number, name)
-
-            def now(process: subprocess.Popen[bytes] = process) -> None:
-                if struck.is_set():
-                    return
-                struck.set()
-                time.sleep(self.dice.uniform(0, 0.008))
-                if "broker" in victims:
-                    os.kill(broker.pid, signal.SIGKILL)
-                if "cleanerd" in victims:
-                    process.kill()
-
-            proxy.after_swap = now
-            code = process.wait(PATIENCE_SECONDS)
-            proxy.after_swap = lambda: None
-            if struck.is_set():
-                break
-            assert code == 0
-            time.sleep(1)
-        assert struck.is_set(), f"no swap of {name}"
-        self.struck.append(f"{victims} at {name}: {code}")
-        if "broker" in victims:
-            broker.kill()
-            broker.start()
-
-    def _cleaner(self, number: int, name: str) -> subprocess.Popen[bytes]:
-        settings = {
-            "cleanerd.state.dir": self.both[number].state_dir,
-            "cleanerd.disk.reserve": 0,
-            "cleanerd.agent.socket": self.proxies[number].path,
-        }
-        words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-        command = [sys.executable, "-m", "cleanerd", "clean", "--live", "--yes", "--force", "--quiet"]
-        command += ["--partition", name, *map(str, self.nodes[number].log_dirs), *words]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
 
 
 @pytest.fixture
 def day(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Day]:
-    """Two brokers of a release, topics on both, a cleaner beside each."""
-    work_dir = Path(tempfile.mkdtemp(prefix=f"day-{request.param}-"))
-    jars = fetch_jars(request.param)
-    try:
-        with two_brokers(jars, work_dir, log_dirs=2, properties=PROPERTIES) as nodes:
-            create(nodes)
-            both = (Rounds(nodes[0], work_dir / "state1"), Rounds(nodes[1], work_dir / "state2"))
-            for rounds in both:
-                rounds.note_swaps(monkeypatch)
-            with (
-                Proxy(work_dir / "1.sock", nodes[0].log_dirs[0] / SOCKET) as one,
-                Proxy(work_dir / "2.sock", nodes[1].log_dirs[0] / SOCKET) as two,
-            ):
-                load = Load(nodes[0], WRITINGS, partitions=3, brokers_come_and_go=True)
-                yield Day(nodes, (one, two), both, load, random.Random(request.param))
-    finally:
-        shutil.rmtree(work_dir)
-
-
-def create(nodes: tuple[Broker, Broker]) -> None:
-    """The topics, and every replica of them."""
-    admin = AdminClient({"bootstrap.servers": nodes[0].bootstrap})
-    config = topic_config(nodes[0])
-    topics = [
-        NewTopic(topic, len(places), replica_assignment=places, config=config) for topic, places in ASSIGNED.items()
-    ]
-    for future in admin.create_topics(topics).values():
-        future.result()
-    wait_until("every replica is there", lambda: sum(len(replicas_on(node)) for node in nodes) == 9)
-
-
-def replicas_on(broker: Broker) -> list[Path]:
-    """The directories of our topics' partitions."""
-    return [path for log_dir in broker.log_dirs for topic in ASSIGNED for path in log_dir.glob(f"{topic}-?")]
-
-
-def check(day: Day) -> None:
-    """Everything acknowledged is there, nothing of a swap is left, and no clean point is too high (D-08, S-50)."""
-    day.clean()
-    day.load.check()
-    assert {result.outcome for rounds in day.both for result in rounds.results} <= {"cleaned", "unchanged", "skipped"}
-    for node in day.nodes:
-        wait_until("nothing is left of a swap", lambda node=node: leftovers(node) == [])  # type: ignore[misc]
-        assert info(node).pauses == []
-    for node, rounds in zip(reversed(day.nodes), reversed(day.both), strict=True):
-        told = [kind for kind in errors(node.log_text()) if not any(name in kind for name in OF_MOVES)]
-        assert told == []
-        node.stop()
-        points = {name: point for d in node.log_dirs for name, point in clean_points(d).items()}
-        places = {path.name: path for path in replicas_on(node)}
-        assert places.keys() <= points.keys()
-        verified = cleanerd("verify", node.log_dirs, rounds.state_dir)
-        assert verified.exit_code == 0, (verified.document, verified.stderr)
-        # U-26: a clean point that is too high would be found.
-        ended = [cleanerd("verify", [path], rounds.state_dir, "--clean-to", "9" * 12) for path in places.values()]
-        assert 5 in {each.exit_code for each in ended}, [each.exit_code for each in ended]
-
-
-def clean_points(log_dir: Path) -> dict[str, int]:
-    """By partition, from the checkpoint of the broker's own cleaner."""
-    path = log_dir / "cleaner-offset-checkpoint"
-    return read_checkpoint(path) if path.exists() else {}
+    with a_day(request.param, monkeypatch) as day:
+        yield day
 
 
 @pytest.mark.parametrize("day", FAMILIES, indirect=True)

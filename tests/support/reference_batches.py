@@ -14,7 +14,7 @@ from cleanerd import _kernel
 from tests.support.reference_codecs import DamagedError, crc32c, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SMALLEST_SIZE = (14, 22, 49)
 
@@ -123,17 +123,23 @@ def _parse_record(body: bytes, index: int, header: Header) -> Parsed:
     return Parsed(attributes, timestamp, offset_delta, key, value is not None, body[tail_at:], tuple(headers))
 
 
-def records_of(header: Header, payload: bytes) -> Iterator[Parsed]:
+def records_of(
+    header: Header, payload: bytes, wanted: Callable[[int], bool] = lambda _index: True
+) -> Iterator[tuple[int, Parsed]]:
+    """The records that are ``wanted``, each with its number; of the others only the length is looked at."""
     if header.record_count > len(payload) // 7:
         raise BadBatchError
     whole, previous = _Cursor(payload, -1), -1
     for index in range(header.record_count):
         whole.record = index
-        record = _parse_record(whole.take(whole.varint()), index, header)
+        body = whole.take(whole.varint())
+        if not wanted(index):
+            continue
+        record = _parse_record(body, index, header)
         if not previous < record.offset_delta <= header.last_offset_delta:
             raise BadBatchError(index)
         previous = record.offset_delta
-        yield record
+        yield index, record
     if whole.at != len(payload):
         raise BadBatchError
 

@@ -140,7 +140,7 @@ def decode_chunk(
                 if verify_crc:
                     check_crc(header, batch)
                 payload = payload_of(header, batch, max_unpacked)
-                records = list(records_of(header, payload))
+                records = [record for _, record in records_of(header, payload)]
                 rows = [(header.base_offset + record.offset_delta, record.timestamp, record.key) for record in records]
                 names = version_header, version_encoding, tombstone_header
                 facts = [(record.has_value, *header_facts(record, *names)) for record in records]
@@ -211,11 +211,10 @@ def _check_producer(header: Header) -> None:
 def _rebuild(header: Header, batch: bytes, keep: list[bool], horizon: int, limit: int) -> tuple[Header, bytes]:
     _check_producer(header)
     kept = []
-    for index, record in enumerate(records_of(header, payload_of(header, batch, limit))):
-        if keep[index]:
-            if record.timestamp < -1:
-                raise BadBatchError(index)
-            kept.append(record)
+    for index, record in records_of(header, payload_of(header, batch, limit), keep.__getitem__):
+        if record.timestamp < -1:
+            raise BadBatchError(index)
+        kept.append(record)
     if not kept:
         raise ValueError(header)
     if header.attributes & 0x40:
