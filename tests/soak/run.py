@@ -69,7 +69,7 @@ class Soak:
             with Daemon(self._settings(broker, port), self.base, config=config) as daemon:
                 daemon.until("ready", lambda view: view["ready"])
                 with load, Visitors(daemon, broker, port, config) as visitors:
-                    self._sample(daemon, broker)
+                    self._sample(daemon, broker, visitors)
                 self._judge_clients(load, visitors)
                 self._end(daemon)
             self._judge_leftovers(broker)
@@ -88,7 +88,7 @@ class Soak:
             "topics.*.min.cleanable.dirty.ratio=0.3",
         ]
 
-    def _sample(self, daemon: Daemon, broker: Broker) -> None:
+    def _sample(self, daemon: Daemon, broker: Broker, visitors: Visitors) -> None:
         began = time.monotonic()
         next_at = began
         while (at := time.monotonic() - began) < self.minutes * 60:
@@ -96,6 +96,9 @@ class Soak:
             assert daemon.process.poll() is None, daemon.log.read_text()[-3000:]
             self.samples.add(at, of_view(view, TOPICS))
             self.samples.add(at, of_daemon(daemon.process.pid, self.base, self.base / "state"))
+            # Clients that hang become more in the first minutes, until as many are let go as come.
+            own = self.samples.series["descriptors"][-1][1] - visitors.hanging
+            self.samples.add(at, {"descriptors but for hanging clients": own})
             self.samples.add(at, of_broker(broker.pid))
             self.samples.add(at, {"load of the host": os.getloadavg()[0]})
             if int(at // 60) > int((at - PERIOD_SECONDS) // 60):
@@ -160,7 +163,9 @@ class Soak:
         rows = [flat(name, series[name], memory_mib) for name in ("resident MiB", "anonymous MiB")]
         # A share: it moves when somebody else who has the same libraries open comes or goes.
         rows += [told("proportional MiB", series["proportional MiB"])]
-        rows += [flat(name, series[name], 2) for name in ("descriptors", "threads", "inotify watches")]
+        rows += [told("descriptors", series["descriptors"])]
+        own = "descriptors but for hanging clients"
+        rows += [flat(name, series[name], 2) for name in (own, "threads", "inotify watches")]
         rows += [flat("files in the state directory", series["files in the state directory"], 2)]
         rows += [flat("broker: descriptors of files", series["broker: descriptors of files"], 40)]
         others = ("broker: deleted files held", "broker: other descriptors", "broker: threads of the agent")

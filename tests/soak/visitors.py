@@ -127,6 +127,11 @@ class Visitors:
             connection.sendall(b"GET /status HTTP/1.1\r\nHost: localhost\r\n" + (b"\r\n" if number % 3 == 1 else b""))
         self._hanging.append((time.monotonic(), connection))
 
+    @property
+    def hanging(self) -> int:
+        """So many clients of the page hang at this moment."""
+        return len(self._hanging)
+
     def _let_go(self) -> None:
         limit = time.monotonic() - HANG_SECONDS
         for each in [each for each in self._hanging if each[0] < limit]:
