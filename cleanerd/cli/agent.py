@@ -90,6 +90,8 @@ def attach_command(
     options += ",allow-unknown-version=true" if allow_unknown_version else ""
     if "," in place or (wanted and "," in wanted):
         raise click.UsageError("an agent's option cannot hold a comma: choose other paths")
+    if wanted and not wanted.startswith("/"):
+        raise click.UsageError(f"--socket {wanted}: give an absolute path, for the broker works in another directory")
     if (pid is None) == (not log_dirs):
         raise click.UsageError("name the broker by its log directories, or by --pid")
     jvm = look_at(_process_of(log_dirs) if pid is None else pid)

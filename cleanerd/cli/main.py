@@ -17,7 +17,8 @@ import click
 from cleanerd import __version__
 from cleanerd.cli.complete import VARIABLE as COMPLETE
 from cleanerd.cli.complete import complete
-from cleanerd.cli.output import begin_command, print_error, print_json_error, print_traceback
+from cleanerd.cli.output import begin_command, flush_result, print_error, print_json_error, print_traceback
+from cleanerd.cli.streams import have_streams
 from cleanerd.cli.verbs import VerbGroup, VerbTable
 from cleanerd.errors import CleanerdError
 
@@ -103,6 +104,7 @@ class _StoppedBySignal(BaseException):
 
 def main() -> NoReturn:
     """Entry point of ``cleanerd`` and ``python -m cleanerd``."""
+    have_streams()
     # There is no linear algebra here: NumPy need not start a thread for every processor.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if COMPLETE in os.environ:
@@ -156,7 +158,7 @@ def _invoke(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as leave:
         result = leave.exit_code
     # Now, while somebody listens: at the interpreter's exit a full disk or a closed pipe is nobody's error.
-    sys.stdout.flush()
+    flush_result()
     # A verb's exit code is what it returns (an int) or gives to ctx.exit().
     return result if isinstance(result, int) else 0
 

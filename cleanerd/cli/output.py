@@ -18,7 +18,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.errors import RefusedError
+from cleanerd.errors import RefusedError, system_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -296,7 +296,30 @@ def _plain(value: object) -> object:
     return str(value)
 
 
+def flush_result() -> None:
+    """What was printed so far leaves the process.
+
+    Raises:
+        MachineError: it cannot be written, as on a full disk.
+    """
+    with _written(sys.stdout):
+        sys.stdout.flush()
+
+
 def _write(stream: Any, text: str) -> None:
     # A file name that is no UTF-8 arrives as lone surrogates; print it escaped rather than die of it.
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    with _written(stream):
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+@contextlib.contextmanager
+def _written(stream: Any) -> Iterator[None]:
+    """A disk that is full of what we print is not one with logs on it: say which."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        where = "standard error" if stream is sys.stderr else "standard output"
+        raise system_error("what was done cannot be told", where, error) from error

@@ -18,7 +18,8 @@ from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import select_in
 from cleanerd.cli.selecting import ExistingPath, log_dirs_argument, partition_option
-from cleanerd.errors import CleanerdError, worst_exit_code
+from cleanerd.errors import CleanerdError, RefusedError, worst_exit_code
+from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
@@ -65,11 +66,12 @@ def undo(
     cleaning before that one.
     """
     settings = common.load_settings()
-    undoable = KeptSegments(settings.daemon.cleanerd_state_dir)
+    state_dir = settings.daemon.cleanerd_state_dir
+    undoable = KeptSegments(state_dir)
     # What is kept of a partition outlives it.
     wanted = select_in(partitions, log_dirs, also=[entry.name for entry in undoable.entries()] if partitions else ())
     if only_list:
-        _list(common.output, undoable, log_dirs, wanted)
+        _list(common.output, undoable, log_dirs, wanted, state_dir)
         return 0
     question = None if yes else _question(undoable, log_dirs, wanted)
     if question is not None and not common.output.confirm(question, yes=yes):
@@ -84,8 +86,26 @@ def undo(
             failures.append(error)
     for warning in undoable.warnings:
         common.output.warning(warning)
-    _tell(common.output, results, failures)
+    if kept is not None and not results and not failures:
+        _require_described(kept, undoable, state_dir)
+    _tell(common.output, results, failures, state_dir)
     return _exit_code(results, failures)
+
+
+def _require_described(kept: Path, undoable: KeptSegments, state_dir: Path) -> None:
+    """Nothing, when ``kept`` (``PLAN/TOPIC-N/`` below it) holds nothing that a cleaning replaced and nobody knows of.
+
+    Raises:
+        RefusedError: it does: without what the state directory knew nobody can tell where the segments belong.
+    """
+    known = {(entry.plan, str(entry.name)) for entry in undoable.entries()}
+    for place in sorted(kept.glob("*/*/")):
+        if parse_topic_partition_dir(place.name) and (place.parent.name, place.name) not in known:
+            raise RefusedError(
+                f"holds what a cleaning of {place.name} replaced, and {state_dir} does not know of it",
+                where=str(place.parent),
+                hint="name the state directory that the cleaning had: --set cleanerd.state.dir=DIR",
+            )
 
 
 def _question(undoable: KeptSegments, paths: Sequence[Path], wanted: Selection) -> str | None:
@@ -145,7 +165,7 @@ def _newest(entries: Sequence[KeptEntry], wanted: Selection) -> dict[TopicPartit
     return dict(sorted(newest.items()))
 
 
-def _list(output: Output, undoable: KeptSegments, paths: Sequence[Path], wanted: Selection) -> None:
+def _list(output: Output, undoable: KeptSegments, paths: Sequence[Path], wanted: Selection, state_dir: Path) -> None:
     entries = [
         entry
         for path in paths
@@ -158,7 +178,7 @@ def _list(output: Output, undoable: KeptSegments, paths: Sequence[Path], wanted:
         output.json({"cleanings": [_json(entry) for entry in entries]})
         return
     if not entries:
-        output.line("Nothing is kept.")
+        output.line(f"Nothing is kept, as far as {state_dir} knows.")
         return
     columns = [Column("partition"), Column("cleaned"), Column("kept", right=True), Column("where")]
     output.table(columns, [[str(e.name), _time(e.cleaned_ms), human_bytes(e.kept_bytes), e.kept] for e in entries])
@@ -180,14 +200,14 @@ def _time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _tell(output: Output, results: Sequence[UndoResult], failures: Sequence[CleanerdError]) -> None:
+def _tell(output: Output, results: Sequence[UndoResult], failures: Sequence[CleanerdError], state_dir: Path) -> None:
     if output.as_json:
         told = [result.to_json() for result in results]
         output.json({"partitions": told, "errors": [error.to_json() for error in failures]})
         return
     if not results:
         if not failures:  # else nobody looked
-            output.line("Nothing to undo.")
+            output.line(f"Nothing to undo: {state_dir} knows of nothing that is kept.")
         return
     columns = [
         Column("partition"),

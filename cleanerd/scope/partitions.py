@@ -21,7 +21,7 @@ from cleanerd.broker.reading import PartitionReading
 from cleanerd.errors import AgentUnavailableError, CleanerdError, RefusedError
 from cleanerd.log.partition import read_partition
 from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, TopicConfig
-from cleanerd.scope.broker_facts import BrokerFacts, being_moved, broker_facts
+from cleanerd.scope.broker_facts import METADATA_AGE_MS, BrokerFacts, being_moved, broker_facts
 from cleanerd.scope.selection import EVERYTHING, Selection
 from cleanerd.scope.settled import EarlierReading, read_twice
 from cleanerd.scope.targets import Target, require_compacted, topic_id_of
@@ -114,9 +114,21 @@ class ByDisk(Partitions):
         config = self._config(name.topic)
         if isinstance(config, CleanerdError):
             raise config
+        if not config.policy_known:
+            self._require_old_enough(config.topic)
         require_compacted(config)
         self.facts.require_in_place(name)
         return config
+
+    def _require_old_enough(self, topic: str) -> None:
+        metadata = self.facts.metadata
+        if metadata is not None and metadata.younger is not None and topic in metadata.younger.topics:
+            raise RefusedError(
+                f"the topic is younger than {METADATA_AGE_MS // 60_000} minutes: beside a running broker its "
+                "configuration does not count yet",
+                where=topic,
+                hint="try again later",
+            )
 
     def _read(self, name: TopicPartition, config: TopicConfig) -> PartitionReading:
         return PartitionReading(self.log_dir, read_partition(self.log_dir, name), config)

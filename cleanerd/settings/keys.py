@@ -167,7 +167,7 @@ class DaemonSettings(ServiceSettings):
         Path("/var/lib/cleanerd"),
         description="Where cleanerd remembers how far each partition is clean, by which rules, what is in quarantine, "
         "and what undo needs. All verbs on a host need the same. Default: $STATE_DIRECTORY (systemd), else "
-        "$XDG_STATE_HOME/cleanerd, else ~/.local/state/cleanerd.",
+        "/var/lib/cleanerd where it is there, else $XDG_STATE_HOME/cleanerd, else ~/.local/state/cleanerd.",
     )
     cleanerd_broker_properties: PathValue | None = Field(
         None,

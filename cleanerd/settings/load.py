@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 DEFAULT_ORIGIN: Final = "default"
 
 _STATE_DIR: Final = "cleanerd.state.dir"
+SERVICE_STATE_DIR: Final = Path("/var/lib/cleanerd")
+"""Where the systemd unit and the Debian package have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,15 @@ def read_settings(
 
 
 def default_state_dir(environ: Mapping[str, str]) -> Path:
-    """``$STATE_DIRECTORY`` (systemd; the first of several), ``$XDG_STATE_HOME/cleanerd``, or in the home directory."""
+    """``$STATE_DIRECTORY`` (systemd; the first of several), that of the service on this host, or in the home directory.
+
+    A command that somebody types has to know what the daemon knows: what is kept, delegated, and how far it is clean.
+    """
     systemd = environ.get("STATE_DIRECTORY", "").split(":")[0]
     if systemd:
         return Path(systemd)
+    if SERVICE_STATE_DIR.is_dir():
+        return SERVICE_STATE_DIR
     xdg = environ.get("XDG_STATE_HOME", "")
     # The XDG rule: a relative path is to be ignored.
     home = environ.get("HOME") or os.path.expanduser("~")

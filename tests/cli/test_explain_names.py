@@ -45,7 +45,10 @@ def test_a_topic_too_young_to_be_known_is_told_as_that(
     monkeypatch.setattr(settled, "SETTLE_SECONDS", 0.0)
     with lock_holder(path):
         answer = shell("explain", "orders-0", path, "--now-ms", NOW)
-    assert answer.code == 3
+        staged = shell("stage", path, "--partition", "orders-0", "--json", "--now-ms", NOW)
+    assert answer.code == staged.code == 4
+    assert "orders: the topic is younger than" in answer.err
+    assert "orders: the topic is younger than" in staged.err
     assert "the configuration of 1 compacted topic (orders) is younger than" in answer.err
     assert "does not count yet. Try again later" in answer.err
 

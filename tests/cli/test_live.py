@@ -263,6 +263,8 @@ def test_process_one_is_a_process(shell: Shell) -> None:
     """A broker's, in its container; here it is no JVM, or somebody else's."""
     assert shell("agent", "attach", "--pid", 1).code == 4
     assert shell("agent", "attach", "--pid", 0).code == 2
+    relative = shell("agent", "attach", "--pid", 1, "--socket", "run/agent.sock")
+    assert (relative.code, "give an absolute path" in relative.err) == (2, True), relative.err
 
 
 def test_loaded_already(shell: Shell, agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:

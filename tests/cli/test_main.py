@@ -96,6 +96,7 @@ def test_a_misspelt_verb_gets_the_nearest(capsys: pytest.CaptureFixture[str]) ->
     assert captured.out == ""
 
 
+STREAMS = ("stdin", "stdout", "stderr")
 CODES = [
     ("ok", 0, ""),
     ("config", 3, "cleanerd: a.toml:3: bad key (did you mean good.key?)\n"),
@@ -183,7 +184,31 @@ def test_a_full_disk_on_stdout_is_a_failure() -> None:
             text=True, timeout=PATIENCE_SECONDS, check=False,
         )  # fmt: skip
     assert done.returncode == 1
-    assert "No space left on device" in done.stderr
+    assert "standard output: what was done cannot be told: No space left on device" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_closed_streams(tmp_path: Path, closed: tuple[int, ...]) -> None:
+    """``>&-``: no file that is opened gets the number of a stream, where what anybody prints would go into it."""
+    script = (
+        "import os, sys\n"
+        f"[os.close(number) for number in {closed}]\n"
+        f"{''.join(f'sys.{name} = None; ' for number, name in enumerate(STREAMS) if number in closed)}\n"
+        "from cleanerd.cli.streams import have_streams\n"
+        "have_streams()\n"
+        f"number = os.open({str(tmp_path / 'segment')!r}, os.O_CREAT | os.O_RDWR)\n"
+        "os.write(1, b'out'), os.write(2, b'err'), print('more', flush=True), print('more', file=sys.stderr)\n"
+        "sys.exit(0 if number > 2 and sys.stdin is not None else 9)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "segment").read_bytes() == b""
+    assert bool(done.stdout) == (1 not in closed)
+    assert bool(done.stderr) == (2 not in closed)
+    command = f"{sys.executable} -m cleanerd --version {' '.join(f'{number}>&-' for number in closed)}"
+    shell = subprocess.run(["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (shell.returncode, shell.stderr) == (0, "")
+    assert bool(shell.stdout) == (1 not in closed)
 
 
 @pytest.mark.parametrize("arguments", [["config", "generate"], ["--help"]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,6 +30,7 @@ from tests.support.log_dirs import (
     make_log_dir,
     read_checkpoint,
     tree,
+    with_directory_id,
     write_checkpoint,
     write_segment,
 )
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+NOTHING = "Nothing to undo: {} knows of nothing that is kept.\n"
 DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}
 
 
@@ -82,7 +85,7 @@ def test_everything_as_before(root: Path, shell: Shell) -> None:
     assert {base: os.stat(segment(path, base)).st_mtime_ns for base in times} == times
     assert read_checkpoint(path / CLEANER_CHECKPOINT) == {"orders-0": 2}
     assert list((root / "kept").iterdir()) == []
-    assert undo(shell, path).out == "Nothing to undo.\n"
+    assert undo(shell, path).out == NOTHING.format(root / "state")
     (row,) = shell("plan", path, "--json", "--quiet", *COMPACT).json["partitions"]
     assert (row["first_dirty_offset"], row["first_dirty_origin"]) == (2, "cleaner-offset-checkpoint")
 
@@ -119,7 +122,7 @@ def test_two_cleanings_one_after_the_other(root: Path, shell: Shell) -> None:
 def test_list(root: Path, shell: Shell) -> None:
     """What is kept, since when and where; nothing changes."""
     path = make(root)
-    assert shell("undo", path, "--list").out == "Nothing is kept.\n"
+    assert shell("undo", path, "--list").out == f"Nothing is kept, as far as {root / 'state'} knows.\n"
     clean(shell, path)
     before = tree(root, without=())
     answer = shell("undo", path, "--list", "--json")
@@ -298,9 +301,30 @@ def test_damaged_trash(root: Path, shell: Shell) -> None:
     document["entry"]["sources"] = "none"
     entry_file.write_text("\n".join([json.dumps(document), *groups, ""]))
     answer = undo(shell, path)
-    assert (answer.code, answer.out) == (0, "Nothing to undo.\n")
+    assert (answer.code, answer.out) == (0, NOTHING.format(root / "state"))
     assert "set aside" in answer.err
     assert entry_file.with_suffix(".damaged").exists()
+
+
+def test_another_state_directory(root: Path, shell: Shell) -> None:
+    """What is kept is there, and nobody knows where it belongs: refused, by name, instead of nothing to undo."""
+    path = make(root)
+    clean(shell, path)
+    (root / "state").rename(root / "mine")
+    answer = undo(shell, path, "--keep-replaced", root / "kept")
+    assert answer.code == 4
+    said = " ".join(answer.err.split())
+    assert f"holds what a cleaning of orders-0 replaced, and {root}/state does not know of it" in said
+    assert "--set cleanerd.state.dir=DIR" in said
+    assert keys(path / "orders-0") == CLEANED
+    (root / "empty" / "orders-0").mkdir(parents=True)
+    assert undo(shell, path, "--keep-replaced", root / "empty").out == NOTHING.format(root / "state")
+    (root / "mine").rename(root / "state")
+    # Known, but of another log directory than the named one.
+    other = with_directory_id(make_log_dir(root / "other", {"orders-0": dirty()}), uuid.UUID(int=7))
+    assert undo(shell, other, "--keep-replaced", root / "kept").out == NOTHING.format(root / "state")
+    assert entry(undo(shell, path, "--json", "--keep-replaced", root / "kept"))["outcome"] == "undone"
+    assert keys(path / "orders-0") == DIRTY
 
 
 def test_it_asks(root: Path, shell: Shell) -> None:
@@ -321,5 +345,5 @@ def test_other_directories_do_not_matter(root: Path, shell: Shell) -> None:
     )
     clean(shell, path)
     assert shell("clean", other, "--yes", "--force", "--quiet", "--now-ms", NOW, *COMPACT).code == 0
-    assert undo(shell, other).out == "Nothing to undo.\n"
+    assert undo(shell, other).out == NOTHING.format(root / "state")
     assert undo(shell, path).code == 0

@@ -72,5 +72,13 @@ ROWS: Final = (
     Row("3.9, 4.4", "live", "swaps on Java 21, with G1 and ZGC", _BROKER, (JVMS, "-k", "swaps_on and 21-")),
     Row("4.4", "live", "swaps on Java 25, with G1 and ZGC", _BROKER, (JVMS, "-k", "swaps_on and 25-")),
     Row("4.4", "live", "a Java without java.instrument", _BROKER, (JVMS, "-k", "instrument")),
+    Row("4.4", "live", "a Java without jdk.net", _BROKER, (JVMS, "-k", "jdk_net")),
+    Row(
+        "3.9, 4.4",
+        "live",
+        "a rolling upgrade of a cluster under load",
+        _BROKER,
+        ("tests/live/test_upgrades.py",),
+    ),
     Row("3.9, 4.3", "live", "a JVM that lets nobody attach", _BROKER, ("tests/live/test_attach.py",)),
 )

@@ -10,6 +10,7 @@ from cleanerd.errors import ConfigError
 from cleanerd.log.topic_config import resolve_topic_config
 from cleanerd.log.topic_keys import TOPIC_RULES
 from cleanerd.settings import Settings, load_settings, read_settings
+from cleanerd.settings import load as load_module
 from cleanerd.settings.keys import DAEMON_FIELDS, TOPIC_FIELDS, kafka_text, kind_of
 from cleanerd.settings.load import default_state_dir
 
@@ -339,11 +340,27 @@ def test_kafka_defaults_of_the_settings_are_those_of_the_topic_config() -> None:
         ({"STATE_DIRECTORY": "", "XDG_STATE_HOME": "", "HOME": "/h"}, "/h/.local/state/cleanerd"),
     ],
 )
-def test_state_directory(environ: dict[str, str], path: str) -> None:
+def test_state_directory(environ: dict[str, str], path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Systemd's directory, then the user's own; what is set comes before both."""
+    monkeypatch.setattr(load_module, "SERVICE_STATE_DIR", Path("/nowhere"))
     assert str(default_state_dir(environ)) == path
     assert str(load(environ=environ).daemon.cleanerd_state_dir) == path
     assert load(environ=environ).origins["cleanerd.state.dir"] == "default"
+
+
+def test_the_services_state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the service has one on this host, a command that somebody types knows what the daemon knows."""
+    service = tmp_path / "cleanerd"
+    monkeypatch.setattr(load_module, "SERVICE_STATE_DIR", service)
+    own = {"XDG_STATE_HOME": "/x", "HOME": "/h"}
+    assert default_state_dir(own) == Path("/x/cleanerd")
+    service.touch()
+    assert default_state_dir(own) == Path("/x/cleanerd"), "a file is no state directory"
+    service.unlink()
+    service.mkdir()
+    assert default_state_dir(own) == service
+    assert default_state_dir({**own, "STATE_DIRECTORY": "/y"}) == Path("/y")
+    assert load("cleanerd.state.dir=/z", environ=own).daemon.cleanerd_state_dir == Path("/z")
 
 
 def test_optional_values() -> None:
