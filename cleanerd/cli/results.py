@@ -8,7 +8,7 @@ from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.words import counted, human_bytes, human_change, human_count, human_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cleanerd.cleaner.result import CleaningResult, Dropped
     from cleanerd.cli.output import Output
@@ -36,11 +36,20 @@ def tell_notes(output: Output, result: CleaningResult) -> None:
         output.warning(f"{result.name}: {result.reason}")
 
 
-def tell(output: Output, results: Sequence[CleaningResult], failures: Sequence[CleanerdError] = ()) -> None:
-    """Results as JSON or as a table. ``failures``: log directories that could not be used, told already as warnings."""
+def tell(
+    output: Output,
+    results: Sequence[CleaningResult],
+    failures: Sequence[CleanerdError] = (),
+    *,
+    more: Mapping[str, object] | None = None,
+) -> None:
+    """Results as JSON or as a table. ``failures``: log directories that could not be used, told already as warnings.
+
+    ``more``: what JSON says besides.
+    """
     if output.as_json:
         told = [result.to_json() for result in results]
-        output.json({"partitions": told, "errors": [error.to_json() for error in failures]})
+        output.json({"partitions": told, "errors": [error.to_json() for error in failures], **(more or {})})
         return
     if not results:
         if not failures:  # what could not be looked into is not known to have nothing

@@ -72,8 +72,9 @@ class _LocalPath(click.Path):
             raise ConfigError(
                 "is not a directory of this machine",
                 where=shown_url(value),
-                hint="a log is cleaned where it can be swapped in: copy it here; what only reads takes URLs: "
-                "cleanerd spark audit, profile, snapshot, divergence",
+                hint="a log is cleaned where it can be swapped in: copy it here, or have a cleaned copy written by "
+                "cleanerd spark clean --output; what only reads takes URLs: cleanerd spark audit, profile, snapshot, "
+                "divergence",
             )
         return super().convert(value, param, ctx)
 
@@ -88,6 +89,43 @@ def log_dirs_argument(*, required: bool = True) -> Callable[[F], F]:
         type=_LocalPath(path_type=Path, readable=False),
         callback=lambda _context, _argument, paths: each_once(paths),
     )
+
+
+def archives_argument(function: F) -> F:
+    """``LOG_DIR...`` of this machine; with ``--output`` also URLs, and patterns of both."""
+    return click.argument(
+        "log_dirs", nargs=-1, required=True, metavar="LOG_DIR...", type=click.Path(path_type=str), callback=_archives
+    )(function)
+
+
+def _archives(context: click.Context, argument: click.Parameter, texts: tuple[str, ...]) -> tuple[Path, ...]:
+    if context.params.get("output") is None:
+        local = _LocalPath(path_type=Path, readable=False)
+        return each_once(local.convert(text, argument, context) for text in texts)
+    from cleanerd.spark.launch import require_packages  # noqa: PLC0415 - pyarrow
+
+    require_packages()
+    from cleanerd.spark.source.plan import expanded  # noqa: PLC0415
+
+    return each_once(expanded(texts))
+
+
+def output_option(help_text: str) -> Callable[[F], F]:
+    """``--output``, known before the arguments are looked at: a directory of this machine, or a URL."""
+    return click.option("--output", metavar="DIR|URL", is_eager=True, callback=_output, help=help_text)
+
+
+def _output(_context: click.Context, _option: click.Parameter, text: str | None) -> Path | None:
+    if text is None:
+        return None
+    if "://" not in text:
+        return Path(text).absolute()
+    from cleanerd.spark.launch import require_packages  # noqa: PLC0415 - pyarrow
+
+    require_packages()
+    from cleanerd.spark.stores import path_of  # noqa: PLC0415
+
+    return path_of(text)
 
 
 def each_once(paths: Iterable[Path]) -> tuple[Path, ...]:

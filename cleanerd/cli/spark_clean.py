@@ -1,4 +1,7 @@
-"""``cleanerd spark clean``: what ``cleanerd stage`` does, over Spark's executors; ``cleanerd apply`` swaps it in."""
+"""``cleanerd spark clean``: what ``cleanerd stage`` does, over Spark's executors; ``cleanerd apply`` swaps it in.
+
+With ``--output`` a cleaned copy is written elsewhere instead, and nothing beside the logs.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +11,56 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleanerd.cli.cleaning_options import cleaning_options
-from cleanerd.cli.selecting import log_dirs_argument
+from cleanerd.cli.selecting import archives_argument, output_option
 from cleanerd.cli.spark import spark_verb
 from cleanerd.cli.stage import stage_all
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from cleanerd.cli.options import Common
 
 
+def _check(given: Mapping[str, Any]) -> None:
+    if given["output"] is None:
+        return
+    for name, flag in (("shards", "--shards"), ("kept", "--keep-replaced")):
+        if given[name] is not None:
+            raise click.UsageError(f"{flag} does not go with --output: a copy is cleaned, and replaces nothing")
+    from cleanerd.spark.launch import require_packages  # noqa: PLC0415
+
+    require_packages()
+    from cleanerd.spark.archive.target import check_apart, check_new, target_of  # noqa: PLC0415 - pyarrow
+
+    check_apart(given["output"], given["log_dirs"])
+    check_new(target_of(given["output"]))
+
+
 @click.command("clean")
-@log_dirs_argument()
+@archives_argument
+@output_option("Write a cleaned copy of the archives LOG_DIR to this new directory or URL (s3://BUCKET/PREFIX).")
 @cleaning_options
 @click.option("--shards", type=click.IntRange(1, 4096), metavar="N", help="Cut the keys into N shards or more.")
-@spark_verb(alone=lambda given: given["shards"] is None)
-def clean(common: Common, log_dirs: tuple[Path, ...], *, shards: int | None, **given: Any) -> int:
+@spark_verb(alone=lambda given: given["shards"] is None, check=_check)
+def clean(common: Common, log_dirs: tuple[Path, ...], *, output: Path | None, shards: int | None, **given: Any) -> int:
     """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
 
     The log directories are read and written by the executors: they must lie on storage that driver and executors see
     under one path. What is staged is what cleanerd stage would stage, byte for byte.
+
+    With --output LOG_DIR may be a URL too, and nothing in it is changed: each partition is copied to an executor's
+    disk, cleaned there as cleanerd clean would, and written to the new place; a manifest, cleanerd-archive.json, comes
+    last. What has none is no archive. Partitions that cannot be cleaned are named, and are not in it.
     """
-    from cleanerd.spark.clean import spark_stage_partition, stage_alone  # noqa: PLC0415 - pyarrow
-    from cleanerd.spark.session import spark_session  # noqa: PLC0415
+    from cleanerd.spark.session import spark_session  # noqa: PLC0415 - pyarrow
 
     with spark_session("cleanerd spark clean") as session:
+        if output is not None:
+            from cleanerd.cli.spark_archive import archive_all  # noqa: PLC0415
+
+            return archive_all(common, session, log_dirs, output, **given)
+        from cleanerd.spark.clean import spark_stage_partition, stage_alone  # noqa: PLC0415
+
         stager = stage_alone if session is None else partial(spark_stage_partition, session, shards=shards)
         return stage_all(common, log_dirs, stager, **given)

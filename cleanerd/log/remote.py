@@ -137,9 +137,10 @@ class RemotePath(PosixPath):
 
 
 class Ranges(io.RawIOBase):
-    """An open file in a store. ``listed``: as it stood when it was opened."""
+    """An open file in a store. ``listed``: as it stood when it was opened; ``tag``: the store's name for its bytes."""
 
     listed: Listed
+    tag: str = ""
 
     def __init__(self) -> None:
         super().__init__()

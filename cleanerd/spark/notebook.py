@@ -9,18 +9,24 @@ from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.scope.selection import EVERYTHING, Selection
 from cleanerd.settings import load_settings
 from cleanerd.spark import api
+from cleanerd.spark.archive.run import Archive, clean_archive
 from cleanerd.spark.clean import stage_log_dir
+from cleanerd.spark.spread import nobody
+from cleanerd.spark.stores import path_of
 from cleanerd.spark.strategies import keys_of
 from cleanerd.verify.rules import KAFKAS_RULES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
 
     from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.settings import Settings
+    from cleanerd.spark.logs import Log
 
 
 class Logs(api.Logs):
-    """The logs of :class:`api.Logs`, that a notebook may have staged too."""
+    """The logs of :class:`api.Logs`, that a notebook may have staged too, or cleaned into a copy."""
 
     def stage(
         self,
@@ -43,22 +49,64 @@ class Logs(api.Logs):
             CleanerdError: a directory cannot be read. What is in the way of a partition is in its result.
         """
         session, found = self.session, self.found()
+        effective = self._settings(found, settings)
+        options = CleaningOptions(
+            now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms, force=force, from_start=from_start
+        )
+        places = sorted({log.log_dir for log in found})
+        results = []
+        for place in places:
+            wanted = self._wanted([log for log in found if log.log_dir == place])
+            others = [other for other in places if other != place]
+            results += stage_log_dir(session, place, others, effective, wanted, options, shards=shards)
+        return results
+
+    def clean(
+        self,
+        output: str | Path,
+        settings: Iterable[str] = (),
+        *,
+        force: bool = False,
+        from_start: bool = False,
+        unclean: bool = False,
+        now_ms: int | None = None,
+        advance: Callable[[int], None] = nobody,
+    ) -> Archive:
+        """Write a cleaned copy of the compacted topics to the new directory or URL ``output``; the logs stay as is.
+
+        Each partition is cleaned as ``cleanerd clean`` would clean a copy of it, by one task, and without a session by
+        this process. The manifest is put last; nothing counts without it. ``settings``, ``force``, ``from_start``,
+        ``now_ms``: as for :meth:`stage`. ``unclean``: the brokers were not stopped cleanly when the copies were made.
+
+        Raises:
+            ConfigError: as :meth:`found`, or a setting is wrong, or ``output`` holds something or lies in a source.
+            RefusedError: another run was first to write there.
+            CleanerdError: ``output`` cannot be written. What is in the way of a partition is in its result.
+        """
+        found = self.found()
+        options = CleaningOptions(
+            now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
+            force=force,
+            from_start=from_start,
+            unclean=unclean,
+        )
+        places = sorted({log.log_dir for log in found})
+        effective, place = self._settings(found, settings), path_of(output).absolute()
+        return clean_archive(self._spark, places, place, effective, self._wanted(found), options, advance=advance)
+
+    def _settings(self, found: Sequence[Log], settings: Iterable[str]) -> Settings:
+        """The strategies of these logs, and what was said besides."""
         said = [
             f"topics.{topic}.{key}={value}"
             for topic in sorted({log.name.topic for log in found})
             if self._rules(topic) != KAFKAS_RULES
             for key, value in keys_of(self._rules(topic)).items()
         ]
-        effective = load_settings((), [*said, *settings])
-        options = CleaningOptions(
-            now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms, force=force, from_start=from_start
-        )
-        chosen = self._topics is not None or self._partitions is not None
-        places = sorted({log.log_dir for log in found})
-        results = []
-        for place in places:
-            names = frozenset(log.name for log in found if log.log_dir == place)
-            wanted = Selection(tuple(map(str, names)), names, names) if chosen else EVERYTHING
-            others = [other for other in places if other != place]
-            results += stage_log_dir(session, place, others, effective, wanted, options, shards=shards)
-        return results
+        return load_settings((), [*said, *settings])
+
+    def _wanted(self, found: Sequence[Log]) -> Selection:
+        """Those that were asked for, if any were."""
+        if self._topics is None and self._partitions is None:
+            return EVERYTHING
+        names = frozenset(log.name for log in found)
+        return Selection(tuple(map(str, names)), names, names)

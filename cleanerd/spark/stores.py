@@ -1,4 +1,6 @@
-"""Object stores and other file systems, through pyarrow: ``s3``, ``gs``, ``abfs`` and ``hdfs``. They are only read.
+"""Object stores and other file systems, through pyarrow: ``s3``, ``gs``, ``abfs`` and ``hdfs``.
+
+What is written to one is written by ``archive/target.py``.
 
 A file is fetched in ranges of some megabytes, one ahead of the reader, so that a task holds two of them and nothing on
 disk. What fails for a moment is tried again, a few times. Who we are is what the library of the store finds in its own
@@ -44,6 +46,9 @@ AHEAD_BYTES: Final = 8 << 20
 
 LEAST_BYTES: Final = 64 << 10
 TRIES: Final = 8
+PART_TRIES: Final = 3
+"""Of a part of an object that is sent; all of the object is tried as often as anything else."""
+
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 5.0
 _ANSWER_SECONDS: Final = 30.0
@@ -89,6 +94,11 @@ class StorePath(RemotePath):
         return _system(os.getpid(), self.parts[0].removesuffix(":"), self.parts[1])
 
     @property
+    def writing_system(self) -> pafs.FileSystem:
+        """The same to write with: it sends a part of an object again, where one who reads asks again himself."""
+        return _system(os.getpid(), self.parts[0].removesuffix(":"), self.parts[1], PART_TRIES)
+
+    @property
     def inner(self) -> str:
         """Its name as that file system has it."""
         scheme = self.parts[0]
@@ -104,7 +114,7 @@ class StorePath(RemotePath):
         found: list[RemotePath] = []
         above = len(self.inner.rstrip("/")) + 1
         for info in tried(self, "cannot be listed", lambda: self.system.get_file_info(selector)):
-            child = self / info.path[above:]
+            child = self / info.path[above:].lstrip("/")  # a key may have an empty name in it
             child.listed = _listed(info)
             found.append(child)
         return sorted(found)
@@ -182,7 +192,7 @@ class _StoreFile(Ranges):
         self._ahead: tuple[int, int, Future[bytes]] | None = None
         self._held = (0, b"")
         size = tried(path, "cannot be opened", self._file.size)
-        written_ns, self._tag = self._about()
+        written_ns, self.tag = self._about()
         self.listed = Listed.of(size, written_ns)
         if size < upto:
             raise changed(f"it became shorter: {upto} bytes were listed, it ends at {size}", str(path))
@@ -215,7 +225,7 @@ class _StoreFile(Ranges):
     def require_unchanged(self) -> None:
         """By opening it once more."""
         with _StoreFile(self._path, 0) as now:
-            if (now.listed, now._tag) != (self.listed, self._tag):
+            if (now.listed, now.tag) != (self.listed, self.tag):
                 raise changed("another object has its name now", str(self._path))
 
     def close(self) -> None:
@@ -327,13 +337,13 @@ def _time(text: str) -> datetime:
 
 
 @functools.lru_cache(maxsize=16)
-def _system(_process: int, scheme: str, host: str) -> pafs.FileSystem:
-    """One a process: what was made before a fork is not used after it."""
+def _system(_process: int, scheme: str, host: str, tries: int = 1) -> pafs.FileSystem:
+    """One a process: what was made before a fork is not used after it. ``tries``: of each of its requests."""
     import pyarrow.fs as pafs  # noqa: PLC0415
 
     try:
         if scheme == "s3":
-            return _s3(host)
+            return _s3(host, tries)
         if scheme == "gs":
             return pafs.GcsFileSystem(retry_time_limit=timedelta(seconds=_ANSWER_SECONDS))
         if scheme in ("abfs", "abfss"):
@@ -345,7 +355,7 @@ def _system(_process: int, scheme: str, host: str) -> pafs.FileSystem:
         raise ConfigError(_brief(error), where=str(where)) from None
 
 
-def _s3(bucket: str) -> pafs.FileSystem:
+def _s3(bucket: str, tries: int) -> pafs.FileSystem:
     import pyarrow.fs as pafs  # noqa: PLC0415
 
     settings: dict[str, Any] = {}
@@ -362,7 +372,8 @@ def _s3(bucket: str) -> pafs.FileSystem:
         settings |= {"endpoint_override": address.rstrip("/"), "scheme": scheme or "https"}
     return pafs.S3FileSystem(
         **settings,
-        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=1),
+        retry_strategy=pafs.AwsStandardS3RetryStrategy(max_attempts=tries),
+        allow_delayed_open=tries > 1,  # a small object is one request then
         connect_timeout=_ANSWER_SECONDS / 3,
         request_timeout=_ANSWER_SECONDS,
     )

@@ -1,19 +1,24 @@
-"""One Spark session for all tests: starting one takes longer than most of them."""
+"""One Spark session for all tests: starting one takes longer than most of them. One S3 server for a module."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.importorskip("pyspark")
 
+from cleanerd.spark import stores
+from tests.spark import s3
 from tests.spark.sessions import SHORT, start_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
+
+    from tests.spark.s3 import Store
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +27,30 @@ def spark() -> Iterator[SparkSession]:
     session = start_session("local[2,4]", {**SHORT, "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Store]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    store, stop = s3.start()
+    said = {
+        "AWS_ENDPOINT_URL": store.endpoint, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": s3.SECRET,
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in said.items():
+            patch.setenv(key, value)
+        yield store
+        stop()
+        stores._system.cache_clear()
+
+
+@pytest.fixture
+def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """Without faults and with nothing asked yet; who waits before he asks again waits a moment."""
+    monkeypatch.setattr(stores, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(stores, "LONGEST_PAUSE_SECONDS", 0.02)
+    server.fault = None
+    server.requests.clear()
+    yield server
+    server.fault = None

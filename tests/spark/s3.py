@@ -67,7 +67,7 @@ class _Proxy(BaseHTTPRequestHandler):
     def _forward(self) -> None:
         path = unquote(self.path)
         fault = self.store.asked(self.command, path, self.headers.get("Range", ""))
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = self._body()
         if fault == "drop":
             self.close_connection = True
             return
@@ -75,13 +75,26 @@ class _Proxy(BaseHTTPRequestHandler):
             self._answer(*((503, _SLOW_DOWN) if fault == "slow" else (403, _DENIED)), {"Content-Type": "text/xml"})
             return
         connection = http.client.HTTPConnection(*self.behind, timeout=60)
-        headers = {key: value for key, value in self.headers.items() if key != "Connection"}
+        hops = ("connection", "transfer-encoding", "expect", "content-length")
+        headers = {key: value for key, value in self.headers.items() if key.lower() not in hops}
         connection.request(self.command, self.path, body, headers)
         answer = connection.getresponse()
         data = answer.read()
         kept = {k: v for k, v in answer.getheaders() if k.lower() not in ("connection", "transfer-encoding", "server")}
         connection.close()
         self._answer(answer.status, data, kept, half=fault == "cut")
+
+    def _body(self) -> bytes:
+        """All of it, however it is sent: in chunks where the client does not say before how much it is."""
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = bytearray()
+        while count := int(self.rfile.readline().split(b";")[0], 16):
+            body += self.rfile.read(count)
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass  # trailers
+        return bytes(body)
 
     def _answer(self, status: int, data: bytes, headers: dict[str, str], *, half: bool = False) -> None:
         self.send_response(status)

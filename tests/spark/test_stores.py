@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import pickle
 import random
@@ -27,7 +26,6 @@ from tests.spark.reading import EVERYTHING, offsets, read_rows, schema_of
 from tests.spark.rich_log import NOW_MS, RichLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -36,33 +34,6 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 FIRST = f"{NAME}/{0:020d}.log"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Store]:
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    store, stop = s3.start()
-    said = {
-        "AWS_ENDPOINT_URL": store.endpoint, "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": s3.SECRET,
-    }  # fmt: skip
-    with pytest.MonkeyPatch.context() as patch:
-        for key, value in said.items():
-            patch.setenv(key, value)
-        yield store
-        stop()
-        stores._system.cache_clear()
-
-
-@pytest.fixture
-def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """Without faults and with nothing asked yet; who waits before he asks again waits a moment."""
-    monkeypatch.setattr(stores, "FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(stores, "LONGEST_PAUSE_SECONDS", 0.02)
-    server.fault = None
-    server.requests.clear()
-    yield server
-    server.fault = None
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,261 @@
+"""A log directory of an archive as the driver looks at it: a copy of all but its records.
+
+What says which topics are compacted and by which rules (identity, checkpoints, the controllers' metadata log, topic
+ids) is fetched into a log directory here that has the partitions' names and none of their segments. So those who judge
+a log directory, judge this one, and need not know where it lies.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from cleanerd.cleaner.result import CleaningResult
+from cleanerd.cleaner.verdict import NOT_STOPPED_CLEANLY
+from cleanerd.errors import CleanerdError, ConfigError, RefusedError, as_cleanerd_error
+from cleanerd.format.names import parse_future_dir, parse_topic_partition_dir
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import CLEAN_SHUTDOWN, META_PROPERTIES, METADATA_TOPIC, read_log_dir
+from cleanerd.log.partition import PARTITION_METADATA, PartitionLog
+from cleanerd.log.plain_file import LOG_DIR_FILES
+from cleanerd.log.remote import RemotePath
+from cleanerd.log.same_file import changed
+from cleanerd.scope.broker_facts import BrokerFacts, broker_facts
+from cleanerd.scope.partitions import ByDisk
+from cleanerd.scope.targets import topic_id_of
+from cleanerd.spark.archive.partition import From, Work
+from cleanerd.spark.archive.source import contents_of, fetch, require_room
+from cleanerd.verify.listing import bytes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from cleanerd.cleaner.survey import CleaningOptions
+    from cleanerd.format.names import TopicPartition
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.state_files import Unread
+    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.scope.selection import Selection
+    from cleanerd.settings import Settings
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+AT_ONCE: Final = 8
+"""Partitions that a store is asked about at once."""
+
+_FILES: Final = tuple(sorted(LOG_DIR_FILES - {".lock"}))
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What :func:`copied` made of a log directory: ``log_dir`` here, ``files`` of it by name."""
+
+    place: Path
+    log_dir: LogDir
+    files: dict[str, bytes]
+    doubled: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A log directory that can be cleaned: what tasks have to know, their work, and what is not cleaned, and why.
+
+    ``refused``: partitions whose directory is a link, too. ``not_compacted``: those of topics not known to be so.
+    """
+
+    copy: Copy
+    source: From
+    facts: BrokerFacts
+    work: tuple[Work, ...]
+    refused: tuple[CleaningResult, ...]
+    not_compacted: tuple[TopicPartition, ...]
+    configs: tuple[TopicConfig, ...]
+
+    def require_unchanged(self) -> None:
+        """The directory's own files are what they were before anything was fetched.
+
+        Raises:
+            SegmentChangedError: they are not: the partitions may be of another time than the checkpoints.
+            CleanerdError: they cannot be read.
+        """
+        for name, data in _files_of(self.copy.place).items():
+            if self.copy.files.get(name) != data:
+                raise changed("it is another file now", str(self.copy.place / name))
+
+
+def copied(place: Path, into: Path) -> Copy:
+    """The log directory at ``place`` as ``into``, without the records.
+
+    Raises:
+        ConfigError: it is no log directory.
+        CleanerdError: it cannot be listed or read.
+    """
+    directories, files = _entries(place)
+    into.mkdir()
+    own = _files_of(place)
+    for name, data in own.items():
+        (into / name).write_bytes(data)
+    metadata = f"{METADATA_TOPIC}-0"
+    for name in directories:
+        if name == metadata:
+            contents = contents_of(place / name)
+            require_room(into, contents.size_bytes)
+            fetch(contents, into / name)
+        elif parse_topic_partition_dir(name) is not None or parse_future_dir(name) is not None:
+            (into / name).mkdir()
+    try:
+        log_dir = read_log_dir(into)
+    except CleanerdError as error:
+        raise as_there(error, into, place) from error
+    linked = _linked(place)
+    return Copy(place, replace(log_dir, linked=linked), own, frozenset(directories).intersection(files))
+
+
+def look(
+    copy: Copy,
+    others: Sequence[Path],
+    settings: Settings,
+    wanted: Selection,
+    options: CleaningOptions,
+    *,
+    number: int,
+    name: str,
+) -> Looked:
+    """What is to be done in the directory, ``number`` of the run and called ``name`` in the archive.
+
+    ``others``: the copies of the other directories, which may be the same broker's.
+
+    Raises:
+        RefusedError: nobody knows how far its logs are whole.
+        CleanerdError: its broker's configuration cannot be read.
+    """
+    log_dir, place = copy.log_dir, copy.place
+    if not log_dir.clean_shutdown and not options.unclean:
+        raise RefusedError(NOT_STOPPED_CLEANLY.capitalize(), where=str(place), hint=f"{CLEAN_SHUTDOWN} is missing")
+    try:
+        facts = broker_facts(settings, log_dir, others)
+        partitions = ByDisk(log_dir, facts)
+        first = partitions.targets(wanted)
+        _fetch_ids(copy, [target.name for target in first])
+        targets = ByDisk(log_dir, facts).admitted(wanted)
+        resources = replace(facts.resources(), workers=settings.daemon.log_cleaner_threads)
+    except CleanerdError as error:
+        raise as_there(error, log_dir.path, place) from error
+    store = StateStore(settings.daemon.cleanerd_state_dir, keeps_damaged=True)
+    configs: dict[str, TopicConfig] = {}
+    refused = []
+    admitted = []
+    for target in targets:
+        if target.config is None or str(target.name) in copy.doubled:
+            why = target.error or ConfigError("a file has its name too", where=str(place / str(target.name)))
+            refused.append(CleaningResult.of_error(target.name, str(place), as_there(why, log_dir.path, place)))
+        else:
+            # What only shows where values come from cannot be sent to a task as it is.
+            configs[target.name.topic] = replace(target.config, origins=dict(target.config.origins))
+            admitted.append(target.name)
+    listed = at_once(place, partial(_work, copy, store, number), admitted)
+    known = {target.name for target in targets}
+    meant = [each for each in log_dir.partitions if not wanted or each in wanted]
+    return Looked(
+        copy=copy,
+        source=From(place, name, copy.files[META_PROPERTIES], copy.files.get(CLEAN_SHUTDOWN), resources, configs),
+        facts=facts,
+        work=tuple(each for each in listed if isinstance(each, Work)),
+        refused=(*refused, *_links(copy, wanted), *(each for each in listed if isinstance(each, CleaningResult))),
+        not_compacted=tuple(each for each in meant if each not in known),
+        configs=tuple(configs.values()),
+    )
+
+
+def _links(copy: Copy, wanted: Selection) -> list[CleaningResult]:
+    """The broker would follow them, so something is missing in the archive."""
+    place = copy.place
+    error = "is a symbolic link and not followed"
+    return [
+        CleaningResult.of_error(name, str(place), RefusedError(error, where=str(place / str(name))))
+        for name in copy.log_dir.linked
+        if not wanted or name in wanted
+    ]
+
+
+def _work(copy: Copy, store: StateStore, number: int, name: TopicPartition) -> Work | CleaningResult:
+    """What a task has to do with a partition; or why it cannot be listed."""
+    path = copy.place / str(name)
+    try:
+        contents = contents_of(path)
+    except (CleanerdError, OSError) as caught:
+        return CleaningResult.of_error(name, str(copy.place), as_cleanerd_error(caught, str(path)))
+    return Work.of(number, name, contents, copy.log_dir, _rules(store, copy.log_dir, name))
+
+
+def as_there(error: CleanerdError, here: Path, there: Path) -> CleanerdError:
+    """``error`` with the directory's own name for that of its copy, which nobody knows."""
+    old, new = str(here), str(there)
+    error.message = error.message.replace(old, new)
+    error.where = None if error.where is None else error.where.replace(old, new)
+    error.hint = None if error.hint is None else error.hint.replace(old, new)
+    return error
+
+
+def at_once(place: Path, call: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """``call`` of each item in their order; several at once where each waits for a store."""
+    if not isinstance(place, RemotePath):
+        return [call(item) for item in items]
+    with ThreadPoolExecutor(AT_ONCE, "cleanerd-look") as pool:
+        return list(pool.map(call, items))
+
+
+def _fetch_ids(copy: Copy, names: Sequence[TopicPartition]) -> None:
+    """What says which topic a partition belongs to; whoever reads the partition tells of damage."""
+
+    def fetched(name: TopicPartition) -> tuple[TopicPartition, bytes | None]:
+        try:
+            return name, bytes_of(copy.place / str(name) / PARTITION_METADATA)
+        except (CleanerdError, OSError):
+            return name, None
+
+    for name, data in at_once(copy.place, fetched, names):
+        if data is not None:
+            (copy.log_dir.path / str(name) / PARTITION_METADATA).write_bytes(data)
+
+
+def _rules(store: StateStore, log_dir: LogDir, name: TopicPartition) -> str | Unread | None:
+    """By which rules the topic was last cleaned, as far as the state directory of this machine remembers."""
+    log = PartitionLog(
+        name=name, path=log_dir.path / str(name), topic_id=topic_id_of(log_dir, name), segments=(), snapshots=(),
+        leader_epochs=(), unfinished=(), log_start_offset=0, recovery_point=0, high_watermark=0, cleaner_offset=None,
+    )  # fmt: skip
+    return store.rules_of(log_dir, log, store.load(log_dir, log))
+
+
+def _files_of(place: Path) -> dict[str, bytes]:
+    found = {name: bytes_of(place / name) for name in _FILES}
+    return {name: data for name, data in found.items() if data is not None}
+
+
+def _entries(place: Path) -> tuple[list[str], list[str]]:
+    """The names of directories and of files in a log directory; links are neither."""
+    if isinstance(place, RemotePath):
+        children = [each for each in place.children() if each.listed is not None and each.parent == place]
+        directories = [each.name for each in children if each.listed is not None and each.listed.is_dir]
+        return directories, [each.name for each in children if each.listed is not None and not each.listed.is_dir]
+    try:
+        with os.scandir(place) as entries:
+            found = list(entries)
+    except OSError as error:
+        raise as_cleanerd_error(error, str(place)) from error
+    directories = [each.name for each in found if each.is_dir(follow_symlinks=False)]
+    return directories, [each.name for each in found if each.is_file(follow_symlinks=False)]
+
+
+def _linked(place: Path) -> tuple[TopicPartition, ...]:
+    if isinstance(place, RemotePath):
+        return ()
+    with os.scandir(place) as entries:
+        names = [parse_topic_partition_dir(each.name) for each in entries if each.is_symlink()]
+    return tuple(sorted(name for name in names if name is not None))

@@ -1,0 +1,269 @@
+"""One partition of an archive: its files fetched, cleaned as ``cleanerd clean`` cleans a copy, and sent elsewhere.
+
+Runs in a task. What it yields is told to the driver, and only that counts: an attempt that is killed, or comes second,
+has written the same bytes under the same names, as the source has to be what the driver listed and the cleaning goes by
+the driver's time and settings.
+"""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from cleanerd.apply.lock import LogDirLock
+from cleanerd.apply.remember import not_cleaned
+from cleanerd.apply.round import clean_partition
+from cleanerd.apply.session import LockedDir
+from cleanerd.cleaner.cleaner import NoProgress
+from cleanerd.cleaner.resources import disk_reserve_bytes
+from cleanerd.cleaner.result import CleaningResult
+from cleanerd.errors import Cause, CleanerdError, ReportedError, as_cleanerd_error
+from cleanerd.format.checkpoint import write_offset_checkpoint
+from cleanerd.format.names import TopicPartition
+from cleanerd.log.clean_point import StateStore
+from cleanerd.log.log_dir import (
+    CLEAN_SHUTDOWN,
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_POINT_CHECKPOINT,
+    read_log_dir,
+)
+from cleanerd.log.state_files import Unread
+from cleanerd.spark.archive.scratch import scratch
+from cleanerd.spark.archive.source import AT_ONCE, contents_of, fetch, require_listed, require_room
+from cleanerd.spark.archive.target import target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from cleanerd.cleaner.resources import Resources
+    from cleanerd.cleaner.survey import CleaningOptions
+    from cleanerd.log.log_dir import LogDir
+    from cleanerd.log.partition import PartitionLog
+    from cleanerd.log.topic_config import TopicConfig
+    from cleanerd.spark.archive.source import Copied
+    from cleanerd.spark.archive.target import Target, Written
+    from cleanerd.spark.spread import Item
+
+SCHEMA: Final = pa.schema([("told", pa.string())])
+COLUMNS: Final = "told string"
+
+STAGING: Final = ".kstage"
+_CHECKPOINTS: Final = (
+    CLEANER_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A partition of the log directory number ``source``, as the driver listed it.
+
+    ``offsets``: its entries in the four checkpoints. ``remembered``: the rules that the topic was last cleaned by.
+    """
+
+    source: int
+    name: TopicPartition
+    digest: str
+    size_bytes: int
+    offsets: tuple[int | None, ...]
+    remembered: str | Unread | None
+
+    @classmethod
+    def of(
+        cls, source: int, name: TopicPartition, contents: Any, log_dir: LogDir, remembered: str | Unread | None
+    ) -> Work:
+        """With the checkpoints of ``log_dir``."""
+        offsets = (log_dir.cleaner_offsets, log_dir.recovery_points, log_dir.log_start_offsets, log_dir.high_watermarks)
+        entries = tuple(each.get(name) for each in offsets)
+        return cls(source, name, contents.digest, contents.size_bytes, entries, remembered)
+
+    def to_item(self) -> Item:
+        """The fields as JSON has them."""
+        told = self.remembered
+        return {
+            "source": self.source,
+            "topic": self.name.topic,
+            "partition": self.name.partition,
+            "digest": self.digest,
+            "size_bytes": self.size_bytes,
+            "offsets": list(self.offsets),
+            "remembered": [told.where, told.why] if isinstance(told, Unread) else told,
+        }
+
+    @classmethod
+    def from_item(cls, item: Item) -> Work:
+        """The work that :meth:`to_item` made an item of."""
+        told = item["remembered"]
+        return cls(
+            item["source"],
+            TopicPartition(item["topic"], item["partition"]),
+            item["digest"],
+            item["size_bytes"],
+            tuple(item["offsets"]),
+            Unread(*told) if isinstance(told, list) else told,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class From:
+    """A log directory as tasks know it. ``name``: what it is called in the archive; ``configs`` by topic."""
+
+    place: Path
+    name: str
+    meta: bytes
+    shutdown: bytes | None
+    resources: Resources
+    configs: Mapping[str, TopicConfig]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all tasks of a run have to know. ``run``: the run's directory in the archive."""
+
+    target: Path
+    run: str
+    sources: tuple[From, ...]
+    options: CleaningOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a task has told. ``cleaner_offset``: the partition's entry in Kafka's checkpoint afterwards."""
+
+    work: Work
+    result: CleaningResult
+    written: tuple[Mapping[str, Any], ...]
+    copied: tuple[Mapping[str, Any], ...]
+    cleaner_offset: int | None
+
+    @classmethod
+    def from_told(cls, text: str) -> Done:
+        """What the row of :func:`clean_one` says."""
+        told = json.loads(text)
+        work = Work.from_item(told["work"])
+        result = CleaningResult.from_json(work.name, told["result"])
+        if told["exit_code"] is not None:
+            result = replace(result, error=error_told(result.reason, told["result"]["cause"], told["exit_code"]))
+        return cls(work, result, tuple(told["written"]), tuple(told["copied"]), told["cleaner_offset"])
+
+
+def error_told(text: str, cause: str, exit_code: int) -> ReportedError:
+    """What went wrong elsewhere. A source that changes is a failure: the partition is missing in the archive."""
+    error = ReportedError(text, cause=Cause(cause))
+    error.exit_code = exit_code
+    error.moved_on = False
+    return error
+
+
+def clean_one(job: Job, item: Item) -> Iterator[pa.RecordBatch]:
+    """Clean the partition of ``item`` into the archive; what came of it as a row of JSON. Fails for bugs only."""
+    work = Work.from_item(item)
+    source = job.sources[work.source]
+    written: list[Written] = []
+    copied: list[Copied] = []
+    offset = None
+    with scratch() as place:
+        try:
+            log_dir = _prepared(source, work, place / "data", copied)
+            result = _cleaned(job, source, work, log_dir, place / "state")
+            if result.error is None:
+                written = _sent(target_of(job.target), f"{job.run}/{source.name}/{work.name}", log_dir, work)
+                offset = read_log_dir(log_dir).cleaner_offsets.get(work.name)
+        except (CleanerdError, OSError) as caught:
+            error = as_cleanerd_error(caught, str(source.place))
+            result = CleaningResult.of_error(work.name, str(source.place), error)
+        result = _as_there(result, place / "data", source.place)
+    told = {
+        "work": work.to_item(),
+        "result": result.to_json(),
+        "exit_code": None if result.error is None else result.error.exit_code,
+        "written": [each.to_json() for each in written],
+        "copied": [each.to_json() for each in copied],
+        "cleaner_offset": offset,
+    }
+    yield pa.RecordBatch.from_arrays([pa.array([json.dumps(told)], pa.string())], schema=SCHEMA)
+
+
+class _Remembering(StateStore):
+    """A memory of nothing but the rules, which the driver looked up in the one that the settings name."""
+
+    def __init__(self, root: Path, told: str | Unread | None) -> None:
+        super().__init__(root)
+        self._told = told
+
+    def rules_of(self, log_dir: LogDir, log: PartitionLog, state: Any) -> str | Unread | None:
+        """As the driver found it."""
+        del log_dir, log, state
+        return self._told
+
+
+def _prepared(source: From, work: Work, path: Path, copied: list[Copied]) -> Path:
+    """A log directory with a copy of the one partition; ``copied`` gets what it was made of.
+
+    Raises:
+        CleanerdError: the source is not as it was listed, or cannot be read; there is no room.
+    """
+    contents = contents_of(source.place / str(work.name))
+    require_listed(contents, work.digest)
+    path.mkdir()
+    reserve = disk_reserve_bytes(source.resources, source.configs[work.name.topic], str(path))
+    require_room(path, contents.size_bytes + reserve)
+    (path / META_PROPERTIES).write_bytes(source.meta)
+    if source.shutdown is not None:
+        (path / CLEAN_SHUTDOWN).write_bytes(source.shutdown)
+    for name, offset in zip(_CHECKPOINTS, work.offsets, strict=True):
+        entries = {} if offset is None else {work.name: offset}
+        (path / name).write_bytes(write_offset_checkpoint(entries))
+    copied += fetch(contents, path / str(work.name))
+    return path
+
+
+def _cleaned(job: Job, source: From, work: Work, path: Path, state: Path) -> CleaningResult:
+    store = _Remembering(state, work.remembered)
+    log_dir = read_log_dir(path)
+    # Nobody else knows of the copy: nothing has to settle, and no lease is needed to know that nobody has it open.
+    resources = replace(source.resources, lease_required=False)
+    config = source.configs[work.name.topic]
+    try:
+        with LogDirLock.acquire(path, settle_seconds=0) as lock:
+            locked = LockedDir(log_dir, lock, store, resources)
+            result = clean_partition(locked, work.name, config, job.options, NoProgress())
+    except (CleanerdError, OSError) as caught:
+        return not_cleaned(store, log_dir, work.name, caught)
+    return result
+
+
+def _sent(target: Target, name: str, path: Path, work: Work) -> list[Written]:
+    """The partition's files, as they lie there now, in the archive as ``name``."""
+    files = sorted(each for each in (path / str(work.name)).iterdir() if each.is_file() and each.name != STAGING)
+    pool = ThreadPoolExecutor(AT_ONCE, "cleanerd-send")
+    try:
+        waiting = [pool.submit(target.put_file, f"{name}/{each.name}", each) for each in files]
+        written = [future.result() for future in waiting]
+    finally:
+        pool.shutdown(cancel_futures=True)
+    target.flush(name)
+    return written
+
+
+def _as_there(result: CleaningResult, here: Path, there: Path) -> CleaningResult:
+    """With the source's name for the copy's, which nobody knows."""
+
+    def said(text: str) -> str:
+        return text.replace(str(here), str(there))
+
+    notes = tuple(map(said, result.notes))
+    told = replace(result, log_dir=str(there), reason=said(result.reason), notes=notes)
+    if result.error is None:
+        return told
+    return replace(told, error=error_told(told.reason, str(result.error.cause), result.error.exit_code))

@@ -1,0 +1,387 @@
+"""Where a cleaned archive is written: a directory here or a prefix in a store, the same for both.
+
+Each run writes below a directory of its own, ``run-ID``, so that neither another run at the same time nor what one has
+left can be mixed up with it. What is written has its name only when it is whole: here by a rename of what is on the
+disk, in a store because an object appears with its last byte. The manifest is put last, and only where there is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.errors import ConfigError, MachineError, RefusedError, system_error
+from cleanerd.log.safe_open import (
+    close_quietly,
+    create,
+    make_directory,
+    open_directory,
+    open_trusted_directory,
+    raw_file,
+    write_all,
+)
+from cleanerd.spark.archive.source import PIECE_BYTES
+from cleanerd.spark.stores import StorePath, tried
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+MANIFEST: Final = "cleanerd-archive.json"
+RUN: Final = "run-"
+
+_DIRECTORY_MODE: Final = 0o750
+_FILE_MODE: Final = 0o640
+
+
+def new_run() -> str:
+    """The name of a run's own directory."""
+    return f"{RUN}{time.strftime('%Y%m%dt%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file of the archive."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+    crc32c: int
+
+    def to_json(self) -> dict[str, object]:
+        """As the manifest has it."""
+        return {
+            "name": self.name,
+            "size_bytes": self.size_bytes,
+            "modified_ms": self.modified_ms,
+            "crc32c": f"{self.crc32c:08x}",
+        }
+
+
+class Target(ABC):
+    """A place for archives. Names are relative to it, as a store has them: ``run-1/data/orders-0/file``."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """What lies directly in it; nothing where it is not there yet.
+
+        Raises:
+            CleanerdError: it cannot be listed.
+        """
+
+    @abstractmethod
+    def sizes_below(self, name: str) -> dict[str, int]:
+        """The bytes of all files below the directory ``name``, by their names relative to it; raises as above."""
+
+    @abstractmethod
+    def put(self, name: str, pieces: Callable[[], Iterator[bytes]], *, modified_ns: int) -> None:
+        """Write a file, in the place of one that an earlier attempt of this run wrote.
+
+        ``pieces`` begins with the first bytes whenever it is called: what fails is sent again.
+
+        Raises:
+            CleanerdError: it cannot be written.
+        """
+
+    @abstractmethod
+    def flush(self, name: str) -> None:
+        """What was put into the directory ``name`` lasts when this returns; raises CleanerdError."""
+
+    @abstractmethod
+    def put_new(self, name: str, data: bytes) -> None:
+        """Write a file where there is none.
+
+        Raises:
+            RefusedError: there is one, somebody else's.
+            CleanerdError: it cannot be written.
+        """
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove a file, or a directory with all that is in it; nothing where there is none. Raises CleanerdError."""
+
+    def put_file(self, name: str, path: Path) -> Written:
+        """Write what ``path`` holds, a file of ours; raises as :meth:`put`."""
+        status = path.stat()
+        crc, size = 0, 0
+        for piece in _pieces(path):
+            crc, size = _kernel.crc32c(np.frombuffer(piece, np.uint8), crc), size + len(piece)
+        self.put(name, lambda: _pieces(path), modified_ns=status.st_mtime_ns)
+        return Written(path.name, size, status.st_mtime_ns // 1_000_000, crc)
+
+    def put_bytes(self, name: str, data: bytes) -> Written:
+        """Write a small file; raises as :meth:`put`."""
+        now_ns = time.time_ns()
+        self.put(name, lambda: iter((data,)), modified_ns=now_ns)
+        crc = _kernel.crc32c(np.frombuffer(data, np.uint8))
+        return Written(name.rpartition("/")[2], len(data), now_ns // 1_000_000, crc)
+
+
+def target_of(place: Path) -> Target:
+    """The target at ``place``, here or in a store."""
+    return _InStore(place) if isinstance(place, StorePath) else _Here(place)
+
+
+def check_new(target: Target) -> list[str]:
+    """Names of what earlier runs have left unfinished; an archive may be written here.
+
+    Raises:
+        ConfigError: there is an archive already, or what is none of ours.
+        CleanerdError: it cannot be listed.
+    """
+    names = target.names()
+    if MANIFEST in names:
+        raise ConfigError(
+            f"holds an archive already ({MANIFEST})", where=str(target.place), hint="name a new place: it replaces none"
+        )
+    foreign = [name for name in names if not name.startswith((RUN, f".{MANIFEST}."))]
+    if foreign:
+        raise ConfigError(
+            f"holds what is not an archive's ({foreign[0][:60]})", where=str(target.place), hint="name a new place"
+        )
+    return sorted(name for name in names if name.startswith(RUN) and target.sizes_below(name))
+
+
+def check_apart(target: Path, sources: Sequence[Path]) -> None:
+    """What is written lies neither in a source nor around one.
+
+    Raises:
+        ConfigError: it does.
+    """
+    if isinstance(target, StorePath) and {".", ".."}.intersection(target.parts):
+        raise ConfigError("has . or .. in it, which a store takes for names", where=str(target))
+    for source in sources:
+        if _overlap(target, source):
+            raise ConfigError(
+                f"lies in the source {source}, is it, or is around it", where=str(target), hint="name a place beside it"
+            )
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    if isinstance(one, StorePath) != isinstance(other, StorePath):
+        return False
+    if isinstance(one, StorePath):
+        pairs = zip(_in_one_spelling(one), _in_one_spelling(other), strict=False)
+        return all(first == second for first, second in pairs)
+    return _is_within(one, other) or _is_within(other, one)
+
+
+def _in_one_spelling(path: Path) -> tuple[str, ...]:
+    scheme, *rest = path.parts
+    return ({"abfss:": "abfs:", "viewfs:": "hdfs:"}.get(scheme, scheme), *rest)
+
+
+def _is_within(one: Path, other: Path) -> bool:
+    """Whether ``one`` is ``other`` or lies below it, by whatever names."""
+    real = Path(os.path.realpath(one))
+    if real.is_relative_to(os.path.realpath(other)):
+        return True
+    with contextlib.suppress(OSError):  # a mount may show the same directory twice
+        found = os.stat(other)
+        for place in (real, *real.parents):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(place), found):
+                    return True
+    return False
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+class _InStore(Target):
+    """A prefix in an object store."""
+
+    place: StorePath
+
+    def names(self) -> list[str]:
+        """By the store, one level deep."""
+        return [] if self.place.status() is None else [each.name for each in self.place.children()]
+
+    def sizes_below(self, name: str) -> dict[str, int]:
+        """As the store lists them."""
+        place = self._at(name)
+        if place.status() is None:
+            return {}
+        above = len(place.parts)
+        files = place.files_below()
+        return {"/".join(each.parts[above:]): each.listed.st_size for each in files if each.listed is not None}
+
+    def put(self, name: str, pieces: Callable[[], Iterator[bytes]], *, modified_ns: int) -> None:
+        """As an object, which is there when all of it has arrived."""
+        del modified_ns  # a store has a time of its own
+        path = self._at(name)
+        size = tried(path, "cannot be written", lambda: self._sent(path, pieces()))
+        there = path.status()
+        if there is None or there.st_size != size:
+            raise MachineError("is not there as it was written", where=str(path))
+
+    def put_new(self, name: str, data: bytes) -> None:
+        """Where it is not there yet. Whoever looks afterwards and finds another run's has lost."""
+        path = self._at(name)
+        if path.status() is None:
+            self.put(name, lambda: iter((data,)), modified_ns=0)
+        with path.opened() as file:
+            if file.readall() != data:
+                raise _not_first(path)
+
+    def flush(self, name: str) -> None:
+        """Nothing: what was sent is there."""
+
+    def remove(self, name: str) -> None:
+        """All objects below it."""
+        path = self._at(name)
+        found = path.status()
+        if found is None:
+            return
+        system = path.writing_system
+        call = system.delete_dir if found.is_dir else system.delete_file
+        tried(path, "cannot be removed", lambda: call(path.inner))
+
+    def _at(self, name: str) -> StorePath:
+        path = self.place / name
+        assert isinstance(path, StorePath)  # noqa: S101 - it is one of its kind
+        return path
+
+    @staticmethod
+    def _sent(path: StorePath, pieces: Iterator[bytes]) -> int:
+        size = 0
+        with path.writing_system.open_output_stream(path.inner, compression=None) as stream:
+            for piece in pieces:
+                stream.write(piece)
+                size += len(piece)
+        return size
+
+
+class _Here(Target):
+    """A directory of this machine, or one that all executors see under the same path."""
+
+    def names(self) -> list[str]:
+        """What is in the directory."""
+        try:
+            return os.listdir(self.place)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise system_error("cannot be listed", str(self.place), error) from error
+
+    def sizes_below(self, name: str) -> dict[str, int]:
+        """Of the directory; links count as what they are."""
+        top = self.place / name
+        found = {}
+        for directory, _, names in os.walk(top):
+            for each in names:
+                path = Path(directory, each)
+                with contextlib.suppress(FileNotFoundError):
+                    found[str(path.relative_to(top))] = path.lstat().st_size
+        return found
+
+    def put(self, name: str, pieces: Callable[[], Iterator[bytes]], *, modified_ns: int) -> None:
+        """By a name of its own, then a rename."""
+        above, _, last = name.rpartition("/")
+        with self._writing(name), self._directory(above) as directory:
+            temporary = self._write(directory, last, pieces(), modified_ns)
+            os.rename(temporary, last, src_dir_fd=directory, dst_dir_fd=directory)
+
+    def put_new(self, name: str, data: bytes) -> None:
+        """By a second name for what is on the disk: the system gives it to one alone."""
+        with self._writing(name), self._directory("") as directory:
+            temporary = self._write(directory, name, iter((data,)), time.time_ns())
+            try:
+                os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+            except FileExistsError:
+                raise _not_first(self.place / name) from None
+            except OSError as error:
+                if error.errno not in {errno.EPERM, errno.EOPNOTSUPP}:
+                    raise
+                # A file system without second names: between a look and a rename another run may come.
+                if name in os.listdir(directory):
+                    raise _not_first(self.place / name) from None
+                os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+            finally:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary, dir_fd=directory)
+            os.fsync(directory)
+
+    def flush(self, name: str) -> None:
+        """By an fsync of the directory and of those above it, up to the place."""
+        with self._writing(name):
+            parts = name.split("/")
+            for count in range(len(parts) + 1):
+                with self._directory("/".join(parts[:count])) as directory:
+                    os.fsync(directory)
+
+    def remove(self, name: str) -> None:
+        """With all that is in it; a link goes, not what it leads to."""
+        path = self.place / name
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise system_error("cannot be removed", str(path), error) from error
+
+    @contextlib.contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise system_error("cannot be written", str(self.place / name), error) from error
+
+    @contextlib.contextmanager
+    def _directory(self, name: str) -> Iterator[int]:
+        """A descriptor of a directory below the place; what is missing of it is made."""
+        os.makedirs(self.place, exist_ok=True)
+        place = open_trusted_directory(self.place)
+        try:
+            made = ""
+            for part in filter(None, name.split("/")):
+                made = f"{made}/{part}" if made else part
+                close_quietly(make_directory(made, dir_fd=place, mode=_DIRECTORY_MODE))
+            inner = open_directory(name, dir_fd=place) if name else os.dup(place)
+        finally:
+            close_quietly(place)
+        try:
+            yield inner
+        finally:
+            close_quietly(inner)
+
+    @staticmethod
+    def _write(directory: int, name: str, pieces: Iterator[bytes], modified_ns: int) -> str:
+        """The temporary name of a file that is on the disk."""
+        temporary = f".{name}.{secrets.token_hex(4)}.tmp"
+        try:
+            with raw_file(create(temporary, dir_fd=directory, mode=_FILE_MODE), "wb") as file:
+                for piece in pieces:
+                    write_all(file.fileno(), piece)
+                os.utime(file.fileno(), ns=(modified_ns, modified_ns))
+                os.fsync(file.fileno())
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=directory)
+            raise
+        return temporary
+
+
+def _not_first(path: Path) -> RefusedError:
+    return RefusedError(
+        "another run has written its archive here meanwhile", where=str(path), hint="give each run a place of its own"
+    )

@@ -1,0 +1,116 @@
+"""Archives of several partitions, cleaned copies of them, and what ``cleanerd clean`` makes of the same."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from cleanerd import _kernel
+from cleanerd.cli.main import run
+from cleanerd.spark.archive.target import MANIFEST
+from tests.spark.rich_log import NOW_MS, RichLog
+from tests.support.log_dirs import Partition, make_log_dir
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+TOPICS: Final[dict[str, tuple[dict[str, Any], dict[str, str]]]] = {
+    "offset-0": ({"seed": 1}, {}),
+    "offset-1": ({"seed": 2, "codec": 4}, {}),
+    "transactions-0": ({"seed": 3, "transactions": True}, {}),
+    "transactions-1": ({"seed": 4, "transactions": True, "codec": 1}, {"segment.bytes": "4000"}),
+    "old-0": ({"seed": 5, "legacy": True}, {"delete.retention.ms": "100"}),
+    "version-0": (
+        {"seed": 6, "transactions": True, "keys": 200},
+        {"compaction.strategy": "header", "compaction.strategy.header": "version", "delete.retention.ms": "100"},
+    ),
+    "time-0": ({"seed": 7, "codec": 3}, {"compaction.strategy": "timestamp"}),
+    "flag-0": ({"seed": 8, "codec": 2}, {"tombstone.mode": "flag"}),
+}
+"""Partitions, what their logs are like, and the keys of their topics."""
+
+
+def partition_of(*, segments: int = 4, batches: int = 20, scratch: Path, **kind: Any) -> Partition:
+    """What one of :data:`TOPICS` holds."""
+    rich = RichLog(**kind)
+    rich.write(scratch, segments, batches)
+    shutil.rmtree(scratch)
+    snapshots = {max(rich.segments): list(rich.last.values())} if rich.last else {}
+    return Partition(
+        rich.segments, aborted=rich.aborted, snapshots=snapshots, index_interval_bytes=300, mtime_ms=NOW_MS - 10_000
+    )
+
+
+def make_archive(path: Path, *names: str, clean_shutdown: bool = True, **size: int) -> Path:
+    """A log directory of all :data:`TOPICS`, or those named."""
+    made = {name: partition_of(scratch=path.parent / "scratch", **size, **TOPICS[name][0]) for name in names or TOPICS}
+    return make_log_dir(path, made, clean_shutdown=clean_shutdown)
+
+
+def settings(state: Path) -> list[str]:
+    """What no directory says of the topics."""
+    keys = {
+        f"topics.{name.rpartition('-')[0]}.{key}": value
+        for name, (_, topic) in TOPICS.items()
+        for key, value in {"cleanup.policy": "compact", **topic}.items()
+    }
+    said = {
+        **keys, "cleanerd.state.dir": str(state), "cleanerd.disk.reserve": "0", "cleanerd.delegation": "assumed",
+    }  # fmt: skip
+    return [word for key, value in said.items() for word in ("--set", f"{key}={value}")]
+
+
+CLEAN: Final = ("--force", "--from-start", "--now-ms", str(NOW_MS), "--json")
+
+
+def archived(
+    capsys: pytest.CaptureFixture[str], source: object, output: object, state: Path, *more: str
+) -> tuple[int, Any, str]:
+    """Exit code, document and messages of ``spark clean --output``, in this process."""
+    sources = [str(each) for each in (source if isinstance(source, list) else [source])]
+    words = ["spark", "clean", *sources, "--output", str(output), *CLEAN, *settings(state), *more]
+    capsys.readouterr()
+    code = run(words)
+    told = capsys.readouterr()
+    return code, json.loads(told.out) if told.out.startswith("{") else None, told.err
+
+
+def cleaned_twin(capsys: pytest.CaptureFixture[str], source: Path, *more: str) -> dict[str, bytes]:
+    """What ``cleanerd clean`` makes of a copy of a directory: files by name."""
+    copy = source.parent / "twin" / source.name
+    shutil.copytree(source, copy, copy_function=shutil.copy2)
+    run(["clean", str(copy), "--yes", *CLEAN, *settings(source.parent / "twins-state"), *more])
+    capsys.readouterr()
+    found = files_of(copy)
+    shutil.rmtree(copy)
+    return found
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    """All files below a directory but those of locks, by name."""
+    return {
+        str(each.relative_to(path)): each.read_bytes()
+        for each in sorted(path.rglob("*"))
+        if each.is_file() and each.name not in (".lock", "lock")
+    }
+
+
+def manifest_of(output: Path) -> Any:
+    """The manifest of an archive that lies here, after a look at all that it says of files."""
+    document = json.loads((output / MANIFEST).read_text())
+    listed = set()
+    for one in document["log_dirs"]:
+        lists = [(one["path"], one["files"]), *((part["path"], part["files"]) for part in one["partitions"])]
+        for place, files in lists:
+            for file in files:
+                data = (output / place / file["name"]).read_bytes()
+                assert len(data) == file["size_bytes"]
+                assert f"{_kernel.crc32c(np.frombuffer(data, np.uint8)):08x}" == file["crc32c"]
+                listed.add(f"{place}/{file['name']}")
+    assert listed == {str(each.relative_to(output)) for each in output.rglob("*") if each.is_file()} - {MANIFEST}
+    return document

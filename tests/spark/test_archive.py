@@ -1,0 +1,439 @@
+"""A cleaned copy of an archive is, byte for byte, what ``cleanerd clean`` makes of the same directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.cli.main import run
+from cleanerd.errors import SegmentChangedError
+from cleanerd.format.meta import read_partition_metadata
+from cleanerd.spark.api import Logs as ReadingLogs
+from cleanerd.spark.archive import look, partition, source
+from cleanerd.spark.archive.source import contents_of
+from cleanerd.spark.archive.target import MANIFEST, check_apart
+from cleanerd.spark.notebook import Logs
+from cleanerd.spark.stores import path_of
+from tests.cli.clean_log_dirs import write_metadata
+from tests.kafka.judge import ToLoad
+from tests.spark.archives import (
+    CLEAN,
+    TOPICS,
+    archived,
+    cleaned_twin,
+    files_of,
+    make_archive,
+    manifest_of,
+    settings,
+)
+from tests.spark.rich_log import NOW_MS
+from tests.support.log_dirs import Partition, make_log_dir, read_checkpoint
+from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.kafka.judge import Judge
+
+Capsys = pytest.CaptureFixture[str]
+
+
+def cleaned_dir(output: Path, name: str = "data") -> Path:
+    """The log directory ``name`` of a finished archive."""
+    (one,) = [each for each in json.loads((output / MANIFEST).read_text())["log_dirs"] if each["path"].endswith(name)]
+    return output / one["path"]
+
+
+def test_as_clean_on_a_copy(tmp_path: Path, capsys: Capsys) -> None:
+    """Every strategy, codec, old formats, transactions: the same files, with the same times; the source as it was."""
+    path = make_archive(tmp_path / "data")
+    before = {name: (data, (path / name).stat().st_mtime_ns) for name, data in files_of(path).items()}
+    code, document, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    assert code == 0, told
+    assert {row["outcome"] for row in document["partitions"]} == {"cleaned"}
+    assert document["manifest"] == str(tmp_path / "out" / MANIFEST)
+    assert {row["log_dir"] for row in document["partitions"]} == {str(path)}
+    found = cleaned_dir(tmp_path / "out")
+    assert files_of(found) == cleaned_twin(capsys, path)
+    assert {name: (data, (path / name).stat().st_mtime_ns) for name, data in files_of(path).items()} == before
+    assert not (tmp_path / "state").exists()
+    manifest = manifest_of(tmp_path / "out")
+    (one,) = manifest["log_dirs"]
+    assert (one["left_out"], one["not_compacted"], one["source"]) == ([], [], str(path))
+    for row in one["partitions"]:
+        name = f"{row['topic']}-{row['partition']}"
+        sizes = {file["name"]: file["size_bytes"] for file in row["source_files"]}
+        assert sizes == {each.name: each.stat().st_size for each in (path / name).iterdir()}
+        for file in row["files"]:
+            assert file["modified_ms"] == (found / name / file["name"]).stat().st_mtime_ns // 1_000_000
+        assert row["bytes_after"] < row["bytes_before"]
+
+
+@pytest.mark.kafka
+def test_kafkas_loader_takes_it(tmp_path: Path, capsys: Capsys, judge_43: Judge) -> None:
+    """As after a clean shutdown, and as after none: no segment is cut, no record lost."""
+    path = make_archive(tmp_path / "data")
+    assert archived(capsys, path, tmp_path / "out", tmp_path / "state")[0] == 0
+    found = cleaned_dir(tmp_path / "out")
+    points = read_checkpoint(found / "recovery-point-offset-checkpoint")
+    for clean in (True, False):
+        logs = [ToLoad(str(tmp_path / str(clean) / name), str(found / name), clean, 0, points[name]) for name in TOPICS]
+        for name, loaded in zip(TOPICS, judge_43.load(logs, now_ms=NOW_MS, batches=True), strict=True):
+            assert loaded.error is None, (name, loaded.message)
+            assert loaded.log_end_offset == points[name]
+            assert {file for file in files_of(found / name) if file.endswith(".log")} == {
+                file for file in loaded.files if file.endswith(".log")
+            }
+
+
+def test_twice(tmp_path: Path, capsys: Capsys) -> None:
+    """Of the cleaned archive the same comes again, and a place that holds one is refused."""
+    path = make_archive(tmp_path / "data")
+    archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    first = cleaned_dir(tmp_path / "out")
+    code, _, _ = archived(capsys, first, tmp_path / "again", tmp_path / "state")
+    assert code == 0
+    assert files_of(cleaned_dir(tmp_path / "again")) == cleaned_twin(capsys, first)
+    code, _, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    assert (code, "holds an archive already (cleanerd-archive.json)" in told) == (3, True)
+
+
+def test_what_cannot_be_cleaned_is_left_out(tmp_path: Path, capsys: Capsys) -> None:
+    """Damaged, planted, or not known to be compacted: named, not in the archive, and the others are."""
+    path = make_archive(tmp_path / "data", "offset-0", "offset-1", "transactions-0", "time-0")
+    damaged = sorted((path / "offset-1").glob("*.log"))[1]
+    data = bytearray(damaged.read_bytes())
+    data[100] ^= 1
+    damaged.write_bytes(data)
+    planted = sorted((path / "time-0").glob("*.log"))[0]
+    planted.rename(tmp_path / "elsewhere.log")
+    planted.symlink_to(tmp_path / "elsewhere.log")
+    shutil.copytree(path / "offset-0", path / "unknown-0")
+    (path / "linked-0").symlink_to(path / "offset-0")
+    code, document, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    assert code == 6
+    outcomes = {f"{row['topic']}-{row['partition']}": row["outcome"] for row in document["partitions"]}
+    assert outcomes == {
+        "offset-0": "cleaned", "transactions-0": "cleaned",
+        "offset-1": "quarantined", "time-0": "quarantined", "linked-0": "skipped",
+    }  # fmt: skip
+    (one,) = manifest_of(tmp_path / "out")["log_dirs"]
+    assert [f"{each['topic']}-{each['partition']}" for each in one["left_out"]] == ["linked-0", "offset-1", "time-0"]
+    assert one["not_compacted"] == [{"topic": "unknown", "partition": 0}]
+    reasons = {each["topic"]: each["reason"] for each in one["left_out"]}
+    assert reasons["offset"].startswith(str(damaged))
+    assert "it is a symbolic link" in reasons["time"]
+    found = cleaned_dir(tmp_path / "out")
+    assert {each.name for each in found.iterdir() if each.is_dir()} == {"offset-0", "transactions-0"}
+    for name in ("recovery-point", "replication", "cleaner"):
+        assert set(read_checkpoint(found / f"{name}-offset-checkpoint")) == {"offset-0", "transactions-0"}
+    assert "not in the archive, as they could not be cleaned: 3 partitions" in told
+    assert "not known to be compacted: 1 partition (unknown-0)" in told
+
+
+def test_nothing_cleaned_is_no_archive(tmp_path: Path, capsys: Capsys) -> None:
+    """And nothing is left in its place."""
+    path = make_archive(tmp_path / "data", "offset-0")
+    (path / "offset-0" / f"{0:020}.log").write_bytes(b"\xff" * 200)
+    code, document, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    assert (code, document["manifest"]) == (5, None)
+    assert "nothing was cleaned, so no archive was written" in told
+    assert files_of(tmp_path / "out") == {}
+
+
+def test_what_needs_no_cleaning_is_in_it(tmp_path: Path, capsys: Capsys) -> None:
+    """A partition that is clean enough comes as it is, like one with an active segment alone."""
+    path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
+    batch = encode_batch([Record(key=b"k", value=b"v")], base_offset=0)
+    make_log_dir(tmp_path / "other", {"flag-0": Partition({0: batch})})
+    shutil.copytree(tmp_path / "other" / "flag-0", path / "flag-0")
+    code, document, _ = archived(
+        capsys, path, tmp_path / "out", tmp_path / "state", "--set", "topics.offset.min.cleanable.dirty.ratio=1"
+    )
+    assert code == 0
+    assert {row["topic"]: row["outcome"] for row in document["partitions"]}["flag"] == "skipped"
+    found = cleaned_dir(tmp_path / "out")
+    assert files_of(found / "flag-0") == files_of(path / "flag-0")
+
+
+def test_an_archive_of_a_running_broker(tmp_path: Path, capsys: Capsys) -> None:
+    """Without a mark of a clean shutdown it is refused in words; with --unclean it is as of ``clean``, torn or not."""
+    path = make_archive(tmp_path / "data", "offset-0", "transactions-0", clean_shutdown=False)
+    code, document, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    assert (code, document["manifest"], document["partitions"]) == (4, None, [])
+    assert "The broker was not stopped cleanly" in told
+    assert "--unclean" in told
+    active = sorted((path / "offset-0").glob("*.log"))[-1]
+    active.write_bytes(active.read_bytes()[:-7])
+    code, document, _ = archived(capsys, path, tmp_path / "out", tmp_path / "state", "--unclean")
+    assert code == 0
+    assert {row["outcome"] for row in document["partitions"]} == {"cleaned"}
+    assert files_of(cleaned_dir(tmp_path / "out")) == cleaned_twin(capsys, path, "--unclean")
+
+
+def test_places_that_are_refused(tmp_path: Path, capsys: Capsys) -> None:
+    """In, around and equal to a source, by whatever name; one that holds other files; a file."""
+    path = make_archive(tmp_path / "all" / "data", "offset-0")
+    (tmp_path / "link").symlink_to(tmp_path / "all")
+    for place in (path, path / "out", tmp_path / "all", tmp_path / "link" / "data" / "x" / "y", tmp_path):
+        code, _, told = archived(capsys, path, place, tmp_path / "state")
+        assert (code, "lies in the source" in told) == (3, True), place
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes").touch()
+    code, _, told = archived(capsys, path, tmp_path / "other", tmp_path / "state")
+    assert (code, "holds what is not an archive's (notes)" in told) == (3, True)
+    code, _, told = archived(capsys, path, tmp_path / "other" / "notes", tmp_path / "state")
+    assert (code, "other/notes" in told) == (1, True)
+    for more in (("--shards", "2"), ("--keep-replaced", str(tmp_path))):
+        code, _, told = archived(capsys, path, tmp_path / "out", tmp_path / "state", *more)
+        assert (code, f"{more[0]} does not go with --output" in told) == (2, True)
+    assert not (tmp_path / "out").exists()
+
+
+def test_urls_that_overlap() -> None:
+    """Whatever the scheme is called; names that only begin alike are apart."""
+    near = path_of("s3a://b/backup/1")
+    for text in ("s3://b/backup/1", "s3://b/backup", "s3n://b/backup/1/out", "s3://b"):
+        with pytest.raises(Exception, match="lies in the source"):
+            check_apart(path_of(text), [near])
+    with pytest.raises(Exception, match=r"has \. or \.\. in it"):
+        check_apart(path_of("s3://b/x/../backup/1"), [near])
+    check_apart(path_of("s3://b/backup/10"), [near])
+    check_apart(path_of("s3://c/backup/1"), [near])
+    with pytest.raises(Exception, match="lies in the source"):
+        check_apart(path_of("abfss://c@a.dfs/x"), [path_of("abfs://c@a.dfs/x/y")])
+    check_apart(path_of("abfss://d@a.dfs/x"), [path_of("abfs://c@a.dfs/x/y")])
+
+
+@pytest.mark.parametrize("change", ["longer", "new", "gone"])
+def test_a_source_that_changes(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    """While one partition is fetched: that one is left out."""
+    path = make_archive(tmp_path / "data", "offset-0", "offset-1")
+    real = source.fetch
+
+    def fetch(contents: Any, into: Path) -> Any:
+        if contents.place.name == "offset-1":
+            last = sorted(contents.place.glob("*.log"))[-1]
+            if change == "longer":
+                with last.open("ab") as file:
+                    file.write(b"\0")
+            elif change == "new":
+                (contents.place / f"{10**6:020}.log").touch()
+            else:
+                last.unlink()
+        return real(contents, into)
+
+    monkeypatch.setattr(partition, "fetch", fetch)
+    code, document, _ = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    assert code == 6
+    reasons = {row["partition"]: row["reason"] for row in document["partitions"]}
+    assert (reasons[0], "the log changed while it was read" in reasons[1]) == ("", True)
+    assert [row["partition"] for row in manifest_of(tmp_path / "out")["log_dirs"][0]["partitions"]] == [0]
+
+
+def test_checkpoints_that_change(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then nobody knows of which time the directory is: none of it counts."""
+    path = make_archive(tmp_path / "data", "offset-0")
+    other = make_archive(tmp_path / "more" / "data", "time-0")
+    real = source.fetch
+
+    def fetch(contents: Any, into: Path) -> Any:
+        (path / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+        return real(contents, into)
+
+    monkeypatch.setattr(partition, "fetch", fetch)
+    code, document, told = archived(capsys, [path, other], tmp_path / "out", tmp_path / "state")
+    assert code == 6
+    assert "recovery-point-offset-checkpoint: the log changed while it was read: it is another file now" in told
+    assert [row["topic"] for row in document["partitions"]] == ["time"]
+    manifest = manifest_of(tmp_path / "out")
+    assert [each["source"] for each in manifest["log_dirs"]] == [str(other)]
+    assert len(manifest["errors"]) == 1
+
+
+def test_a_file_that_is_written_to_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its size and time were what was listed when it was opened."""
+    path = make_archive(tmp_path / "data", "offset-0") / "offset-0"
+    contents = contents_of(path)
+    real = source._Copy.write
+
+    def write(self: Any, data: memoryview) -> None:
+        real(self, data)
+        (path / self._path.name).write_bytes(b"other")
+
+    monkeypatch.setattr(source._Copy, "write", write)
+    with pytest.raises(SegmentChangedError, match="it was written to meanwhile"):
+        source.fetch(contents, tmp_path / "copy")
+
+
+def test_a_full_disk(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is told what was needed, where, and what to do, before and while it is filled."""
+    path = make_archive(tmp_path / "data", "offset-0")
+    code, document, told = archived(
+        capsys, path, tmp_path / "out", tmp_path / "state", "--set", f"cleanerd.disk.reserve={2**60}"
+    )
+    assert (code, document["partitions"][0]["outcome"]) == (1, "failed")
+    assert "a copy takes " in told
+    assert "TMPDIR, spark.local.dir" in told
+
+    def full(_self: Any, _data: memoryview) -> None:
+        raise source._failed(tmp_path / "copy" / "x", OSError(28, "No space left on device"))
+
+    monkeypatch.setattr(source._Copy, "write", full)
+    code, document, told = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    assert (code, document["partitions"][0]["outcome"]) == (1, "failed")
+    assert "the disk became full: No space left on device (make room" in told
+    assert files_of(tmp_path / "out") == {}
+
+
+def test_a_damaged_listing(tmp_path: Path) -> None:
+    """Names that no broker gives, below a partition."""
+    path = make_archive(tmp_path / "data", "offset-0") / "offset-0"
+    os.mkfifo(path / "pipe")
+    with pytest.raises(Exception, match="pipe: cannot be read: it is not a plain file"):
+        source.fetch(contents_of(path), tmp_path / "copy")
+    (path / "pipe").unlink()
+    (path / "new\nline").touch()
+    with pytest.raises(Exception, match="which no file of a broker is"):
+        contents_of(path)
+
+
+def test_several_directories(tmp_path: Path, capsys: Capsys) -> None:
+    """Of the same name: each is told apart; a pattern names them all; one that is none stops no other."""
+    first = make_archive(tmp_path / "1" / "data", "offset-0")
+    second = make_archive(tmp_path / "2" / "data", "time-0")
+    (tmp_path / "3" / "data").mkdir(parents=True)
+    code, document, told = archived(capsys, tmp_path / "*" / "data", tmp_path / "out", tmp_path / "state")
+    assert code == 6
+    assert "has no meta.properties" in told
+    assert len(document["errors"]) == 1
+    paths = {each["source"]: each["path"].partition("/")[2] for each in manifest_of(tmp_path / "out")["log_dirs"]}
+    assert paths == {str(first): "1-data", str(second): "2-data"}
+    assert files_of(cleaned_dir(tmp_path / "out", "1-data")) == cleaned_twin(capsys, first)
+
+
+def test_only_some(tmp_path: Path, capsys: Capsys) -> None:
+    """``--partition``: the others are not in the archive, nor in its checkpoints."""
+    path = make_archive(tmp_path / "data", "offset-0", "offset-1", "time-0")
+    code, document, _ = archived(
+        capsys, path, tmp_path / "out", tmp_path / "state", "--partition", "offset-1", "--partition", "ti*"
+    )
+    assert (code, len(document["partitions"])) == (0, 2)
+    found = cleaned_dir(tmp_path / "out")
+    assert set(read_checkpoint(found / "replication-offset-checkpoint")) == {"offset-1", "time-0"}
+
+
+def test_rules_that_are_remembered_elsewhere(tmp_path: Path, capsys: Capsys) -> None:
+    """U-6: what this machine knows of the topic's rules counts for a copy too."""
+    path = make_archive(tmp_path / "data", "time-0")
+    copy = tmp_path / "copy" / "data"
+    shutil.copytree(path, copy, copy_function=shutil.copy2)
+    assert run(["clean", str(copy), "--yes", *CLEAN, *settings(tmp_path / "state")]) == 0
+    forgotten = [word.replace("topics.time.compaction.strategy=timestamp", "topics.x.compaction.strategy=timestamp")
+                 for word in settings(tmp_path / "state")]  # fmt: skip
+    words = ["spark", "clean", str(path), "--output", str(tmp_path / "out"), *CLEAN, *forgotten]
+    capsys.readouterr()
+    assert run(words) == 4
+    (row,) = json.loads(capsys.readouterr().out)["partitions"]
+    assert "time was last cleaned by timestamp" in row["reason"]
+    assert run([*words, "--change-strategy"]) == 0
+
+
+def test_what_the_archives_own_metadata_says(tmp_path: Path, capsys: Capsys) -> None:
+    """Topics are known by the controllers' log, in whichever directory it lies; another topic of that name is told."""
+    path = make_archive(tmp_path / "1", "offset-0", "time-0", "old-0")
+    other = make_archive(tmp_path / "2", "transactions-0")
+    keys = {"cleanup.policy": "compact", "segment.bytes": "4000"}
+    write_metadata(
+        other,
+        topics={"offset": keys, "transactions": keys, "time": keys, "old": {}},
+        ids={"offset": topic_id(path, "offset-0"), "time": uuid.UUID(int=77)},
+    )
+    words = [
+        "spark",
+        "clean",
+        str(path),
+        str(other),
+        "--output",
+        str(tmp_path / "out"),
+        *CLEAN,
+        *settings(tmp_path)[-6:],
+    ]
+    capsys.readouterr()
+    assert run(words) == 6
+    told = capsys.readouterr()
+    rows = {row["topic"]: row for row in json.loads(told.out)["partitions"]}
+    assert {topic: row["outcome"] for topic, row in rows.items()} == {
+        "offset": "cleaned", "transactions": "cleaned", "time": "skipped",
+    }  # fmt: skip
+    assert "it was created again" in rows["time"]["reason"]
+    assert "no KRaft metadata log found" not in told.err
+    manifest = manifest_of(tmp_path / "out")
+    assert [row["topic"] for each in manifest["log_dirs"] for row in each["not_compacted"]] == ["old"]
+    copies = [tmp_path / "copies" / each for each in ("1", "2")]
+    for place, copy in zip((path, other), copies, strict=True):
+        shutil.copytree(place, copy, copy_function=shutil.copy2)
+    run(["clean", *map(str, copies), "--yes", *CLEAN, *settings(tmp_path)[-6:]])
+    found = files_of(cleaned_dir(tmp_path / "out", "1") / "offset-0")
+    assert found == files_of(copies[0] / "offset-0") != files_of(path / "offset-0")
+    assert files_of(cleaned_dir(tmp_path / "out", "2") / "transactions-0") == files_of(copies[1] / "transactions-0")
+
+
+def topic_id(path: Path, name: str) -> uuid.UUID | None:
+    file = path / name / "partition.metadata"
+    return read_partition_metadata(file.read_bytes(), str(file))
+
+
+def test_in_a_notebook(tmp_path: Path, capsys: Capsys) -> None:
+    """Without a session, with the strategies of the logs."""
+    path = make_archive(tmp_path / "data", "offset-0", "time-0")
+    said = [word for word in settings(tmp_path / "state") if word != "--set" and "time.compaction" not in word]
+    archive = Logs(None, path, {"time": "timestamp"}).clean(
+        tmp_path / "out", said, force=True, from_start=True, now_ms=NOW_MS
+    )
+    assert (archive.exit_code, archive.manifest) == (0, str(tmp_path / "out" / MANIFEST))
+    assert [str(result.name) for result in archive.results] == ["offset-0", "time-0"]
+    found = cleaned_dir(tmp_path / "out")
+    assert files_of(found) == cleaned_twin(capsys, path)
+    assert [str(log.name) for log in ReadingLogs(None, found).found()] == ["offset-0", "time-0"]
+    Logs(None, path, topics=["time"]).clean(tmp_path / "one", said, force=True, now_ms=NOW_MS)
+    assert [row["topic"] for row in manifest_of(tmp_path / "one")["log_dirs"][0]["partitions"]] == ["time"]
+
+
+def many(path: Path, count: int) -> Path:
+    batches = {
+        base: encode_batch([Record(key=b"key", value=b"value-%d" % base)], base_offset=base) for base in (0, 1, 2)
+    }
+    return make_log_dir(path, {f"offset-{number}": Partition(batches) for number in range(count)})
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(2000, marks=pytest.mark.long)])
+def test_many_tiny_partitions(tmp_path: Path, capsys: Capsys, count: int) -> None:
+    """They cost some twice what the local engine takes, and a second for the start."""
+    path = many(tmp_path / "data", count)
+    started = time.process_time()
+    code, document, _ = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    ours = time.process_time() - started
+    assert (code, len(document["partitions"])) == (0, count)
+    started = time.process_time()
+    twin = cleaned_twin(capsys, path)
+    theirs = time.process_time() - started
+    assert files_of(cleaned_dir(tmp_path / "out")) == twin
+    sys.stdout.write(f"{count} partitions: {ours:.1f} s of CPU, the local engine {theirs:.1f} s\n")
+    assert ours < 2 * theirs + 3
+
+
+def test_what_the_driver_looks_at_is_small(tmp_path: Path) -> None:
+    """No record is fetched by it: only identity, checkpoints and names."""
+    path = make_archive(tmp_path / "data", "offset-0")
+    copy = look.copied(path, tmp_path / "look")
+    assert {each.name for each in (tmp_path / "look").iterdir()} == {each.name for each in path.iterdir()}
+    assert not list((tmp_path / "look" / "offset-0").iterdir())
+    assert copy.log_dir.partitions

@@ -1,0 +1,109 @@
+"""A driver that dies while it writes a cleaned copy of an archive: no manifest, and the next run ends well."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+from unittest import mock
+
+import pytest
+
+from cleanerd.cli.main import run
+from cleanerd.spark.archive import run as driver
+from cleanerd.spark.archive import scratch as scratches
+from cleanerd.spark.archive.scratch import PREFIX, scratch
+from cleanerd.spark.archive.target import MANIFEST, target_of
+from tests.spark.archives import CLEAN, archived, cleaned_twin, files_of, make_archive, manifest_of, settings
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Capsys = pytest.CaptureFixture[str]
+PLACES = {
+    "nothing is sent": (driver, "_all_done"),
+    "partitions are sent": (driver, "_finished"),
+    "all but the manifest": (driver, "manifest_bytes"),
+    "while a file is written": (os, "link"),
+}
+
+
+def killed(path: Path, output: Path, state: Path, where: str) -> None:
+    """A driver that ends without a word; runs in a process of its own."""
+    owner, name = PLACES[where]
+
+    def dying(*_arguments: Any, **_named: Any) -> Any:
+        os._exit(77)
+
+    with mock.patch.object(owner, name, dying):
+        run(["spark", "clean", str(path), "--output", str(output), *CLEAN, *settings(state)])
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_driver_that_is_killed(tmp_path: Path, capsys: Capsys, where: str) -> None:
+    """What it left is no archive, is named, and does not mix with that of the next run."""
+    path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
+    output = tmp_path / "out"
+    process = multiprocessing.get_context("spawn").Process(
+        target=killed, args=(path, output, tmp_path / "state", where)
+    )
+    process.start()
+    process.join(PATIENCE_SECONDS)
+    assert process.exitcode == 77
+    assert not (output / MANIFEST).exists()
+    left = files_of(output) if output.exists() else {}
+    assert bool(left) == (where != "nothing is sent")
+    code, _, told = archived(capsys, path, output, tmp_path / "state")
+    assert code == 0, told
+    assert ("is of a run that did not end" in told) == bool(left)
+    assert left.items() <= files_of(output).items()
+    for old in [each for each in output.iterdir() if f"{each.name}/" in "".join(left) or each.name.startswith(".")]:
+        target_of(output).remove(old.name)
+    (one,) = manifest_of(output)["log_dirs"]
+    assert files_of(output / one["path"]) == cleaned_twin(capsys, path)
+
+
+def test_a_signal(tmp_path: Path) -> None:
+    """Whoever is told to stop takes away what was written."""
+    path = make_archive(tmp_path / "data", segments=8, batches=3000)
+    command = [sys.executable, "-m", "cleanerd", "spark", "clean", str(path), "--output", str(tmp_path / "out")]
+    process = subprocess.Popen([*command, *CLEAN, *settings(tmp_path / "state")], stdout=subprocess.PIPE)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not list((tmp_path / "out").rglob("*.log")) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_SECONDS)
+    if process.returncode == 0:
+        assert json.loads((tmp_path / "out" / MANIFEST).read_text())  # it was quicker
+    else:
+        assert files_of(tmp_path / "out") == {}
+
+
+def test_copies_of_a_process_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one removes them, but not what is in use, is young, or is somebody's link."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    scratches._sweep.cache_clear()
+    for name in ("dead", "used", "young", "bare"):
+        (tmp_path / f"{PREFIX}{name}").mkdir()
+        (tmp_path / f"{PREFIX}{name}" / "data").touch()
+        if name != "bare":
+            (tmp_path / f"{PREFIX}{name}" / "lock").touch()
+        if name != "young":
+            os.utime(tmp_path / f"{PREFIX}{name}", (0, 0))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "mine")
+    with (tmp_path / f"{PREFIX}used" / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with scratch() as place:
+            assert place.parent == tmp_path
+            names = {each.name.removeprefix(PREFIX) for each in tmp_path.iterdir()} - {place.name.removeprefix(PREFIX)}
+            assert names == {"used", "young", "link", "mine"}
+    assert not place.exists()

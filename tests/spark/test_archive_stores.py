@@ -1,0 +1,287 @@
+"""A cleaned copy of an archive in an object store: from there, to there, and with a store's failures."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from botocore.exceptions import ClientError
+
+from cleanerd import _kernel
+from cleanerd.cli.main import run
+from cleanerd.errors import ConfigError, MachineError, RefusedError
+from cleanerd.spark.archive import run as driver
+from cleanerd.spark.archive.source import contents_of, fetch
+from cleanerd.spark.archive.target import MANIFEST, check_new, target_of
+from cleanerd.spark.stores import path_of
+from tests.spark import s3
+from tests.spark.archives import CLEAN, archived, cleaned_twin, files_of, make_archive, manifest_of, settings
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.spark.s3 import Store
+
+Capsys = pytest.CaptureFixture[str]
+SOME = ("offset-0", "transactions-1", "old-0", "version-0")
+
+
+@pytest.fixture(scope="module")
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_archive(tmp_path_factory.mktemp("lake") / "data", *SOME)
+
+
+@pytest.fixture(scope="module")
+def url(server: Store, log_dir: Path) -> str:
+    return server.put(log_dir, "archives/1/data")
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def keys(store: Store, prefix: str) -> list[str]:
+    found = store.client.get_paginator("list_objects_v2").paginate(Bucket=s3.BUCKET, Prefix=prefix)
+    return [each["Key"] for page in found for each in page.get("Contents", ()) if not each["Key"].endswith("/")]
+
+
+def downloaded(store: Store, prefix: str, into: Path) -> Path:
+    """All below a prefix, here."""
+    for key in keys(store, prefix + "/"):
+        path = into / key.removeprefix(prefix + "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store.client.download_file(s3.BUCKET, key, str(path))
+    return into
+
+
+def cleaned_dir(output: Path) -> Path:
+    (one,) = manifest_of(output)["log_dirs"]
+    return output / one["path"]
+
+
+def from_store(store: Store, url: str, into: Path) -> Path:
+    """A source as it is downloaded: with the store's times."""
+    path = path_of(url)
+    downloaded(store, "/".join(path.parts[2:]), into)
+    return into
+
+
+def test_from_store_to_store(
+    store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path
+) -> None:
+    """The cleaned archive, downloaded, is what ``clean`` makes of a copy of the archive, which stays as it was."""
+    before = {key: store.client.head_object(Bucket=s3.BUCKET, Key=key)["ETag"] for key in keys(store, "archives/1/")}
+    code, document, told = archived(capsys, url, "s3://archive/cleaned/1", state)
+    assert code == 0, told
+    assert document["manifest"] == f"s3://archive/cleaned/1/{MANIFEST}"
+    assert before == {
+        key: store.client.head_object(Bucket=s3.BUCKET, Key=key)["ETag"] for key in keys(store, "archives/1/")
+    }
+    output = downloaded(store, "cleaned/1", tmp_path / "out")
+    assert files_of(cleaned_dir(output)) == cleaned_twin(capsys, log_dir)
+    (one,) = manifest_of(output)["log_dirs"]
+    assert one["source"] == url.replace("s3a:", "s3:")
+    tags = {f"archives/1/data/{row['topic']}-{row['partition']}/{file['name']}": file["etag"].strip('"')
+            for row in one["partitions"] for file in row["source_files"]}  # fmt: skip
+    assert tags.items() <= {key: tag.strip('"') for key, tag in before.items()}.items()
+    assert len(tags) > 20
+    puts = [path for method, path, _ in store.requests if method in ("PUT", "POST")]
+    assert puts[-1].endswith(f"/cleaned/1/{MANIFEST}")
+    assert all("/cleaned/1/" in path for path in puts)
+    code, _, told = archived(capsys, url, "s3a://archive/cleaned/1", state)
+    assert (code, "holds an archive already" in told) == (3, True)
+
+
+@pytest.mark.parametrize("way", ["down", "up"])
+def test_between_store_and_disk(
+    store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path, way: str
+) -> None:
+    """Either end may be here."""
+    if way == "down":
+        assert archived(capsys, url, tmp_path / "out", state)[0] == 0
+    else:
+        assert archived(capsys, log_dir, "s3://archive/up", state)[0] == 0
+        downloaded(store, "up", tmp_path / "out")
+    assert files_of(cleaned_dir(tmp_path / "out")) == cleaned_twin(capsys, log_dir)
+
+
+@pytest.mark.parametrize("fault", ["slow", "drop", "cut"])
+def test_a_store_that_fails_now_and_then(
+    store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path, fault: str
+) -> None:
+    """Every third request, whatever it asks or sends, is throttled, not answered, or answered by half."""
+    store.fault = lambda number, *_: fault if number % 3 == 1 else None
+    code, _, told = archived(capsys, url, f"s3://archive/shaky/{fault}", state)
+    store.fault = None
+    assert code == 0, told
+    output = downloaded(store, f"shaky/{fault}", tmp_path / "out")
+    assert files_of(cleaned_dir(output)) == cleaned_twin(capsys, log_dir)
+
+
+def test_a_store_that_takes_nothing(store: Store, url: str, capsys: Capsys, state: Path) -> None:
+    """No partition is in the archive, so there is none; the reason is told, and nothing is left."""
+    store.fault = lambda _number, method, path, _range: "slow" if method == "PUT" and path.endswith(".log") else None
+    code, document, told = archived(capsys, url, "s3://archive/full", state, "--partition", "offset-0")
+    store.fault = None
+    assert (code, document["manifest"]) == (1, None)
+    assert {row["outcome"] for row in document["partitions"]} == {"failed"}
+    assert "cannot be written, tried 8 times" in told
+    assert keys(store, "full/") == []
+
+
+def test_some_uploads_fail(store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path) -> None:
+    """What was sent of such a partition is removed again: the prefix holds what the manifest says and no more."""
+    store.fault = lambda _number, method, path, _range: (
+        "denied" if method == "PUT" and "/old-0/" in path and path.endswith(".log") else None
+    )
+    code, document, _ = archived(capsys, url, "s3://archive/partly", state)
+    store.fault = None
+    assert code == 6
+    assert {row["topic"]: row["outcome"] for row in document["partitions"]}["old"] == "skipped"
+    output = downloaded(store, "partly", tmp_path / "out")
+    assert [row["topic"] for row in manifest_of(output)["log_dirs"][0]["left_out"]] == ["old"]
+
+
+def test_an_object_that_is_replaced(store: Store, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path) -> None:
+    """By one of the same size and second while its partition is fetched: that one is left out."""
+    url = store.put(log_dir, "replaced/data")
+    name = f"old-0/{0:020}.log"
+    data = (log_dir / name).read_bytes()
+
+    def replace(_number: int, method: str, path: str, _range: str) -> None:
+        if method == "GET" and path.endswith(name):
+            store.fault = None
+            store.client.put_object(Bucket=s3.BUCKET, Key=f"replaced/data/{name}", Body=data[::-1])
+
+    store.fault = replace
+    code, document, _ = archived(capsys, url, tmp_path / "out", state)
+    assert code == 6
+    (row,) = [row for row in document["partitions"] if row["topic"] == "old"]
+    assert "the log changed while it was read" in row["reason"]
+    assert row["reason"].startswith("s3://archive/replaced/data/old-0")
+    assert (tmp_path / "out" / MANIFEST).exists()
+
+
+def test_hostile_keys(store: Store, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path) -> None:
+    """Keys that lead elsewhere, are empty, or a file and a directory at once do nothing outside of their partition."""
+    url = store.put(log_dir, "hostile/data")
+    for key in ("../x", "old-0/../x", "old-0//etc/passwd", "/etc/passwd", "old-0/./y", "..-0/z", "old-0/deep/file"):
+        with contextlib.suppress(ClientError):  # this server takes not all of them
+            store.client.put_object(Bucket=s3.BUCKET, Key=f"hostile/data/{key}", Body=b"evil")
+    assert len(keys(store, "hostile/")) > len(keys(store, "archives/1/"))
+    store.client.put_object(Bucket=s3.BUCKET, Key="hostile/data/offset-0", Body=b"a file too")
+    store.client.put_object(Bucket=s3.BUCKET, Key=f"hostile/data/version-0/{0:020}.log/x", Body=b"a directory too")
+    store.client.put_object(Bucket=s3.BUCKET, Key=f"hostile/data/transactions-1/{'x' * 300}", Body=b"a name")
+    code, document, _ = archived(capsys, url, tmp_path / "deep" / "out", state)
+    assert code == 6
+    told = {row["topic"]: row["reason"] for row in document["partitions"]}
+    assert told["old"] == ""
+    assert "a file has its name too" in told["offset"]
+    assert f"both a file and a directory are called '{0:020}.log'" in told["version"]
+    assert "which no file of a broker is" in told["transactions"]
+    assert files_of(cleaned_dir(tmp_path / "deep" / "out") / "old-0").keys() == {
+        name.partition("/")[2] for name in cleaned_twin(capsys, log_dir) if name.startswith("old-0/")
+    }
+    assert {each.name for each in (tmp_path / "deep").iterdir()} == {"out"}
+
+
+def test_a_listing_of_thousands(store: Store) -> None:
+    """Of more than one page: all of it is there."""
+    for number in range(1001):
+        store.client.put_object(Bucket=s3.BUCKET, Key=f"huge/data/t-0/{number:020}.index", Body=b"")
+    contents = contents_of(path_of("s3://archive/huge/data/t-0"))
+    assert len(contents.files) == 1001
+
+
+def test_a_large_object(store: Store, tmp_path: Path) -> None:
+    """It is sent in parts, of which some fail, and comes back as it was."""
+    data = random.Random(1).randbytes((25 << 20) + 3)
+    (tmp_path / "large").write_bytes(data)
+    target = target_of(path_of("s3://archive/large"))
+    pick = random.Random(2)
+    store.fault = lambda *_: "slow" if pick.random() < 0.25 else None
+    written = target.put_file("run-1/data/large", tmp_path / "large")
+    store.fault = None
+    assert len([path for method, path, _ in store.requests if method == "PUT"]) >= 3
+    assert (written.size_bytes, written.crc32c) == (len(data), _kernel.crc32c(np.frombuffer(data, np.uint8)))
+    (copied,) = fetch(contents_of(path_of("s3://archive/large/run-1/data")), tmp_path / "copy")
+    assert copied.crc32c == written.crc32c
+    assert (tmp_path / "copy" / "large").read_bytes() == data
+
+
+def test_two_runs_at_once(store: Store, url: str, capsys: Capsys, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is last to put a manifest finds one there: it is refused, and takes its own files away and no others."""
+    real = driver._finished
+    inner: list[Any] = []
+
+    def finished(*arguments: Any) -> Any:
+        done = real(*arguments)
+        if not inner:
+            inner.append(None)
+            monkeypatch.setattr(driver, "_finished", real)
+            monkeypatch.setattr(driver, "check_new", lambda _target: [])
+            inner.append(archived(capsys, url, "s3://archive/both", state))
+        return done
+
+    monkeypatch.setattr(driver, "_finished", finished)
+    code, document, told = archived(capsys, url, "s3://archive/both", state)
+    assert code == RefusedError.exit_code
+    assert (inner[1][0], document) in ((0, None), (0, document))
+    assert "another run has written its archive here meanwhile" in told
+    (key,) = [key for key in keys(store, "both/") if key.endswith(MANIFEST)]
+    body = json.loads(store.client.get_object(Bucket=s3.BUCKET, Key=key)["Body"].read())
+    assert {key.split("/")[1] for key in keys(store, "both/run-")} == {body["run"]}
+
+
+def test_a_manifest_of_which_nobody_knows(store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path) -> None:
+    """The store takes it and its answers are lost: it may be there, so what it lists stays."""
+
+    def fault(_number: int, _method: str, path: str, _range: str) -> str | None:
+        if not path.endswith(MANIFEST) or not [
+            each for each in store.requests if each[0] == "PUT" and MANIFEST in each[1]
+        ]:
+            return None
+        return None if store.requests[-1][0] == "PUT" else "slow"
+
+    store.fault = fault
+    code, _, told = archived(capsys, url, "s3://archive/lost", state)
+    store.fault = None
+    assert code == MachineError.exit_code, told
+    assert files_of(cleaned_dir(downloaded(store, "lost", tmp_path / "out")))
+
+
+def test_refused(store: Store, url: str, capsys: Capsys, state: Path) -> None:
+    """Overlapping prefixes, no such bucket, credentials in the URL, no directory: told before anything is read."""
+    for place in (url, f"{url}/cleaned", "s3://archive/archives", "s3://archive"):
+        code, _, told = archived(capsys, url, place, state)
+        assert (code, "lies in the source" in told or "is around it" in told) == (3, True), place
+    code, _, told = archived(capsys, url, "s3://nowhere/x", state)
+    assert (code, "there is no bucket or container nowhere" in told) == (3, True)
+    for source, place in ((url, f"s3://me:{s3.SECRET}@archive/x"), (f"s3://me:{s3.SECRET}@archive/x", "/tmp/x")):  # noqa: S108
+        words = ["spark", "clean", source, "--output", place, *CLEAN, *settings(state)]
+        assert run(words) == ConfigError.exit_code
+        told = capsys.readouterr().err
+        assert "holds credentials" in told
+        assert s3.SECRET not in told
+    code, _, told = archived(capsys, "s3://archive/nothing", "s3://archive/x", state)
+    assert (code, "no such directory" in told) == (3, True)
+    store.client.put_object(Bucket=s3.BUCKET, Key="notes/readme", Body=b"mine")
+    with pytest.raises(ConfigError, match=r"holds what is not an archive's \(readme\)"):
+        check_new(target_of(path_of("s3://archive/notes")))
+    assert keys(store, "notes/") == ["notes/readme"]
+
+
+def test_what_a_killed_run_left(store: Store, url: str, tmp_path: Path, capsys: Capsys, state: Path) -> None:
+    """It is named and stays: it may be another run's that has not ended."""
+    store.client.put_object(Bucket=s3.BUCKET, Key="again/run-20260101t000000-00000000/data/x", Body=b"left")
+    code, _, told = archived(capsys, url, "s3://archive/again", state)
+    assert code == 0
+    assert "run-20260101t000000-00000000 is of a run that did not end" in told
+    assert "again/run-20260101t000000-00000000/data/x" in keys(store, "again/")
+    document = json.loads(store.client.get_object(Bucket=s3.BUCKET, Key=f"again/{MANIFEST}")["Body"].read())
+    assert document["run"] != "run-20260101t000000-00000000"

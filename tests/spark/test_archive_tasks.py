@@ -1,0 +1,141 @@
+"""A cleaned copy of an archive by Spark's executors: the same as by this process, whatever becomes of tasks."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.scope.selection import EVERYTHING
+from cleanerd.settings import load_settings
+from cleanerd.spark.archive import run as driver
+from cleanerd.spark.archive.partition import clean_one
+from cleanerd.spark.archive.run import clean_archive
+from cleanerd.spark.archive.target import MANIFEST
+from cleanerd.spark.stores import path_of
+from tests.spark.archives import cleaned_twin, files_of, make_archive, manifest_of, settings
+from tests.spark.rich_log import NOW_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from cleanerd.spark.archive.partition import Job
+    from cleanerd.spark.archive.run import Archive
+    from cleanerd.spark.spread import Item
+    from tests.spark.s3 import Store
+
+Capsys = pytest.CaptureFixture[str]
+
+
+def archive_by(session: SparkSession | None, source: Path, output: Path, state: Path) -> Archive:
+    """As the verb, with all that is dirty."""
+    said = [word for word in settings(state) if word != "--set"]
+    options = CleaningOptions(now_ms=NOW_MS, force=True, from_start=True)
+    return clean_archive(session, [source], output, load_settings((), said), EVERYTHING, options)
+
+
+def found_in(output: Path) -> dict[str, bytes]:
+    (one,) = manifest_of(output)["log_dirs"]
+    return files_of(output / one["path"])
+
+
+def first_fails(place: Path, how: str, job: Job, item: Item) -> Iterator[pa.RecordBatch]:
+    """The first attempt at a partition ends badly, when all of it was sent; the second sends it again."""
+    batches = list(clean_one(job, item))
+    mark = place / f"{item['topic']}-{item['partition']}"
+    if not mark.exists():
+        mark.touch()
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise OSError("injected")
+    yield from batches
+
+
+def killed_early(place: Path, job: Job, item: Item) -> Iterator[pa.RecordBatch]:
+    """Files of an attempt that nobody else writes are left in the archive's place."""
+    mark = place / f"{item['topic']}-{item['partition']}"
+    if not mark.exists():
+        mark.touch()
+        left = job.target / job.run / job.sources[0].name / mark.name / "stray.log"
+        left.parent.mkdir(parents=True, exist_ok=True)
+        left.write_bytes(b"half of it")
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield from clean_one(job, item)
+
+
+def test_as_alone(spark: SparkSession, tmp_path: Path, capsys: Capsys) -> None:
+    """All kinds of logs: the bytes of ``clean``, and what is told of them."""
+    path = make_archive(tmp_path / "data")
+    alone = archive_by(None, path, tmp_path / "alone", tmp_path / "state")
+    archive = archive_by(spark, path, tmp_path / "out", tmp_path / "state")
+    assert (archive.exit_code, archive.manifest) == (0, str(tmp_path / "out" / MANIFEST))
+    assert found_in(tmp_path / "out") == found_in(tmp_path / "alone") == cleaned_twin(capsys, path)
+    for ours, theirs in zip(archive.results, alone.results, strict=True):
+        assert {**ours.to_json(), "seconds": 0} == {**theirs.to_json(), "seconds": 0}
+
+
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_tasks_that_fail_once(
+    spark: SparkSession, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """What is sent twice is there once, and right."""
+    path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
+    (tmp_path / "marks").mkdir()
+    monkeypatch.setattr(driver, "clean_one", functools.partial(first_fails, tmp_path / "marks", how))
+    archive = archive_by(spark, path, tmp_path / "out", tmp_path / "state")
+    assert archive.exit_code == 0
+    assert len(list((tmp_path / "marks").iterdir())) == 2
+    assert found_in(tmp_path / "out") == cleaned_twin(capsys, path)
+
+
+def test_what_a_killed_task_left(
+    spark: SparkSession, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is gone before the manifest is put."""
+    path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
+    (tmp_path / "marks").mkdir()
+    monkeypatch.setattr(driver, "clean_one", functools.partial(killed_early, tmp_path / "marks"))
+    assert archive_by(spark, path, tmp_path / "out", tmp_path / "state").exit_code == 0
+    assert found_in(tmp_path / "out") == cleaned_twin(capsys, path)
+
+
+def fails(_job: Job, _item: Item) -> Iterator[pa.RecordBatch]:
+    raise AssertionError("a mistake of ours")
+    yield
+
+
+def test_a_task_that_always_fails(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug is no refusal: the run ends, and leaves nothing."""
+    path = make_archive(tmp_path / "data", "offset-0")
+    monkeypatch.setattr(driver, "clean_one", fails)
+    with pytest.raises(Exception, match="a mistake of ours"):
+        archive_by(spark, path, tmp_path / "out", tmp_path / "state")
+    assert not (tmp_path / "out").exists() or files_of(tmp_path / "out") == {}
+
+
+def test_executors_and_a_store(spark: SparkSession, store: Store, tmp_path: Path, capsys: Capsys) -> None:
+    """They fetch and send by themselves, each with a part of the partitions."""
+    path = make_archive(tmp_path / "data", "offset-0", "offset-1", "transactions-0", "time-0")
+    url = store.put(path, "tasks/data")
+    environment: Any = spark.sparkContext.environment
+    said = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
+    environment.update(said)
+    try:
+        archive = archive_by(spark, path_of(url), path_of("s3://archive/tasks-cleaned"), tmp_path / "state")
+    finally:
+        for key in said:
+            del environment[key]
+    assert archive.exit_code == 0
+    for each in store.client.list_objects_v2(Bucket="archive", Prefix="tasks-cleaned/")["Contents"]:
+        here = tmp_path / each["Key"]
+        here.parent.mkdir(parents=True, exist_ok=True)
+        store.client.download_file("archive", each["Key"], str(here))
+    assert found_in(tmp_path / "tasks-cleaned") == cleaned_twin(capsys, path)
