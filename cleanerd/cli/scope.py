@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cleanerd.errors import CleanerdError
+from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.log_dir import partition_names
 from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, resolve_topic_config
 from cleanerd.scope.broker_facts import METADATA_AGE_MS
@@ -116,10 +117,14 @@ def select_in(
     """
     known = list(also)
     places = []
+    links: list[str] = []
     for path in paths if words else ():
         places.append(str(path))
         try:
             known += partition_names(path)
+            links += [word for word in words if parse_topic_partition_dir(word) and (path / word).is_symlink()]
         except CleanerdError:
             partial = True
-    return select(words, known, what="no such partition or topic", hint=f"in {', '.join(places)}", partial=partial)
+    linked = f"; {', '.join(links)} is a symbolic link, and none is followed" if links else ""
+    hint = f"in {', '.join(places)}{linked}"
+    return select(words, known, what="no such partition or topic", hint=hint, partial=partial)

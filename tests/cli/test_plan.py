@@ -355,3 +355,7 @@ def test_linked_partition(root: Path, shell: Shell) -> None:
         assert answer.code == 0
         assert "orders-7: is a symbolic link and not followed" in answer.err
     assert "orders-7" not in answer.out
+    named = shell("plan", path, "--partition", "orders-7")
+    assert named.code == 3
+    assert "no such partition" in named.err
+    assert "orders-7 is a symbolic link, and none is followed" in " ".join(named.err.split())

@@ -35,7 +35,7 @@ fetch_jars() { # profile, target
   [ -f "$target/.complete" ] && [ "$(cat "$target/.complete")" = "$stamp" ] && return 0
   command -v "${KAFKA_MVN:-mvn}" >/dev/null || die "mvn is missing: install the Debian package maven"
   new=$(mktemp -d "$target.XXXXXX")
-  "${KAFKA_MVN:-mvn}" -q -B -C -f "$here/pom.xml" -P "kafka-$profile" dependency:copy-dependencies \
+  "${KAFKA_MVN:-mvn}" -q -B -C -Dstyle.color=never -f "$here/pom.xml" -P "kafka-$profile" dependency:copy-dependencies \
     -DoutputDirectory="$new" >&2 || { rm -rf "$new"; die "mvn could not fetch the jars of Kafka $profile"; }
   echo "$stamp" >"$new/.complete"
   chmod 755 "$new"
