@@ -167,7 +167,8 @@ def _tell(output: Output, answer: Explanation, verb: str) -> None:
     found, state = answer.found, answer.state
     bounds = found.bounds
     if found.verdict is None:
-        output.line(f"{found.log.name} is cleaned at the next run of cleanerd {verb}.")
+        done = "cleaned" if state is None or state.quarantine is None else "tried again"
+        output.line(f"{found.log.name} is {done} at the next run of cleanerd {verb}.")
     else:
         _tell_reason(output, found.log.name, found.verdict.rule, found.verdict.reason, found.verdict.changes)
     if staged := staged_in_words(found.log.path):

@@ -65,8 +65,9 @@ def read_bounds(
         LimitedBy.HIGH_WATERMARK: log.high_watermark,
         LimitedBy.RECOVERY_POINT: log.recovery_point,
     }
-    open_offset = log.last_stable_offset
-    if open_offset is None:
+    # The broker's is the high watermark where no transaction below that is open.
+    open_offset = None if log.last_stable_offset == log.high_watermark else log.last_stable_offset
+    if log.last_stable_offset is None:
         torn_from = log.recovery_point if may_be_torn else None
         below = decided_below(log, may_be_torn=may_be_torn)
         open_offset = read_producers(log, reader, below=below, torn_from=torn_from).first_open_offset()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from cleanerd.verify.segment import SegmentFacts
 
 DEFAULT_MEMORY_BYTES: Final = 128 * 1024 * 1024
+_MOST_DELETED_NAMED: Final = 3
 
 
 def _nobody(_bytes: int) -> None:
@@ -145,6 +146,16 @@ def _count(verdict: Verdict, log: LogFacts) -> None:
     verdict.size_bytes, verdict.end_offset = log.size_bytes, log.end_offset
 
 
+def _tell_deleted(paths: Sequence[Path], findings: Findings) -> None:
+    """After a live cleaning there are hundreds for a minute: more than a few are one line."""
+    if len(paths) > _MOST_DELETED_NAMED:
+        what = f"{len(paths)} files wait to be deleted, such as {paths[0].name}; their records can still be read"
+        findings.warning(Kind.DELETED_FILE_LEFT, str(paths[0].parent), what)
+        return
+    for path in paths:
+        findings.warning(Kind.DELETED_FILE_LEFT, str(path), "waits to be deleted; its records can still be read")
+
+
 def _check_files(listing: Listing, findings: Findings) -> None:
     for path in listing.leftovers:
         if path.name.endswith(SWAP_SUFFIX):
@@ -153,10 +164,9 @@ def _check_files(listing: Listing, findings: Findings) -> None:
         elif path.name.endswith(CLEANED_SUFFIX):
             what = "a replacement that was given up; a broker removes it when it starts"
             findings.warning(Kind.UNFINISHED_REPLACEMENT, str(path), what)
-        elif path.name.endswith(DELETED_SUFFIX):
-            findings.warning(Kind.DELETED_FILE_LEFT, str(path), "waits to be deleted; its records can still be read")
         elif path.name == STAGING:
             findings.warning(Kind.STAGED_FILES_LEFT, str(path), "staged segments of a cleaning that did not end")
+    _tell_deleted([path for path in listing.leftovers if path.name.endswith(DELETED_SUFFIX)], findings)
     for path in listing.orphans:
         what = "belongs to no segment; a broker removes it when it starts"
         findings.warning(Kind.INDEX_WITHOUT_SEGMENT, str(path), what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,13 +34,19 @@ def ages(*hours: int) -> dict[int, bytes]:
 
 
 def bounds(
-    path: Path, partition: Partition | None, *, first_dirty: int = 0, min_lag: int = 0, max_lag: int = NO_LAG
+    path: Path,
+    partition: Partition | None,
+    *,
+    first_dirty: int = 0,
+    min_lag: int = 0,
+    max_lag: int = NO_LAG,
+    stable: int | None = None,
 ) -> Bounds:
     if partition is not None:
         make_log_dir(path / "logs", {"orders-0": partition})
     name = parse_topic_partition_dir("orders-0")
     assert name is not None
-    log = read_partition(read_log_dir(path / "logs"), name)
+    log = replace(read_partition(read_log_dir(path / "logs"), name), last_stable_offset=stable)
     with SegmentReader.open(str(log.path), chunk_bytes=100) as reader:
         return read_bounds(
             log, reader, first_dirty_offset=first_dirty, now_ms=NOW, min_lag_ms=min_lag, max_lag_ms=max_lag
@@ -234,6 +241,15 @@ def test_an_open_transaction_sets_the_bound(tmp_path: Path) -> None:
     hanging = Partition({0: batch(0), 10: txn(10), 20: batch(20), 30: batch(30)})
     found = bounds(tmp_path, hanging, max_lag=1)
     assert (found.bound.offset, found.bound.limited_by) == (10, "an open transaction")
+
+
+def test_a_running_broker_says_what_is_stable(tmp_path: Path) -> None:
+    """S-04: its last stable offset counts, whatever the log says; at the high watermark no transaction is open."""
+    log = Partition({0: batch(0), 10: txn(10), 20: batch(20), 30: batch(30)}, high_watermark=35)
+    none_open = bounds(tmp_path, log, stable=35).bound
+    assert (none_open.offset, none_open.limits.get("an open transaction")) == (30, None)
+    one_open = bounds(tmp_path, None, stable=25).bound
+    assert (one_open.offset, one_open.limits.get("an open transaction")) == (20, 25)
 
 
 def test_young_and_due(tmp_path: Path) -> None:

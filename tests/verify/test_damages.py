@@ -244,6 +244,18 @@ def test_warnings(scene: Scene, name: str, rule: str) -> None:
     assert found.file.endswith(name)
 
 
+def test_many_files_that_wait_to_be_deleted(scene: Scene) -> None:
+    """F-12: hundreds lie there for a minute after a live cleaning: one line, not hundreds."""
+    names = [f"{base:020d}.log.deleted" for base in range(100, 104)]
+    for name in names[:3]:
+        (scene.partition / name).write_bytes(b"")
+    assert sorted(found.file.rpartition("/")[2] for found in findings(scene, None)) == names[:3]
+    (scene.partition / names[3]).write_bytes(b"")
+    (found,) = findings(scene, None)
+    assert (found.severity, found.rule) == (Severity.WARNING, "F-12")
+    assert found.what.startswith("4 files wait to be deleted, such as 0000")
+
+
 def test_snapshot_of_a_log_that_was_cut(scene: Scene) -> None:
     """A snapshot behind the end of the log speaks of batches that are no more; a broker removes it."""
     later = s.snapshot((7, 0, 9, 40, 0, T, -1, -1), s.NINE)
