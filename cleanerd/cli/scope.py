@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.log_dir import partition_names
+from cleanerd.log.remote import RemotePath
 from cleanerd.log.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, resolve_topic_config
 from cleanerd.scope.broker_facts import METADATA_AGE_MS
 from cleanerd.scope.partitions import ByDisk
@@ -122,7 +123,8 @@ def select_in(
         places.append(str(path))
         try:
             known += partition_names(path)
-            links += [word for word in words if parse_topic_partition_dir(word) and (path / word).is_symlink()]
+            if not isinstance(path, RemotePath):
+                links += [word for word in words if parse_topic_partition_dir(word) and (path / word).is_symlink()]
         except CleanerdError:
             partial = True
     linked = f"; {', '.join(links)} is a symbolic link, and none is followed" if links else ""
