@@ -141,7 +141,7 @@ def _in_store(text: str) -> Path:
     """The directory that a URL names.
 
     Raises:
-        ConfigError: there is none, or what reads stores is not installed.
+        ConfigError: there is none, or more than one, or what reads stores is not installed.
         CleanerdError: the store cannot be asked.
     """
     from cleanerd.spark.launch import require_packages  # noqa: PLC0415 - pyarrow
@@ -151,7 +151,10 @@ def _in_store(text: str) -> Path:
 
     path = path_of(text)
     if isinstance(path, RemotePath):
-        (path,) = matching(path)
+        found = matching(path)
+        if len(found) > 1:
+            raise ConfigError(f"means {len(found)} directories", where=text, hint=f"name each of them: {found[0]}, ...")
+        return found[0]
     return path
 
 

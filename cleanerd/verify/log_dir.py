@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cleanerd.errors import CorruptionError
 from cleanerd.format.checkpoint import read_epoch_checkpoint, read_offset_checkpoint
 from cleanerd.format.meta import read_meta_properties
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.log.log_dir import (
+    CHECKPOINTS,
     CLEAN_SHUTDOWN,
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
@@ -26,13 +27,6 @@ from cleanerd.verify.partition import Question, Verdict, verify_partition
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-CHECKPOINTS: Final = (
-    CLEANER_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    LOG_START_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-)
 
 
 @dataclass(frozen=True, slots=True)

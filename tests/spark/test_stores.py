@@ -181,6 +181,17 @@ def test_refused(store: Store, url: str, capsys: pytest.CaptureFixture[str]) -> 
     assert "is not a directory of this machine" in capsys.readouterr().err
 
 
+def test_a_pattern_for_a_verb(store: Store, log_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One directory may be meant by a pattern; of two nobody knows which, and the answer is no bug."""
+    for number in (1, 2):
+        store.put(log_dir, f"brokers/{number}/data")
+    assert run(["spark", "profile", "s3://archive/brokers/1*/data"]) == 0
+    capsys.readouterr()
+    assert run(["spark", "profile", "s3://archive/brokers/*/data"]) == ConfigError.exit_code
+    told = " ".join(capsys.readouterr().err.split())
+    assert "s3://archive/brokers/*/data: means 2 directories (name each of them: s3://archive/brokers/1/data" in told
+
+
 def test_a_topic_named_as_an_error_is(store: Store, tmp_path: Path) -> None:
     """What the store says is looked at without the names in it: a throttled request for such a topic is tried again."""
     shutil.copytree(RichLog(4).write(tmp_path / "logs", 1, 4) / NAME, tmp_path / "logs" / "ACCESS_DENIED-credential-0")

@@ -26,12 +26,9 @@ from cleanerd.format.checkpoint import write_offset_checkpoint
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import (
+    CHECKPOINTS,
     CLEAN_SHUTDOWN,
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_CHECKPOINT,
     META_PROPERTIES,
-    RECOVERY_POINT_CHECKPOINT,
     read_log_dir,
 )
 from cleanerd.log.state_files import Unread
@@ -56,12 +53,6 @@ SCHEMA: Final = pa.schema([("told", pa.string())])
 COLUMNS: Final = "told string"
 
 STAGING: Final = ".kstage"
-_CHECKPOINTS: Final = (
-    CLEANER_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    LOG_START_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +212,7 @@ def _prepared(source: From, work: Work, path: Path, copied: list[Copied]) -> Pat
     (path / META_PROPERTIES).write_bytes(source.meta)
     if source.shutdown is not None:
         (path / CLEAN_SHUTDOWN).write_bytes(source.shutdown)
-    for name, offset in zip(_CHECKPOINTS, work.offsets, strict=True):
+    for name, offset in zip(CHECKPOINTS, work.offsets, strict=True):
         entries = {} if offset is None else {work.name: offset}
         (path / name).write_bytes(write_offset_checkpoint(entries))
     copied += fetch(contents, path / str(work.name))

@@ -12,10 +12,8 @@ from cleanerd.cleaner.result import exit_code
 from cleanerd.errors import CleanerdError, MachineError, RefusedError
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleanerd.log.log_dir import (
+    CHECKPOINTS,
     CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
 )
 from cleanerd.spark.archive.look import Looked, copied, look
 from cleanerd.spark.archive.manifest import CleanedDir, manifest_bytes
@@ -37,12 +35,6 @@ if TYPE_CHECKING:
     from cleanerd.settings import Settings
     from cleanerd.spark.archive.look import Copy
 
-_CHECKPOINTS: Final = (
-    CLEANER_CHECKPOINT,
-    HIGH_WATERMARK_CHECKPOINT,
-    LOG_START_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-)
 _NOT_FOR_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -232,7 +224,7 @@ def _own_files(looked: Looked, there: Sequence[Done]) -> Iterator[tuple[str, byt
     gone = set(looked.copy.log_dir.partitions) - names
     cleaned = {one.work.name: one.cleaner_offset for one in there if one.cleaner_offset is not None}
     for name, data in looked.copy.files.items():
-        if name not in _CHECKPOINTS:
+        if name not in CHECKPOINTS:
             yield name, data
             continue
         before = read_offset_checkpoint(data, name)
