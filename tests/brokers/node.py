@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -97,6 +98,20 @@ def directory_of(log_dirs: Iterable[Path], partition: Partition) -> Path:
 def segment_bases(directory: Path) -> list[int]:
     """Base offsets of the segments, ascending; the last is the active one."""
     return sorted(int(path.stem) for path in directory.glob("*.log"))
+
+
+def names_ending(directories: Iterable[Path], *endings: str) -> list[str]:
+    """Paths of the files and directories below ``directories`` whose names end so.
+
+    The broker renames and deletes meanwhile: a directory that is gone when its turn comes has nothing in it.
+    """
+    return [
+        os.path.join(parent, name)
+        for directory in directories
+        for parent, subdirectories, files in os.walk(directory)
+        for name in (*subdirectories, *files)
+        if name.endswith(endings)
+    ]
 
 
 def checkpoint(log_dirs: Iterable[Path], name: str) -> dict[Partition, int]:

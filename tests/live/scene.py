@@ -14,7 +14,7 @@ from cleanerd.broker.agent_facts import ask_info, ask_log
 from cleanerd.format.names import TopicPartition as Name
 from cleanerd.log.log_dir import cleaner_offset
 from cleanerd.policy.version import encode_version
-from tests.brokers.node import errors, wait_until
+from tests.brokers.node import errors, names_ending, wait_until
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def check_broker(broker: Broker) -> None:
     # Kafka's own, now and then, at a move: the controller's answer comes when the log has gone on.
     told = [kind for kind in errors(broker.log_text()) if "AssignmentsManager" not in kind]
     assert not told, "\n".join(told)
-    files = [path for log_dir in broker.log_dirs for path in log_dir.rglob("*")]
-    left = [str(path) for path in files if path.name.endswith((".cleaned", ".swap", ".kstage"))]
+    left = names_ending(broker.log_dirs, ".cleaned", ".swap", ".kstage")
     assert not left, left
 
 

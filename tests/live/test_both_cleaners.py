@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from tests.brokers.node import Run, cleanerd, errors, wait_until
+from tests.brokers.node import Run, cleanerd, errors, names_ending, wait_until
 from tests.daemon.process import Daemon
 from tests.daemon.scene import assignments
 from tests.live.load import WRITINGS, Load, create_topics
@@ -107,7 +107,7 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
         assert counted == (cleans.get("cleaned", 0), moved_on), (history, cleans, moved_on)
     verified = cleanerd("verify", broker.log_dirs, state_dir)
     assert verified.exit_code == 0, (verified.document, verified.stderr)
-    wait_until("replaced segments are gone", lambda: not [p for d in broker.log_dirs for p in d.rglob("*.deleted")])
+    wait_until("replaced segments are gone", lambda: not names_ending(broker.log_dirs, ".deleted"))
     assert not errors(broker.log_text())
     return {
         "records acknowledged": load.ledger.count,

@@ -22,7 +22,7 @@ from confluent_kafka import Producer
 
 from cleanerd.broker.agent_client import SOCKET
 from cleanerd_lab.demo.broker import Broker
-from tests.brokers.node import cleanerd, wait_until
+from tests.brokers.node import cleanerd, names_ending, wait_until
 from tests.kafka.judge import fetch_jars
 from tests.live.ledger import Place, Written
 from tests.live.load import Load, Writing, create_topics
@@ -196,12 +196,7 @@ def records(path: Path) -> Records:
 
 def leftovers(broker: Broker) -> list[str]:
     """What an interrupted swap could leave."""
-    return [
-        str(path)
-        for log_dir in broker.log_dirs
-        for path in log_dir.rglob("*")
-        if path.name.endswith((".kstage", ".swap", ".cleaned")) or ".kstage" in path.parts
-    ]
+    return names_ending(broker.log_dirs, ".kstage", ".swap", ".cleaned")
 
 
 # A broker's restart takes ten seconds here.

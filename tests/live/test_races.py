@@ -15,7 +15,7 @@ from kafka.admin import KafkaAdminClient
 from cleanerd.broker.agent_client import SOCKET, AgentClient
 from cleanerd.errors import AgentRefusalError
 from cleanerd.format.names import TopicPartition as Name
-from tests.brokers.node import wait_until
+from tests.brokers.node import names_ending, wait_until
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.moments import MOMENTS, happens_once
 from tests.live.rounds import Rounds, with_agent
@@ -218,7 +218,7 @@ def test_meanwhile(rounds: Rounds, monkeypatch: pytest.MonkeyPatch, event: str, 
     what.check(rounds, topic)
     if event != "topic-deleted":
         assert read(broker, topic) == latest
-    wait_until("what was replaced is deleted", lambda: not [p for d in broker.log_dirs for p in d.rglob("*.deleted")])
+    wait_until("what was replaced is deleted", lambda: not names_ending(broker.log_dirs, ".deleted"))
     check_broker(broker)
 
 
