@@ -16,7 +16,7 @@ from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.daemon.work.job import Saving
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import LastSegment
-from cleanerd.log.state_files import entries_of, try_write
+from cleanerd.log.state_files import entries_of, require_format, try_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -89,8 +89,7 @@ def _written(entries: Iterable[_Entry]) -> bytes:
 def _read(data: bytes) -> list[_Entry]:
     """Raises: one of ``DAMAGE``."""
     document = json.loads(data)
-    if document["format"] != _FORMAT:
-        raise ValueError(f"its format is {document['format']!r}")
+    require_format(document, _FORMAT)
     return [_entry(each) for each in document["savings"]]
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.safe_open import close_quietly, create, open_to_read, read_whole, write_all
 from cleanerd.log.small_file import if_it_may_be_given
-from cleanerd.log.state_files import DAMAGE, make_directory, opened
+from cleanerd.log.state_files import DAMAGE, make_directory, opened, require_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -222,8 +222,7 @@ def _read(name: str, place: int) -> _Mark | None:
     """None: there is none, or nobody can make sense of it."""
     try:
         document = json.loads(read_whole(name, dir_fd=place, max_bytes=_MOST_BYTES, one_name=True))
-        if document["format"] != _FORMAT:
-            return None
+        require_format(document, _FORMAT)
         return _Mark(
             int(document["deaths"]), int(document["at_ms"]), float(document["boot_seconds"]), bool(document["left"])
         )

@@ -20,9 +20,11 @@ from cleanerd.log.rules_memory import RulesMemory
 from cleanerd.log.safe_open import MAX_FACTS_BYTES
 from cleanerd.log.state_files import (
     DAMAGE,
+    NewerFormatError,
     Unread,
     make_directory,
     read_state_file,
+    require_format,
     set_aside,
     write_state_file,
 )
@@ -132,7 +134,10 @@ class StateStore:
         return self.root / "partitions" / self.directory_name(log_dir)
 
     def load(self, log_dir: LogDir, log: PartitionLog) -> PartitionState | None:
-        """The partition's state, or None. A damaged file is set aside as ``<name>.damaged``."""
+        """The partition's state, or None.
+
+        A damaged file is set aside as ``<name>.damaged``; one of a newer release stays where it is.
+        """
         path = self.path(log_dir, log)
         try:
             document = json.loads(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES))
@@ -141,6 +146,9 @@ class StateStore:
             return None
         except OSError as error:
             self._failed(path, f"{path}: cannot be read ({error.strerror}); counts as absent")
+        except NewerFormatError as error:
+            # It stays where it is: nothing is wrong with it, and it may still tell by which rules was cleaned.
+            self._failed(path, f"{path}: {error}; counts as absent until the next cleaning")
         except DAMAGE as error:
             self.failures += 1
             if self._keeps_damaged:
@@ -285,8 +293,7 @@ def segment_at(log: PartitionLog, base: int) -> LastSegment | None:
 
 
 def _from_json(document: dict[str, Any]) -> PartitionState:
-    if document["format"] != STATE_FORMAT:
-        raise ValueError(f"format {document['format']} is not {STATE_FORMAT}")
+    require_format(document, STATE_FORMAT)
     point = document["clean_point"]
     return PartitionState(
         clean_point=None

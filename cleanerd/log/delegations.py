@@ -17,12 +17,14 @@ from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.state_files import (
     DAMAGE,
     DAMAGED,
+    NewerFormatError,
     Unread,
     locked,
     make_directory,
     owner_of,
     read_entries,
     read_state_file,
+    require_format,
     set_aside,
     write_state_file,
 )
@@ -112,7 +114,7 @@ class Delegations:
             return []
         try:
             return _read(data)
-        except _NewerError as error:
+        except NewerFormatError as error:
             raise RefusedError(str(error), where=str(self.path), hint="use the newer release") from error
         except DAMAGE as error:
             aside = set_aside(self.path)
@@ -156,17 +158,9 @@ class _Changing:
         self._entries = entries
 
 
-class _NewerError(ValueError):
-    """The file has a format that only a newer release knows."""
-
-
 def _read(data: bytes) -> list[SavedDelegation]:
     document = json.loads(data)
-    found = document["format"]
-    if isinstance(found, int) and found > FORMAT:
-        raise _NewerError(f"has format {found}, this release knows {FORMAT}")
-    if found != FORMAT:
-        raise ValueError(f"format {found} is not {FORMAT}")
+    require_format(document, FORMAT)
     return [_entry(entry) for entry in document["delegations"]]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cleanerd.log.clock import Clock, LastTime
-from cleanerd.log.state_files import entries_of, try_write
+from cleanerd.log.state_files import entries_of, require_format, try_write
 
 FILE_NAME: Final = "clock.json"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -42,8 +42,7 @@ def boot_id() -> str:
 def _read(data: bytes) -> list[LastTime]:
     """Raises: one of ``DAMAGE``."""
     document = json.loads(data)
-    if document["format"] != _FORMAT:
-        raise ValueError(f"its format is {document['format']!r}")
+    require_format(document, _FORMAT)
     since = document["since"]
     if since is not None:
         wall_at, steady_at = since

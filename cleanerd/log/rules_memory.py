@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cleanerd.log.safe_open import MAX_FACTS_BYTES, read_whole
-from cleanerd.log.state_files import DAMAGE, DAMAGED, Unread, opened
+from cleanerd.log.state_files import DAMAGE, DAMAGED, Unread, damage_in_words, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -148,7 +148,7 @@ def _told(place: Path, stem: str, directory: int) -> str | Unread | None:
     except OSError as error:
         return Unread(str(place / (stem + SUFFIX)), f"cannot be read ({error.strerror})")
     except DAMAGE as error:
-        return Unread(str(place / (stem + SUFFIX)), f"is damaged ({error})")
+        return Unread(str(place / (stem + SUFFIX)), f"is {damage_in_words(error)}")
     if told is None and _is_there(stem + DAMAGED, directory):
         return Unread(str(place / (stem + DAMAGED)), "is damaged (it was set aside)")
     return told

@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedWriter
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from cleanerd.log import safe_open
 from cleanerd.log.safe_open import close_quietly
@@ -38,6 +38,29 @@ LOCK_WAIT_SECONDS: Final = 30.0
 
 _LOCK_MODE: Final = 0o600
 _LOCK_RETRY_SECONDS: Final = 0.02
+
+
+class NewerFormatError(ValueError):
+    """A newer release wrote the file: nothing is wrong with it, and it cannot be read here."""
+
+
+def require_format(document: dict[str, Any], known: int) -> None:
+    """Look at the ``format`` that a file of ours names; ``known`` is the one that this release reads.
+
+    Raises:
+        NewerFormatError: a newer release wrote it.
+        Another of :data:`DAMAGE`: it names no format that any release wrote.
+    """
+    found = document["format"]
+    if type(found) is int and found > known:
+        raise NewerFormatError(f"written by a newer cleanerd (format {found}, this one knows {known})")
+    if found != known:
+        raise ValueError(f"its format is {found!r}, not {known}")
+
+
+def damage_in_words(error: Exception) -> str:
+    """What ``error``, one of :data:`DAMAGE`, says of the file: it is ..."""
+    return str(error) if isinstance(error, NewerFormatError) else f"damaged ({error})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +97,7 @@ def read_entries(path: Path, parse: Callable[[bytes], list[T]]) -> list[T] | Unr
     except OSError as error:
         return Unread(str(path), f"cannot be read ({error.strerror})")
     except DAMAGE as error:
-        return Unread(str(path), f"is damaged ({error})")
+        return Unread(str(path), f"is {damage_in_words(error)}")
 
 
 def entries_of(path: Path, parse: Callable[[bytes], list[T]], warnings: list[str]) -> list[T]:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd import __version__
-from cleanerd.log.state_files import entries_of, locked, make_directory, owner_of, write_state_file
+from cleanerd.log.state_files import entries_of, locked, make_directory, owner_of, require_format, write_state_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,8 +74,7 @@ class TopicMemory:
 def _read(data: bytes) -> list[ToldTopics]:
     """Raises one of ``DAMAGE``: it is no such file."""
     document = json.loads(data)
-    if document["format"] != FORMAT:
-        raise ValueError(f"format {document['format']} is not {FORMAT}")
+    require_format(document, FORMAT)
     return [_entry(entry) for entry in document["brokers"]]
 
 

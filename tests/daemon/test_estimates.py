@@ -184,7 +184,7 @@ def test_what_is_no_good_counts_as_absent(left: Path, text: str) -> None:
     file.write_text(text)
     kept = _kept(left)
     assert len(kept.warnings) == 1
-    assert "damaged" in kept.warnings[0]
+    assert ("written by a newer cleanerd" if '"format": 2' in text else "damaged") in kept.warnings[0]
     assert tracked(_restarted(left)).saving is None
 
 

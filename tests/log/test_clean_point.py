@@ -12,7 +12,7 @@ import pytest
 
 from cleanerd.format.checkpoint import EpochStart
 from cleanerd.format.names import parse_topic_partition_dir, uuid_to_base64
-from cleanerd.log.clean_point import CleanPoint, LastSegment, PartitionState, StateStore, still_valid
+from cleanerd.log.clean_point import STATE_FORMAT, CleanPoint, LastSegment, PartitionState, StateStore, still_valid
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.log.partition import PartitionLog, read_partition
 from tests.support.log_dirs import DIRECTORY_ID, Partition, make_log_dir
@@ -171,7 +171,7 @@ def point(**changes: object) -> dict[str, object]:
         pytest.param(b"null", id="null"),
         pytest.param(b"[" * 100_000, id="deep"),
         pytest.param(b"{}", id="nothing in it"),
-        pytest.param(variant(format=2), id="a later format"),
+        pytest.param(variant(format=0), id="a format that never was"),
         pytest.param(variant(clean_point=7), id="no clean point"),
         pytest.param(variant(clean_point=point(offset="x")), id="a word for a number"),
         pytest.param(variant(clean_point=point(offset=None)), id="null for a number"),
@@ -195,6 +195,27 @@ def test_damaged_file(tmp_path: Path, found: tuple[LogDir, PartitionLog], conten
     store.save(*found, state_of(found[1]))
     assert store.load(*found) == state_of(found[1])
     assert len(store.warnings) == 1
+
+
+def test_a_newer_release_wrote_it(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
+    """U-6, U-10: after a step back to this release: named as that, its rules still told, and the next save replaces it.
+
+    Set aside as damaged, it would hide by which rules the topic was cleaned, and the topic would be refused.
+    """
+    store = StateStore(tmp_path / "state")
+    path = store.path(*found)
+    path.parent.mkdir(parents=True)
+    content = variant(format=STATE_FORMAT + 1, novelty=[1])
+    path.write_bytes(content)
+    assert store.load(*found) is None
+    words = f"written by a newer cleanerd (format {STATE_FORMAT + 1}, this one knows {STATE_FORMAT})"
+    assert store.warnings == [f"{path}: {words}; counts as absent until the next cleaning"]
+    assert path.read_bytes() == content
+    assert not path.with_suffix(".damaged").exists()
+    assert store.rules_of(*found, None) == json.loads(content)["clean_point"]["fingerprint"]
+    store.save(*found, state_of(found[1]))
+    assert store.load(*found) == state_of(found[1])
+    assert not store.standing
 
 
 def test_unusable_directory(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:

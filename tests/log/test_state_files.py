@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.daemon.fleet.pauses import NO_PAUSES, load_pauses
 from cleanerd.errors import CleanerdError
 from cleanerd.log import state_files
 from cleanerd.log.delegations import Delegations
@@ -41,3 +42,21 @@ def test_one_that_is_given_back_is_had(tmp_path: Path) -> None:
     with state_files.locked(tmp_path / "x.lock", tmp_path.stat()):
         timer.join(0)
         assert not timer.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"format": 2, "paused": true}', "written by a newer cleanerd (format 2, this one knows 1)"),
+        ('{"format": 0}', "damaged (its format is 0, not 1)"),
+        ('{"format": true, "paused": true}', "damaged ('paused_partitions')"),
+        ('{"format": "2"}', "damaged (its format is '2', not 1)"),
+        ("[]", "damaged ("),
+    ],
+)
+def test_a_newer_release_is_told_from_damage(tmp_path: Path, text: str, told: str) -> None:
+    """U-10: whoever steps back to an older release is not sent to look for a broken disk; here by what is paused."""
+    (tmp_path / "daemon.json").write_text(text)
+    pauses, warning = load_pauses(tmp_path)
+    assert pauses == NO_PAUSES
+    assert warning.startswith(f"{tmp_path / 'daemon.json'}: {told}")

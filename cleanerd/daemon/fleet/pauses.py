@@ -6,7 +6,14 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cleanerd.log.state_files import DAMAGE, make_directory, read_state_file, write_state_file
+from cleanerd.log.state_files import (
+    DAMAGE,
+    damage_in_words,
+    make_directory,
+    read_state_file,
+    require_format,
+    write_state_file,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -38,15 +45,15 @@ def load_pauses(state_dir: Path) -> tuple[Pauses, str]:
     path = state_dir / _FILE
     try:
         document: dict[str, Any] = json.loads(read_state_file(path))
-        if document["format"] == _FORMAT:
-            names = frozenset(str(name) for name in document["paused_partitions"])
-            return Pauses(bool(document["paused"]), names), ""
-        reason = f"format {document['format']}"
+        require_format(document, _FORMAT)
+        return Pauses(bool(document["paused"]), frozenset(str(name) for name in document["paused_partitions"])), ""
     except FileNotFoundError:
         return NO_PAUSES, ""
-    except (OSError, *DAMAGE) as error:
-        reason = str(error)
-    return NO_PAUSES, f"{path}: damaged or not readable ({reason}); nothing counts as paused"
+    except OSError as error:
+        reason = f"cannot be read ({error.strerror})"
+    except DAMAGE as error:
+        reason = damage_in_words(error)
+    return NO_PAUSES, f"{path}: {reason}; nothing counts as paused"
 
 
 def save_pauses(state_dir: Path, pauses: Pauses) -> str:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.daemon.view import Trend
-from cleanerd.log.state_files import entries_of, try_write
+from cleanerd.log.state_files import entries_of, require_format, try_write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,8 +121,7 @@ def _at_once(work: Callable[[], str], done: Callable[[str], None]) -> None:
 def _read(data: bytes) -> list[_Point]:
     """Raises: one of ``DAMAGE``."""
     document = json.loads(data)
-    if document["format"] != _FORMAT:
-        raise ValueError(f"its format is {document['format']!r}")
+    require_format(document, _FORMAT)
     points = [_point(each) for each in document["points"][-POINTS:]]
     if any(one.slot >= other.slot for one, other in pairwise(points)):
         raise ValueError("its points are not in order")
