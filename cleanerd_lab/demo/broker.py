@@ -25,6 +25,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.names import uuid_to_base64
 from cleanerd_lab.demo.classes import with_classes
 from cleanerd_lab.demo.patience import PATIENCE_SECONDS
+from cleanerd_lab.demo.ports import free_port
 from cleanerd_lab.demo.signals import signals_wait
 
 if TYPE_CHECKING:
@@ -329,14 +330,6 @@ class Broker:
 
     def _failure(self, message: str) -> BrokerError:
         return BrokerError(f"{message}; the end of its log:\n{self.log_text()[-3000:]}", where=os.fspath(self.log_file))
-
-
-def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 _SILENT: Final = logging.getLogger("cleanerd_lab.demo.broker")

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import CleanerdError
 from cleanerd_lab.bench.process import environment_of
-from cleanerd_lab.demo.broker import free_port
 from cleanerd_lab.demo.command import CONFIG_NAME
 from cleanerd_lab.demo.patience import PATIENCE_SECONDS
+from cleanerd_lab.demo.ports import free_port
 from cleanerd_lab.demo.signals import signals_wait
 
 if TYPE_CHECKING:

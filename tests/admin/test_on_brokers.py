@@ -18,7 +18,8 @@ from cleanerd.admin.cluster import Cluster
 from cleanerd.cli.main import run
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.delegations import Delegations
-from cleanerd_lab.demo.broker import STARTED, free_port
+from cleanerd_lab.demo.broker import STARTED
+from cleanerd_lab.demo.ports import free_port
 from tests.brokers.node import wait_until
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -30,7 +30,8 @@ from cleanerd.client.latest_state import LatestState
 from cleanerd.client.producer import Producer
 from cleanerd.client.rules import TopicRules
 from cleanerd.errors import CleanerdError
-from cleanerd_lab.demo.broker import Broker, free_port
+from cleanerd_lab.demo.broker import Broker
+from cleanerd_lab.demo.ports import free_port
 from tests.kafka.judge import fetch_jars
 from tests.support.certificates import PASSWORD, Certificates, make_certificates
 from tests.support.patience import PATIENCE_SECONDS

@@ -25,7 +25,7 @@ import pytest
 from confluent_kafka import Producer
 
 from cleanerd_lab.bench.yardstick import idle_share
-from cleanerd_lab.demo.broker import free_port
+from cleanerd_lab.demo.ports import free_port
 from tests.bench.test_speed import RESULTS
 from tests.daemon.process import Daemon
 from tests.live.load import create_topics

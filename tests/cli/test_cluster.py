@@ -16,7 +16,7 @@ from cleanerd.cli.cluster import DEFAULT_PORT, read_targets, status_url
 from cleanerd.cli.cluster_compare import SIZES_DIFFER_BYTES, Answer, compare
 from cleanerd.daemon.view import QuarantineView, Totals
 from cleanerd.errors import ConfigError
-from cleanerd_lab.demo.broker import free_port
+from cleanerd_lab.demo.ports import free_port
 from tests.daemon.serving import serving
 from tests.daemon.views import GIB, HEADER_FINGERPRINT, NOW_MS, log_dir, partition, view
 

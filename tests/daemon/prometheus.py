@@ -16,7 +16,7 @@ import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from cleanerd_lab.demo.broker import free_port
+from cleanerd_lab.demo.ports import free_port
 from tests.daemon.promtool import ROOT
 from tests.support.patience import PATIENCE_SECONDS
 

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from cleanerd.broker.agent_client import SOCKET, AgentClient
 from cleanerd.broker.agent_facts import ask_log
 from cleanerd.format.names import TopicPartition
-from cleanerd_lab.demo.broker import free_port
+from cleanerd_lab.demo.ports import free_port
 from tests.brokers.node import wait_until
 from tests.daemon.process import Daemon
 from tests.support.patience import PATIENCE_SECONDS

@@ -17,7 +17,7 @@ import pytest
 
 from cleanerd.cli import main
 from cleanerd.daemon.fleet.pauses import Pauses, save_pauses
-from cleanerd_lab.demo.broker import free_port
+from cleanerd_lab.demo.ports import free_port
 from tests.apply.live_scene import content
 from tests.apply.offline_scene import NOW
 from tests.daemon.process import Daemon

@@ -6,7 +6,7 @@ import re
 import signal
 from typing import TYPE_CHECKING
 
-from cleanerd_lab.demo.broker import free_port
+from cleanerd_lab.demo.ports import free_port
 from tests.apply.offline_scene import batch, two_groups
 from tests.daemon.process import Daemon
 from tests.daemon.prometheus import Prometheus

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from cleanerd.apply import agent_swap
 from cleanerd.format.names import TopicPartition as Name
-from cleanerd_lab.demo.broker import Broker, free_port
+from cleanerd_lab.demo.broker import Broker
+from cleanerd_lab.demo.ports import free_port
 from tests.brokers.node import wait_until
 from tests.live.rounds import Rounds, with_agent
 from tests.live.scene import check_broker, directory_of, facts, read, write

@@ -9,7 +9,8 @@ from confluent_kafka.admin import AdminClient
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
-from cleanerd_lab.demo.broker import Broker, free_port
+from cleanerd_lab.demo.broker import Broker
+from cleanerd_lab.demo.ports import free_port
 from tests.brokers.node import wait_until
 from tests.live.rounds import with_agent
 from tests.support.patience import PATIENCE_SECONDS

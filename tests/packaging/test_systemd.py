@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from cleanerd_lab.demo.broker import free_port
+from cleanerd_lab.demo.ports import free_port
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, keys, make
 from tests.packaging.sandbox import settings_of
 from tests.support.patience import PATIENCE_SECONDS

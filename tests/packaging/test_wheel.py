@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from cleanerd import __version__
-from cleanerd_lab.demo.broker import free_port
+from cleanerd_lab.demo.ports import free_port
 from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, keys, make
 from tests.support.patience import PATIENCE_SECONDS
 from tools import wheel as tool

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cleanerd_lab.demo.broker import free_port
+from cleanerd_lab.demo.ports import free_port
 from tests.brokers.node import cleanerd, errors, wait_until
 from tests.daemon.process import Daemon
 from tests.kafka.fixtures import brokers

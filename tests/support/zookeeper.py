@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from cleanerd_lab.demo import broker as demo
-from cleanerd_lab.demo.broker import Broker, BrokerError, free_port
+from cleanerd_lab.demo.broker import Broker, BrokerError
+from cleanerd_lab.demo.ports import free_port
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

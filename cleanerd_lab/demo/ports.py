@@ -1,0 +1,69 @@
+"""Ports of 127.0.0.1 for what is about to be started, which nobody else takes before it listens.
+
+The kernel gives a port of its own choice to every connection that goes out, so such ports are none: one that was free a
+second ago is a client's when the broker wants it. Several processes look for ports at once, so each one is claimed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+_OUTGOING: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_USUAL: Final = (32_768, 60_999)
+_FIRST: Final = 10_000
+_CLAIMS: Final = 32
+"""So many are held; whatever was to listen on an older one listens by now."""
+
+_claims: Final[deque[int]] = deque()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on, and that no other process gets from here for a while.
+
+    Raises:
+        OSError: there is none.
+    """
+    ports = _ports()
+    start = random.SystemRandom().randrange(len(ports))  # tests seed the other
+    for step in range(len(ports)):
+        port = ports[(start + step) % len(ports)]
+        if _is_free(port) and _claim(port):
+            return port
+    raise OSError(f"no port of 127.0.0.1 is free between {ports[0]} and {ports[-1]}")
+
+
+def _ports() -> range:
+    """Those that the kernel gives to nobody by itself; all from 10,000 where it keeps none back."""
+    try:
+        low, high = map(int, _OUTGOING.read_text(encoding="ascii").split())
+    except (OSError, ValueError):
+        low, high = _USUAL
+    return max(range(_FIRST, low), range(high + 1, 65_536), key=len) or range(_FIRST, 65_536)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _claim(port: int) -> bool:
+    """A name without a file, which ends with this process."""
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0cleanerd-lab-port-{port}")
+    except OSError:
+        claim.close()
+        return False
+    _claims.append(claim.detach())
+    if len(_claims) > _CLAIMS:
+        os.close(_claims.popleft())
+    return True

@@ -1,0 +1,51 @@
+"""Ports for brokers and daemons: nobody gets one that another was promised."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cleanerd_lab.demo import ports
+from cleanerd_lab.demo.ports import free_port
+
+_ASK = "from cleanerd_lab.demo.ports import free_port; print(free_port(), flush=True); input()"
+
+
+def test_none_that_the_kernel_gives_away() -> None:
+    """A client's connection took the port of a broker that was just starting."""
+    low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert not [port for port in (free_port() for _ in range(50)) if low <= port <= high]
+
+
+def test_no_two_processes_get_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though nobody listens on it yet; when the other one has ended it is free again."""
+    asked = [sys.executable, "-c", _ASK]
+    with subprocess.Popen(asked, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        theirs = int(other.stdout.readline())
+        monkeypatch.setattr(ports, "_ports", lambda: range(theirs, theirs + 1))
+        with pytest.raises(OSError, match=f"between {theirs} and {theirs}"):
+            free_port()
+        other.communicate("\n", timeout=30)
+    assert free_port() == theirs
+
+
+def test_one_that_somebody_listens_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one is taken."""
+    taken = free_port()
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", taken))
+        listening.listen()
+        monkeypatch.setattr(ports, "_claim", lambda _port: True)
+        monkeypatch.setattr(ports, "_ports", lambda: range(taken, taken + 2))
+        assert {free_port() for _ in range(20)} == {taken + 1}
+
+
+def test_claims_do_not_add_up() -> None:
+    """A process that starts hundreds keeps the last few."""
+    assert len({free_port() for _ in range(100)}) > 90
+    assert len(ports._claims) == ports._CLAIMS
