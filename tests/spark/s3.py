@@ -6,7 +6,10 @@ Every request of the code under test goes through the proxy, which counts them.
 from __future__ import annotations
 
 import http.client
+import re
 import threading
+import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -57,6 +60,23 @@ class Store:
             if path.is_file():
                 self.client.upload_file(str(path), BUCKET, f"{prefix}/{path.relative_to(directory)}")
         return f"s3a://{BUCKET}/{prefix}"
+
+
+def now_and_then(fault: str) -> Callable[[int, str, str, str], str | None]:
+    """Each request that is asked again and again fails once: the first time, the second or the third.
+
+    Not every third of all requests: with several tasks at work one of them may meet the third each time it tries.
+    """
+    asked: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def failing(_number: int, method: str, path: str, wanted: str) -> str | None:
+        question = f"{method} {re.sub('uploadId=[^&]*', '', path)} {wanted}"
+        with lock:
+            asked[question] += 1
+            return fault if asked[question] == 1 + zlib.crc32(question.encode()) % 3 else None
+
+    return failing
 
 
 class _Proxy(BaseHTTPRequestHandler):

@@ -114,11 +114,12 @@ def test_between_store_and_disk(
 def test_a_store_that_fails_now_and_then(
     store: Store, url: str, log_dir: Path, tmp_path: Path, capsys: Capsys, state: Path, fault: str
 ) -> None:
-    """Every third request, whatever it asks or sends, is throttled, not answered, or answered by half."""
-    store.fault = lambda number, *_: fault if number % 3 == 1 else None
+    """Whatever is asked or sent is throttled once, not answered, or answered by half."""
+    store.fault = s3.now_and_then(fault)
     code, _, told = archived(capsys, url, f"s3://archive/shaky/{fault}", state)
     store.fault = None
     assert code == 0, told
+    assert len(store.requests) > len(set(store.requests)) + 20
     output = downloaded(store, f"shaky/{fault}", tmp_path / "out")
     assert files_of(cleaned_dir(output)) == cleaned_twin(capsys, log_dir)
 
@@ -203,8 +204,7 @@ def test_a_large_object(store: Store, tmp_path: Path) -> None:
     data = random.Random(1).randbytes((25 << 20) + 3)
     (tmp_path / "large").write_bytes(data)
     target = target_of(path_of("s3://archive/large"))
-    pick = random.Random(2)
-    store.fault = lambda *_: "slow" if pick.random() < 0.25 else None
+    store.fault = s3.now_and_then("slow")
     written = target.put_file("run-1/data/large", tmp_path / "large")
     store.fault = None
     assert len([path for method, path, _ in store.requests if method == "PUT"]) >= 3
