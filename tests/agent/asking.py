@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import socket
+import struct
+import termios
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SOCKET = ".cleanerd-agent.sock"
-GLANCES = 10
+GLANCES_SECONDS = 30.0
 
 
 class RefusedError(Exception):
@@ -53,6 +56,11 @@ class Asking(Closing):
         """Send bytes as they are."""
         self._socket.sendall(data)
 
+    def unread(self) -> int:
+        """Bytes that were sent and that the agent has not read yet."""
+        count: int = struct.unpack("i", fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4)))[0]
+        return count
+
     def answer(self) -> dict[str, Any] | None:
         """The next answer; None when the agent hung up."""
         try:
@@ -71,11 +79,13 @@ class Asking(Closing):
             RefusedError: the agent refused.
             ConnectionError: it hung up.
         """
-        answer = None
-        for _ in range(GLANCES):
+        deadline = time.monotonic() + GLANCES_SECONDS
+        while True:
             self.send(json.dumps({"v": 1, "id": "t", "op": op, **members}).encode() + b"\n")
             answer = self.answer()
             if answer is None or answer["ok"] or not answer["error"].endswith("in_progress"):
+                break
+            if time.monotonic() > deadline:
                 break
             time.sleep(0.1)
         if answer is None:

@@ -144,7 +144,7 @@ def build_of_jar(jar: Path) -> str:
 def _waits_in_vain(live: Live) -> bool:
     """There is a socket, and who connects is not answered."""
     with socket.socket(socket.AF_UNIX) as one:
-        one.settimeout(0.5)
+        one.settimeout(5)
         try:
             one.connect(str(live.socket))
             one.sendall(b'{"v":1,"id":1,"op":"info"}\n')
@@ -210,7 +210,7 @@ def test_busy_carries_the_id(listening: Threadless) -> None:
     with live.asking() as first, live.asking() as second, live.asking() as third:
         for asking in (first, second):
             asking.send(b" " * 200_000)
-        time.sleep(5)  # both are being read
+        wait_until("both are being read", lambda: first.unread() == second.unread() == 0)
         for line, name in ((long, 42), (text, "mine"), (b" " * 200_000, None)):
             third.send(line[:150_000])
             refused = third.answer()

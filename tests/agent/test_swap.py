@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import zipfile
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +15,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from tests.agent.asking import RefusedError
 from tests.agent.live import JAR
-from tests.brokers.node import error_lines, wait_until
+from tests.brokers.node import error_lines, open_files, wait_until
 from tests.brokers.traffic import SILENT
 from tests.support.log_dirs import read_segments
 from tests.support.patience import PATIENCE_SECONDS
@@ -106,7 +105,7 @@ def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
     assert result["done"] == bases
     assert result["warnings"] == []
     assert result["checkpoint"] is True
-    assert max(result["held_us"]) < 2_000_000
+    assert median(result["held_us"]) < 500_000, result["held_us"]
     found = read_segments(topic.directory)
     for group, output in zip(manifest.groups, result["outputs"], strict=True):
         stat = (topic.directory / f"{group.base:020d}.log").stat()
@@ -129,16 +128,7 @@ def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
     assert refused.value.code in {"source_changed", "source_gone"}
 
     wait_until("the old files are gone", lambda: not list(topic.directory.glob("*.deleted")))
-    assert not [name for name in open_files(live) if "swapped-0" in name and "(deleted)" in name]
-
-
-def open_files(live: Live) -> list[str]:
-    """What the broker has open; it closes some of it meanwhile."""
-    found = []
-    for descriptor in Path(f"/proc/{live.broker.pid}/fd").iterdir():
-        with suppress(FileNotFoundError):
-            found.append(os.readlink(descriptor))
-    return found
+    assert not [name for name in open_files(live.broker.pid) if "swapped-0" in name and "(deleted)" in name]
 
 
 def test_offsets_for_times_after_the_swap(live: Live, topic: Topic) -> None:

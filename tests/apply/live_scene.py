@@ -20,6 +20,7 @@ from tests.apply.offline_scene import TOPIC, force, two_groups
 from tests.cleaner.driver import NAME, Silent, clean, resources
 from tests.support.fake_agent import FakeAgent
 from tests.support.log_dirs import Partition, make_log_dir, read_segments
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,9 +39,9 @@ QUICK = Patience(
     longest_wait_seconds=0.02,
     lost_seconds=0.3,
     deletion_seconds=0.3,
-    connect_seconds=1.0,
-    answer_seconds=1.0,
-    swap_seconds=1.0,
+    connect_seconds=PATIENCE_SECONDS,
+    answer_seconds=PATIENCE_SECONDS,
+    swap_seconds=PATIENCE_SECONDS,
 )
 
 

@@ -17,6 +17,7 @@ from tests.apply.offline_scene import NOW, batch, force, state_file
 from tests.cleaner.driver import NAME, config, resources, scratch
 from tests.support.log_dirs import Partition, read_segments, tree
 from tests.support.logs import Record, encode_batch, encode_legacy, encode_marker
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,7 +206,8 @@ def test_replaced_a_moment_ago(root: Path) -> None:
         assert len(agent.asked("log")) == 1, "not decided again and again"
         threading.Timer(0.15, old.unlink).start()
         soon = config(segment_bytes=3000, file_delete_delay_ms=100)
-        assert clean_beside(agent, topic=soon).outcome == "cleaned", "a moment can be waited for"
+        patient = replace(QUICK, deletion_seconds=PATIENCE_SECONDS)
+        assert clean_beside(agent, topic=soon, patience=patient).outcome == "cleaned", "a moment can be waited for"
         assert content(root) == expected
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.apply.live_scene import clean_beside, content, leftovers, offline_twin, running
+from tests.apply.live_scene import QUICK, clean_beside, content, leftovers, offline_twin, running
 from tests.apply.offline_scene import state_file
 from tests.cleaner.driver import NAME, scratch
 from tests.support.fake_agent import do_and_forget, do_and_hang_up, hang_up, refuse, say, wait
@@ -133,7 +134,7 @@ def test_a_lost_answer(root: Path, fault: Any) -> None:
     expected = offline_twin(root)
     with running(root) as agent:
         agent.fail("swap", fault)
-        result = clean_beside(agent)
+        result = clean_beside(agent, patience=replace(QUICK, answer_seconds=1.0, swap_seconds=1.0))
         assert (result.outcome, result.reason) == ("cleaned", "")
         assert content(root) == expected
         assert agent.checkpoints == {NAME: 8}

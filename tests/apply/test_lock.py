@@ -131,7 +131,7 @@ def test_a_symbolic_link_is_no_lock(tmp_path: Path, path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S-12: when we die, a child that is still alive must not keep the broker from starting."""
     program = """
 import os, sys, time
@@ -150,7 +150,8 @@ os._exit(0)  # without unlocking, like a killed process
     child = int(done.stdout.readline())
     done.wait(timeout=PATIENCE_SECONDS)
     try:
-        take(tmp_path, wait_seconds=2.0).release()
+        monkeypatch.setattr(lock_module, "MAX_WAIT_SECONDS", PATIENCE_SECONDS)
+        take(tmp_path, wait_seconds=PATIENCE_SECONDS).release()
         os.kill(child, 0)
     finally:
         os.kill(child, 9)
@@ -227,7 +228,7 @@ def test_waiting_is_bounded(tmp_path: Path, path: Path, monkeypatch: pytest.Monk
         assert 0.3 <= time.monotonic() - begun < 100
 
 
-def test_a_lock_that_is_given_back_in_time_is_won(tmp_path: Path, path: Path) -> None:
+def test_a_lock_that_is_given_back_in_time_is_won(tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """S-15: waiting helps while a broker is going down."""
     path.touch()
     program = """
@@ -240,7 +241,8 @@ fcntl.lockf(file, fcntl.LOCK_UN)
 sys.stdin.read()
 """
     with python(program, path):
-        take(tmp_path, wait_seconds=5.0).release()
+        monkeypatch.setattr(lock_module, "MAX_WAIT_SECONDS", PATIENCE_SECONDS)
+        take(tmp_path, wait_seconds=PATIENCE_SECONDS).release()
 
 
 def test_two_directories_at_once(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.format.checkpoint import read_offset_checkpoint
@@ -19,7 +21,6 @@ from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from pathlib import Path
 
     from cleanerd.format.names import TopicPartition
 
@@ -152,6 +153,15 @@ def error_lines(log_text: str) -> list[str]:
         for line in log_text.splitlines()
         if " ERROR " in line and "Reconfiguration failed" not in line and not any(name in line for name in _ELSEWHERE)
     ]
+
+
+def open_files(process: int) -> list[str]:
+    """What a process has open; it closes some of it meanwhile."""
+    found = []
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(descriptor))
+    return found
 
 
 def wait_until(what: str, condition: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:

@@ -15,6 +15,7 @@ from tests.brokers import topics
 from tests.brokers.accounts import Beside, Cleaning, Control, Crash, Seen, TakeOver, Uncleaned
 from tests.brokers.chapter import Chapter
 from tests.brokers.ledger import History, Partition
+from tests.brokers.markers import wait_until_ended
 from tests.brokers.node import (
     AGED,
     Run,
@@ -275,6 +276,7 @@ class Story:
             self._write("rd-gzip", partition, [self.drafts.draft(b"goes", "rd-gzip"), *make(count, "rd-gzip")])
         for partition in topics.TRANSACTIONAL.names:
             self._write_transactions(partition, count)
+            wait_until_ended(self.broker.bootstrap, partition)
         for partition in topics.PLAIN.names:
             self._write("rd-none", partition, make(count, "rd-none", keyless=0.2))
 

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from cleanerd_lab.demo.broker import STARTED, Broker
 from tests.brokers.ledger import History, Partition, Record
+from tests.brokers.markers import wait_until_ended
 from tests.brokers.node import cleanerd, directory_of, segment_bases
 from tests.brokers.readers import read_with_librdkafka
 from tests.brokers.traffic import Drafts, Librdkafka, Transactional
@@ -96,6 +97,7 @@ def test_transactions(tmp_path: Path) -> None:
         assert uncommitted[HANGING] == sorted(history[HANGING].visible + left_open)
 
         hanging.commit()
+        wait_until_ended(broker.bootstrap, HANGING)
         history[HANGING].add(left_open)
         assert read(broker, "read_committed")[HANGING] == history[HANGING].visible
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,12 +97,19 @@ def _swap(topic: Topic, manifest: Manifest, told: Path) -> LiveSwap:
         result = agent.ask("swap", **topic.request(manifest))
     assert result["done"] == [group.base for group in manifest.groups]
     wait_until("the old files are gone", lambda: not list(place.glob("*.deleted")), PATIENCE_SECONDS)
-    time.sleep(0.1)
+    wait_until("it is told of all of them", lambda: not _not_told(told.read_text().splitlines()[before:]))
     operations = tuple(_operations(told.read_text().splitlines()[before:], place))
     _check(old, operations, State.read(place))
     groups = {group.base: (group.end, tuple(group.sources)) for group in manifest.groups}
     active = max(int(name[:20]) for name in old.files if name.endswith(".log") and name[:1].isdigit())
     return LiveSwap(old, outputs, groups, operations, end, active)  # type: ignore[arg-type]
+
+
+def _not_told(lines: Iterable[str]) -> set[str]:
+    """What was renamed to be deleted, and of which no line says that it is: it is written after the deed."""
+    found = [line.split("\t") for line in lines]
+    deleted = {path for call, path, *_ in found if call == "unlink"}
+    return {target for call, _, target in found if call == "rename" and target.endswith(".deleted")} - deleted
 
 
 def _operations(lines: Iterable[str], place: Path) -> Iterator[Operation]:

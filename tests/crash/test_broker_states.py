@@ -18,6 +18,7 @@ from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.recover import recover
 from cleanerd.format import names
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
+from tests.brokers.node import wait_until
 from tests.crash.scenario import END, GROUPS, digest, new_segments, old_segments
 from tests.crash.states import crash_states
 from tests.support.patience import PATIENCE_SECONDS
@@ -60,6 +61,10 @@ def test_a_broker_starts_on_twenty_states(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     config = {"cleanup.policy": "compact", "segment.index.bytes": "65536"}
     admin.create_topics([NewTopic(TOPIC, 2 * STATES, 1, config=config)])[TOPIC].result(PATIENCE_SECONDS)
+    wait_until(
+        "the partitions are there",
+        lambda: len({p.name for each in broker.log_dirs for p in each.glob(f"{TOPIC}-*")}) == 2 * STATES,
+    )
     broker.stop()
     places = {number: place_of(broker, number) for number in range(2 * STATES)}
     for number, place in places.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = Path(__file__).with_name("BrokerMetrics.java")
 # The cleaner of a test's broker looks for work every second (log.cleaner.backoff.ms); the rest is for a busy machine.
+IDLE: Final = "time-since-last-run-ms"
 IDLE_MS: Final = 5_000
 # For the broker's start: where a client finds what JMX exports. The rest can be told a running JVM.
 JVM_ARG: Final = "-Djava.rmi.server.hostname=127.0.0.1"
@@ -56,8 +58,11 @@ class Jmx:
             "LogDirectoryOffline": nowhere,
         }
         found = {name: gauges[name] for name, values in wanted.items() if gauges[name] != values}
-        last_run_ms = gauges["time-since-last-run-ms"]
-        return found if last_run_ms[""] < IDLE_MS else {**found, "time-since-last-run-ms": last_run_ms}
+        idle_ms = gauges[IDLE][""]
+        if idle_ms >= IDLE_MS:  # it may have stood still for a moment, as all of the machine: has it run meanwhile?
+            time.sleep(2)
+            idle_ms = max(0, self.read()[IDLE][""])
+        return found if idle_ms < IDLE_MS else {**found, IDLE: {"": idle_ms}}
 
 
 @cache

@@ -21,6 +21,7 @@ from tests.daemon.process import Daemon
 from tests.daemon.scene import assignments
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.rounds import with_agent
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +59,24 @@ class ByHand:
             self.runs.append(cleanerd("clean", self.broker.log_dirs, self.state_dir, "--live", "--force", "--yes"))
 
 
+def has_cleaned(daemon: Daemon) -> bool:
+    """Whether it cleaned something and swapped it in."""
+    totals = daemon.ask("status")["totals"]
+    return totals["cleans"].get("cleaned", 0) > 0 and totals["swaps"] > 0
+
+
+def at_rest(daemon: Daemon) -> tuple[dict[str, Any], str]:
+    """Its view and what it said, of one moment: it logged nothing while it was asked."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        said = daemon.log.read_text()
+        time.sleep(2)  # longer than it takes until a view is published
+        view = daemon.until("nothing runs", lambda view: not view["running"])
+        if daemon.log.read_text() == said:
+            return view, said
+        assert time.monotonic() < deadline, said[-3000:]
+
+
 def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, Any]:
     """What came of it, by who cleaned and how it ended; everything that must hold is asserted."""
     broker = start(
@@ -80,11 +99,11 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
     with Daemon(settings, tmp_path) as daemon:
         with load, ByHand(broker, tmp_path / "by-hand") as by_hand:
             deadline = time.monotonic() + seconds
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline or not has_cleaned(daemon):
+                assert time.monotonic() < deadline + PATIENCE_SECONDS, daemon.log.read_text()[-3000:]
                 assert not load.ledger.problems, load.ledger.problems[:5]
                 time.sleep(0.5)
-        view = daemon.until("nothing runs", lambda view: not view["running"])
-        said = daemon.log.read_text()
+        view, said = at_rest(daemon)
     load.check()
     # -- no worker died, nothing is quarantined, nothing is to be reported ---------------------------------------------
     assert view["totals"]["dead_workers"] == 0, said[-3000:]

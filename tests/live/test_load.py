@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.brokers.node import cleanerd, errors, wait_until
+from tests.brokers.node import cleanerd, errors, open_files, wait_until
 from tests.live.load import WRITINGS, Load, create_topics
 from tests.live.metrics import JVM_ARG, Jmx
 from tests.live.rounds import Rounds, with_agent
@@ -35,7 +35,7 @@ def swap_under_load(rounds: Rounds, *, swaps: int, partitions: int, seconds: flo
     load = Load(broker, partitions=partitions)
     deadline = time.monotonic() + seconds
     with load:
-        while len(rounds.dropping) < swaps or load.full_reads < 2 or load.times_asked < 10:
+        while len(rounds.dropping) < swaps or load.full_reads < 2 or load.times_asked < 10 or not every_kind(rounds):
             assert time.monotonic() < deadline, (len(rounds.dropping), load.full_reads, load.ledger.problems)
             assert not load.ledger.problems
             rounds.clean()
@@ -47,16 +47,23 @@ def swap_under_load(rounds: Rounds, *, swaps: int, partitions: int, seconds: flo
     return load
 
 
+def every_kind(rounds: Rounds) -> bool:
+    """Whether topics of all writers were swapped, and records of aborted transactions dropped (U-26)."""
+    swapped = {swap.partition.rpartition("-")[0] for swap in rounds.dropping}
+    return swapped == {each.topic for each in WRITINGS} and any(result.dropped.aborted for result in rounds.results)
+
+
 def check_swaps(rounds: Rounds, load: Load) -> None:
     """A sixth of them at least joined segments; every kind of writer was there (U-26)."""
     swaps = rounds.dropping
     others = [swap for swap in rounds.swaps if swap not in swaps and not swap.is_merge]
     assert all(swap.partition.startswith("transactional") for swap in others), others
     assert 6 * sum(swap.is_merge for swap in swaps) >= len(swaps)
-    assert {swap.partition.rpartition("-")[0] for swap in swaps} == {writing.topic for writing in WRITINGS}
-    assert sum(result.dropped.aborted for result in rounds.results) > 0
+    assert every_kind(rounds)
     assert any(load.ledger.aborted.values())
-    assert max(swap.held_us for swap in rounds.swaps) < 2_000_000
+    # A disk or a JVM that stands still for seconds is seen in one of them; what is slow by design in all.
+    held_us = sorted(swap.held_us for swap in rounds.swaps)
+    assert held_us[len(held_us) * 9 // 10] < 500_000, held_us[-5:]
 
 
 def check_broker(rounds: Rounds) -> None:
@@ -66,7 +73,7 @@ def check_broker(rounds: Rounds) -> None:
     topics = {writing.topic for writing in WRITINGS}
     directories = [path for log_dir in broker.log_dirs for topic in topics for path in log_dir.glob(f"{topic}-*")]
     wait_until("replaced segments are deleted", lambda: not [n for d in directories for n in d.glob("*.deleted")])
-    held = [str(path.readlink()) for path in Path(f"/proc/{broker.pid}/fd").iterdir() if path.is_symlink()]
+    held = open_files(broker.pid)
     mapped = Path(f"/proc/{broker.pid}/maps").read_text()
     assert not [name for name in held if "(deleted)" in name and any(topic in name for topic in topics)]
     assert not [line for line in mapped.splitlines() if "(deleted)" in line and any(t in line for t in topics)]

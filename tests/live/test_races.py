@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from kafka.admin import KafkaAdminClient
 
 from cleanerd.broker.agent_client import SOCKET, AgentClient
@@ -32,6 +32,7 @@ from tests.live.scene import (
     write,
 )
 from tests.support.log_dirs import read_checkpoint
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,7 @@ BUSY: Final = frozenset({
     "source_gone", "source_changed", "evidence_changed", "log_changed", "busy", "not_eligible", "no_log",
     "no_staged_file", "topic_id",
 })  # fmt: skip
+THROTTLE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
 def other_dir(broker: Broker, topic: str) -> str:
@@ -86,8 +88,18 @@ def move(broker: Broker, topic: str) -> None:
     wait_until("it is there", lambda: facts(broker, topic).dir == f"{target}/{topic}-0")
 
 
+def throttle(broker: Broker) -> str | None:
+    """What the broker says that it goes by."""
+    resource = ConfigResource(ResourceType.BROKER, "1")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    (found,) = admin.describe_configs([resource]).values()
+    value: str | None = found.result(PATIENCE_SECONDS)[THROTTLE].value
+    return value
+
+
 def move_slowly(broker: Broker, topic: str) -> None:
-    alter(broker, ResourceType.BROKER, "1", "replica.alter.log.dirs.io.max.bytes.per.second", "1")
+    alter(broker, ResourceType.BROKER, "1", THROTTLE, "1")
+    wait_until("it is slow", lambda: throttle(broker) == "1")
     begin_move(broker, topic)
     wait_until("it has begun", lambda: facts(broker, topic).future)
 
@@ -130,10 +142,16 @@ def is_deleted(rounds: Rounds, topic: str) -> None:
     assert rounds.clean(Name(topic, 0))[0].outcome == "cleaned"
 
 
+def wait_until_left(broker: Broker, topic: str) -> None:
+    """Until the place that a partition was moved from is deleted, with what was staged in it."""
+    wait_until("the old place is gone", lambda: not [p for d in broker.log_dirs for p in d.glob(f"{topic}-0.*")])
+
+
 def is_moved(rounds: Rounds, topic: str) -> None:
     """Nothing more happens in the old place, and the next round works in the new one."""
     assert rounds.results[-1].outcome == "skipped", rounds.results[-1].reason
     assert rounds.swaps == []
+    wait_until_left(rounds.broker, topic)
     assert rounds.clean(Name(topic, 0))[0].outcome == "cleaned"
 
 
@@ -142,8 +160,9 @@ def is_on_its_way(rounds: Rounds, topic: str) -> None:
     broker = rounds.broker
     assert rounds.results[-1].outcome == "skipped", rounds.results[-1].reason
     assert rounds.swaps == []
-    alter(broker, ResourceType.BROKER, "1", "replica.alter.log.dirs.io.max.bytes.per.second", None)
+    alter(broker, ResourceType.BROKER, "1", THROTTLE, None)
     wait_until("it is there", lambda: not facts(broker, topic).future)
+    wait_until_left(broker, topic)
     assert rounds.clean(Name(topic, 0))[0].outcome == "cleaned"
 
 

@@ -15,6 +15,8 @@ from cleanerd.apply.undo import entries_of, undo_cleaning
 from cleanerd.format.names import TopicPartition as Name
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
+from tests.brokers.ledger import Partition
+from tests.brokers.markers import wait_until_ended
 from tests.brokers.node import wait_until
 from tests.cleaner.driver import resources
 from tests.live.load import create_topics
@@ -33,7 +35,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 TOPIC: Final = "undone"
 
 
-def write(writer: Producer, transactions: range) -> None:
+def write(bootstrap: str, writer: Producer, transactions: range) -> None:
     """Transactions of ten records of few keys; every third is aborted."""
     for number in transactions:
         writer.begin_transaction()
@@ -44,6 +46,7 @@ def write(writer: Producer, transactions: range) -> None:
             writer.abort_transaction(PATIENCE_SECONDS)
         else:
             writer.commit_transaction(PATIENCE_SECONDS)
+    wait_until_ended(bootstrap, Partition(TOPIC, 0))
 
 
 def read(broker: Broker) -> list[tuple[int, bytes | None, bytes | None]]:
@@ -78,7 +81,7 @@ def test_a_live_clean_is_taken_back(broker_43: StartBroker, tmp_path: Path) -> N
     create_topics(broker, [TOPIC], segment_bytes=15_000)
     writer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "undo"})
     writer.init_transactions(PATIENCE_SECONDS)
-    write(writer, range(40))
+    write(broker.bootstrap, writer, range(40))
     told = facts(broker, TOPIC)
     wait_until("it is flushed", lambda: facts(broker, TOPIC).recovery_point >= told.active.base)
     before, files = read(broker), segments(broker)
@@ -90,7 +93,7 @@ def test_a_live_clean_is_taken_back(broker_43: StartBroker, tmp_path: Path) -> N
     assert result.outcome == "cleaned", result.reason
     assert segments(broker) != files
     assert len(read(broker)) < len(before)
-    write(writer, range(40, 43))
+    write(broker.bootstrap, writer, range(40, 43))
     directory = directory_of(broker, TOPIC)
     wait_until("the broker deleted what it replaced", lambda: not list(directory.glob("*.deleted")))
     broker.stop()
@@ -110,7 +113,7 @@ def test_a_live_clean_is_taken_back(broker_43: StartBroker, tmp_path: Path) -> N
     found = read(broker)
     assert found[: len(before)] == before
     assert len(found) == len(before) + 20
-    write(writer, range(43, 44))
+    write(broker.bootstrap, writer, range(43, 44))
     assert len(read(broker)) == len(found) + 10
     check_broker(broker)
     rounds.kept = None

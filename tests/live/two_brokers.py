@@ -84,4 +84,7 @@ def move(broker: Broker, node_id: int, topic: str, partition: int) -> None:
 def in_sync(broker: Broker, writings: Sequence[Writing]) -> bool:
     """Whether both replicas of every partition of these topics are."""
     topics = AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=PATIENCE_SECONDS).topics
-    return all(len(found.isrs) == 2 for each in writings for found in topics[each.topic].partitions.values())
+    found = [topics[each.topic].partitions for each in writings if each.topic in topics]
+    return len(found) == len(writings) and all(
+        partitions and all(len(each.isrs) == 2 for each in partitions.values()) for partitions in found
+    )

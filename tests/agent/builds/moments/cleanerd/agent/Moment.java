@@ -17,11 +17,16 @@ final class Moment {
         }
         Path stop = PLACE.resolve(name + ".stop");
         try {
-            if (Files.exists(stop)) {
+            boolean isStopped = Files.exists(stop);
+            if (isStopped) {
+                Files.deleteIfExists(PLACE.resolve(name + ".left"));
                 Files.createFile(PLACE.resolve(name + ".reached"));
             }
             for (int step = 0; Files.exists(stop) && step < MOST_STEPS; step++) {
                 Thread.sleep(10);
+            }
+            if (isStopped) {
+                Files.createFile(PLACE.resolve(name + ".left"));
             }
         } catch (IOException | InterruptedException e) {
             throw new IllegalStateException(e);
