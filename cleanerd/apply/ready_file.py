@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 from cleanerd.cleaner.manifest import FileFact
 from cleanerd.errors import CorruptionError
 from cleanerd.log.adapters import Offset, adapter_of
+from cleanerd.log.documents import document_bytes
 from cleanerd.log.state_files import DAMAGE
 
 FORMAT: Final = 3
@@ -69,7 +70,7 @@ class Ready:
             "purged": None if self.purged is None else asdict(self.purged),
             "result": self.result,
         }
-        return json.dumps(document, indent=1).encode() + b"\n"
+        return document_bytes(document) + b"\n"
 
     @classmethod
     def from_json(cls, data: bytes, where: str) -> Ready:

@@ -14,6 +14,7 @@ of the renames; the order of the steps is such that every subset reads as one of
 
 from __future__ import annotations
 
+import stat
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cleanerd.apply.files import HERE
@@ -248,9 +249,10 @@ def remove_tree(files: PartitionFiles, name: str) -> None:
             where=files.where("/".join(name.split("/")[:2])),
             hint="look at it, then remove it",
         )
-    if files.stat(name) is None:
+    status = files.stat(name)
+    if status is None:
         return
-    if not files.is_directory(name):
+    if not stat.S_ISDIR(status.st_mode):
         files.unlink(name)
         return
     for inner in sorted(files.names(name)):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from cleanerd.closing import Closing
 from cleanerd.errors import AgentRefusalError, AgentUnavailableError, RefusedError
+from cleanerd.log.documents import line_bytes
 from cleanerd.log.safe_open import close_quietly
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _encode(request: dict[str, Any]) -> bytes:
     Raises:
         RefusedError: longer than an agent takes.
     """
-    line = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    line = line_bytes(request) + b"\n"
     if len(line) > MAX_REQUEST_BYTES:
         raise RefusedError(
             f"a request of {len(line)} bytes is larger than an agent accepts",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
@@ -11,6 +10,7 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, Validati
 from cleanerd.broker.agent_client import AgentLostError
 from cleanerd.format.names import MAX_OFFSET, TopicPartition, uuid_from_base64
 from cleanerd.log.adapters import Long, Offset, adapter_of
+from cleanerd.log.documents import line_bytes
 
 if TYPE_CHECKING:
     from cleanerd.broker.agent_client import AgentClient
@@ -244,7 +244,7 @@ def read_swap(client: AgentClient, result: dict[str, Any]) -> SwapDone:
 
 def _read(client: AgentClient, kind: type[T], operation: str, result: dict[str, Any]) -> T:
     try:
-        return adapter_of(kind).validate_json(json.dumps(result))
+        return adapter_of(kind).validate_json(line_bytes(result))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

@@ -21,6 +21,7 @@ from cleanerd import __version__
 from cleanerd.errors import CorruptionError, UnsupportedLogError, system_error
 from cleanerd.format.names import MAX_OFFSET, file_name, uuid_from_base64, uuid_to_base64
 from cleanerd.log.adapters import Offset, adapter_of
+from cleanerd.log.documents import document_bytes
 from cleanerd.log.safe_open import MAX_MANIFEST_BYTES, close_quietly, create, write_all
 from cleanerd.log.segment import Witness  # noqa: TC001 - pydantic resolves the annotation
 
@@ -182,7 +183,7 @@ class Manifest:
 def write_document(body: T, adapter: TypeAdapter[T], *, version: int) -> bytes:
     """``body`` as a file of the staging directory: indented JSON, UTF-8, with its format and who wrote it."""
     values = adapter.dump_python(body, mode="json")
-    return json.dumps({"format": version, "cleanerd": __version__, **values}, indent=1).encode("utf-8") + b"\n"
+    return document_bytes({"format": version, "cleanerd": __version__, **values}) + b"\n"
 
 
 def read_document(data: bytes, where: str, adapter: TypeAdapter[T], *, newest: int) -> T:

@@ -126,6 +126,8 @@ class CleaningPlan:
 
 def _plain(value: Any) -> Any:
     """``value`` in JSON's types."""
+    if type(value) in _JSON:
+        return value
     for kind, convert in _CONVERSIONS:
         if isinstance(value, kind):
             return convert(value)
@@ -133,6 +135,9 @@ def _plain(value: Any) -> Any:
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return value
 
+
+_JSON = frozenset({int, str, bool, type(None)})
+"""Most values of a plan: seventeen for each segment."""
 
 _CONVERSIONS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (TopicPartition, str),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
@@ -16,6 +15,7 @@ from cleanerd.cleaner.log_file import LogFile, WriteBuffer
 from cleanerd.cleaner.manifest import STAGING, FileFact, FileKind, StagedGroup
 from cleanerd.errors import NoSpaceError, system_error
 from cleanerd.format.names import file_name
+from cleanerd.log.documents import document_bytes
 from cleanerd.log.safe_open import (
     PlantedError,
     close_quietly,
@@ -82,7 +82,7 @@ class Staging:
     def _make(self) -> None:
         close_quietly(open_staging(self._partition))
         self._make_directory()
-        self._put(PLAN, json.dumps(self._plan.to_json(), indent=1).encode())
+        self._put(PLAN, document_bytes(self._plan.to_json()))
 
     def _make_directory(self) -> None:
         self.directory = new_directory(self._name, dir_fd=self._partition, mode=STAGING_MODE)
@@ -242,7 +242,8 @@ def open_staging(partition: int) -> int:
     """
     staging = make_directory(STAGING, dir_fd=partition, mode=STAGING_MODE)
     with closed_on_error(staging):
-        if not os.listdir(staging):  # a run that was killed before it gave it away put nothing in it
+        # A run that was killed before it gave it away put nothing in it.
+        if _is_to_be_given(partition, staging) and not os.listdir(staging):
             give_as(partition, staging)
         require_owner(partition, staging, STAGING)
     return staging
@@ -250,10 +251,16 @@ def open_staging(partition: int) -> int:
 
 def give_as(model: int, directory: int) -> None:
     """Give a directory that is ours to the owner of ``model``: the broker's user must be able to remove it (H-19)."""
-    owner, found = os.fstat(model), os.fstat(directory)
-    if found.st_uid == os.geteuid() and (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid):
+    if _is_to_be_given(model, directory):
+        owner = os.fstat(model)
         with if_it_may_be_given():
             os.fchown(directory, owner.st_uid, owner.st_gid)
+
+
+def _is_to_be_given(model: int, directory: int) -> bool:
+    """Whether ``directory`` is ours, and ``model`` somebody else's."""
+    owner, found = os.fstat(model), os.fstat(directory)
+    return found.st_uid == os.geteuid() and (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid)
 
 
 def require_owner(model: int, directory: int, name: str) -> None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.safe_open import close_quietly, create, open_to_read, read_whole, write_all
 from cleanerd.log.small_file import if_it_may_be_given
-from cleanerd.log.state_files import DAMAGE, make_directory, opened, require_format
+from cleanerd.log.state_files import DAMAGE, opened, require_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,17 +116,18 @@ class Marks:
             return None
         try:
             path, owner = self._path(log_dir), self._store.owner(log_dir)
-            for directory in (self._store.root, path.parent, path):
-                make_directory(directory, owner, self._store.root)
-            with self._place(log_dir) as place:
-                found = _read(name, place)
-                mark = _Mark(0 if found is None else found.deaths, _now_ms(), _booted_seconds(), left=False)
-                lock = _write(name, place, mark, self._store.root.stat(), lock=True)
+            lock = self._store.in_place(path, owner, lambda: self._leave(log_dir, name))
         except OSError:
             return None
         with self._lock:
             self._held[lock] = (log_dir, name)
         return lock
+
+    def _leave(self, log_dir: LogDir, name: str) -> int:
+        with self._place(log_dir) as place:
+            found = _read(name, place)
+            mark = _Mark(0 if found is None else found.deaths, _now_ms(), _booted_seconds(), left=False)
+            return _write(name, place, mark, self._store.root.stat(), lock=True)
 
     def _end(self, lock: int) -> None:
         with self._lock:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleanerd import __version__
 from cleanerd.errors import machine_error
 from cleanerd.format.names import TopicPartition, uuid_to_base64
+from cleanerd.log.documents import document_bytes
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT, fingerprint_in_words
 from cleanerd.log.rules_memory import RulesMemory
 from cleanerd.log.safe_open import MAX_FACTS_BYTES
@@ -31,11 +33,14 @@ from cleanerd.log.state_files import (
 
 if TYPE_CHECKING:
     import uuid
+    from collections.abc import Callable
     from pathlib import Path
 
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.partition import PartitionLog
     from cleanerd.log.segment import Segment
+
+T = TypeVar("T")
 
 STATE_FORMAT = 1
 
@@ -118,6 +123,7 @@ class StateStore:
         self.standing: dict[Path, str] = {}
         self.failures = 0
         self._rules = RulesMemory(root)
+        self._made: set[Path] = set()
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
         """Where the partition's file is: by directory id and topic id; a re-created topic starts anew (S-51)."""
@@ -197,8 +203,10 @@ class StateStore:
         Raises:
             MachineError: it cannot be written down.
         """
+        if rules == KAFKAS_FINGERPRINT:
+            return
         state = self.load(log_dir, log) or PartitionState(None, None, None)
-        if rules in {KAFKAS_FINGERPRINT, state.cleaned_by}:
+        if rules == state.cleaned_by:
             return
         path = self.path(log_dir, log)
         try:
@@ -216,11 +224,26 @@ class StateStore:
     def _write(self, path: Path, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
         """All of it or nothing, with the directories above it that are missing; raises OSError."""
         owner = self.owner(log_dir)
-        for directory in (self.root, path.parent.parent, path.parent):
-            make_directory(directory, owner, self.root)
-        if state.cleaned_by is None:
-            self._keep_unread(path)
-        write_state_file(path, json.dumps(state_document(log.name, state), indent=1).encode(), owner, self.root)
+
+        def write() -> None:
+            if state.cleaned_by is None:
+                self._keep_unread(path)
+            write_state_file(path, document_bytes(state_document(log.name, state)), owner, self.root)
+
+        self.in_place(path.parent, owner, write)
+
+    def in_place(self, directory: Path, owner: os.stat_result, work: Callable[[], T]) -> T:
+        """What ``work`` does in ``directory``, two levels below the root, which comes into being if need be.
+
+        Whether it is there is looked up once in the life of this store, and when it is missing. Raises OSError.
+        """
+        if directory in self._made:
+            with suppress(FileNotFoundError):
+                return work()
+        for each in (self.root, directory.parent, directory):
+            make_directory(each, owner, self.root)
+        self._made.add(directory)
+        return work()
 
     def _keep_unread(self, path: Path) -> None:
         """What nobody could read is not replaced by what knows less (U-6). Raises OSError."""
@@ -264,13 +287,13 @@ def _topic_part(name: TopicPartition, topic_id: uuid.UUID | None) -> str:
 
 
 def state_document(name: TopicPartition, state: PartitionState) -> dict[str, Any]:
-    """What a partition's state file holds, as JSON has it."""
+    """What a partition's state file holds, for ``document_bytes``."""
     return {
         "format": STATE_FORMAT,
         "cleanerd": __version__,
         "topic": name.topic,
         "partition": name.partition,
-        **asdict(state),
+        **{field.name: getattr(state, field.name) for field in fields(state)},
     }
 
 

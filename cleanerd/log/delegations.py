@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd import __version__
 from cleanerd.errors import CleanerdError, RefusedError
+from cleanerd.log.documents import document_bytes
 from cleanerd.log.state_files import (
     DAMAGE,
     DAMAGED,
@@ -153,7 +154,7 @@ class _Changing:
 
     def _write(self, entries: list[SavedDelegation]) -> None:
         document = {"format": FORMAT, "cleanerd": __version__, "delegations": [asdict(entry) for entry in entries]}
-        data = json.dumps(document, indent=1).encode()
+        data = document_bytes(document)
         write_state_file(self._file.path, data, self._file.path.parent.stat())
         self._entries = entries
 

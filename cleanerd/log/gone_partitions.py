@@ -15,6 +15,7 @@ from cleanerd.errors import CleanerdError
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import TopicPartition
 from cleanerd.log.clean_point import PartitionState, StateStore, state_document, state_file_name
+from cleanerd.log.documents import document_bytes
 from cleanerd.log.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.log.log_dir import LogDir, moved_here, read_log_dir
 from cleanerd.log.partition import PARTITION_METADATA
@@ -117,7 +118,7 @@ def _cut_down(store: StateStore, log_dir: LogDir, path: Path, name: TopicPartiti
     state = PartitionState(None, None, None, rules=rules_in(document))
     cut = state_document(name, state)
     if document != cut | {"cleanerd": document.get("cleanerd")}:
-        write_state_file(path, json.dumps(cut, indent=1).encode(), store.owner(log_dir), store.root)
+        write_state_file(path, document_bytes(cut), store.owner(log_dir), store.root)
 
 
 def _is_gone(log_dir: Path, name: TopicPartition, file: str) -> bool:

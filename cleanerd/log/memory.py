@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
@@ -45,6 +46,8 @@ OBJECTS: Final = 8
 RESULTS: Final = 3
 """With several threads inside a partition what they made waits for its turn: as much as so many threads work on."""
 
+LATELY_SECONDS: Final = 1.0
+
 _NO_LIMIT: Final = 2**60
 _V2, _V1 = "cgroup2", "cgroup"
 
@@ -55,6 +58,9 @@ class Memory:
 
     bytes: int
     origin: str
+
+
+_lately: tuple[float, Memory | None] = (0.0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,16 @@ def _reader_share(memory: Memory, threads: int) -> Share:
         max_unpacked_bytes=MAX_UNPACKED_BYTES,
         inside=False,
     )
+
+
+def measured_lately() -> Memory:
+    """As :func:`measure`, of the last second: with thousands of small partitions that is asked many times in one."""
+    global _lately  # noqa: PLW0603 - one process has one memory
+    at, memory = _lately
+    if memory is None or time.monotonic() - at > LATELY_SECONDS:
+        memory = measure()
+        _lately = time.monotonic(), memory
+    return memory
 
 
 def measure(proc: Path = Path("/proc")) -> Memory:

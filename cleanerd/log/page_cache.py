@@ -20,12 +20,21 @@ if TYPE_CHECKING:
 
     from cleanerd.log.segment import Segment
 
+SMALL_BYTES: Final = 1024 * 1024
+"""A log of less is left where it is: to ask what of it was cached costs more than its pages are worth."""
+
 _SAMPLES: Final = 8
 _PAGE: Final = 4096
 
 
 def cold_segments(path: Path, segments: Iterable[Segment]) -> list[Segment]:
-    """Those of which less than half is in the cache, by a few samples; all of them where nobody can tell."""
+    """Those of which less than half is in the cache, by a few samples; all of them where nobody can tell.
+
+    None of a log that is small.
+    """
+    segments = list(segments)
+    if sum(segment.size_bytes for segment in segments) < SMALL_BYTES:
+        return []
     return [segment for segment in segments if _is_cold(path, segment)]
 
 

@@ -295,8 +295,8 @@ def _open(name: str, flags: int, *, dir_fd: int | None, one_name: bool) -> int:
             raise _planted(name, dir_fd, error.strerror) from error
         raise
     with closed_on_error(descriptor):
+        # O_NONBLOCK stays: it means something to pipes alone.
         _require_plain(os.fstat(descriptor), name, one_name=one_name)
-        os.set_blocking(descriptor, True)
     return descriptor
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd import __version__
+from cleanerd.log.documents import document_bytes
 from cleanerd.log.state_files import entries_of, locked, make_directory, owner_of, require_format, write_state_file
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class TopicMemory:
                 ]
                 entries = [asdict(each) for each in (*others, told)]
                 document = {"format": FORMAT, "cleanerd": __version__, "brokers": entries}
-                write_state_file(self.path, json.dumps(document, indent=1).encode(), directory.stat())
+                write_state_file(self.path, document_bytes(document), directory.stat())
         except OSError as error:
             self.warnings.append(
                 f"{self.path}: cannot be written ({error.strerror}): what the broker says of its topics is not kept"

@@ -46,6 +46,10 @@ class AbortedTransactions:
     def __init__(self, entries: NDArray[np.void]) -> None:
         self.entries = entries[np.argsort(entries["last_offset"], kind="stable")]
         self._markers = self.entries["last_offset"].astype(np.int64)
+        if len(entries) == 0:  # of most partitions, several times in a cleaning
+            self._producers, self._keys, self._first_offsets = self._markers, self._markers, self._markers
+            self._step = 1
+            return
         self._producers, ranks = np.unique(self.entries["producer_id"].astype(np.int64), return_inverse=True)
         # One number per entry, ascending by producer and then by marker: the place among all markers breaks the tie.
         self._step = len(self.entries) + 1

@@ -14,7 +14,7 @@ from cleanerd.format.names import uuid_from_base64, uuid_to_base64
 from cleanerd.log.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from cleanerd.log.delegations import Delegations
 from cleanerd.log.log_dir import META_PROPERTIES, moved_here
-from cleanerd.log.memory import measure, share_of
+from cleanerd.log.memory import measured_lately, share_of
 from cleanerd.log.plain_file import read_plain
 from cleanerd.log.topic_config import (
     RUNNING_ORIGIN,
@@ -149,7 +149,7 @@ class BrokerFacts:
         )
         convert_legacy, profile_origin = self._profile()
         share = share_of(
-            measure(),
+            measured_lately(),
             threads=daemon.log_cleaner_threads,
             map_bytes=daemon.log_cleaner_dedupe_buffer_size,
             read_buffer_bytes=daemon.cleanerd_read_buffer_bytes,

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from cleanerd.log.documents import document_bytes
 from cleanerd.log.state_files import (
     DAMAGE,
     damage_in_words,
@@ -62,7 +63,7 @@ def save_pauses(state_dir: Path, pauses: Pauses) -> str:
     try:
         if not state_dir.exists():
             make_directory(state_dir, state_dir.parent.stat())
-        write_state_file(state_dir / _FILE, json.dumps(document, indent=1).encode(), state_dir.stat())
+        write_state_file(state_dir / _FILE, document_bytes(document), state_dir.stat())
     except OSError as error:
         return f"{state_dir / _FILE}: cannot be written ({error.strerror}); pauses end with the daemon"
     return ""
