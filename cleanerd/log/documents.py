@@ -1,8 +1,8 @@
 """The text of the JSON files that cleanerd writes: indented, for people, and in ASCII, whatever a path is made of.
 
 The daemon writes three of them for each partition that it cleans. The ``json`` module indents in Python, a call for
-each value; pydantic's serializer does the same in Rust in a tenth of the time. It writes the
-lines of the agent's protocol too.
+each value; pydantic's serializer does the same in Rust in a tenth of the time. It writes the lines of
+the agent's protocol too.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cleanerd.log.segment import Segment
 
-SMALL_BYTES: Final = 1024 * 1024
+SMALL_BYTES: Final = 16 * 1024
 """A log of less is left where it is: to ask what of it was cached costs more than its pages are worth."""
 
 _SAMPLES: Final = 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ import pytest
 
 from cleanerd.format.checkpoint import EpochStart
 from cleanerd.format.names import parse_topic_partition_dir, uuid_to_base64
+from cleanerd.log import clean_point
 from cleanerd.log.clean_point import STATE_FORMAT, CleanPoint, LastSegment, PartitionState, StateStore, still_valid
 from cleanerd.log.log_dir import LogDir, read_log_dir
 from cleanerd.log.partition import PartitionLog, read_partition
@@ -234,3 +236,31 @@ def test_read_only_directory(tmp_path: Path, found: tuple[LogDir, PartitionLog])
     store = StateStore(tmp_path / "state")
     store.save(*found, state_of(found[1]))
     assert any("cannot be written" in warning for warning in store.warnings)
+
+
+def test_a_directory_that_is_removed_beside_it_comes_back(found: tuple[LogDir, PartitionLog], tmp_path: Path) -> None:
+    """U-10: that it is there is looked up once; who empties the state directory loses what was in it, nothing later."""
+    log_dir, log = found
+    store = StateStore(tmp_path / "state")
+    store.save(log_dir, log, state_of(log))
+    shutil.rmtree(tmp_path / "state")
+    store.save(log_dir, log, state_of(log))
+    assert store.warnings == []
+    assert store.load(log_dir, log) == state_of(log)
+    shutil.rmtree(store.directory(log_dir))
+    store.save(log_dir, log, state_of(log))
+    assert store.load(log_dir, log) == state_of(log)
+
+
+def test_what_is_missing_is_made_once(
+    found: tuple[LogDir, PartitionLog], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon writes here for each partition that it cleans."""
+    log_dir, log = found
+    store = StateStore(tmp_path / "state")
+    made: list[Path] = []
+    real = clean_point.make_directory
+    monkeypatch.setattr(clean_point, "make_directory", lambda path, *more: (made.append(path), real(path, *more)))
+    for _ in range(3):
+        store.save(log_dir, log, state_of(log))
+    assert made == [store.root, store.root / "partitions", store.directory(log_dir)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.log import memory
 from cleanerd.log.memory import COPIES, LEAST_BATCH_BYTES, MIB, Memory, Share, measure, share_of
 
 if TYPE_CHECKING:
@@ -128,3 +130,24 @@ def test_here_and_now() -> None:
     """On this machine, whatever it is: something, and below what there is."""
     found = measure()
     assert 0 < found.bytes < 2**50
+
+
+def test_asked_many_times_it_is_measured_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of small partitions ask; a limit that is lowered counts a second later."""
+    now, limits = [100.0], [512 * MIB]
+    asked: list[int] = []
+
+    def measure() -> Memory:
+        asked.append(limits[0])
+        return Memory(limits[0], "a test")
+
+    monkeypatch.setattr(memory, "measure", measure)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(memory, "_lately", (0.0, None))
+    found = [memory.measured_lately().bytes for _ in range(3)]
+    limits[0] = 64 * MIB
+    now[0] += 0.9
+    found.append(memory.measured_lately().bytes)
+    now[0] += 0.2
+    found.append(memory.measured_lately().bytes)
+    assert (found, len(asked)) == ([512 * MIB] * 4 + [64 * MIB], 2)
