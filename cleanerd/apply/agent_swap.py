@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from cleanerd.apply.signals import signals_wait
+from cleanerd.apply.unfinished import refuse_unfinished
 from cleanerd.broker.agent_client import AgentLostError
 from cleanerd.broker.agent_facts import BrokerSegment
 from cleanerd.broker.live_broker import UNCERTAIN
+from cleanerd.broker.live_log import RESTART
 from cleanerd.cleaner.manifest import Manifest, staged_name, write_manifest
 from cleanerd.cleaner.refusals import refuse_deletions
-from cleanerd.errors import LATER, AgentRefusalError, AgentUnavailableError, StalePlanError
+from cleanerd.errors import LATER, AgentRefusalError, AgentUnavailableError, RefusedError, StalePlanError
 from cleanerd.format.index import TXN_ENTRY
 from cleanerd.format.names import MAX_OFFSET, file_name
 from cleanerd.policy.transaction import AbortedTransactions
@@ -78,6 +80,7 @@ class Swapper:
         self._aborted = cleaning.plan.aborted.entries
         self.held_seconds = 0.0
         self.in_doubt = False
+        self._is_whole = True
         self.notes: tuple[str, ...] = ()
 
     def wait_for_deletions(self, file_delete_delay_ms: int) -> None:
@@ -114,7 +117,25 @@ class Swapper:
             self._rest_until = time.monotonic() + min(held_seconds * _REST_TIMES, _LONGEST_REST_SECONDS)
             self._cleaning.most_sources = _sources_for(held_seconds, len(staged.sources), self._cleaning.most_sources)
             self.held_seconds = max(self.held_seconds, held_seconds)
-            self.notes += tuple(f"the broker's agent: {warning[:300]}" for warning in done.warnings[:5])
+            self.notes += tuple(f"the broker's agent: {warning[:600]}" for warning in done.warnings[:5])
+            self._is_whole = not done.warnings
+
+    def require_whole(self, staged: StagedGroup) -> None:
+        """U-34: of a swap that stopped half-way, with the group in, the broker's next start makes an end.
+
+        Raises:
+            RefusedError: the one that was asked for last is such a swap; none may begin on top of it.
+        """
+        if self._is_whole:
+            return
+        try:
+            refuse_unfinished(self._files, self._files.names())
+        except RefusedError as error:
+            raise RefusedError(
+                f"group {staged.base} was swapped, but not all of its files have their names: {'; '.join(self.notes)}",
+                where=error.where,
+                hint=RESTART,
+            ) from error
 
     def segment_below(self, offset: int) -> BrokerSegment | None:
         """The last segment that begins below ``offset``, as it must be now."""

@@ -126,6 +126,7 @@ class ByAgent(Put):
                     swapper.swap(staging, staged, members)
                 self._swapped += 1
                 self.last_base = staged.base
+                swapper.require_whole(staged)
         finish_plan(files, cleaning.plan.plan_id)
 
     def _keeper(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Keeper | None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.agent_facts import BrokerSegment
-from cleanerd.errors import StalePlanError
+from cleanerd.errors import RefusedError, StalePlanError
 from cleanerd.format.names import uuid_from_base64
 from cleanerd.log.log_dir import cleaner_offset
 from cleanerd.log.partition import read_partition
+from cleanerd.words import human_ms
 
 if TYPE_CHECKING:
     import uuid
 
     from cleanerd.broker.agent_facts import LogFacts
+    from cleanerd.errors import CleanerdError
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
     from cleanerd.log.partition import PartitionLog
     from cleanerd.log.segment import Segment
+
+RESTART: Final = "a restart of the broker resolves it"
+_REPLACEMENT_SECONDS: Final = 60.0
 
 
 def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[LogDir, PartitionLog]:
@@ -30,6 +36,7 @@ def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[L
 
     Raises:
         StalePlanError: the directory holds other segments than the broker: it, or its cleaner, was at work in between.
+        RefusedError: a replacement was cut short there, and the broker has to be started anew.
         CorruptionError, CleanerdError: it cannot be read.
     """
     lasting_start_offset = log_dir.log_start_offsets.get(name, 0)
@@ -45,7 +52,7 @@ def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[L
     )
     found = read_partition(log_dir, name)
     if found.unfinished:
-        raise _moved(found, f"{found.unfinished[0]} is there, so a replacement is under way")
+        raise _unfinished(found)
     if found.topic_id != _topic_id(facts):
         raise _moved(found, "its topic was created again")
     segments = tuple(segment for segment in found.segments if segment.base <= facts.active.base)
@@ -65,6 +72,22 @@ def read_live(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> tuple[L
         log_start_offset=facts.log_start,
         last_stable_offset=facts.lso,
         lasting_start_offset=min(max(lasting_start_offset, segments[0].base), facts.log_start),
+    )
+
+
+def _unfinished(log: PartitionLog) -> CleanerdError:
+    """U-34: a replacement takes the broker a moment; one whose files stay was cut short, and only a start ends it."""
+    name = log.unfinished[0]
+    try:
+        age_seconds = time.time() - (log.path / name).lstat().st_ctime
+    except OSError:
+        age_seconds = 0.0
+    if age_seconds < _REPLACEMENT_SECONDS:
+        return _moved(log, f"{name} is there, so a replacement is under way; if it stays, {RESTART}")
+    return RefusedError(
+        f"a replacement was not brought to its end: {name} is there for {human_ms(age_seconds * 1000)}",
+        where=str(log.path),
+        hint=RESTART,
     )
 
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.broker import live_log
+from cleanerd.broker.live_log import RESTART
+from cleanerd.errors import RefusedError, StalePlanError
 from tests.apply.live_scene import QUICK, clean_beside, content, leftovers, offline_twin, running
 from tests.apply.offline_scene import state_file
 from tests.cleaner.driver import NAME, scratch
@@ -48,6 +51,34 @@ def test_the_checkpoint_is_told_again(root: Path) -> None:
         result = clean_beside(agent)
         assert (result.outcome, result.notes) == ("cleaned", ())
         assert agent.checkpoints == {NAME: 8}
+
+
+def test_a_swap_that_stopped_half_way(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """U-34: the group is in, and a file keeps its temporary name: no other swap is asked for, and both are told.
+
+    Found by broker calls that fail: the round went on, met the ``.swap`` and said with exit code 0 that the broker was
+    at work; so did every round after it.
+    """
+
+    def half_way(agent: FakeAgent, request: dict[str, Any]) -> None:
+        agent.do_swap(request)["warnings"].append("some files keep temporary names: No space left on device")
+        name = root / NAME / f"{request['groups'][0]['base']:020d}.timeindex"
+        name.rename(f"{name}.swap")
+
+    with running(root) as agent:
+        agent.fail("swap", half_way)
+        result = clean_beside(agent)
+        assert isinstance(result.error, RefusedError)
+        assert result.error.hint == RESTART
+        assert "No space left on device; 1 groups were swapped before that" in result.reason
+        assert len(agent.asked("swap")) == 1
+        assert isinstance(clean_beside(agent).error, StalePlanError)
+        monkeypatch.setattr(live_log, "_REPLACEMENT_SECONDS", 0.0)
+        later = clean_beside(agent)
+        assert isinstance(later.error, RefusedError)
+        assert later.error.hint == RESTART
+        assert "a replacement was not brought to its end" in later.reason
+        assert len(agent.asked("swap")) == 1
 
 
 def test_it_left_its_log_directory(root: Path) -> None:

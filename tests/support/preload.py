@@ -6,7 +6,12 @@ import hashlib
 import os
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def compiled(source: Path, name: str) -> Path:
@@ -19,3 +24,19 @@ def compiled(source: Path, name: str) -> Path:
         subprocess.run(["cc", *options, "-o", str(made), str(source), "-ldl"], check=True)
         made.rename(target)
     return target
+
+
+@contextmanager
+def preloading(library: Path, **told: Path) -> Iterator[None]:
+    """What is started in the block has ``library``, and ``told`` in its environment."""
+    names = {"LD_PRELOAD": str(library), **{name: str(value) for name, value in told.items()}}
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(names)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -3,6 +3,7 @@
  * Nothing happens until fault_arm(). Then every call that names or has open something below `root` (or any socket, as
  * far as sockets are asked for) is counted if its class is in `mask`; number `target` (from 0) fails with `error`, and
  * all later ones as well when `lasting`. `error` SHORT lets a read or write do half of what it was asked for.
+ * With $FAULT_CONTROL the switch lies in that file, which has been made before, and another process throws it.
  * Without fault_arm(): every call below $HANG_BELOW does not come back as long as the file $HANG_WHILE is there.
  * Built by tests/torture/shim.py; never shipped. */
 #define _GNU_SOURCE
@@ -21,6 +22,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -29,7 +31,7 @@ enum { OPEN, CREATE, READ, WRITE, SYNC, RENAME, UNLINK, LINK, MKDIR, LIST, STAT,
 #define SHORT (-1)
 #define PATH 1024
 
-static struct {
+struct fault {
     atomic_int armed;
     int target, error, lasting;
     unsigned mask;
@@ -37,11 +39,24 @@ static struct {
     atomic_int seen, hits;
     atomic_int by_class[CLASSES];
     char call[32], path[PATH];
-} fault;
+};
+static struct fault own, *fault = &own;
 
 static char hang_below[PATH], hang_while[PATH];
 
+/* A process of its own switches a JVM's faults: through a file that both have mapped. */
+static void shared(const char *control) {
+    int file = (int)syscall(SYS_openat, AT_FDCWD, control, O_RDWR | O_CLOEXEC);
+    if (file < 0) abort();
+    long mapped = syscall(SYS_mmap, NULL, sizeof own, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    syscall(SYS_close, file);
+    if (mapped < 0 && mapped > -4096) abort();
+    fault = (struct fault *)mapped;
+}
+
 __attribute__((constructor)) static void begin(void) {
+    const char *control = getenv("FAULT_CONTROL");
+    if (control != NULL) shared(control);
     const char *below = getenv("HANG_BELOW"), *file = getenv("HANG_WHILE");
     if (below == NULL || file == NULL) return;
     snprintf(hang_below, sizeof hang_below, "%s", below);
@@ -57,25 +72,25 @@ static void hang(const char *path) {
 }
 
 void fault_arm(const char *root, int target, int error, int lasting, unsigned mask) {
-    atomic_store(&fault.armed, 0);
-    snprintf(fault.root, sizeof fault.root, "%s", root);
-    fault.target = target;
-    fault.error = error;
-    fault.lasting = lasting;
-    fault.mask = mask;
-    fault.call[0] = fault.path[0] = 0;
-    atomic_store(&fault.seen, 0);
-    atomic_store(&fault.hits, 0);
-    for (int row = 0; row < CLASSES; row++) atomic_store(&fault.by_class[row], 0);
-    atomic_store(&fault.armed, 1);
+    atomic_store(&fault->armed, 0);
+    snprintf(fault->root, sizeof fault->root, "%s", root);
+    fault->target = target;
+    fault->error = error;
+    fault->lasting = lasting;
+    fault->mask = mask;
+    fault->call[0] = fault->path[0] = 0;
+    atomic_store(&fault->seen, 0);
+    atomic_store(&fault->hits, 0);
+    for (int row = 0; row < CLASSES; row++) atomic_store(&fault->by_class[row], 0);
+    atomic_store(&fault->armed, 1);
 }
 
-void fault_disarm(void) { atomic_store(&fault.armed, 0); }
-int fault_seen(void) { return atomic_load(&fault.seen); }
-int fault_hits(void) { return atomic_load(&fault.hits); }
-int fault_by_class(int row) { return atomic_load(&fault.by_class[row]); }
-const char *fault_call(void) { return fault.call; }
-const char *fault_path(void) { return fault.path; }
+void fault_disarm(void) { atomic_store(&fault->armed, 0); }
+int fault_seen(void) { return atomic_load(&fault->seen); }
+int fault_hits(void) { return atomic_load(&fault->hits); }
+int fault_by_class(int row) { return atomic_load(&fault->by_class[row]); }
+const char *fault_call(void) { return fault->call; }
+const char *fault_path(void) { return fault->path; }
 
 /* Where a descriptor leads; "" when that cannot be said. */
 static void descriptor_path(int descriptor, char *path) {
@@ -95,20 +110,20 @@ static void named_path(int directory, const char *name, char *path) {
 }
 
 static int is_below(const char *path) {
-    size_t length = strlen(fault.root);
-    return strncmp(path, fault.root, length) == 0 && (path[length] == '/' || path[length] == 0 || path[length] == ' ');
+    size_t length = strlen(fault->root);
+    return strncmp(path, fault->root, length) == 0 && (path[length] == '/' || path[length] == 0 || path[length] == ' ');
 }
 
 /* Whether this call is to fail; `path` is empty for a socket. */
 static int strikes(int row, const char *call, const char *path) {
     if (row < SOCKET && !is_below(path)) return 0;
-    atomic_fetch_add(&fault.by_class[row], 1);
-    if (!(fault.mask >> row & 1)) return 0;
-    int number = atomic_fetch_add(&fault.seen, 1);
-    if (fault.target < 0 || number < fault.target || (number > fault.target && !fault.lasting)) return 0;
-    if (atomic_fetch_add(&fault.hits, 1) == 0) {
-        snprintf(fault.call, sizeof fault.call, "%s", call);
-        snprintf(fault.path, sizeof fault.path, "%s", path);
+    atomic_fetch_add(&fault->by_class[row], 1);
+    if (!(fault->mask >> row & 1)) return 0;
+    int number = atomic_fetch_add(&fault->seen, 1);
+    if (fault->target < 0 || number < fault->target || (number > fault->target && !fault->lasting)) return 0;
+    if (atomic_fetch_add(&fault->hits, 1) == 0) {
+        snprintf(fault->call, sizeof fault->call, "%s", call);
+        snprintf(fault->path, sizeof fault->path, "%s", path);
     }
     return 1;
 }
@@ -119,12 +134,12 @@ static int strikes_named(int row, const char *call, int directory, const char *n
         named_path(directory, name, where);
         hang(where);
     }
-    if (!atomic_load(&fault.armed)) return 0;
+    if (!atomic_load(&fault->armed)) return 0;
     int before = errno;
     char path[PATH];
     named_path(directory, name, path);
     int yes = strikes(row, call, path);
-    errno = yes ? fault.error : before;
+    errno = yes ? fault->error : before;
     return yes;
 }
 
@@ -134,13 +149,13 @@ static int strikes_open(int row, const char *call, int descriptor) {
         descriptor_path(descriptor, where);
         hang(where);
     }
-    if (!atomic_load(&fault.armed)) return 0;
+    if (!atomic_load(&fault->armed)) return 0;
     int before = errno;
     char path[PATH];
     descriptor_path(descriptor, path);
     if (strncmp(path, "socket:", 7) == 0) row = row == READ ? RECEIVE : row == WRITE ? SEND : row;
     int yes = strikes(row, call, path);
-    errno = yes ? fault.error : before;
+    errno = yes ? fault->error : before;
     return yes;
 }
 
@@ -174,7 +189,7 @@ static size_t half(size_t count) { return count < 2 ? count : count / 2; }
 ssize_t read(int file, void *data, size_t count) {
     REAL(ssize_t, read, int, void *, size_t);
     if (!strikes_open(READ, "read", file)) return real(file, data, count);
-    if (fault.error != SHORT) return -1;
+    if (fault->error != SHORT) return -1;
     ssize_t got = real(file, data, count);
     if (got < 2) return got;
     off_t back = got - (ssize_t)half((size_t)got);
@@ -186,7 +201,7 @@ ssize_t read(int file, void *data, size_t count) {
     ssize_t name(int file, void *data, size_t count, offset_type offset) { \
         REAL(ssize_t, name, int, void *, size_t, offset_type); \
         if (!strikes_open(READ, #name, file)) return real(file, data, count, offset); \
-        if (fault.error != SHORT) return -1; \
+        if (fault->error != SHORT) return -1; \
         ssize_t got = real(file, data, count, offset); \
         return got < 2 ? got : (ssize_t)half((size_t)got); \
     }
@@ -197,7 +212,7 @@ READING_AT(pread64, off64_t)
     ssize_t name(int file, const struct iovec *parts, int count, offset_type offset) { \
         REAL(ssize_t, name, int, const struct iovec *, int, offset_type); \
         if (!strikes_open(READ, #name, file)) return real(file, parts, count, offset); \
-        if (fault.error != SHORT) return -1; \
+        if (fault->error != SHORT) return -1; \
         ssize_t got = real(file, parts, count, offset); \
         return got < 2 ? got : (ssize_t)half((size_t)got); \
     }
@@ -207,7 +222,7 @@ READING_PARTS(preadv64, off64_t)
 ssize_t preadv64v2(int file, const struct iovec *parts, int count, off64_t offset, int flags) {
     REAL(ssize_t, preadv64v2, int, const struct iovec *, int, off64_t, int);
     if (!strikes_open(READ, "preadv2", file)) return real(file, parts, count, offset, flags);
-    if (fault.error != SHORT) return -1;
+    if (fault->error != SHORT) return -1;
     ssize_t got = real(file, parts, count, offset, flags);
     return got < 2 ? got : (ssize_t)half((size_t)got);
 }
@@ -215,14 +230,14 @@ ssize_t preadv64v2(int file, const struct iovec *parts, int count, off64_t offse
 ssize_t write(int file, const void *data, size_t count) {
     REAL(ssize_t, write, int, const void *, size_t);
     if (!strikes_open(WRITE, "write", file)) return real(file, data, count);
-    return fault.error == SHORT ? real(file, data, half(count)) : -1;
+    return fault->error == SHORT ? real(file, data, half(count)) : -1;
 }
 
 #define WRITING_AT(name, offset_type) \
     ssize_t name(int file, const void *data, size_t count, offset_type offset) { \
         REAL(ssize_t, name, int, const void *, size_t, offset_type); \
         if (!strikes_open(WRITE, #name, file)) return real(file, data, count, offset); \
-        return fault.error == SHORT ? real(file, data, half(count), offset) : -1; \
+        return fault->error == SHORT ? real(file, data, half(count), offset) : -1; \
     }
 WRITING_AT(pwrite, off_t)
 WRITING_AT(pwrite64, off64_t)
@@ -230,7 +245,7 @@ WRITING_AT(pwrite64, off64_t)
 ssize_t writev(int file, const struct iovec *parts, int count) {
     REAL(ssize_t, writev, int, const struct iovec *, int);
     if (!strikes_open(WRITE, "writev", file)) return real(file, parts, count);
-    return fault.error == SHORT && count > 0 ? write(file, parts[0].iov_base, half(parts[0].iov_len)) : -1;
+    return fault->error == SHORT && count > 0 ? write(file, parts[0].iov_base, half(parts[0].iov_len)) : -1;
 }
 
 #define BY_DESCRIPTOR(row, type, name, parameters, arguments, types) \
@@ -249,6 +264,8 @@ BY_DESCRIPTOR(CHANGE, int, fchmod, (int file, mode_t mode), (file, mode), int C 
 BY_DESCRIPTOR(CHANGE, int, fchown, (int file, uid_t user, gid_t group), (file, user, group), int C uid_t C gid_t)
 BY_DESCRIPTOR(CHANGE, int, futimens, (int file, const struct timespec times[2]), (file, times),
               int C const struct timespec *)
+BY_DESCRIPTOR(CHANGE, int, futimes, (int file, const struct timeval times[2]), (file, times),
+              int C const struct timeval *)
 BY_DESCRIPTOR(STAT, int, fstat, (int file, struct stat *found), (file, found), int C struct stat *)
 BY_DESCRIPTOR(STAT, int, fstat64, (int file, struct stat64 *found), (file, found), int C struct stat64 *)
 BY_DESCRIPTOR(STAT, int, fstatvfs, (int file, struct statvfs *found), (file, found), int C struct statvfs *)
@@ -267,7 +284,7 @@ BY_DESCRIPTOR(CONNECT, int, connect, (int file, const struct sockaddr *to, sockl
 ssize_t recv(int file, void *data, size_t size, int flags) {
     REAL(ssize_t, recv, int, void *, size_t, int);
     if (!strikes_open(RECEIVE, "recv", file)) return real(file, data, size, flags);
-    return fault.error == SHORT ? real(file, data, half(size), flags) : -1;
+    return fault->error == SHORT ? real(file, data, half(size), flags) : -1;
 }
 
 /* Linux gives the descriptor back whatever close() returns: whoever tries again closes somebody else's. */
@@ -300,14 +317,14 @@ CONTROLLING(fcntl64)
 int socket(int domain, int type, int protocol) {
     REAL(int, socket, int, int, int);
     int before = errno;
-    if (atomic_load(&fault.armed) && strikes(SOCKET, "socket", "")) { errno = fault.error; return -1; }
+    if (atomic_load(&fault->armed) && strikes(SOCKET, "socket", "")) { errno = fault->error; return -1; }
     errno = before;
     return real(domain, type, protocol);
 }
 
 int posix_fallocate64(int file, off64_t at, off64_t size) { /* returns what others leave in errno */
     REAL(int, posix_fallocate64, int, off64_t, off64_t);
-    return strikes_open(ROOM, "posix_fallocate", file) ? fault.error : real(file, at, size);
+    return strikes_open(ROOM, "posix_fallocate", file) ? fault->error : real(file, at, size);
 }
 
 #define MAPPING(name, offset_type) \
@@ -325,6 +342,10 @@ MAPPING(mmap64, off64_t)
     }
 BY_NAME(RENAME, int, rename, (const char *path, const char *to), (path, to), const char * C const char *)
 BY_NAME(UNLINK, int, unlink, (const char *path), (path), const char *)
+BY_NAME(UNLINK, int, remove, (const char *path), (path), const char *)
+BY_NAME(STAT, int, access, (const char *path, int mode), (path, mode), const char * C int)
+BY_NAME(CHANGE, int, utimes, (const char *path, const struct timeval times[2]), (path, times),
+        const char * C const struct timeval *)
 BY_NAME(UNLINK, int, rmdir, (const char *path), (path), const char *)
 BY_NAME(LINK, int, link, (const char *path, const char *to), (path, to), const char * C const char *)
 BY_NAME(MKDIR, int, mkdir, (const char *path, mode_t mode), (path, mode), const char * C mode_t)
@@ -365,6 +386,8 @@ BELOW(STAT, int, fstatat, (int directory, const char *path, struct stat *found, 
       (directory, path, found, flags), int C const char * C struct stat * C int)
 BELOW(STAT, int, fstatat64, (int directory, const char *path, struct stat64 *found, int flags),
       (directory, path, found, flags), int C const char * C struct stat64 * C int)
+BELOW(STAT, int, statx, (int directory, const char *path, int flags, unsigned wanted, struct statx *found),
+      (directory, path, flags, wanted, found), int C const char * C int C unsigned C struct statx *)
 
 DIR *opendir(const char *path) {
     REAL(DIR *, opendir, const char *);

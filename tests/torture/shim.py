@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from tests.support.preload import compiled
+from cleanerd.closing import Closing
+from tests.support.preload import compiled, preloading
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 SOURCE: Final = Path(__file__).parent / "fault_shim.c"
 CLASSES: Final = (
@@ -45,6 +50,10 @@ class Fault:
     def cause(self) -> str:
         """What the system says; "" for what is no error."""
         return os.strerror(self.error) if self.is_error else ""
+
+    def is_told(self, words: str) -> bool:
+        """Whether they name the cause; Java has a class for some, and no words."""
+        return self.cause in words or (self.error == errno.EACCES and "AccessDenied" in words)
 
     @property
     def is_error(self) -> bool:
@@ -124,3 +133,54 @@ class Shim:
             os.fsdecode(self._library.fault_path()),
             {name: count for name, count in counts.items() if count},
         )
+
+
+class _Fault(ctypes.Structure):
+    """The ``struct fault`` of the shim."""
+
+    _fields_ = (
+        *((name, ctypes.c_int) for name in ("armed", "target", "error", "lasting")),
+        ("mask", ctypes.c_uint),
+        ("root", ctypes.c_char * 1024),
+        *((name, ctypes.c_int) for name in ("seen", "hits")),
+        ("by_class", ctypes.c_int * len(CLASSES)),
+        ("call", ctypes.c_char * 32),
+        ("path", ctypes.c_char * 1024),
+    )
+
+
+class Switch(Closing):
+    """The same switch for a process that somebody else started: through a file that both have mapped."""
+
+    def __init__(self, control: Path) -> None:
+        self._control = control
+        control.write_bytes(bytes(ctypes.sizeof(_Fault)))
+        with control.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), 0)
+        self._fault = _Fault.from_buffer(self._memory)
+
+    def listening(self) -> AbstractContextManager[None]:
+        """What is started in there obeys this switch."""
+        return preloading(build(), FAULT_CONTROL=self._control)
+
+    def arm(self, root: Path, fault: Fault, target: int) -> None:
+        """As of :class:`Shim`."""
+        told = self._fault
+        told.armed = 0
+        told.target, told.error, told.lasting, told.mask = target, fault.error, int(fault.lasting), fault.mask
+        told.root, told.call, told.path = os.fsencode(root), b"", b""
+        told.seen = told.hits = 0
+        told.by_class = type(told.by_class)()
+        told.armed = 1
+
+    def disarm(self) -> Struck:
+        """As of :class:`Shim`."""
+        told = self._fault
+        told.armed = 0
+        counts = {name: count for name, count in zip(CLASSES, told.by_class, strict=True) if count}
+        return Struck(told.seen, told.hits, os.fsdecode(told.call), os.fsdecode(told.path), counts)
+
+    def close(self) -> None:
+        """The file is let go; a process that has it mapped keeps it."""
+        del self._fault
+        self._memory.close()

@@ -23,7 +23,7 @@ import traceback
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.manifest import STAGING
 from tests.torture.jobs import JOBS, Scene, Torment, descriptors, impatient, make, preload
@@ -120,6 +120,41 @@ def _cleaned(bench: Bench, scene: Scene, job: Torment) -> Segments:
     return as_loaded(scene.partition)
 
 
+def forked(told: Path, work: Callable[[], Done]) -> Done:
+    """``work`` in a fork, whose words lie in the file ``told``."""
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(LIMIT_SECONDS)
+        words = os.open(told, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        os.dup2(words, 1)
+        os.dup2(words, 2)
+        # What a test has put there leads elsewhere.
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
+        try:
+            done = work()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os.write(writing, json.dumps(asdict(done)).encode())
+        except BaseException:  # noqa: BLE001 - the child ends here whatever happens
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as answer:
+        data = answer.read()
+    _, status = os.waitpid(child, 0)
+    words = told.read_text(errors="replace")
+    if not data:
+        code = os.waitstatus_to_exitcode(status)
+        return Done(-code if code else 71, f"it ended by itself or hung\n{words}", [])
+    return Done(**{**json.loads(data), "words": words})
+
+
 class Bench:
     """Where it is done: a directory in memory, a fork for every run."""
 
@@ -173,39 +208,7 @@ class Bench:
             return Done(code, "", leaked, struck.seen, struck.hits, struck.call, struck.path, struck.by_class)
 
         with beside(scene, job):
-            return self._forked(work)
-
-    def _forked(self, work: Callable[[], Done]) -> Done:
-        reading, writing = os.pipe()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        child = os.fork()
-        if child == 0:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(LIMIT_SECONDS)
-            words = os.open(self._words, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-            os.dup2(words, 1)
-            os.dup2(words, 2)
-            try:
-                done = work()
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os.write(writing, json.dumps(asdict(done)).encode())
-            except BaseException:  # noqa: BLE001 - the child ends here whatever happens
-                traceback.print_exc()
-                sys.stderr.flush()
-            finally:
-                os._exit(0)
-        os.close(writing)
-        with open(reading, "rb") as answer:
-            data = answer.read()
-        _, status = os.waitpid(child, 0)
-        words = self._words.read_text(errors="replace")
-        if not data:
-            code = os.waitstatus_to_exitcode(status)
-            return Done(-code if code else 71, f"it ended by itself or hung\n{words}", [])
-        told: dict[str, Any] = json.loads(data)
-        return Done(**{**told, "words": words})
+            return forked(self._words, work)
 
     def play(self, case: Case) -> tuple[Done, list[str]]:
         """One case: what was said, and what is wrong with it."""
@@ -217,7 +220,7 @@ class Bench:
                 self.in_peace(scene, JOBS[name])
             start = as_loaded(scene.partition)
             done = self.do(scene, job, fault, case.call)
-            wrong = [*self._log(job, scene, start, done), *_words(fault, done), *_descriptors(done)]
+            wrong = [*self._log(job, scene, start, done), *wrong_words(fault, done), *_descriptors(done)]
             wrong += self._again(job, scene, start)
         return done, wrong
 
@@ -258,8 +261,8 @@ class Bench:
         return wrong
 
 
-def _words(fault: Fault, done: Done) -> list[str]:
-    """What is said of it."""
+def wrong_words(fault: Fault, done: Done, root: str = "/here/") -> list[str]:
+    """What is wrong with what is said of it. ``root``: where calls may fail."""
     wrong = []
     if not fault.is_error and done.code != 0:
         return [f"no error happened, and the exit code is {done.code}: {done.words}"]
@@ -270,11 +273,11 @@ def _words(fault: Fault, done: Done) -> list[str]:
     if done.code not in {1, 4, 6}:
         wrong.append(f"exit code {done.code} for a call that failed")
     said = re.sub(r"\s+", " ", done.words)
-    if fault.cause not in said:
+    if not fault.is_told(said):
         wrong.append(f"the cause is not told: {done.words}")
     path = Path(done.path)
     # Of a disk that is gone another file may be told than the first: what is of no account is passed over.
-    known = (path.name, str(path.parent), path.parent.name, *(("/here/",) if fault.lasting else ()))
+    known = (path.name, str(path.parent), path.parent.name, *((root,) if fault.lasting else ()))
     if done.path.startswith("/") and not any(each in said for each in known):
         wrong.append(f"the file {done.path} is not told: {done.words}")
     return wrong

@@ -2,6 +2,7 @@ package cleanerd.agent;
 
 import java.io.File;
 import java.io.IOException;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 
 /** One segment object of the broker. */
@@ -41,7 +42,21 @@ final class BrokerSegment {
 
     /** What identifies its content now. */
     SegmentFacts facts() throws IOException {
-        FileFacts file = FileFacts.of(file());
+        FileFacts file = named();
         return new SegmentFacts(base(), size(), file.inode(), file.modifiedMs());
+    }
+
+    /** The broker's object goes by the last name of a new segment while its file gets it, and when that failed (U-34). */
+    private FileFacts named() throws IOException {
+        Path path = file();
+        try {
+            return FileFacts.of(path);
+        } catch (NoSuchFileException e) {
+            try {
+                return FileFacts.of(path.resolveSibling(path.getFileName() + CleanedFiles.SWAP));
+            } catch (NoSuchFileException neither) {
+                return FileFacts.of(path);
+            }
+        }
     }
 }

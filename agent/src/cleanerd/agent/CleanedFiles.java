@@ -10,7 +10,7 @@ import java.nio.file.attribute.FileTime;
 /** The {@code .cleaned} and {@code .swap} files of one base offset, the only names that the agent makes. */
 final class CleanedFiles {
     private static final String CLEANED = ".cleaned";
-    private static final String SWAP = ".swap";
+    static final String SWAP = ".swap";
 
     private final Path directory;
     private final long base;
