@@ -54,6 +54,16 @@ def file_facts(data: bytes) -> tuple[int, int]:
     return len(data), crc32c(np.frombuffer(data, np.uint8))
 
 
+def stage_log(log_dir: Path, topic: str, state: Path, **settings: object) -> None:
+    """Partition 0 of ``topic``, in whatever process this is."""
+    name = parse_topic_partition_dir(f"{topic}-0")
+    rules = config(topic, segment_bytes=settings.pop("output_bytes", SEGMENT_BYTES), index_interval_bytes=512)
+    options = CleaningOptions(now_ms=time.time_ns() // 1_000_000, force=True, unclean=True)
+    store = StateStore(state)
+    result = stage_partition(read_log_dir(log_dir), store, resources(), name, rules, options, Silent())
+    assert result.outcome == "staged", result
+
+
 @dataclass(slots=True)
 class Topic:
     """A compacted topic of one partition; ``latest`` is what a reader of committed records must find in the end."""
@@ -142,12 +152,11 @@ class Topic:
     def stage(self, **settings: object) -> Manifest:
         """A cleaning of all there is, staged by cleanerd itself beside the running broker."""
         self.wait_until_settled()
-        name = parse_topic_partition_dir(f"{self.name}-0")
-        rules = config(self.name, segment_bytes=settings.pop("output_bytes", SEGMENT_BYTES), index_interval_bytes=512)
-        store = StateStore(self.broker.work_dir / "state")
-        options = CleaningOptions(now_ms=time.time_ns() // 1_000_000, force=True, unclean=True)
-        result = stage_partition(read_log_dir(self.log_dir), store, resources(), name, rules, options, Silent())
-        assert result.outcome == "staged", result
+        stage_log(self.log_dir, self.name, self.broker.work_dir / "state", **settings)
+        return self.staged()
+
+    def staged(self) -> Manifest:
+        """What is staged."""
         (plan,) = (self.directory / ".kstage").iterdir()
         return Manifest.from_json((plan / MANIFEST).read_bytes(), MANIFEST)
 

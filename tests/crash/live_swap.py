@@ -6,11 +6,10 @@ and the agent's own, and nobody's idea of it.
 
 from __future__ import annotations
 
-import os
+import multiprocessing
 import shutil
 import tempfile
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,12 +17,12 @@ from cleanerd.apply.files import Operation
 from cleanerd.apply.swap import SOURCE_SUFFIXES, final_name
 from cleanerd.format.names import parse_file_name
 from cleanerd_lab.demo.broker import Broker
-from tests.agent.live import JAR, PROPERTIES, Live
+from tests.agent.live import JAR, PROPERTIES, Live, stage_log
 from tests.brokers.node import wait_until
 from tests.crash.volume import Disk, State
 from tests.kafka.judge import fetch_jars
 from tests.support.patience import PATIENCE_SECONDS
-from tests.support.preload import compiled
+from tests.support.preload import compiled, preloading
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,11 +33,15 @@ if TYPE_CHECKING:
 SOURCE: Final = Path(__file__).parent / "record_shim.c"
 
 
+NOTHING: Final = State({}, frozenset())
+
+
 @dataclass(frozen=True, slots=True)
 class LiveSwap:
     """``old``: the directory before; ``outputs``: the staged files by group base; ``operations``: what the JVM did.
 
     ``groups``: base to (end, bases of the sources). ``end`` is the log's end, ``active`` the active segment's base.
+    ``before`` is the directory before anything was staged, ``staging`` what cleanerd did there then.
     """
 
     old: State
@@ -47,6 +50,8 @@ class LiveSwap:
     operations: tuple[Operation, ...]
     end: int
     active: int
+    before: State = NOTHING
+    staging: tuple[Operation, ...] = ()
 
     @property
     def bases(self) -> tuple[int, ...]:
@@ -75,13 +80,58 @@ def record_live_swap(profile: str) -> LiveSwap:
         jars.libs, work / "broker", version=jars.version, properties=PROPERTIES, jvm_args=[f"-javaagent:{JAR}"]
     )
     try:
-        with _preloaded(told, broker.log_dirs[0]):
+        with preloading(compiled(SOURCE, "record"), RECORD_TO=told, RECORD_BELOW=broker.log_dirs[0]):
             broker.start()
         topic = Live(broker).topic("recorded")
-        return _swap(topic, topic.stage(output_bytes=12_000), told)
+        before, staging = _stage(topic, work / "staged")
+        return replace(_swap(topic, topic.staged(), told), before=before, staging=staging)
     finally:
         broker.kill()
         shutil.rmtree(work)
+
+
+def _stage(topic: Topic, told: Path) -> tuple[State, tuple[Operation, ...]]:
+    """By a process of its own, which is recorded too: what it does not flush is not certain when it is swapped in."""
+    topic.wait_until_settled()
+    place, before = topic.directory, State.read(topic.directory)
+    wanted = (topic.log_dir, topic.name, topic.broker.work_dir / "state")
+    process = multiprocessing.get_context("spawn").Process(
+        target=stage_log, args=wanted, kwargs={"output_bytes": 12_000}
+    )
+    with preloading(compiled(SOURCE, "record"), RECORD_TO=told, RECORD_BELOW=place):
+        process.start()
+    process.join(PATIENCE_SECONDS)
+    assert process.exitcode == 0
+    after = State.read(place)
+    operations = tuple(_staged(told.read_text().splitlines(), place, after))
+    start = State(before.files, after.directories)
+    disk = Disk.holding(start)
+    for operation in operations:
+        disk.perform(operation)
+    seen = disk.seen().files
+    differ = [name for name in after.files.keys() | seen.keys() if after.files.get(name) != seen.get(name)]
+    assert not differ, [(name, len(seen.get(name, b"")), len(after.files.get(name, b""))) for name in differ]
+    return start, operations
+
+
+def _staged(lines: Iterable[str], place: Path, after: State) -> Iterator[Operation]:
+    """What was written is known from its end: a file has all of its bytes with its last write, and none before."""
+    calls = [call for call in (line.split("\t") for line in lines) if Path(call[1]).is_relative_to(place)]
+    last = {path: at for at, (call, path, _) in enumerate(calls) if call == "change"}
+    for at, (call, path, target) in enumerate(calls):
+        name = str(Path(path).relative_to(place))
+        if call == "change":
+            if last[path] == at:
+                final = next((each[2] for each in calls[at:] if each[:2] == ["rename", path]), path)
+                yield Operation("append", name, data=after.files.get(str(Path(final).relative_to(place)), b""))
+        elif call == "create":
+            yield Operation("append", name)
+        elif call == "fsync":
+            yield Operation("fsync_directory" if name in {".", *after.directories} else "fsync", name)
+        elif call == "rename":
+            yield Operation("rename", name, target=str(Path(target).relative_to(place)))
+        else:
+            yield Operation(call, name)  # type: ignore[arg-type]
 
 
 def _swap(topic: Topic, manifest: Manifest, told: Path) -> LiveSwap:
@@ -141,19 +191,3 @@ def _check(old: State, operations: Iterable[Operation], found: State) -> None:
     }
     differ = [name for name, content in seen.files.items() if found.files.get(name, content) != content]
     assert not differ, differ
-
-
-@contextmanager
-def _preloaded(told: Path, below: Path) -> Iterator[None]:
-    """What is started in here is recorded."""
-    names = {"LD_PRELOAD": str(compiled(SOURCE, "record")), "RECORD_TO": str(told), "RECORD_BELOW": str(below)}
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

@@ -1,4 +1,4 @@
-/* Preloaded into a broker's JVM: every change of names below a directory, and every flush there, in the order they happen.
+/* Preloaded into a broker's JVM, or into what stages for it: every change of names below a directory, and every flush there, in the order they happen.
  *
  * A line each in $RECORD_TO: the call, the path, for a rename the target. What is written, cut or mapped is told by name
  * only: the files of a swap were written and flushed before. Built by tests/crash/live_swap.py; never shipped. */
@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -65,6 +66,30 @@ int rename(const char *path, const char *to) {
     TOLD("rename", path, to, real(path, to));
 }
 
+static void named_path(int directory, const char *name, char *path) {
+    if (name[0] == '/') { snprintf(path, PATH, "%s", name); return; }
+    descriptor_path(directory, path);
+    size_t length = strlen(path);
+    snprintf(path + length, PATH - length, "/%s", name);
+}
+
+int renameat(int directory, const char *path, int there, const char *to) {
+    REAL(int, renameat, int, const char *, int, const char *);
+    char from[PATH], target[PATH];
+    named_path(directory, path, from);
+    named_path(there, to, target);
+    if (!is_below(from)) return real(directory, path, there, to);
+    TOLD("rename", from, target, real(directory, path, there, to));
+}
+
+int unlinkat(int directory, const char *path, int flags) {
+    REAL(int, unlinkat, int, const char *, int);
+    char gone[PATH];
+    named_path(directory, path, gone);
+    if (!is_below(gone)) return real(directory, path, flags);
+    TOLD(flags & AT_REMOVEDIR ? "rmdir" : "unlink", gone, "", real(directory, path, flags));
+}
+
 #define REMOVING(name, call) \
     int name(const char *path) { \
         REAL(int, name, const char *); \
@@ -99,6 +124,10 @@ CHANGING(int, ftruncate64, (int file, off64_t size), (file, size), int, off64_t)
 CHANGING(ssize_t, write, (int file, const void *data, size_t size), (file, data, size), int, const void *, size_t)
 CHANGING(ssize_t, pwrite64, (int file, const void *data, size_t size, off64_t at), (file, data, size, at), int,
          const void *, size_t, off64_t)
+CHANGING(ssize_t, pwritev64, (int file, const struct iovec *parts, int count, off64_t at), (file, parts, count, at), int,
+         const struct iovec *, int, off64_t)
+CHANGING(ssize_t, sendfile64, (int file, int from, off64_t *at, size_t size), (file, from, at, size), int, int, off64_t *,
+         size_t)
 CHANGING(ssize_t, writev, (int file, const struct iovec *parts, int count), (file, parts, count), int,
          const struct iovec *, int)
 
@@ -112,3 +141,16 @@ CHANGING(ssize_t, writev, (int file, const struct iovec *parts, int count), (fil
     }
 OPENING(open)
 OPENING(open64)
+
+#define OPENING_AT(name) \
+    int name(int directory, const char *path, int flags, ...) { \
+        REAL(int, name, int, const char *, int, ...); \
+        va_list more; va_start(more, flags); mode_t mode = va_arg(more, mode_t); va_end(more); \
+        char made[PATH] = ""; \
+        if (flags & O_CREAT) named_path(directory, path, made); \
+        if (!is_below(made) || syscall(SYS_faccessat, AT_FDCWD, made, F_OK) == 0) \
+            return real(directory, path, flags, mode); \
+        TOLD("create", made, "", real(directory, path, flags, mode)); \
+    }
+OPENING_AT(openat)
+OPENING_AT(openat64)

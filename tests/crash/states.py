@@ -54,6 +54,25 @@ def killed(start: State, operations: Sequence[Operation]) -> list[State]:
     return list(found.values())
 
 
+def ordered_cuts(start: State, operations: Sequence[Operation], each: int, seed: int) -> list[State]:
+    """The power goes after any operation, on a file system that keeps the order of names: ext4, XFS, btrfs.
+
+    Of the names that are not certain any first ones are on the disk, of bytes that were not flushed anything: ``each``
+    drawings after each operation, each state once.
+    """
+    chance = random.Random(seed)
+    found: dict[tuple[object, ...], State] = {}
+    disk = Disk.holding(start)
+    for operation in operations:
+        if operation.kind == "fsync_directory":
+            disk.settle_in_order(operation.name)
+        disk.perform(operation)
+        for _ in range(each):
+            state = disk.after_ordered_crash(chance.randint(0, len(disk.pending)), chance)
+            found.setdefault(state.key(), state)
+    return list(found.values())
+
+
 def crashes_while_recovering_from(states: Iterable[State], place: Path, per_window: int, seed: int) -> list[State]:
     """The power goes while each of the ``states``, which is on the disk by then, is recovered."""
     chance = random.Random(seed)

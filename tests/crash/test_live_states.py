@@ -17,7 +17,7 @@ from cleanerd.apply.recover import recover
 from tests.crash.classify import Classifier
 from tests.crash.live_swap import LiveSwap, record_live_swap
 from tests.crash.scenario import TOPIC_DIR, digest
-from tests.crash.states import crash_states, crashes_while_recovering_from, killed
+from tests.crash.states import crash_states, crashes_while_recovering_from, killed, ordered_cuts
 from tests.crash.test_swap_states import right
 from tests.crash.volume import RecordingFiles, State
 
@@ -81,6 +81,26 @@ def test_every_prefix_loads_as_old_or_new(live: LiveSwap, judge_43: Judge, works
 def test_every_prefix_at_length(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
     """The same with every prefix of both kinds."""
     assert check_live_swap(live, judge_43, workspace, stride=1) > 700
+
+
+@pytest.mark.parametrize("each", [1, pytest.param(8, marks=pytest.mark.long)])
+def test_power_cuts_that_keep_the_order(live: LiveSwap, judge_43: Judge, workspace: Path, each: int) -> None:
+    """A-18, S-28: staged, swapped, and the power goes: any first names, and of bytes that were not flushed anything."""
+    states = ordered_cuts(live.before, [*live.staging, *live.operations], each, seed=each)
+    seen = right(states, Classifier(live, judge_43, workspace / "loaded").judged(states, ABOVE, twice=each > 1))
+    assert set(seen) == {live.bases[:count] for count in range(len(live.bases) + 1)}
+    assert len(states) > 60
+    recovered_live(states, live, workspace)
+
+
+def test_a_swap_of_what_was_not_flushed_is_noticed(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
+    """A-18: a staged file that is not flushed before it is swapped in is lost with the power."""
+    staging = [operation for operation in live.staging if operation.kind != "fsync"]
+    assert len(staging) < len(live.staging)
+    swap = [operation for operation in live.operations if operation.kind != "fsync"]
+    states = ordered_cuts(live.before, [*staging, *swap], 1, seed=1)
+    verdicts = list(Classifier(live, judge_43, workspace / "loaded").judged(states, ABOVE))
+    assert any("neither old nor new" in (verdict.problem or "") for verdict in verdicts)
 
 
 @pytest.mark.long

@@ -133,6 +133,25 @@ class Disk:
                 contents[inode] = chance.choice((before, content, content[: chance.randint(len(before), len(content))]))
         return self._state(chosen, contents)
 
+    def settle_in_order(self, directory: str) -> None:
+        """Where the order of names is kept a flush of ``directory`` brings along all before its last change."""
+        last = max((at for at, change in enumerate(self.pending) if change.directory == directory), default=-1)
+        self._settle(self.pending[: last + 1])
+
+    def after_ordered_crash(self, done: int, chance: random.Random) -> State:
+        """What is left where the order of names is kept: the first ``done`` uncertain changes, and any uncertain bytes.
+
+        Of a file that was not flushed: what it was before, all, a part, or room alone, which reads as zeros.
+        """
+        contents = {}
+        for inode, content in self.contents.items():
+            before = self.certain_contents.get(inode, b"")
+            cut = content[: chance.randint(0, len(content))]
+            contents[inode] = (
+                content if content == before else chance.choice((before, content, cut, bytes(len(content))))
+            )
+        return self._state(range(done), contents)
+
     def _opened(self, name: str) -> int:
         if name not in self.names:
             inode = max(self.contents, default=-1) + 1
