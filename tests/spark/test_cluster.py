@@ -7,13 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 import pytest
 
 from cleanerd.cleaner.manifest import STAGING
@@ -22,14 +18,15 @@ from cleanerd.spark.launch import environment
 from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, Shape, make_log
 from tests.cleaner.driver import config, resources
 from tests.spark import twins
+from tests.spark.cluster import Cluster, started_cluster, until
 from tests.spark.faults import SlowAttempts
 from tests.spark.matrix import enough, pairwise
 from tests.spark.sessions import ON_A_CLUSTER, QUIET
 from tests.spark.test_matrix import in_a_child
-from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from cleanerd.cleaner.resources import Resources
 
@@ -46,6 +43,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from cleanerd.spark.session import REQUIRED
 from tests.spark import twins
+from tests.spark.cluster import Cluster, started_cluster, until
 master, given = sys.argv[1], sys.argv[2]
 builder = SparkSession.builder.master(master)
 for key, value in {**REQUIRED, **json.loads(sys.argv[3])}.items():
@@ -96,14 +94,6 @@ def staged_locally(log_dir: Path, strategy: str) -> twins.Staged:
         return twins.stage_locally(log_dir, OPTIONS, config("bench", **TOPICS[strategy]), RESOURCES)
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """The master's address, and its workers' processes."""
-
-    url: str
-    workers: list[int]
-
-
 @contextmanager
 def named() -> Iterator[None]:
     """The partition of these logs."""
@@ -116,47 +106,9 @@ def named() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A master, and workers on 127.0.0.1 and 127.0.0.2 with a core each."""
-    place = tmp_path_factory.mktemp("spark")
-    home = Path(pyspark.__path__[0])
-    inherited = environment(os.environ, local=False) | {
-        "SPARK_HOME": str(home),
-        "SPARK_NO_DAEMONIZE": "1",
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_LOG_DIR": str(place),
-        "SPARK_WORKER_DIR": str(place / "work"),
-    }
-    url = f"spark://127.0.0.1:{PORT}"
-    started = [_start(home, inherited, place, "master.Master", "--host", "127.0.0.1", "--port", PORT)]
-    _until(lambda: "I have been elected leader" in (place / "master.Master.log").read_text())
-    for number in (1, 2):
-        host = f"127.0.0.{number}"
-        worker = ("worker.Worker", "--host", host, "--cores", 1, "--memory", "1g", "--webui-port", 0, url)
-        started.append(_start(home, inherited | {"SPARK_LOCAL_IP": host}, place, *worker, log=f"worker{number}"))
-    _until(lambda: (place / "master.Master.log").read_text().count("Registering worker") == 2)
-    yield Cluster(url, [process.pid for process in started[1:]])
-    for process in started:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(PATIENCE_SECONDS)
-
-
-def _start(
-    home: Path, inherited: dict[str, str], place: Path, kind: str, *arguments: object, log: str = ""
-) -> subprocess.Popen[bytes]:
-    command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{kind}", *arguments]
-    if kind == "master.Master":
-        command += ["--webui-port", "0"]
-    with (place / f"{log or kind}.log").open("wb") as output:
-        return subprocess.Popen(
-            [str(each) for each in command], env=inherited, stdout=output, stderr=output, start_new_session=True
-        )
-
-
-def _until(holds: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    """One for all of these tests."""
+    with started_cluster(tmp_path_factory.mktemp("spark"), PORT) as running:
+        yield running
 
 
 def on_cluster(
@@ -240,14 +192,7 @@ def test_more_keys_than_all_maps(cluster: Cluster, log_dir: Path, local: twins.S
 
 def _kill_one(cluster: Cluster, staging: Path, killed: list[int]) -> None:
     """Kill an executor's Java once the work has begun."""
-    _until(lambda: any(staging.glob("spark-*/*")) if staging.is_dir() else False, 600)
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                fields = Path("/proc", name, "stat").read_text().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            if int(fields[1]) in cluster.workers and fields[0] != "Z":
-                killed.append(int(name))
-                os.kill(int(name), signal.SIGKILL)
-                return
+    until(lambda: any(staging.glob("spark-*/*")) if staging.is_dir() else False, 600)
+    for executor in cluster.executors()[:1]:
+        killed.append(executor)
+        os.kill(executor, signal.SIGKILL)

@@ -17,7 +17,13 @@ from tests.cleaner.test_strategy_histories import run_history
 from tests.crash.classify import STARTS, Classifier
 from tests.crash.live_swap import LiveSwap, record_live_swap
 from tests.crash.scenario import TOPIC_DIR, build, record
-from tests.crash.states import crash_states, crashes_while_recovering, crashes_while_recovering_from, killed
+from tests.crash.states import (
+    crash_states,
+    crashes_while_recovering,
+    crashes_while_recovering_from,
+    killed,
+    ordered_cuts,
+)
 from tests.crash.test_live_states import recovered_live
 from tests.crash.test_recover_states import recovered
 from tests.crash.test_swap_states import right
@@ -29,10 +35,11 @@ from tests.differential.random_transactions import random_transactions
 from tests.differential.seeds import play_seed
 from tests.live.test_kills import MOSTLY_CLEANERD, Killing, killing_field
 from tests.torn import play as torn
-from tests.torture import hostile, system_calls
+from tests.torture import broker_calls, hostile, system_calls
 from tests.torture.jobs import JOBS
 from tests.torture.shim import FAULTS
 from tests.torture.shrink import smallest
+from tests.torture.spark_kills import VICTIMS, SparkField, spark_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,8 +48,10 @@ if TYPE_CHECKING:
     from tests.crash.volume import State
     from tests.differential.history import History
     from tests.kafka.judge import Judge
+    from tests.torture.broker_calls import BrokerBench
 
 CALLS: Final = 20
+BROKER_CALLS: Final = 4
 IMAGES: Final = 120
 CUTS: Final = 25
 KILLS: Final = 6
@@ -148,7 +157,7 @@ class CrashImages:
 
 
 class LiveImages:
-    """What a broker that is killed leaves of a live swap, by its own operations; crashes of our recovery of that."""
+    """What a broker that is killed, or loses power, leaves of a live swap, by its own operations; our recovery too."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -168,9 +177,67 @@ class LiveImages:
         chosen = rng.sample(states, 12)
         cut = crashes_while_recovering_from(chosen, self._work / TOPIC_DIR, 6, rng.randrange(1 << 32))
         right(cut, classifier.judged(cut, STARTS[1]))
-        recovered_live([*chosen, *cut], live, self._work)
+        ordered = ordered_cuts(live.before, [*live.staging, *live.operations], 2, rng.randrange(1 << 32))
+        ordered = rng.sample(ordered, min(IMAGES, len(ordered)))
+        right(ordered, classifier.judged(ordered, STARTS[1]))
+        recovered_live([*chosen, *cut, *ordered], live, self._work)
         counts = Counter({f"of a swap by {release}": len(states), "of the recovery": len(cut)})
-        return Step(len(states) + len(cut), counts)
+        counts["of a power cut that keeps the order of names"] = len(ordered)
+        return Step(counts.total(), counts)
+
+
+class BrokerCalls:
+    """Every i-th call of a broker's JVM below a partition's directory fails while it swaps, each in its turn."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._started: dict[str, tuple[BrokerBench, list[broker_calls.Case]]] = {}
+
+    def step(self, number: int) -> Step:
+        release = RELEASES[number % len(RELEASES)]
+        if release not in self._started:
+            bench = self._place.stack.enter_context(broker_calls.broker_bench(release, self._place.judge))
+            cases = broker_calls.all_cases(release, bench.count())
+            self._place.rng("broker calls", release).shuffle(cases)
+            self._started[release] = (bench, cases)
+        bench, cases = self._started[release]
+        first, before, done = number // len(RELEASES) * BROKER_CALLS, bench.restarts, Step()
+        for case in (cases[at % len(cases)] for at in range(first, first + BROKER_CALLS)):
+            try:
+                struck, wrong = bench.play(case)
+            except BaseException:
+                del self._started[release]  # nobody knows what state it is in
+                raise
+            done.cases += 1
+            done.counts["calls that failed"] += struck.hits > 0
+            done.counts["told"] += struck.code != 0
+            if wrong:
+                done.wrong.append("\n  ".join([case.again, f"{struck.call} of {struck.path}", *wrong]))
+        done.counts["restarts"] += bench.restarts - before
+        return done
+
+
+class SparkKills:
+    """SIGKILL of Spark's driver, of executors and of their Python workers, mostly while staging files are written."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._field: SparkField | None = None
+
+    def step(self, number: int) -> Step:
+        if self._field is None:
+            self._field = self._place.stack.enter_context(spark_field())
+        field, done = self._field, Step(cases=1)
+        field.dice = self._place.rng("spark kills", number)
+        before = field.moments + field.outcomes
+        victims = VICTIMS[number % len(VICTIMS)]
+        wrong = field.kill_once(victims, while_staged=number % 4 != 3)
+        done.counts = field.moments + field.outcomes - before
+        again = (
+            f".venv/bin/python -m tests.torture.run --attack 'spark kills' --seed {self._place.seed} --step {number}"
+        )
+        done.wrong = [f"{again}\n  {each}" for each in wrong]
+        return done
 
 
 class Kills:
@@ -266,4 +333,6 @@ ATTACKS: Final[dict[str, Callable[[Place], Attack]]] = {
     "histories": Histories,
     "hostile bytes": HostileBytes,
     "kills": Kills,
+    "broker calls": BrokerCalls,
+    "spark kills": SparkKills,
 }

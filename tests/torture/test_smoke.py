@@ -63,7 +63,8 @@ def test_ten_minutes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     before = json.loads((tmp_path / "state.json").read_text())["attacks"]
     # A kill takes seconds: a broker starts again, a round begins anew.
-    assert all(figures["cases"] > (4 if name == "kills" else 50) for name, figures in before.items()), before
+    slow = {"kills": 5, "broker calls": 3, "spark kills": 1}
+    assert all(figures["cases"] >= slow.get(name, 50) for name, figures in before.items()), before
     done = run("run", "--attack", "system calls", **told, TORTURE_MINUTES="0")
     after = json.loads((tmp_path / "state.json").read_text())["attacks"]
     assert done.returncode == 0, done.stdout + done.stderr
