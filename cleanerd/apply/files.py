@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from cleanerd.broker.claim import Claim
+from cleanerd.broker.claim import Claim, is_claimed
 from cleanerd.cleaner.stage import give_as, require_owner
 from cleanerd.closing import Closing
 from cleanerd.errors import CleanerdError, RefusedError
@@ -108,6 +108,10 @@ class PartitionFiles(Closing):
         """
         if self._claim is None:
             self._claim = Claim.take(self._fd, self.path)
+
+    def keeps_others_out(self) -> bool:
+        """Whether we have the claim, and it is one: not every file system has such locks."""
+        return self._claim is not None and is_claimed(self._fd)
 
     def forget_old_claim(self) -> None:
         """Remove what a claim left behind whose holder was killed; nothing when it is held, by whomever."""

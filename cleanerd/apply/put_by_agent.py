@@ -19,7 +19,7 @@ from cleanerd.apply.agent_swap import Swapper
 from cleanerd.apply.keep import Keeper
 from cleanerd.apply.put import Put
 from cleanerd.apply.remember import last_below, remember_rules, save_clean_point
-from cleanerd.apply.swap import drop_plans, finish_plan
+from cleanerd.apply.swap import drop_plans, drop_work, finish_plan
 from cleanerd.broker.live_log import held_as, read_live
 from cleanerd.cleaner.refusals import refuse_live
 from cleanerd.errors import (
@@ -92,6 +92,7 @@ class ByAgent(Put):
         self._is_read, self._facts = False, None
         files.claim()
         drop_plans(files, keep_ready=True)  # of a cleanerd that was killed
+        drop_work(files)
 
     def read(self) -> PartitionReading:
         """By the broker's own offsets and settings."""

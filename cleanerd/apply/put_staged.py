@@ -19,7 +19,7 @@ from cleanerd.apply.purged_keys import stage_purged_keys
 from cleanerd.apply.put import Put
 from cleanerd.apply.ready_file import Ready
 from cleanerd.apply.remember import forget_quarantine
-from cleanerd.apply.swap import drop_plans
+from cleanerd.apply.swap import drop_plans, drop_work
 from cleanerd.apply.unfinished import refuse_unfinished
 from cleanerd.apply.validate import CurrentFacts, validate_plan
 from cleanerd.broker.lock_file import Owner
@@ -71,6 +71,7 @@ class Staged(Put):
         self._is_read, self._listed = False, None
         files.claim()
         refuse_unfinished(files, files.names())
+        drop_work(files)
 
     def read(self) -> PartitionReading:
         """The log as it lies there, with the offsets of the checkpoint files."""

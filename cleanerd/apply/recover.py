@@ -24,6 +24,7 @@ from cleanerd.apply.signals import signals_wait
 from cleanerd.apply.swap import (
     cleaned_name,
     complete_group,
+    drop_work,
     final_name,
     finish_plan,
     force_rebuild_if_torn,
@@ -122,6 +123,8 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None, keep_ready: boo
     dropped = [plan_id for plan_id in found.plans if plan_id not in {manifest.plan for manifest in kept}]
     for plan_id in dropped:
         finish_plan(files, plan_id)
+    if found.unknown:
+        drop_work(files)
     swept = _sweep(files, found.unknown, int(time.time() * 1000) if now_ms is None else now_ms)
     return RecoveryReport(
         completed=tuple(completed),

@@ -14,14 +14,25 @@ of the renames; the order of the steps is such that every subset reads as one of
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cleanerd.apply.files import HERE
 from cleanerd.apply.unfinished import refuse_unfinished, require_retirable
 from cleanerd.broker.claim import CLAIM
-from cleanerd.cleaner.manifest import MANIFEST, PLAN_ID, READY, RESTORE, STAGING, FileKind, staged_name, staging_path
-from cleanerd.errors import RefusedError, StalePlanError
+from cleanerd.cleaner.manifest import (
+    MANIFEST,
+    PLAN_ID,
+    READY,
+    RESTORE,
+    STAGING,
+    WORK,
+    FileKind,
+    staged_name,
+    staging_path,
+)
+from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
 from cleanerd.format.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -185,6 +196,22 @@ def drop_plans(files: PartitionFiles, *, keep_ready: bool = False) -> None:
         if keep_ready and files.stat(f"{staging_path(name)}/{READY}") is not None:
             continue
         finish_plan(files, name)
+
+
+def drop_work(files: PartitionFiles) -> None:
+    """Remove what drivers of Spark left that were killed, before anything else is done to the partition.
+
+    One that is at work has the claim, and now we have it. An attempt of theirs that is still at work finds its
+    directory gone and fails. What cannot be removed is in nobody's way, and is swept later.
+    """
+    left = [name for name in names_staged(files) if WORK.fullmatch(name) is not None]
+    if not left or not files.keeps_others_out():
+        return
+    for name in left:
+        with contextlib.suppress(CleanerdError):
+            remove_tree(files, f"{STAGING}/{name}")
+            files.fsync_directory(STAGING)
+    remove_staging_if_empty(files)
 
 
 def names_staged(files: PartitionFiles) -> list[str]:

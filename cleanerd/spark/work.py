@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import shutil
 import time
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.claim import is_claimed as claimed
-from cleanerd.cleaner.manifest import STAGING
+from cleanerd.cleaner.manifest import STAGING, WORK
 from cleanerd.cleaner.stage import STAGING_MODE, Staging, give_as, open_staging
 from cleanerd.errors import system_error
 from cleanerd.log.safe_open import (
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
     from cleanerd.cleaner.plan import CleaningPlan
 
-WORK: Final = re.compile(r"spark-[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
 MAX_FACTS_BYTES: Final = 1 << 40
 """What the tasks of a run write is as large as the log makes it."""
 OLD_SECONDS: Final = 86_400

@@ -239,6 +239,23 @@ def test_unknown_things_are_swept_after_a_day(scene: Scene) -> None:
     assert contents(scene.path) == expected(())
 
 
+def test_what_a_killed_driver_of_spark_left(scene: Scene) -> None:
+    """S-28: it goes with whoever has the claim next; without the claim its driver may be at work, and it stays.
+
+    Found by kills of Spark: where the local engine came next, as much as the whole staging lay there for a day.
+    """
+    work = scene.path / ".kstage" / "spark-20261122t000000-0123abcd"
+    (work / "0011223344556677").mkdir(parents=True)
+    (work / "0011223344556677" / f"{0:020d}.log").write_bytes(b"staged")
+    with FailingFiles(scene.path) as files:
+        recover(files)
+        assert work.exists()
+        files.claim()
+        recover(files)
+        assert not work.exists()
+    assert contents(scene.path) == expected(())
+
+
 @pytest.mark.parametrize("kind", ["file", "link"])
 def test_a_staging_directory_that_is_none_is_foreign(scene: Scene, kind: str) -> None:
     """Nothing is ever done through a link out of the partition."""

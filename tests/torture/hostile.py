@@ -300,7 +300,11 @@ def _late(_number: int, _frame: object) -> None:
 
 def play(reader: Reader, seed: int, number: int) -> str:
     """Input ``number``: "" when all is well, else what happened."""
-    data = mutated(random.Random(f"{seed} {reader.name} {number}"), reader.seeds)
+    return play_bytes(reader, mutated(random.Random(f"{seed} {reader.name} {number}"), reader.seeds))
+
+
+def play_bytes(reader: Reader, data: bytes) -> str:
+    """The same for these bytes."""
     signal.setitimer(signal.ITIMER_PROF, SLOW_SECONDS)
     try:
         reader.read(data)
