@@ -98,9 +98,18 @@ compatibility: setup ## each release by brokers and Kafka's classes, and docs/co
 mutants: setup ## wrong rules, planted one by one: each must turn a test red; some minutes
 	$(BIN)/python -m tests.mutants.run --kernel --agent
 
-fuzz: ## hostile bytes for the kernel's decoder, one minute (nightly toolchain, cargo-fuzz)
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS := decode rewrite
+FUZZ_CORPUS := $(abspath .cache/fuzz)
+fuzz: setup ## hostile bytes led by coverage: kernel, agent; FUZZ_SECONDS (60) each; nightly toolchain, cargo-fuzz, Jazzer
 	cargo +nightly fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
-	cd kernel && cargo +nightly fuzz run decode -- -max_total_time=60 -max_len=4096
+	set -e; for target in $(FUZZ_TARGETS); do \
+	  mkdir -p $(FUZZ_CORPUS)/$$target; \
+	  tar -xzf kernel/fuzz/seeds/$$target.tar.gz -C $(FUZZ_CORPUS)/$$target; \
+	  (cd kernel && cargo +nightly fuzz run $$target $(FUZZ_CORPUS)/$$target -- \
+	    -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=20 -print_final_stats=1); \
+	done
+	$(BIN)/python -m tests.agent.fuzz --seconds $(FUZZ_SECONDS)
 
 # ---- what is shipped --------------------------------------------------------------------------------------------------
 

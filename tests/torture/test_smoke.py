@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.torture.loaded import as_loaded, leftovers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+QUICK_READERS = ("producer snapshot", "meta.properties", "metadata record", "batch", "manifest", "state", "clock.json")
 TOP = Path(__file__).resolve().parents[2]
 
 
@@ -50,6 +52,17 @@ def test_some_hostile_bytes() -> None:
     done = run("hostile", "--count", "150")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("150 inputs, 0 wrong") > 20
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(3000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
+def test_some_hostile_bytes_led_by_coverage(tmp_path: Path, count: int) -> None:
+    """U-33: every reader gives a value or an error of ours; and what is led gets further than the seeds do."""
+    quick = [] if count > 1000 else [word for each in QUICK_READERS for word in ("--reader", each)]
+    done = run("led", "--count", str(count), "--place", str(tmp_path), *quick)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = re.findall(r"(\d+) inputs, 0 wrong, (\d+) lines, then (\d+),", done.stdout)
+    assert len(lines) >= len(QUICK_READERS)
+    assert sum(int(last) for *_, last in lines) > 1.1 * sum(int(first) for _, first, _ in lines)
 
 
 @pytest.mark.long

@@ -1,0 +1,38 @@
+"""What the agent reads, attacked by coverage; and the attack itself: it begins where the agent says yes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.agent.fuzz import outcomes, seeds
+
+TOP = Path(__file__).resolve().parents[2]
+
+
+def test_where_the_attack_begins(tmp_path: Path) -> None:
+    """A-23, A-29: requests and staged files that are taken; with one byte changed a batch is in none of the sources."""
+    known = list(seeds())
+    right = outcomes(tmp_path, known)
+    assert [said for said in right if said != "well"] == ["bad_log: it holds no batch"], right
+    staged = next(data for data, said in zip(known, right, strict=True) if data[0] & 1 and said == "well")
+    changed = bytearray(staged)
+    changed[3 + 50] ^= 1  # the producer of the staged batch; the sums are made right
+    said, cut = outcomes(tmp_path, [bytes(changed), staged[:40]])
+    assert said.startswith("foreign_batch"), said
+    assert cut.startswith("bad_log"), cut
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_led_by_coverage() -> None:
+    """A-23, A-29: for twenty seconds nothing but refusals."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.agent.fuzz", "--seconds", "20"],
+        cwd=TOP, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ", 0 wrong" in done.stdout
