@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.manifest import FileKind
 
 RELEASES: Final = ("4.3", "3.9")
-_NAMED: Final = ("open", "create", "rename", "unlink", "link", "mkdir", "list", "stat", "change")
+_NAMED: Final = ("open", "create", "rename", "unlink", "link", "mkdir", "list", "stat", "access", "change")
 BROKER_FAULTS: Final = {
     **{name: FAULTS[name] for name in ("EIO", "EIO-lasting", "ENOSPC", "ENOSPC-lasting", "EMFILE", "EMFILE-lasting")},
     "EACCES": Fault("EACCES", errno.EACCES, _NAMED),

@@ -26,7 +26,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { OPEN, CREATE, READ, WRITE, SYNC, RENAME, UNLINK, LINK, MKDIR, LIST, STAT, CHANGE, ATTRIBUTE, ROOM, MMAP,
+enum { OPEN, CREATE, READ, WRITE, SYNC, RENAME, UNLINK, LINK, MKDIR, LIST, STAT, ACCESS, CHANGE, ATTRIBUTE, ROOM, MMAP,
        CLOSE, LOCK, SOCKET, CONNECT, SEND, RECEIVE, CLASSES };
 #define SHORT (-1)
 #define PATH 1024
@@ -343,7 +343,7 @@ MAPPING(mmap64, off64_t)
 BY_NAME(RENAME, int, rename, (const char *path, const char *to), (path, to), const char * C const char *)
 BY_NAME(UNLINK, int, unlink, (const char *path), (path), const char *)
 BY_NAME(UNLINK, int, remove, (const char *path), (path), const char *)
-BY_NAME(STAT, int, access, (const char *path, int mode), (path, mode), const char * C int)
+BY_NAME(ACCESS, int, access, (const char *path, int mode), (path, mode), const char * C int)
 BY_NAME(CHANGE, int, utimes, (const char *path, const struct timeval times[2]), (path, times),
         const char * C const struct timeval *)
 BY_NAME(UNLINK, int, rmdir, (const char *path), (path), const char *)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SOURCE: Final = Path(__file__).parent / "fault_shim.c"
 CLASSES: Final = (
-    "open", "create", "read", "write", "fsync", "rename", "unlink", "link", "mkdir", "list", "stat", "change",
+    "open", "create", "read", "write", "fsync", "rename", "unlink", "link", "mkdir", "list", "stat", "access", "change",
     "attribute", "room", "mmap", "close", "lock", "socket", "connect", "send", "receive",
 )  # fmt: skip
 """Kinds of calls, in the order of the shim's ``enum``."""
@@ -52,8 +52,9 @@ class Fault:
         return os.strerror(self.error) if self.is_error else ""
 
     def is_told(self, words: str) -> bool:
-        """Whether they name the cause; Java has a class for some, and no words."""
-        return self.cause in words or (self.error == errno.EACCES and "AccessDenied" in words)
+        """Whether they name the cause; Java has a class for that of EACCES, and no words."""
+        denied = self.error == errno.EACCES and ("AccessDenied" in words or "permission denied" in words)
+        return denied or self.cause in words
 
     @property
     def is_error(self) -> bool:

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.timeout(2400)]
 RENAME = Fault("rename", errno.EIO, ("rename",), lasting=True)
 """A rename that fails once is tried again by Kafka."""
 READ = Fault("read", errno.EIO, ("read",))
+LOOK = Fault("look", errno.EIO, ("access",))
 
 
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
@@ -31,12 +32,18 @@ def bench(request: pytest.FixtureRequest, judge_43: Judge) -> Iterator[BrokerBen
         yield here
 
 
-def test_two_calls(bench: BrokerBench) -> None:
-    """A-23, A-24, U-34: what is staged cannot be read; a source cannot be renamed when the group is in already."""
+def test_three_calls(bench: BrokerBench) -> None:
+    """A-23, A-24, U-34: what is staged cannot be read; a source cannot be renamed when the group is in already.
+
+    Nor can it be found out whether the broker may read it: that quarantined the partition as one with a wrong owner.
+    """
     by_class = bench.count()
     assert min(by_class[each] for each in ("open", "read", "fsync", "rename", "unlink", "stat", "mmap")) > 0, by_class
     done, wrong = bench.fail(READ, by_class["read"] // 2)
     assert (done.hits, wrong) == (1, [])
+    done, wrong = bench.fail(LOOK, 0)
+    assert (done.hits, wrong) == (1, [])
+    assert "quarantined" not in done.words
     done, wrong = bench.fail(RENAME, by_class["rename"] // 4)
     assert done.hits > 0
     assert wrong == []

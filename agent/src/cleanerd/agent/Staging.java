@@ -1,7 +1,8 @@
 package cleanerd.agent;
 
 import java.io.IOException;
-import java.nio.file.Files;
+import java.nio.file.AccessDeniedException;
+import java.nio.file.AccessMode;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
@@ -60,15 +61,17 @@ record Staging(Map<String, Path> paths, Map<String, FileFacts> facts) {
         }
     }
 
-    private static void checkFile(Path path, FileFacts facts, int owner) throws Refusal {
+    private static void checkFile(Path path, FileFacts facts, int owner) throws IOException, Refusal {
         if (!facts.regular() || facts.links() != 1) {
             throw new Refusal("bad_path", path + " is no regular file with a single name");
         }
         if (facts.uid() != owner) {
             throw new Refusal("bad_owner", path + " belongs to uid " + facts.uid() + ", the partition to " + owner);
         }
-        if (!Files.isReadable(path) || !Files.isWritable(path)) {
-            throw new Refusal("bad_owner", path + " cannot be read and written by the broker");
+        try {
+            path.getFileSystem().provider().checkAccess(path, AccessMode.READ, AccessMode.WRITE);
+        } catch (AccessDeniedException e) { // of a disk that fails nothing is known
+            throw new Refusal("bad_owner", path + " cannot be read and written by the broker: permission denied");
         }
     }
 }
