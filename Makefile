@@ -43,7 +43,7 @@ $(VENV)/.kernel: $(VENV)/.packages $(KERNEL_SOURCES)
 	PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 VIRTUAL_ENV=$(abspath $(VENV)) $(BIN)/maturin develop --quiet --release --locked
 	@touch $@
 
-$(AGENT): agent/build.sh $(shell find agent/src agent/stub -name '*.java') .cache/.tools
+$(AGENT): agent/build.sh $(shell find agent/src agent/unix agent/stub -name '*.java') .cache/.tools
 	bash agent/build.sh $@
 
 .cache/kafka/.fetched: .cache/.tools tests/kafka/pom.xml tests/kafka/fetch.sh $(wildcard tests/kafka/java*/*.java tests/kafka/sed/*.sed) | $(VENV)/.kernel

@@ -15,18 +15,20 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cp -R "$here/src" "$here/stub" "$work/"
+cp -R "$here/src" "$here/unix" "$here/stub" "$work/"
 [ -z "$overlay" ] || cp -R "$overlay/." "$work/src/"
-id=$(cd "$work" && find src stub -name '*.java' | LC_ALL=C sort | xargs cat | sha256sum | cut -c1-16)
+id=$(cd "$work" && find src unix stub -name '*.java' | LC_ALL=C sort | xargs cat | sha256sum | cut -c1-16)
 printf 'package cleanerd.agent;\n\n/** Made by build.sh. */\nfinal class Build {\n    static final String ID = "%s";\n\n    private Build() {}\n}\n' \
   "$id" >"$work/src/cleanerd/agent/Build.java"
 
-compile() { # release, sources, classes
+compile() { # release, sources, classes: made there, and found there
   find "$2" -name '*.java' -print0 |
-    xargs -0 javac -J-Xmx256m -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC -proc:none -Xlint:all,-options -Werror --release "$1" -encoding UTF-8 -d "$3"
+    xargs -0 javac -J-Xmx256m -J-XX:TieredStopAtLevel=1 -J-XX:+UseSerialGC -proc:none -Xlint:all,-options -Werror --release "$1" -encoding UTF-8 -cp "$3" -d "$3"
 }
+mkdir -p "$work/classes/implementation"
 compile 8 "$work/stub" "$work/classes"
-compile 17 "$work/src" "$work/classes/implementation"
+compile 11 "$work/src" "$work/classes/implementation"
+compile 17 "$work/unix" "$work/classes/implementation" # a Java 11 never loads these
 
 cat >"$work/manifest" <<MANIFEST
 Premain-Class: cleanerd.agent.stub.Agent

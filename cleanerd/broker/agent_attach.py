@@ -40,7 +40,7 @@ _POLL_SECONDS: Final = 0.02
 _MAX_REPLY_BYTES: Final = 65_536
 _LOADED: Final = ["0", "return code: 0"]
 _LOCK: Final = "/.lock"
-FIRST_JAVA: Final = 17
+FIRST_JAVA: Final = 11
 _LIBJVM: Final = re.compile(r"\s(/.*)/lib/(?:\w+/)?server/libjvm\.so$", re.MULTILINE)
 _JAVA_VERSION: Final = re.compile(r'^JAVA_VERSION="((\d+)[^"]*)"', re.MULTILINE)
 

@@ -1,4 +1,4 @@
-"""The socket of the agent in a broker's JVM: JSON lines, one answer a request, in order (agent/README.md).
+"""Talking to the agent in a broker's JVM: JSON lines, one answer a request, in order (agent/README.md).
 
 The agent sits in somebody else's process: whatever comes back is checked, whatever does not come back ends at a time
 limit, and nothing is ever taken for done because a connection broke.
@@ -6,28 +6,21 @@ limit, and nothing is ever taken for done because a connection broke.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
-import os
-import socket
-import struct
 import time
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from cleanerd.broker import agent_transport
 from cleanerd.closing import Closing
 from cleanerd.errors import AgentRefusalError, AgentUnavailableError, RefusedError
 from cleanerd.log.documents import line_bytes
-from cleanerd.log.safe_open import close_quietly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import socket
     from pathlib import Path
 
 PROTOCOL: Final = 1
-SOCKET: Final = ".cleanerd-agent.sock"
-"""U-31: in the broker's first live log directory."""
-
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 30.0
 """For everything but a swap: the agent only looks."""
@@ -35,10 +28,7 @@ MAX_REQUEST_BYTES: Final = 4 << 20
 MAX_ANSWER_BYTES: Final = 64 << 20
 """A partition with a hundred thousand segments, several times over."""
 
-_MAX_PATH_BYTES: Final = 100
 _RECEIVE_BYTES: Final = 1 << 16
-_PEER: Final = struct.Struct("3i")
-"""struct ucred: pid, uid, gid."""
 
 
 class AgentLostError(AgentUnavailableError):
@@ -64,27 +54,19 @@ class AgentClient(Closing):
     def connect(
         cls, path: Path, *, timeout_seconds: float = CONNECT_SECONDS, answer_seconds: float = ANSWER_SECONDS
     ) -> Self:
-        """Connect to the socket at ``path``, however long that is. ``answer_seconds``: the time limit of a call.
+        """Connect to the agent that ``path`` leads to. ``answer_seconds``: the time limit of a call.
 
         Raises:
             AgentUnavailableError: nobody listens there, or somebody who is not the broker.
         """
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            connection.settimeout(timeout_seconds)
-            with _short(path) as address:
-                connection.connect(address)
-            _require_broker(connection, path)
+            connection = agent_transport.connect(path, timeout_seconds)
         except OSError as error:
-            connection.close()
             raise AgentUnavailableError(
                 f"no agent answers here: {error.strerror or error}",
                 where=str(path),
                 hint="start the broker with the agent, or run cleanerd agent attach",
             ) from error
-        except BaseException:
-            connection.close()
-            raise
         return cls(connection, str(path), answer_seconds)
 
     @property
@@ -212,33 +194,3 @@ def _is_numbers(values: object) -> bool:
 def _printable(text: str) -> str:
     """Somebody else's text, fit for one line."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:500])
-
-
-def _require_broker(connection: socket.socket, path: Path) -> None:
-    """A-29, the other way round: what it answers is believed, so it must be root, this user or the directory's owner.
-
-    Raises:
-        AgentUnavailableError: somebody else made that socket.
-        OSError: the directory cannot be looked at.
-    """
-    _, server, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
-    owner = path.parent.stat().st_uid
-    if server not in {0, os.geteuid(), owner}:
-        raise AgentUnavailableError(
-            f"the socket is served by uid {server}, but its directory belongs to uid {owner}: this is not the broker",
-            where=str(path),
-            hint="find out who created it, remove it, and run cleanerd agent attach",
-        )
-
-
-@contextlib.contextmanager
-def _short(path: Path) -> Iterator[str]:
-    """An address for ``path`` that fits into a socket's 108 bytes."""
-    if len(os.fsencode(path)) <= _MAX_PATH_BYTES:
-        yield str(path)
-        return
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{directory}/{path.name}"
-    finally:
-        close_quietly(directory)

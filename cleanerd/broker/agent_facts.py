@@ -75,6 +75,7 @@ class AgentInfo:
     ``version`` is what the broker calls its release, None when it does not say. ``self_test``, the agent's swap in a
     log of its own: passed, failed or not_run, empty from an agent that makes none; ``self_test_told``: what was
     checked, or why not.
+    ``transport``: unix or loopback; agents that do not tell it know no other than the first.
     ``pauses`` and ``failed_resumes``: partitions (``topic-0``) whose cleaner the agent holds, and could not let go.
     """
 
@@ -96,6 +97,7 @@ class AgentInfo:
     found_via: str | None = None
     node_id: int | None = None
     socket: str = ""
+    transport: str = "unix"
     pauses: list[str] = field(default_factory=list)
     failed_resumes: list[str] = field(default_factory=list)
     swaps: int = 0
@@ -108,6 +110,12 @@ class AgentInfo:
     def kafka(self) -> str:
         """The broker's release in words."""
         return f"Kafka {self.version}" if self.version else "a Kafka that does not tell its release"
+
+    @property
+    def way(self) -> str:
+        """How it is reached, in words."""
+        words = {"unix": "a unix socket", "loopback": "TCP on 127.0.0.1, each side with a proof"}
+        return words.get(self.transport, self.transport)
 
     @property
     def trial(self) -> str:

@@ -7,8 +7,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.broker.agent_client import PROTOCOL, SOCKET, AgentClient, AgentLostError
+from cleanerd.broker.agent_client import PROTOCOL, AgentClient, AgentLostError
 from cleanerd.broker.agent_facts import AgentInfo, LogFacts, ask_info, ask_log, ask_logs
+from cleanerd.broker.agent_transport import SOCKET, leads_to_agent
 from cleanerd.closing import Closing
 from cleanerd.errors import AgentUnavailableError
 
@@ -134,11 +135,11 @@ class LiveBroker(Closing):
 
 
 def find_socket(configured: Path | None, log_dirs: Sequence[Path]) -> Path | None:
-    """Where the agent's socket is: as configured, else in the first log directory that has one (U-31)."""
+    """What leads to the agent: as configured, else in the first log directory that has something such (U-31)."""
     if configured is not None:
         return configured
     candidates = [path / SOCKET for path in log_dirs]
-    return next((path for path in candidates if path.is_socket()), None)
+    return next((path for path in candidates if leads_to_agent(path)), None)
 
 
 def why_not(info: AgentInfo, log_dir: LogDir) -> str:

@@ -19,7 +19,7 @@ from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.cli.selecting import log_dirs_argument
 from cleanerd.cli.verbs import OwnVerbs
-from cleanerd.errors import AgentUnavailableError, ConfigError
+from cleanerd.errors import AgentUnavailableError, ConfigError, RefusedError
 from cleanerd.log.log_dir import read_log_dir
 
 if TYPE_CHECKING:
@@ -65,6 +65,11 @@ def path(common: Common) -> None:
     "--socket", "wanted", metavar="PATH", help="Where the agent listens. Default: in the first log directory."
 )
 @click.option(
+    "--transport",
+    type=click.Choice(["unix", "loopback"]),
+    help="How the agent is reached. Default: by a unix socket where its Java has them, else by TCP on 127.0.0.1.",
+)
+@click.option(
     "--allow-unknown-version",
     is_flag=True,
     help="Swap in a release that the agent does not know, if its trial succeeds.",
@@ -76,6 +81,7 @@ def attach_command(
     pid: int | None,
     jar: str | None,
     wanted: str | None,
+    transport: str | None,
     allow_unknown_version: bool,
 ) -> int:
     """Load the agent into the running broker of LOG_DIR; it lasts until the broker stops.
@@ -87,6 +93,7 @@ def attach_command(
     settings = common.load_settings()
     place = str(jar_path()) if jar is None else jar
     options = f"jar={place}" + (f",socket={wanted}" if wanted else "")
+    options += f",transport={transport}" if transport else ""
     options += ",allow-unknown-version=true" if allow_unknown_version else ""
     if "," in place or (wanted and "," in wanted):
         raise click.UsageError("an agent's option cannot hold a comma: choose other paths")
@@ -100,6 +107,12 @@ def attach_command(
     there = None if build is None or allow_unknown_version else _listening(jvm, configured)
     if there is not None and there[1].build == build:
         socket, info = there
+        if transport not in {None, info.transport}:
+            raise RefusedError(
+                f"has an agent that is reached by {info.way} already",
+                where=f"process {jvm.pid}",
+                hint="leave --transport out, or restart the broker and attach again",
+            )
         common.output.note("already loaded, of this build: nothing was done")
     else:
         started = time.monotonic()
@@ -207,6 +220,7 @@ def _tell(common: Common, socket: Path, info: AgentInfo) -> None:
         return
     facts = {
         "socket": os.fspath(socket),
+        "reached by": info.way,
         "broker": f"{info.kafka}, Java {info.java}, process {info.pid}, node {info.node_id}",
         "agent": f"build {info.build}, protocol {info.protocol}, loaded by {info.loaded}",
         "can swap": _capability(info),

@@ -50,7 +50,9 @@ def _check_agent(findings: Findings, info: AgentInfo, where: str) -> None:
         fix = "run cleanerd agent attach, or restart the broker with the jar of cleanerd agent path"
         findings.warning("agent", f"is build {info.build}, this cleanerd brings {ours}", where, fix)
     elif not info.failed_resumes and not info.errors:
-        findings.ok("agent", f"build {info.build} in {info.kafka}, {info.swaps} swaps so far", where)
+        findings.ok(
+            "agent", f"build {info.build} in {info.kafka}, reached by {info.way}, {info.swaps} swaps so far", where
+        )
     if info.self_test == "passed":
         findings.ok("agent", f"a trial in a log of its own {info.trial}", where)
     elif info.capable and info.self_test:

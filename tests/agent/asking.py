@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import json
-import socket
 import struct
 import termios
 import time
 from typing import TYPE_CHECKING, Any
 
+from cleanerd.broker import agent_transport
 from cleanerd.closing import Closing
+from cleanerd.errors import AgentUnavailableError
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -35,16 +36,14 @@ class Asking(Closing):
     def __init__(self, path: Path) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
-            self._socket = socket.socket(socket.AF_UNIX)
-            self._socket.settimeout(PATIENCE_SECONDS)
             try:
-                self._socket.connect(str(path))
+                self._socket = agent_transport.connect(path, PATIENCE_SECONDS)
                 break
-            except (FileNotFoundError, ConnectionRefusedError):
-                self._socket.close()
+            except (FileNotFoundError, ConnectionRefusedError, AgentUnavailableError):
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.1)
+        self._socket.settimeout(PATIENCE_SECONDS)
         self._lines = self._socket.makefile("rb")
 
     def close(self) -> None:

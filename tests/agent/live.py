@@ -274,6 +274,6 @@ def build_of(live: Live) -> tuple[str, int, str]:
 def is_another_build(live: Live, before: str) -> bool:
     """Whether the agent that answers is not the build ``before``; one that gives way may hang up first."""
     try:
-        return live.socket.is_socket() and build_of(live)[0] != before
+        return live.socket.exists() and build_of(live)[0] != before
     except OSError:
         return False

@@ -97,8 +97,9 @@ def test_a_socket_of_another_service_is_not_spoken_to(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("release", "refused"),
     [
-        ('JAVA_VERSION="11.0.13"', "Java 11.0.13"),
+        ('JAVA_VERSION="10.0.2"', "Java 10.0.2"),
         ('IMPLEMENTOR="x"\nJAVA_VERSION="1.8.0_392"\n', "Java 1.8.0_392"),
+        ('JAVA_VERSION="11.0.13"', None),
         ('JAVA_VERSION="17.0.9"', None),
         ('JAVA_VERSION="25"', None),
         ("nothing of the sort \xff", None),
@@ -113,5 +114,5 @@ def test_a_java_that_is_too_old(tmp_path: Path, release: str | None, refused: st
     if refused is None:
         agent_attach._require_java(jvm)
         return
-    with pytest.raises(RefusedError, match=rf"{refused}, and the agent needs Java 17 or newer"):
+    with pytest.raises(RefusedError, match=rf"{refused}, and the agent needs Java 11 or newer"):
         agent_attach._require_java(jvm)

@@ -12,7 +12,8 @@ import pytest
 
 from cleanerd.apply import agent_swap
 from cleanerd.apply.agent_swap import _sources_for
-from cleanerd.broker.agent_client import SOCKET, AgentClient
+from cleanerd.broker.agent_client import AgentClient
+from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.errors import AgentUnavailableError
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT, cleaner_offset

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from cleanerd.apply.swapping_broker import SwappingBroker
-from cleanerd.broker.agent_client import SOCKET
+from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.cli import clean_live
 from cleanerd.format.names import TopicPartition
 from tests.agent.test_races import build

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.broker.agent_attach import Jvm
-from cleanerd.broker.agent_client import SOCKET
 from cleanerd.broker.agent_jar import build_of_jar, jar_path
+from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.cli import agent as agent_module
 from tests.apply.live_scene import content, leftovers, running
 from tests.apply.offline_scene import NOW

@@ -67,7 +67,7 @@ ROWS: Final = (
     Row("4.4", "down", "swaps cut short at every step", _CLASSES, (LOADERS, "-k", "other_releases and judge_44")),
     Row("4.4", "live", "swaps, restart after a kill", _BROKER, ("tests/agent/test_releases.py", "-k", "4.4")),
     Row("4.4", "live", _DAY, _BROKER, (DAY, "-k", "4.4")),
-    Row("3.3", "live", "Java 11: refused, and told", _BROKER, (JVMS, "-k", "java_11")),
+    Row("3.3, 3.6, 3.9", "live", "swaps on Java 11, over the loopback", _BROKER, (JVMS, "-k", "swaps_on and 11-")),
     Row("3.3, 3.6", "live", "swaps on Java 17, with G1 and ZGC", _BROKER, (JVMS, "-k", "swaps_on and 17-")),
     Row("3.9, 4.4", "live", "swaps on Java 21, with G1 and ZGC", _BROKER, (JVMS, "-k", "swaps_on and 21-")),
     Row("4.4", "live", "swaps on Java 25, with G1 and ZGC", _BROKER, (JVMS, "-k", "swaps_on and 25-")),

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Producer
 
-from cleanerd.broker.agent_client import SOCKET, AgentClient
+from cleanerd.broker.agent_client import AgentClient
 from cleanerd.broker.agent_facts import ask_log
+from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.format.names import TopicPartition
 from cleanerd_lab.demo.ports import free_port
 from tests.brokers.node import wait_until

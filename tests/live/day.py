@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from cleanerd.broker.agent_client import SOCKET
+from cleanerd.broker.agent_transport import SOCKET
 from tests.agent.live import PROPERTIES
 from tests.brokers.node import cleanerd, errors, wait_until
 from tests.kafka.judge import fetch_jars

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from cleanerd.broker.agent_client import SOCKET, AgentClient
+from cleanerd.broker.agent_client import AgentClient
 from cleanerd.broker.agent_facts import ask_info, ask_log
+from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.format.names import TopicPartition as Name
 from cleanerd.log.log_dir import cleaner_offset
 from cleanerd.policy.version import encode_version

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from confluent_kafka import Producer
 
-from cleanerd.broker.agent_client import SOCKET
+from cleanerd.broker.agent_transport import SOCKET
 from cleanerd_lab.demo.broker import Broker
 from tests.brokers.node import cleanerd, names_ending, wait_until
 from tests.kafka.judge import fetch_jars

@@ -12,7 +12,8 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from kafka.admin import KafkaAdminClient
 
-from cleanerd.broker.agent_client import SOCKET, AgentClient
+from cleanerd.broker.agent_client import AgentClient
+from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.errors import AgentRefusalError
 from cleanerd.format.names import TopicPartition as Name
 from tests.brokers.node import names_ending, wait_until

@@ -100,7 +100,7 @@ AGENT = (
     Mutant(
         "agent-serves-anybody",
         "A-29",
-        f"{SOURCES}/Peers.java",
+        "agent/unix/cleanerd/agent/Peers.java",
         "return peer.equals(self) || peer.equals(root) ? null : peer.getName();",
         "return null;",
         ("tests/agent/test_hostile.py::test_another_user",),
@@ -180,7 +180,7 @@ AGENT = (
     Mutant(
         "agent-does-not-bind-again",
         "U-31",
-        f"{SOURCES}/SocketFile.java",
+        "agent/unix/cleanerd/agent/SocketFile.java",
         "return listener.isOpen() && FileFacts.of(path).inode() == inode;",
         "return listener.isOpen() && FileFacts.of(path.getParent()).inode() != inode;",
         ("tests/agent/test_comes_back.py::test_the_sockets_file_is_deleted",),
@@ -188,7 +188,7 @@ AGENT = (
     Mutant(
         "agent-counts-characters",
         "A-28",
-        "agent/src/cleanerd/agent/SocketFile.java",
+        "agent/unix/cleanerd/agent/SocketFile.java",
         "path.toString().getBytes(StandardCharsets.UTF_8).length",
         "path.toString().length()",
         ("tests/agent/test_comes_back.py::test_a_place_that_others_may_write_in",),
@@ -197,7 +197,7 @@ AGENT = (
         "agent-listens-where-others-write",
         "A-28",
         f"{SOURCES}/Entry.java",
-        "            SocketFile.requirePrivate(path);\n",
+        "            Place.requirePrivate(path);\n",
         "            Threads.pause(0);\n",
         ("tests/agent/test_comes_back.py::test_a_place_that_others_may_write_in",),
     ),

@@ -22,7 +22,7 @@ BESIDE_BROKERS = (
     Mutant(
         "anybodys-socket-is-asked",
         "A-29",
-        "cleanerd/broker/agent_client.py",
+        "cleanerd/broker/agent_transport.py",
         "if server not in {0, os.geteuid(), owner}:",
         "if server < 0:",
         ("tests/apply/test_live_pace.py::test_somebody_elses_socket",),

@@ -9,6 +9,7 @@ from tests.mutants.clients import CLIENTS
 from tests.mutants.daemon import DAEMON
 from tests.mutants.estimates import ESTIMATES
 from tests.mutants.kernel import KERNEL
+from tests.mutants.loopback import AGENTS_LOOPBACK, LOOPBACK
 from tests.mutants.memory import MEMORY
 from tests.mutants.moving_logs import MOVING_LOGS
 from tests.mutants.names import NAMES
@@ -27,6 +28,7 @@ MUTANTS = (
     *REPLACING,
     *NAMES,
     *BESIDE_BROKERS,
+    *LOOPBACK,
     *CLIENTS,
     *DAEMON,
     *ESTIMATES,
@@ -36,4 +38,5 @@ MUTANTS = (
     *SPARK_TABLES,
     *KERNEL,
     *AGENT,
+    *AGENTS_LOOPBACK,
 )

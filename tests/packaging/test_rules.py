@@ -14,7 +14,7 @@ ID = re.compile(rf"(?<![\w.-])(?:{FAMILIES})-\d+(?:\.\d+|[a-z](?![\w]))?(?![\w-]
 RANGE = re.compile(rf"(?<![\w.-])({FAMILIES})-(\d+(?:\.\d+)?) ?\.\. ?(?:\1-)?(\d+(?:\.\d+)?)")
 ROW = re.compile(rf"^\| ((?:{FAMILIES})-[0-9a-z.]+) \|(.*)\|$")
 PATH = re.compile(r"`((?:agent|cleanerd|cleanerd_lab|kernel|tests|tools|config|docs|systemd)(?:/[\w./-]*)?)`")
-PRODUCT = ("agent/src/", "agent/stub/", "cleanerd/", "cleanerd_lab/", "kernel/src/")
+PRODUCT = ("agent/src/", "agent/stub/", "agent/unix/", "cleanerd/", "cleanerd_lab/", "kernel/src/")
 POINTER = re.compile(r"`((?:[\w-]+/)+[\w-]+\.(?:py|rs|java|js|md|sh|service|pyi)|[\w-]+\.py)(?:: ([\w.]+))?`")
 """`path/module.py` or `path/module.py: name` in ARCHITECTURE.md, docs/where.md, relative to the tree or the package."""
 

@@ -67,7 +67,8 @@ def test_no_message_names_a_rule() -> None:
 def test_no_message_of_the_kernel_or_the_agent_names_a_rule() -> None:
     """Rust and Java: every string in quotes, comments left out."""
     found = []
-    for path in _files("kernel/src/*.rs", "kernel/python/src/*.rs", "agent/src/*.java", "agent/stub/*.java"):
+    java = ("agent/src/*.java", "agent/unix/*.java", "agent/stub/*.java")
+    for path in _files("kernel/src/*.rs", "kernel/python/src/*.rs", *java):
         for number, line in enumerate(path.read_text().split("\n"), 1):
             code = line.split("//")[0]
             if not code.lstrip().startswith("*") and any(ID.search(text) for text in QUOTED.findall(code)):

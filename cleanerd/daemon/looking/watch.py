@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from inotify_simple import INotify, flags
 
-from cleanerd.broker.agent_client import SOCKET
+from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.broker.lock_file import LOCK_FILE
 from cleanerd.format.names import SEGMENT_SUFFIX, TopicPartition, parse_topic_partition_dir
 

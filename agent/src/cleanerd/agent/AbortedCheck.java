@@ -7,7 +7,6 @@ import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
-import java.util.HexFormat;
 import java.util.TreeMap;
 import java.util.regex.Pattern;
 
@@ -44,7 +43,7 @@ final class AbortedCheck {
         } catch (NoSuchFileException e) {
             throw new Refusal("evidence_changed", e.getFile() + " is gone");
         }
-        if (!HexFormat.of().formatHex(digest.digest()).equals(wanted.sha256())) {
+        if (!Hex.of(digest.digest()).equals(wanted.sha256())) {
             throw new Refusal("evidence_changed", "the transaction indexes name other aborted transactions than when they "
                     + "were read");
         }

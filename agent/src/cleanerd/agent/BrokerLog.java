@@ -6,6 +6,7 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.stream.Collectors;
 
 /** One partition's log inside the broker: the {@code UnifiedLog} object and the LogManager it belongs to. */
 class BrokerLog {
@@ -97,8 +98,8 @@ class BrokerLog {
         Map<String, String> result = new TreeMap<>();
         for (Map.Entry<?, ?> entry : ((Map<?, ?>) Reflect.call(members.settings, config())).entrySet()) {
             Object value = entry.getValue();
-            if (value instanceof List<?> elements) {
-                value = String.join(",", elements.stream().map(String::valueOf).toList());
+            if (value instanceof List<?>) {
+                value = ((List<?>) value).stream().map(String::valueOf).collect(Collectors.joining(","));
             }
             if (value != null) {
                 result.put(entry.getKey().toString(), value.toString());
@@ -117,7 +118,7 @@ class BrokerLog {
 
     int indexIntervalBytes() throws IOException {
         Object value = ((Map<?, ?>) Reflect.call(members.settings, config())).get("index.interval.bytes");
-        return value instanceof Number number ? number.intValue() : 4096;
+        return value instanceof Number ? ((Number) value).intValue() : 4096;
     }
 
     /** Last data offset (or null) and epoch of each active producer. */
@@ -154,7 +155,7 @@ class BrokerLog {
     private List<BrokerSegment> segmentsIn(Object collection) throws IOException {
         return broker.values.list(collection).stream()
                 .map(segment -> new BrokerSegment(members, segment))
-                .toList();
+                .collect(Collectors.toUnmodifiableList());
     }
 
     /** Open files that lie in the directory with the suffix {@code .cleaned}, as the broker's own cleaner does. */
@@ -168,7 +169,7 @@ class BrokerLog {
         Class<?> list = members.replaceSegments.getParameterTypes()[0];
         Reflect.call(members.replaceSegments, log,
                 broker.values.listFor(list, List.of(output.segment)),
-                broker.values.listFor(list, sources.stream().map(source -> source.segment).toList()));
+                broker.values.listFor(list, sources.stream().map(source -> source.segment).collect(Collectors.toList())));
     }
 
     /** none, in_progress, aborted, paused, unknown; no_cleaner when the broker runs without one. */

@@ -26,6 +26,7 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
     private final Map<String, Object> identity = new ConcurrentHashMap<>();
     private volatile Thread keeper;
     private volatile Server server;
+    private Transport transport;
     private volatile boolean closed;
     private volatile Broker broker;
     private Thread removal;
@@ -96,6 +97,8 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
 
     private void begin(String foundVia) throws IOException {
         journal.use(broker);
+        transport = Transport.of(options.transport(), journal);
+        identity.put("transport", transport.name());
         identity.put("build", Build.ID);
         identity.put("loaded", loadedBy);
         identity.put("found_via", foundVia);
@@ -112,17 +115,18 @@ public final class Entry implements AutoCloseable, BooleanSupplier {
             if (dirs.isEmpty()) {
                 throw new IOException("no log directory is online");
             }
-            path = SocketFile.defaultIn(dirs.get(0));
+            path = Place.defaultIn(dirs.get(0));
         } else {
-            SocketFile.requirePrivate(path);
+            Place.requirePrivate(path);
         }
         if (server.isAt(path)) {
             return; // only nobody accepts, which watch() sees to
         }
-        server.listenOn(SocketFile.open(path));
+        Listener listener = transport.open(path);
+        server.listenOn(listener);
         identity.put("socket", path.toString());
         problem = "";
-        journal.info("build " + Build.ID + " listens on " + path
+        journal.info("build " + Build.ID + " listens on " + listener.told()
                 + (broker.capable() ? "" : ", but cannot swap: " + broker.whyIncapable()));
     }
 

@@ -62,7 +62,7 @@ final class EntryReader implements Closeable {
     /** A copy of the entry. */
     ByteBuffer copy() {
         byte[] bytes = new byte[entryBytes];
-        buffer.get(buffer.position(), bytes);
+        buffer.duplicate().get(bytes);
         return ByteBuffer.wrap(bytes);
     }
 

@@ -15,10 +15,10 @@ final class Fields {
     private final Set<String> taken = new HashSet<>();
 
     Fields(Object value, String code, String where) throws Refusal {
-        if (!(value instanceof Map<?, ?> map)) {
+        if (!(value instanceof Map<?, ?>)) {
             throw new Refusal(code, where + ": an object expected");
         }
-        this.members = map;
+        this.members = (Map<?, ?>) value;
         this.code = code;
         this.where = where;
     }
@@ -53,10 +53,10 @@ final class Fields {
         if (value == null) {
             return null;
         }
-        if (!(value instanceof Long number) || number < 0 || number > most) {
+        if (!(value instanceof Long) || (Long) value < 0 || (Long) value > most) {
             throw wrong(name, "a number from 0 to " + most + " expected");
         }
-        return number;
+        return (Long) value;
     }
 
     boolean flag(String name, boolean absent) throws Refusal {
@@ -73,7 +73,9 @@ final class Fields {
 
     /** Objects in an array that is not empty. */
     List<Fields> objects(String name) throws Refusal {
-        if (!(take(name) instanceof List<?> elements) || elements.isEmpty()) {
+        Object value = take(name);
+        List<?> elements = value instanceof List<?> ? (List<?>) value : List.of();
+        if (elements.isEmpty()) {
             throw wrong(name, "an array with at least one element expected");
         }
         List<Fields> result = new ArrayList<>(elements.size());
@@ -86,7 +88,7 @@ final class Fields {
     /** The member {@code id}: null, a number or a short string. */
     Object id() throws Refusal {
         Object value = take("id");
-        boolean shortText = value instanceof String text && text.length() <= 200;
+        boolean shortText = value instanceof String && ((String) value).length() <= 200;
         if (value != null && !(value instanceof Long) && !shortText) {
             throw wrong("id", "a number or a short string expected");
         }

@@ -8,20 +8,53 @@ import java.util.Map;
 import java.util.Set;
 import java.util.regex.Pattern;
 
-/**
- * A group of a swap request: neighbouring segments and the staged files of the one that takes their place.
- *
- * @param end base offset of the segment that follows the last source
- * @param files by kind: log, index, timeindex and perhaps txnindex
- */
-record Group(long base, long end, List<SegmentFacts> sources, Map<String, StagedFile> files) {
+/** A group of a swap request: neighbouring segments and the staged files of the one that takes their place. */
+final class Group {
     /** Kinds of file in the order in which they get their {@code .cleaned} names: the log comes last. */
     static final List<String> KINDS = List.of("timeindex", "index", "txnindex", "log");
 
     private static final Pattern NAME = Pattern.compile("(?!\\.)[A-Za-z0-9_.-]{1,200}");
 
+    private final long base;
+    private final long end;
+    private final List<SegmentFacts> sources;
+    private final Map<String, StagedFile> files;
+
+    /**
+     * @param end base offset of the segment that follows the last source
+     * @param files by kind: log, index, timeindex and perhaps txnindex
+     */
+    Group(long base, long end, List<SegmentFacts> sources, Map<String, StagedFile> files) {
+        this.base = base;
+        this.end = end;
+        this.sources = sources;
+        this.files = files;
+    }
+
     /** A file name in the plan's staging directory, its size and CRC-32C. */
-    record StagedFile(String name, long size, int crc) { }
+    static final class StagedFile {
+        private final String name;
+        private final long size;
+        private final int crc;
+
+        StagedFile(String name, long size, int crc) {
+            this.name = name;
+            this.size = size;
+            this.crc = crc;
+        }
+
+        String name() {
+            return name;
+        }
+
+        long size() {
+            return size;
+        }
+
+        int crc() {
+            return crc;
+        }
+    }
 
     static Group of(Fields fields) throws Refusal {
         long base = fields.number("base", Long.MAX_VALUE);
@@ -68,5 +101,21 @@ record Group(long base, long end, List<SegmentFacts> sources, Map<String, Staged
     /** The name of one of the broker's own files of this group. */
     static String brokerName(long base, String kind) {
         return String.format("%020d.%s", base, kind);
+    }
+
+    long base() {
+        return base;
+    }
+
+    long end() {
+        return end;
+    }
+
+    List<SegmentFacts> sources() {
+        return sources;
+    }
+
+    Map<String, StagedFile> files() {
+        return files;
     }
 }

@@ -39,15 +39,22 @@ final class Json {
         }
         space();
         char next = peek();
-        return switch (next) {
-            case '{' -> object(depth);
-            case '[' -> array(depth);
-            case '"' -> string();
-            case 't' -> word("true", Boolean.TRUE);
-            case 'f' -> word("false", Boolean.FALSE);
-            case 'n' -> word("null", null);
-            default -> number();
-        };
+        switch (next) {
+            case '{':
+                return object(depth);
+            case '[':
+                return array(depth);
+            case '"':
+                return string();
+            case 't':
+                return word("true", Boolean.TRUE);
+            case 'f':
+                return word("false", Boolean.FALSE);
+            case 'n':
+                return word("null", null);
+            default:
+                return number();
+        }
     }
 
     private Map<String, Object> object(int depth) throws Refusal {
@@ -122,7 +129,9 @@ final class Json {
         char kind = peek();
         at++;
         switch (kind) {
-            case '"', '\\', '/':
+            case '"':
+            case '\\':
+            case '/':
                 return kind;
             case 'b':
                 return '\b';
@@ -213,10 +222,10 @@ final class Json {
     }
 
     private static void write(Object value, StringBuilder out) {
-        if (value instanceof Map<?, ?> members) {
+        if (value instanceof Map<?, ?>) {
             out.append('{');
             String gap = "";
-            for (Map.Entry<?, ?> member : members.entrySet()) {
+            for (Map.Entry<?, ?> member : ((Map<?, ?>) value).entrySet()) {
                 out.append(gap);
                 writeString(member.getKey().toString(), out);
                 out.append(':');
@@ -224,10 +233,10 @@ final class Json {
                 gap = ",";
             }
             out.append('}');
-        } else if (value instanceof Collection<?> elements) {
+        } else if (value instanceof Collection<?>) {
             out.append('[');
             String gap = "";
-            for (Object element : elements) {
+            for (Object element : (Collection<?>) value) {
                 out.append(gap);
                 write(element, out);
                 gap = ",";

@@ -51,14 +51,14 @@ final class Reflect {
             return method.invoke(target, arguments);
         } catch (InvocationTargetException e) {
             Throwable cause = e.getCause();
-            if (cause instanceof IOException io) {
-                throw io;
+            if (cause instanceof IOException) {
+                throw (IOException) cause;
             }
-            if (cause instanceof RuntimeException runtime) {
-                throw runtime;
+            if (cause instanceof RuntimeException) {
+                throw (RuntimeException) cause;
             }
-            if (cause instanceof Error error) {
-                throw error;
+            if (cause instanceof Error) {
+                throw (Error) cause;
             }
             throw new IllegalStateException(cause);
         } catch (IllegalAccessException e) {

@@ -7,11 +7,8 @@ import java.util.regex.Pattern;
 /**
  * A broker's release as it tells it: {@code 4.3.1}, or a vendor's {@code 3.7.0-amzn}, {@code 4.1.0-SNAPSHOT},
  * {@code 3.9.0.redhat-00003}, {@code 7.6.1-ccs}. What counts is the release of Apache Kafka that it is built from.
- *
- * @param told what the broker says, null: nothing
- * @param base the release of Apache Kafka, {@code 4.3}; null when it cannot be told
  */
-record Release(String told, String base) {
+final class Release {
     /**
      * Releases whose brokers the tests swap in; 3.4, 3.5 and 3.7, in whose brokers the trial passed; 4.0 to 4.2, whose
      * members were compared (R-2).
@@ -25,6 +22,18 @@ record Release(String told, String base) {
     private static final String CONFLUENT = "-ccs";
     private static final String CONFLUENT_SERVER = "-ce";
     private static final int CONFLUENT_AHEAD = 4;
+
+    private final String told;
+    private final String base;
+
+    /**
+     * @param told what the broker says, null: nothing
+     * @param base the release of Apache Kafka, {@code 4.3}; null when it cannot be told
+     */
+    Release(String told, String base) {
+        this.told = told;
+        this.base = base;
+    }
 
     static Release of(String told) {
         Matcher matcher = NUMBER.matcher(told == null ? "" : told.trim());
@@ -40,5 +49,13 @@ record Release(String told, String base) {
 
     boolean known() {
         return base != null && KNOWN.contains(base);
+    }
+
+    String told() {
+        return told;
+    }
+
+    String base() {
+        return base;
     }
 }

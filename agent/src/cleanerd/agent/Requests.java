@@ -6,7 +6,6 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.security.NoSuchAlgorithmException;
 import java.util.ArrayList;
-import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -96,15 +95,22 @@ final class Requests {
         if (!broker.capable()) {
             throw new Refusal("incapable", broker.whyIncapable());
         }
-        return switch (op) {
-            case "logs" -> logs(fields);
-            case "log" -> log(fields);
-            case "swap" -> swap(fields, session, outcome);
-            case "checkpoint" -> checkpoint(fields);
-            case "pause" -> pause(fields, session);
-            case "resume" -> resume(fields, session);
-            default -> throw new Refusal("unsupported", "there is no '" + Fields.shortened(op) + "'");
-        };
+        switch (op) {
+            case "logs":
+                return logs(fields);
+            case "log":
+                return log(fields);
+            case "swap":
+                return swap(fields, session, outcome);
+            case "checkpoint":
+                return checkpoint(fields);
+            case "pause":
+                return pause(fields, session);
+            case "resume":
+                return resume(fields, session);
+            default:
+                throw new Refusal("unsupported", "there is no '" + Fields.shortened(op) + "'");
+        }
     }
 
     private Map<String, Object> info() throws IOException {
@@ -247,7 +253,7 @@ final class Requests {
     private static String digest(Object content) {
         try {
             MessageDigest digest = MessageDigest.getInstance("SHA-256");
-            return HexFormat.of().formatHex(digest.digest(Json.write(content).getBytes(StandardCharsets.US_ASCII)));
+            return Hex.of(digest.digest(Json.write(content).getBytes(StandardCharsets.US_ASCII)));
         } catch (NoSuchAlgorithmException e) {
             throw new IllegalStateException(e);
         }

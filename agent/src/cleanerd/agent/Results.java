@@ -7,7 +7,23 @@ import java.util.Map;
 final class Results {
     private static final int KEPT = 1000;
 
-    private record Result(String content, Map<String, Object> answer) { }
+    private static final class Result {
+        private final String content;
+        private final Map<String, Object> answer;
+
+        Result(String content, Map<String, Object> answer) {
+            this.content = content;
+            this.answer = answer;
+        }
+
+        String content() {
+            return content;
+        }
+
+        Map<String, Object> answer() {
+            return answer;
+        }
+    }
 
     private final Map<String, Result> results = new LinkedHashMap<>() {
         private static final long serialVersionUID = 1L;

@@ -2,9 +2,22 @@ package cleanerd.agent;
 
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Objects;
 
 /** A segment as somebody has read it (U-3): only the same segment with the same content has the same facts. */
-record SegmentFacts(long base, long size, long inode, long modifiedMs) {
+final class SegmentFacts {
+    private final long base;
+    private final long size;
+    private final long inode;
+    private final long modifiedMs;
+
+    SegmentFacts(long base, long size, long inode, long modifiedMs) {
+        this.base = base;
+        this.size = size;
+        this.inode = inode;
+        this.modifiedMs = modifiedMs;
+    }
+
     static SegmentFacts of(Fields fields) throws Refusal {
         SegmentFacts facts = new SegmentFacts(
                 fields.number("base", Long.MAX_VALUE),
@@ -22,5 +35,35 @@ record SegmentFacts(long base, long size, long inode, long modifiedMs) {
         json.put("ino", inode);
         json.put("mtime_ms", modifiedMs);
         return json;
+    }
+
+    long base() {
+        return base;
+    }
+
+    long size() {
+        return size;
+    }
+
+    long inode() {
+        return inode;
+    }
+
+    long modifiedMs() {
+        return modifiedMs;
+    }
+
+    @Override
+    public boolean equals(Object other) {
+        if (!(other instanceof SegmentFacts)) {
+            return false;
+        }
+        SegmentFacts facts = (SegmentFacts) other;
+        return base == facts.base && size == facts.size && inode == facts.inode && modifiedMs == facts.modifiedMs;
+    }
+
+    @Override
+    public int hashCode() {
+        return Objects.hash(base, size, inode, modifiedMs);
     }
 }

@@ -10,7 +10,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
 
 /**
- * Accepts clients of the broker's own user, and of root, up to eight at a time (A-29, A-32). Nothing that goes wrong here
+ * Serves those clients that the {@link Listener} lets in, up to eight at a time (A-29, A-32). Nothing that goes wrong here
  * is for good: {@link #watch} is called every second, and brings back what is missing.
  */
 final class Server implements AutoCloseable {
@@ -23,20 +23,18 @@ final class Server implements AutoCloseable {
     private final Set<Connection> connections = ConcurrentHashMap.newKeySet();
     private final Semaphore places = new Semaphore(MOST_CONNECTIONS);
     private final Semaphore largeLines = new Semaphore(MOST_LARGE_LINES);
-    private final Peers peers;
-    private volatile SocketFile socket;
+    private volatile Listener socket;
     private volatile Thread accepting;
     private volatile boolean closed;
 
-    Server(Requests requests, AgentLog journal) throws IOException {
+    Server(Requests requests, AgentLog journal) {
         this.requests = requests;
         this.journal = journal;
-        this.peers = new Peers(journal);
     }
 
     /** From now on clients come by {@code found}; those who came by another socket stay. */
-    void listenOn(SocketFile found) throws IOException {
-        SocketFile before = socket;
+    void listenOn(Listener found) throws IOException {
+        Listener before = socket;
         socket = found;
         if (before != null) {
             before.close();
@@ -45,13 +43,13 @@ final class Server implements AutoCloseable {
 
     /** Whether a client that comes now is served. */
     boolean listens() {
-        SocketFile current = socket;
+        Listener current = socket;
         Thread thread = accepting;
         return current != null && current.isThere() && thread != null && thread.isAlive();
     }
 
     boolean isAt(Path path) {
-        SocketFile current = socket;
+        Listener current = socket;
         return current != null && current.path().equals(path) && current.isThere();
     }
 
@@ -67,9 +65,9 @@ final class Server implements AutoCloseable {
 
     private void accept() {
         while (!closed) {
-            SocketFile current = socket;
+            Listener current = socket;
             try {
-                admit(current.listener().accept());
+                admit(current.accept());
             } catch (Throwable e) { // also an Error: a moment without threads or memory must not leave it deaf
                 if (closed || current != socket) {
                     continue; // another socket has taken its place
@@ -83,11 +81,6 @@ final class Server implements AutoCloseable {
     private void admit(SocketChannel channel) throws IOException {
         boolean admitted = false;
         try {
-            String stranger = peers.stranger(channel);
-            if (stranger != null) {
-                journal.warn("a connection of user " + stranger + " was refused");
-                return;
-            }
             if (!places.tryAcquire()) {
                 refuse(channel);
                 return;
@@ -150,7 +143,7 @@ final class Server implements AutoCloseable {
 
     /** Removes the socket's file too. */
     void closeSocket() throws IOException {
-        SocketFile current = socket;
+        Listener current = socket;
         if (current != null) {
             current.close();
         }

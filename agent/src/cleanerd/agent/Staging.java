@@ -8,14 +8,21 @@ import java.nio.file.Path;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/**
- * The staged files of one group, found under {@code <partition>/.kstage/<plan id>/} and nowhere else (A-23.1, U-21).
- *
- * @param paths by kind
- * @param facts by kind, as they were when the checks began
- */
-record Staging(Map<String, Path> paths, Map<String, FileFacts> facts) {
+/** The staged files of one group, found under {@code <partition>/.kstage/<plan id>/} and nowhere else (A-23.1, U-21). */
+final class Staging {
     private static final String FOLDER = ".kstage";
+
+    private final Map<String, Path> paths;
+    private final Map<String, FileFacts> facts;
+
+    /**
+     * @param paths by kind
+     * @param facts by kind, as they were when the checks began
+     */
+    Staging(Map<String, Path> paths, Map<String, FileFacts> facts) {
+        this.paths = paths;
+        this.facts = facts;
+    }
 
     static Staging of(Path partitionDir, String plan, Group group) throws IOException, Refusal {
         int owner = FileFacts.of(partitionDir).uid();
@@ -73,5 +80,13 @@ record Staging(Map<String, Path> paths, Map<String, FileFacts> facts) {
         } catch (AccessDeniedException e) { // of a disk that fails nothing is known
             throw new Refusal("bad_owner", path + " cannot be read and written by the broker: permission denied");
         }
+    }
+
+    Map<String, Path> paths() {
+        return paths;
+    }
+
+    Map<String, FileFacts> facts() {
+        return facts;
     }
 }

@@ -159,9 +159,9 @@ final class Swap {
             }
             rethrow(failure);
         }
-        if (failure instanceof Error error) {
+        if (failure instanceof Error) {
             done(group, output);
-            throw error;
+            throw (Error) failure;
         }
     }
 
@@ -209,14 +209,14 @@ final class Swap {
     }
 
     private static void rethrow(Throwable failure) throws IOException, Refusal {
-        if (failure instanceof IOException e) {
-            throw e;
+        if (failure instanceof IOException) {
+            throw (IOException) failure;
         }
-        if (failure instanceof Refusal e) {
-            throw e;
+        if (failure instanceof Refusal) {
+            throw (Refusal) failure;
         }
-        if (failure instanceof RuntimeException e) {
-            throw e;
+        if (failure instanceof RuntimeException) {
+            throw (RuntimeException) failure;
         }
         throw (Error) failure;
     }

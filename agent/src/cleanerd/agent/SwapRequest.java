@@ -4,24 +4,67 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.regex.Pattern;
 
-/**
- * A swap request, so far as it makes sense in itself; bad_plan when it does not.
- *
- * @param logStart the log start offset that the decision rests on, null: it rests on none (U-2)
- * @param witnesses every segment that the decision rests on, as it was read (U-3); null: those that this connection
- *     named with this plan before, with the outputs that were swapped in since
- * @param aborted the aborted transactions that the decision rests on (U-32); null: they are not to be compared
- * @param checkpoint the clean point to tell the broker's cleaner, or null (A-20)
- * @param belowRecoveryPoint whether the groups must lie below the recovery point too
- * @param content the request without its id and its evidence: what a repeated request must be
- */
-record SwapRequest(String plan, String topic, int partition, String topicId, String dir, Long logStart,
-        List<SegmentFacts> witnesses, List<Group> groups, Aborted aborted, Long checkpoint, boolean belowRecoveryPoint,
-        String content) {
+/** A swap request, so far as it makes sense in itself; bad_plan when it does not. */
+final class SwapRequest {
     private static final Pattern PLAN = Pattern.compile("[a-z0-9-]{1,40}");
 
+    private final String plan;
+    private final String topic;
+    private final int partition;
+    private final String topicId;
+    private final String dir;
+    private final Long logStart;
+    private final List<SegmentFacts> witnesses;
+    private final List<Group> groups;
+    private final Aborted aborted;
+    private final Long checkpoint;
+    private final boolean belowRecoveryPoint;
+    private final String content;
+
+    /**
+     * @param logStart the log start offset that the decision rests on, null: it rests on none (U-2)
+     * @param witnesses every segment that the decision rests on, as it was read (U-3); null: those that this connection
+     *     named with this plan before, with the outputs that were swapped in since
+     * @param aborted the aborted transactions that the decision rests on (U-32); null: they are not to be compared
+     * @param checkpoint the clean point to tell the broker's cleaner, or null (A-20)
+     * @param belowRecoveryPoint whether the groups must lie below the recovery point too
+     * @param content the request without its id and its evidence: what a repeated request must be
+     */
+    SwapRequest(String plan, String topic, int partition, String topicId, String dir, Long logStart,
+            List<SegmentFacts> witnesses, List<Group> groups, Aborted aborted, Long checkpoint, boolean belowRecoveryPoint,
+            String content) {
+        this.plan = plan;
+        this.topic = topic;
+        this.partition = partition;
+        this.topicId = topicId;
+        this.dir = dir;
+        this.logStart = logStart;
+        this.witnesses = witnesses;
+        this.groups = groups;
+        this.aborted = aborted;
+        this.checkpoint = checkpoint;
+        this.belowRecoveryPoint = belowRecoveryPoint;
+        this.content = content;
+    }
+
     /** Those that began below {@code below}; see {@link AbortedCheck}. */
-    record Aborted(long below, String sha256) { }
+    static final class Aborted {
+        private final long below;
+        private final String sha256;
+
+        Aborted(long below, String sha256) {
+            this.below = below;
+            this.sha256 = sha256;
+        }
+
+        long below() {
+            return below;
+        }
+
+        String sha256() {
+            return sha256;
+        }
+    }
 
     static SwapRequest of(Fields fields, String content) throws Refusal {
         SwapRequest request = new SwapRequest(
@@ -91,5 +134,53 @@ record SwapRequest(String plan, String topic, int partition, String topicId, Str
             }
             end = group.end();
         }
+    }
+
+    String plan() {
+        return plan;
+    }
+
+    String topic() {
+        return topic;
+    }
+
+    int partition() {
+        return partition;
+    }
+
+    String topicId() {
+        return topicId;
+    }
+
+    String dir() {
+        return dir;
+    }
+
+    Long logStart() {
+        return logStart;
+    }
+
+    List<SegmentFacts> witnesses() {
+        return witnesses;
+    }
+
+    List<Group> groups() {
+        return groups;
+    }
+
+    Aborted aborted() {
+        return aborted;
+    }
+
+    Long checkpoint() {
+        return checkpoint;
+    }
+
+    boolean belowRecoveryPoint() {
+        return belowRecoveryPoint;
+    }
+
+    String content() {
+        return content;
     }
 }

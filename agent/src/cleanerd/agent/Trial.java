@@ -10,6 +10,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.zip.CRC32C;
 
@@ -33,19 +34,48 @@ final class Trial {
     private final Broker broker;
     private final AgentLog journal;
 
-    /**
-     * What came of it.
-     *
-     * @param state passed, failed, or not_run: nothing is known about the release
-     * @param told what was checked, or what went wrong
-     */
-    record Result(String state, String told) {
+    /** What came of it. */
+    static final class Result {
+        private final String state;
+        private final String told;
+
+        /**
+         * @param state passed, failed, or not_run: nothing is known about the release
+         * @param told what was checked, or what went wrong
+         */
+        Result(String state, String told) {
+            this.state = state;
+            this.told = told;
+        }
+
         boolean passed() {
             return state.equals("passed");
         }
 
         boolean failed() {
             return state.equals("failed");
+        }
+
+        String state() {
+            return state;
+        }
+
+        String told() {
+            return told;
+        }
+
+        @Override
+        public boolean equals(Object other) {
+            if (!(other instanceof Result)) {
+                return false;
+            }
+            Result result = (Result) other;
+            return state.equals(result.state) && told.equals(result.told);
+        }
+
+        @Override
+        public int hashCode() {
+            return Objects.hash(state, told);
         }
     }
 

@@ -1,6 +1,7 @@
 package cleanerd.agent;
 
 import java.io.IOException;
+import java.lang.invoke.MethodHandles;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
@@ -14,16 +15,40 @@ final class TrialTasks implements InvocationHandler {
     private final List<Task> tasks = new ArrayList<>();
 
     /** {@code work}: a Runnable, or a function of Scala. */
-    private record Task(String name, Object work, long delayMs) { }
+    private static final class Task {
+        private final String name;
+        private final Object work;
+        private final long delayMs;
+
+        Task(String name, Object work, long delayMs) {
+            this.name = name;
+            this.work = work;
+            this.delayMs = delayMs;
+        }
+
+        String name() {
+            return name;
+        }
+
+        Object work() {
+            return work;
+        }
+
+        long delayMs() {
+            return delayMs;
+        }
+    }
 
     @Override
     public synchronized Object invoke(Object proxy, Method method, Object[] arguments) throws Throwable {
         if (method.isDefault()) {
-            return InvocationHandler.invokeDefault(proxy, method, arguments); // it comes back with all the arguments
+            Class<?> type = method.getDeclaringClass(); // it comes back with all the arguments
+            return MethodHandles.privateLookupIn(type, MethodHandles.lookup()).unreflectSpecial(method, type)
+                    .bindTo(proxy).invokeWithArguments(arguments == null ? new Object[0] : arguments);
         }
-        if (arguments != null && arguments.length >= 2 && arguments[0] instanceof String name) {
-            long delayMs = arguments.length > 2 && arguments[2] instanceof Long delay ? delay : 0;
-            tasks.add(new Task(name, arguments[1], delayMs));
+        if (arguments != null && arguments.length >= 2 && arguments[0] instanceof String) {
+            long delayMs = arguments.length > 2 && arguments[2] instanceof Long ? (Long) arguments[2] : 0;
+            tasks.add(new Task((String) arguments[0], arguments[1], delayMs));
         }
         Class<?> result = method.getReturnType();
         if (result == ScheduledFuture.class) {
@@ -45,8 +70,8 @@ final class TrialTasks implements InvocationHandler {
             if (!task.name().equals(name)) {
                 continue;
             }
-            if (task.work() instanceof Runnable runnable) {
-                runnable.run();
+            if (task.work() instanceof Runnable) {
+                ((Runnable) task.work()).run();
             } else {
                 Reflect.call(Reflect.method(task.work().getClass(), "apply"), task.work());
             }

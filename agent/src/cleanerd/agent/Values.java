@@ -26,19 +26,20 @@ final class Values {
 
     /** What an option holds, null when it is empty. */
     Object orNull(Object option) throws IOException {
-        if (option instanceof Optional<?> found) {
-            return found.orElse(null);
+        if (option instanceof Optional<?>) {
+            return ((Optional<?>) option).orElse(null);
         }
-        if (option instanceof OptionalLong found) {
+        if (option instanceof OptionalLong) {
+            OptionalLong found = (OptionalLong) option;
             return found.isPresent() ? found.getAsLong() : null;
         }
         return option == null || flag(option, "isEmpty") ? null : call(option, "get");
     }
 
     List<Object> list(Object collection) throws IOException {
-        if (collection instanceof Iterable<?> elements) {
+        if (collection instanceof Iterable<?>) {
             List<Object> result = new ArrayList<>();
-            elements.forEach(result::add);
+            ((Iterable<?>) collection).forEach(result::add);
             return result;
         }
         List<Object> result = new ArrayList<>();
@@ -50,8 +51,8 @@ final class Values {
     }
 
     Map<Object, Object> map(Object map) throws IOException {
-        if (map instanceof Map<?, ?> entries) {
-            return new LinkedHashMap<>(entries);
+        if (map instanceof Map<?, ?>) {
+            return new LinkedHashMap<>((Map<?, ?>) map);
         }
         Map<Object, Object> result = new LinkedHashMap<>();
         for (Object pair : list(map)) {

@@ -74,7 +74,7 @@ public final class Agent {
 
     private static void tell(Throwable e) {
         System.err.println("cleanerd agent: not started: " + e
-                + (e.getCause() == null ? "" : ": " + e.getCause()) + " (Java 17 or newer is needed)");
+                + (e.getCause() == null ? "" : ": " + e.getCause()) + " (Java 11 or newer is needed)");
     }
 
     private static String jarOf(String arguments) throws Exception {

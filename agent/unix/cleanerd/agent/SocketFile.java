@@ -13,7 +13,6 @@ import java.nio.file.LinkOption;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
-import java.nio.file.attribute.PosixFilePermission;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.HashSet;
 import java.util.Set;
@@ -22,49 +21,29 @@ import java.util.Set;
  * The socket's name in the file system (U-31, A-28). It is bound beside its place, made private, and renamed: nobody
  * finds it before it is. Who connects in between is asked for his uid like everybody.
  */
-final class SocketFile implements AutoCloseable {
-    private static final String DEFAULT_NAME = ".cleanerd-agent.sock";
-    private static final String NEW = ".new";
+final class SocketFile implements Listener {
     private static final int MOST_PATH_BYTES = 100; // the kernel takes 107
     private static final int WAITING = 64;
     private static final Path DESCRIPTORS = Path.of("/proc/self/fd");
-    private static final Path PROCESS = Path.of("/proc/self");
-    private static final int ROOT = 0;
 
     private final Path path;
     private final ServerSocketChannel listener;
+    private final Peers peers;
+    private final AgentLog journal;
     private final long inode;
 
-    private SocketFile(Path path, ServerSocketChannel listener) throws IOException {
+    private SocketFile(Path path, ServerSocketChannel listener, Peers peers, AgentLog journal) throws IOException {
         this.path = path;
         this.listener = listener;
+        this.peers = peers;
+        this.journal = journal;
         this.inode = FileFacts.of(path).inode();
     }
 
-    static Path defaultIn(Path logDir) {
-        return logDir.resolve(DEFAULT_NAME);
-    }
-
-    /** refuses a directory in which somebody else than the broker's user could put another socket. */
-    static void requirePrivate(Path path) throws IOException {
-        Path parent = path.getParent();
-        int owner = (Integer) Files.getAttribute(parent, "unix:uid");
-        int self = (Integer) Files.getAttribute(PROCESS, "unix:uid");
-        Set<PosixFilePermission> mode = Files.getPosixFilePermissions(parent);
-        if (owner != self && owner != ROOT) {
-            throw new IOException("socket=" + path + ": " + parent + " belongs to uid " + owner + ", the broker runs as "
-                    + self + ": name a directory of the broker's user");
-        }
-        if (mode.contains(PosixFilePermission.GROUP_WRITE) || mode.contains(PosixFilePermission.OTHERS_WRITE)) {
-            throw new IOException("socket=" + path + ": others may write in " + parent + " (mode "
-                    + PosixFilePermissions.toString(mode) + "): name a directory that only the broker's user can write in");
-        }
-    }
-
-    static SocketFile open(Path path) throws IOException {
+    static SocketFile open(Path path, Peers peers, AgentLog journal) throws IOException {
         Path directory = path.getParent();
-        if (bytesOf(path) + NEW.length() <= MOST_PATH_BYTES) {
-            return open(path, directory);
+        if (bytesOf(path) + Place.NEW.length() <= MOST_PATH_BYTES) {
+            return open(path, directory, peers, journal);
         }
         // A path that is too long for a socket's address is reached through the directory's descriptor.
         Set<Path> before = descriptorsOf(directory);
@@ -73,10 +52,10 @@ final class SocketFile implements AutoCloseable {
             Set<Path> after = descriptorsOf(directory);
             after.removeAll(before);
             for (Path descriptor : after) {
-                if (bytesOf(descriptor.resolve(path.getFileName())) + NEW.length() > MOST_PATH_BYTES) {
+                if (bytesOf(descriptor.resolve(path.getFileName())) + Place.NEW.length() > MOST_PATH_BYTES) {
                     throw new IOException("socket=" + path + ": its name is too long for a socket");
                 }
-                return open(path, descriptor);
+                return open(path, descriptor, peers, journal);
             }
         } finally {
             opened.close();
@@ -85,18 +64,19 @@ final class SocketFile implements AutoCloseable {
     }
 
     /** {@code way}: leads to the directory of {@code path}, and is short. */
-    private static SocketFile open(Path path, Path way) throws IOException {
-        if (Files.exists(path, LinkOption.NOFOLLOW_LINKS) && answers(way.resolve(path.getFileName()))) {
-            throw new IOException(path + " is in use by another process");
+    private static SocketFile open(Path path, Path way, Peers peers, AgentLog journal) throws IOException {
+        if (Files.exists(path, LinkOption.NOFOLLOW_LINKS)
+                && (answers(way.resolve(path.getFileName())) || Announcement.answers(path))) {
+            throw Place.inUse(path);
         }
-        Path fresh = path.resolveSibling(path.getFileName() + NEW);
+        Path fresh = path.resolveSibling(path.getFileName() + Place.NEW);
         Files.deleteIfExists(fresh);
         ServerSocketChannel listener = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
         try {
             listener.bind(UnixDomainSocketAddress.of(way.resolve(fresh.getFileName())), WAITING);
             Files.setPosixFilePermissions(fresh, PosixFilePermissions.fromString("rw-------"));
             Files.move(fresh, path, StandardCopyOption.ATOMIC_MOVE);
-            return new SocketFile(path, listener);
+            return new SocketFile(path, listener, peers, journal);
         } catch (Throwable e) {
             listener.close();
             Files.deleteIfExists(fresh);
@@ -104,16 +84,38 @@ final class SocketFile implements AutoCloseable {
         }
     }
 
-    Path path() {
+    @Override
+    public Path path() {
         return path;
     }
 
-    ServerSocketChannel listener() {
-        return listener;
+    @Override
+    public String told() {
+        return path.toString();
     }
 
-    /** Whether a client that looks for the file finds this socket. */
-    boolean isThere() {
+    @Override
+    public SocketChannel accept() throws IOException {
+        while (true) {
+            SocketChannel channel = listener.accept();
+            boolean served = false;
+            try {
+                String stranger = peers.stranger(channel);
+                served = stranger == null;
+                if (served) {
+                    return channel;
+                }
+                journal.warn("a connection of user " + stranger + " was refused");
+            } finally {
+                if (!served) {
+                    channel.close();
+                }
+            }
+        }
+    }
+
+    @Override
+    public boolean isThere() {
         try {
             return listener.isOpen() && FileFacts.of(path).inode() == inode;
         } catch (IOException e) {
@@ -150,7 +152,6 @@ final class SocketFile implements AutoCloseable {
         }
     }
 
-    /** Removes the file, if it is still the one that was made here. */
     @Override
     public void close() throws IOException {
         boolean ours = isThere();

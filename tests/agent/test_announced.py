@@ -1,0 +1,251 @@
+"""What cleanerd believes of an announced port: nothing that it cannot prove (A-29, A-33, A-34)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from cleanerd.broker import agent_transport
+from cleanerd.broker.agent_client import AgentClient, AgentLostError
+from cleanerd.broker.live_broker import find_socket
+from cleanerd.errors import AgentUnavailableError
+from tests.agent.live import JAR
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.root import needs_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SECRET = "5" * 64
+OF_UNIX = {"Peers", "Peers$Kernel", "SocketFile", "UnixTransport"}
+
+
+def announce(path: Path, port: int, *, mode: int = 0o600, **changes: object) -> None:
+    """A file as an agent makes it."""
+    facts = {"cleanerd_agent": 1, "port": port, "secret": SECRET, "network": os.readlink("/proc/self/ns/net")}
+    path.write_text(json.dumps(facts | changes))
+    path.chmod(mode)
+
+
+class Listening:
+    """A port of the loopback, and what came there; ``behave`` gets each connection."""
+
+    def __init__(self, behave: Callable[[socket.socket], None]) -> None:
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.server.getsockname()[1]
+        self.came: list[bytes] = []
+        self._behave = behave
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                connection, _ = self.server.accept()
+            except OSError:
+                return
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(PATIENCE_SECONDS)
+                self.came.append(connection.recv(40))
+                self._behave(connection)
+                while data := connection.recv(4096):
+                    self.came.append(data)
+
+    def close(self) -> None:
+        self.server.shutdown(socket.SHUT_RDWR)
+        self.server.close()
+        self._thread.join(PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def listening() -> Iterator[Callable[[Callable[[socket.socket], None]], Listening]]:
+    made: list[Listening] = []
+
+    def begin(behave: Callable[[socket.socket], None]) -> Listening:
+        made.append(Listening(behave))
+        return made[-1]
+
+    yield begin
+    for each in made:
+        each.close()
+
+
+def proof(side: str, clients: bytes, agents: bytes, secret: bytes = bytes.fromhex(SECRET)) -> bytes:
+    """As agent/README.md tells it."""
+    return hmac.digest(secret, f"cleanerd-agent 1: {side}".encode() + clients + agents, hashlib.sha256)
+
+
+def test_the_secret_stays_here(tmp_path: Path, listening: Any) -> None:
+    """A-34: the agent goes first. A stranger at the port, after a broker was killed, gets a number and nothing more."""
+    for answer in (b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", secrets.token_bytes(64), secrets.token_bytes(100)):
+        stranger = listening(lambda connection, answer=answer: (connection.sendall(answer), connection.shutdown(1)))
+        announce(tmp_path / "a", stranger.port)
+        with pytest.raises(AgentUnavailableError, match="served by somebody else"):
+            AgentClient.connect(tmp_path / "a")
+        (hello,) = stranger.came
+        assert len(hello) == 40
+        assert hello[:8] == b"CLEANERD"
+
+
+def test_a_listener_that_gives_back_what_it_gets(tmp_path: Path, listening: Any) -> None:
+    """A-34: a proof says which side it is of, and both numbers go into it."""
+    known: list[bytes] = []
+
+    def with_the_sides_mixed_up(connection: socket.socket) -> None:
+        mine = secrets.token_bytes(32)
+        connection.sendall(mine + proof("client", server.came[-1][8:], mine))
+
+    def with_a_proof_of_before(connection: socket.socket) -> None:
+        if not known:
+            mine = secrets.token_bytes(32)
+            known.append(mine + proof("agent", server.came[-1][8:], mine))
+        connection.sendall(known[0])
+
+    server = listening(with_the_sides_mixed_up)
+    announce(tmp_path / "a", server.port)
+    with pytest.raises(AgentUnavailableError, match="served by somebody else"):
+        AgentClient.connect(tmp_path / "a")
+    server = listening(with_a_proof_of_before)
+    announce(tmp_path / "a", server.port)
+    AgentClient.connect(tmp_path / "a").close()
+    with pytest.raises(AgentUnavailableError, match="served by somebody else"):
+        AgentClient.connect(tmp_path / "a")
+
+
+def test_nobody_answers(tmp_path: Path, listening: Any) -> None:
+    """A-33: a file that a killed broker left, and one who listens there and is silent: an end in time."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    announce(tmp_path / "a", port)
+    with pytest.raises(AgentUnavailableError, match=r"no agent answers here|served by somebody else"):
+        AgentClient.connect(tmp_path / "a")
+    silent = listening(lambda _connection: None)
+    announce(tmp_path / "a", silent.port)
+    with pytest.raises(AgentUnavailableError, match="no agent answers here: timed out"):
+        AgentClient.connect(tmp_path / "a", timeout_seconds=0.3)
+
+
+def test_one_that_proves_itself_and_hangs_up(tmp_path: Path, listening: Any) -> None:
+    """It is lost, as over a unix socket: whether a request was carried out is not known."""
+
+    def hang_up(connection: socket.socket) -> None:
+        mine = secrets.token_bytes(32)
+        connection.sendall(mine + proof("agent", server.came[-1][8:], mine))
+        connection.recv(32)
+        connection.shutdown(socket.SHUT_RDWR)
+
+    server = listening(hang_up)
+    announce(tmp_path / "a", server.port)
+    with AgentClient.connect(tmp_path / "a") as client, pytest.raises(AgentLostError):
+        client.call("info")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"mode": 0o640}, "has mode 0640: others can read"),
+        ({"mode": 0o604}, "has mode 0604"),
+        ({"mode": 0o602}, "has mode 0602"),
+        ({"more": "x" * 1024}, "announces no agent"),
+        ({"port": 0}, "announces no agent"),
+        ({"port": 65536}, "announces no agent"),
+        ({"port": "80"}, "announces no agent"),
+        ({"secret": "5" * 62}, "announces no agent"),
+        ({"secret": ""}, "announces no agent"),
+        ({"cleanerd_agent": 2}, "announces no agent"),
+        ({"network": "net:[1]"}, "another network namespace"),
+    ],
+)
+def test_files_that_are_no_announcement(tmp_path: Path, listening: Any, changes: dict[str, Any], told: str) -> None:
+    """A-33: what others may read or write, what is too long, and what leads into another container is not followed."""
+    server = listening(lambda _connection: None)
+    announce(tmp_path / "a", **({"port": server.port} | changes))
+    with pytest.raises(AgentUnavailableError, match=told):
+        AgentClient.connect(tmp_path / "a")
+    assert server.came == []
+
+
+def test_names_that_lead_elsewhere(tmp_path: Path, listening: Any) -> None:
+    """A-33, U-33: a link and a file with a second name are not opened, and a link in a log directory is not found."""
+    server = listening(lambda _connection: None)
+    announce(tmp_path / "elsewhere", server.port)
+    place = tmp_path / "logs" / agent_transport.SOCKET
+    place.parent.mkdir()
+    assert find_socket(None, [place.parent]) is None
+    place.symlink_to(tmp_path / "elsewhere")
+    assert find_socket(None, [place.parent]) is None
+    with pytest.raises(AgentUnavailableError):
+        AgentClient.connect(place)
+    place.unlink()
+    place.hardlink_to(tmp_path / "elsewhere")
+    with pytest.raises(AgentUnavailableError, match="hard links"):
+        AgentClient.connect(place)
+    (tmp_path / "elsewhere").unlink()
+    assert find_socket(None, [place.parent]) == place
+    place.write_bytes(b"\xff{")
+    with pytest.raises(AgentUnavailableError, match="announces no agent"):
+        AgentClient.connect(place)
+    place.unlink()
+    os.mkfifo(place)
+    assert find_socket(None, [place.parent]) is None
+    with pytest.raises(AgentUnavailableError):
+        AgentClient.connect(place)
+    assert server.came == []
+
+
+@needs_root
+def test_somebody_elses_file(tmp_path: Path, listening: Any) -> None:
+    """A-29: one that belongs to neither root, this user nor the owner of its directory is not believed."""
+    server = listening(lambda connection: connection.shutdown(1))
+    announce(tmp_path / "a", server.port)
+    os.chown(tmp_path / "a", 65534, 65534)
+    with pytest.raises(AgentUnavailableError, match="belongs to uid 65534, but its directory to uid 0"):
+        AgentClient.connect(tmp_path / "a")
+    assert server.came == []
+    os.chown(tmp_path, 65534, 65534)
+    with pytest.raises(AgentUnavailableError, match="served by somebody else"):
+        AgentClient.connect(tmp_path / "a")
+
+
+def test_the_classes_that_a_java_11_loads() -> None:
+    """A-04: all but the unix socket's are Java 11's, and the stub's Java 8's."""
+    with zipfile.ZipFile(JAR) as jar:
+        versions = {name: jar.read(name)[7] for name in jar.namelist() if name.endswith(".class")}
+    newer = {Path(name).stem for name, version in versions.items() if version > 55}
+    assert newer == OF_UNIX
+    assert {version for name, version in versions.items() if "/stub/" in name} == {52}
+    assert {version for name, version in versions.items() if "/stub/" not in name} == {55, 61}
+
+
+def test_a_java_that_is_too_old() -> None:
+    """A-01: the JVM starts nevertheless, and its output says which Java the agent needs."""
+    work_dir = Path(tempfile.mkdtemp(prefix="too-old-"))
+    try:
+        with zipfile.ZipFile(JAR) as jar, zipfile.ZipFile(work_dir / "a.jar", "w") as changed:
+            for name in jar.namelist():
+                data = jar.read(name)
+                if name == "implementation/cleanerd/agent/Entry.class":
+                    data = data[:6] + (9999).to_bytes(2, "big") + data[8:]
+                changed.writestr(name, data)
+        command = ["java", "-Xmx64m", f"-javaagent:{work_dir / 'a.jar'}", "-version"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
+    finally:
+        shutil.rmtree(work_dir)
+    assert done.returncode == 0
+    assert "cleanerd agent: not started: java.lang.UnsupportedClassVersionError" in done.stderr
+    assert "(Java 11 or newer is needed)" in done.stderr
+    assert "openjdk" in done.stderr

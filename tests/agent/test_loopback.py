@@ -1,0 +1,299 @@
+"""A broker whose agent is reached over the loopback, as where Java has no unix sockets (A-33, A-34, A-35).
+
+Anybody on the host can connect to such a port, so here everybody does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import stat
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from cleanerd.broker.agent_client import AgentClient
+from cleanerd.errors import AgentUnavailableError
+from cleanerd_lab.demo.broker import Broker
+from tests.agent.asking import Asking
+from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, is_another_build
+from tests.agent.test_announced import proof
+from tests.agent.test_races import changed_build
+from tests.brokers.node import error_lines, wait_until
+from tests.cli.clean_log_dirs import Shell
+from tests.kafka.judge import fetch
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.kafka, pytest.mark.broker]
+
+ARGUMENT: Final = f"-javaagent:{JAR}=transport=loopback"
+INFO: Final = b'{"v":1,"id":1,"op":"info"}\n'
+
+
+@contextlib.contextmanager
+def started(*arguments: str) -> Iterator[Live]:
+    """A broker of 4.3 with these arguments of its JVM."""
+    jars = fetch("4.3")
+    work_dir = Path(tempfile.mkdtemp(prefix="loopback-"))
+    broker = Broker(jars.libs, work_dir, version=jars.version, properties=PROPERTIES, jvm_args=arguments)
+    try:
+        broker.start()
+        yield Live(broker)
+    finally:
+        broker.kill()
+        shutil.rmtree(work_dir)
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[Live]:
+    with started(ARGUMENT) as found:
+        yield found
+
+
+def announced(live: Live) -> dict[str, Any]:
+    """What the file says; waits until it is there."""
+    wait_until("it is announced", live.socket.is_file)
+    found: dict[str, Any] = json.loads(live.socket.read_bytes())
+    return found
+
+
+def connected(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
+
+
+def answer_to_hello(one: socket.socket, number: bytes) -> bytes:
+    """The agent's number and proof."""
+    one.sendall(b"CLEANERD" + number)
+    found = b""
+    while len(found) < 64 and (some := one.recv(64 - len(found))):
+        found += some
+    return found
+
+
+def is_refused(one: socket.socket) -> bool:
+    """Whether the agent hangs up without a word."""
+    try:
+        return one.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def test_the_port_and_its_announcement(live: Live) -> None:
+    """A-33: bound to 127.0.0.1 alone, announced in a file of mode 0600, by 256 bits; ``info`` and ``doctor`` say so."""
+    facts = announced(live)
+    status = live.socket.lstat()
+    assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_nlink) == (0o600, os.geteuid(), 1)
+    assert len(bytes.fromhex(facts["secret"])) == 32
+    assert facts["network"] == os.readlink("/proc/self/ns/net")
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    ending = f":{facts['port']:04X}"
+    listening = {words[1].removesuffix(ending) for words in lines if words[1].endswith(ending) and words[3] == "0A"}
+    assert listening <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    assert len(listening) == 1
+    with live.asking() as asking:
+        info = asking.ask("info")
+    assert (info["transport"], info["socket"], info["self_test"]) == ("loopback", str(live.socket), "passed")
+    assert not list(live.socket.parent.glob("*.new"))
+
+
+@pytest.fixture
+def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(tmp_path, capsys, monkeypatch)
+
+
+def test_a_swap(live: Live, shell: Shell) -> None:
+    """The protocol is the same: a plan's groups go in, and ``clean --live`` needs to be told nothing."""
+    topic = live.topic("over-tcp")
+    request = topic.request(topic.stage(output_bytes=12_000))
+    with live.asking() as asking:
+        assert len(asking.ask("swap", **request)["done"]) > 1
+    assert topic.read() == topic.latest
+    again = live.topic("by-verb", transactions=False)
+    again.wait_until_settled()
+    options = ("--live", "--yes", "--force", "--quiet", "--json", "--partition", "by-verb-0")
+    answer = shell("clean", *options, live.socket.parent)
+    assert answer.code == 0, answer.err
+    assert [row["outcome"] for row in answer.json["partitions"]] == ["cleaned"]
+    assert again.read() == again.latest
+    assert "TCP on 127.0.0.1, each side with a proof" in shell("agent", "info", live.socket.parent).out
+    assert "reached by TCP on 127.0.0.1" in shell("doctor", "-v", live.socket.parent).out
+    assert error_lines(live.broker.log_text()) == []
+
+
+def test_who_knows_no_secret(live: Live) -> None:
+    """A-34: a request without a proof, a wrong proof, the agent's own, and one of an earlier connection."""
+    facts = announced(live)
+    number = secrets.token_bytes(32)
+    with connected(facts["port"]) as one:
+        one.sendall(INFO * 3)
+        assert is_refused(one)
+    with connected(facts["port"]) as one:
+        one.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:9092\r\n\r\n")
+        assert is_refused(one)
+    with connected(facts["port"]) as one:
+        assert len(answer_to_hello(one, number)) == 64
+        one.sendall(bytes(32) + INFO)
+        assert is_refused(one)
+    with connected(facts["port"]) as one:
+        one.sendall(answer_to_hello(one, number)[32:] + INFO)
+        assert is_refused(one)
+    key = bytes.fromhex(facts["secret"])
+    with connected(facts["port"]) as one:
+        theirs = answer_to_hello(one, number)[:32]
+        good = proof("client", number, theirs, key)
+        one.sendall(good + INFO)
+        assert b'"ok":true' in one.recv(100_000)
+    with connected(facts["port"]) as one:
+        assert answer_to_hello(one, number)[:32] != theirs
+        one.sendall(good + INFO)
+        assert is_refused(one)
+    with live.asking() as asking:
+        assert asking.ask("info")["accepting_swaps"] is True
+
+
+def test_who_is_silent(live: Live) -> None:
+    """A-35: he is hung up on after five seconds, and takes no place of those that are served. Nor do floods."""
+    port = announced(live)["port"]
+    with contextlib.ExitStack() as stack:
+        served = [stack.enter_context(live.asking()) for _ in range(8)]
+        for asking in served:
+            asking.ask("info")
+        half = stack.enter_context(connected(port))
+        half.settimeout(60)
+        half.sendall(b"CLEANERD")
+        assert is_refused(half)
+        with contextlib.suppress(ConnectionError), connected(port) as endless:
+            for _ in range(1000):
+                endless.sendall(b"x" * 65536)
+        for asking in served:
+            assert asking.ask("info")["ready"] is True
+        with live.asking() as ninth:
+            ninth.send(INFO)
+            told = ninth.answer()
+        assert told is not None
+        assert told["code"] == "too_many"
+    wait_until("the places are free", lambda: _answers(live))
+    with live.asking() as asking:
+        errors = asking.ask("info")["errors"]
+    told_of = [error for error in errors if "did not prove that they may read" in error]
+    assert 1 <= len(told_of) <= 3, "once a minute at the most: anybody can bring it about"
+
+
+def test_a_hundred_that_are_silent(live: Live) -> None:
+    """A-35: sixteen are waited for, and the oldest goes when one more comes. Here for ten minutes, not five seconds."""
+    before = build_of(live)[0]
+    longer = ("PROOF_SECONDS = 5", "PROOF_SECONDS = 600")
+    attach(live, changed_build(live.broker.work_dir, "patient", "LoopbackListener.java", longer), "transport=loopback")
+    wait_until("the other build", lambda: is_another_build(live, before))
+    port = announced(live)["port"]
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(connected(port)) for _ in range(100)]
+        wait_until("most are hung up on", lambda: sum(map(_has_ended, silent)) >= 84)
+        with live.asking() as asking:
+            assert asking.ask("info")["ready"] is True
+        assert [_has_ended(one) for one in silent] == [True] * 85 + [False] * 15
+
+
+def _has_ended(one: socket.socket) -> bool:
+    one.setblocking(False)
+    try:
+        return one.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    finally:
+        one.settimeout(PATIENCE_SECONDS)
+
+
+def _answers(live: Live) -> bool:
+    with live.asking() as asking:
+        asking.send(INFO)
+        answer = asking.answer()
+    return answer is not None and answer["ok"] is True
+
+
+def test_the_file_is_deleted_or_replaced(live: Live) -> None:
+    """U-31, A-33: another port is announced, with another secret; who was connected stays connected."""
+    with live.asking() as known:
+        seen = [announced(live)]
+        elsewhere = live.broker.work_dir / "elsewhere"
+        elsewhere.write_text("somebody's")
+        for replace in (lambda _: None, lambda path: path.write_text("{}"), lambda path: path.symlink_to(elsewhere)):
+            live.socket.unlink()  # whose number on the disk the next file may get
+            replace(live.socket)
+            (live.socket.parent / ".cleanerd-agent.sock.new").symlink_to(elsewhere)
+            wait_until("it listens again", lambda: _is_announced_anew(live, seen))
+            seen.append(announced(live))
+            assert stat.S_IMODE(live.socket.lstat().st_mode) == 0o600
+            assert known.ask("info")["ready"] is True
+            with connected(seen[-1]["port"]) as one:
+                number = secrets.token_bytes(32)
+                theirs = answer_to_hello(one, number)[:32]
+                one.sendall(proof("client", number, theirs, bytes.fromhex(seen[-2]["secret"])))
+                assert is_refused(one), "the secret of before"
+        assert elsewhere.read_text() == "somebody's"
+    assert not list(live.socket.parent.glob("*.new"))
+
+
+def _is_announced_anew(live: Live, seen: list[dict[str, Any]]) -> bool:
+    if live.socket.is_symlink() or not live.socket.is_file():
+        return False
+    text = live.socket.read_text()
+    return "secret" in text and json.loads(text) not in seen
+
+
+def test_a_broker_that_is_killed(live: Live) -> None:
+    """A-33: its file stays, and whoever gets its port learns nothing; the next start announces anew."""
+    left = announced(live)
+    live.broker.kill()
+    assert announced(live) == left
+    with pytest.raises(AgentUnavailableError, match=r"no agent answers here|served by somebody else"):
+        AgentClient.connect(live.socket)
+    silent = socket.create_server(("127.0.0.1", left["port"]))
+    with silent, pytest.raises(AgentUnavailableError, match="no agent answers here: timed out"):
+        AgentClient.connect(live.socket, timeout_seconds=0.3)
+    live.broker.start()
+    with live.asking() as asking:
+        assert asking.ask("info")["transport"] == "loopback"
+    assert announced(live)["secret"] != left["secret"]
+    live.broker.stop()
+    assert not live.socket.exists()
+    live.broker.start()
+    with live.asking() as asking:
+        assert asking.ask("info")["ready"] is True
+
+
+@pytest.mark.long
+def test_two_agents_at_one_place(live: Live) -> None:
+    """A-28, A-33: a file whose agent answers is not replaced, be that agent's way the other one; a left one is."""
+    place = live.broker.work_dir / "shared"
+    place.mkdir(mode=0o700)
+    path = place / "agent.sock"
+    with started(f"{ARGUMENT},socket={path}") as first:
+        wait_until("the first listens", path.is_file)
+        before = path.read_bytes()
+        with started(f"{ARGUMENT},socket={path}") as second, started(f"-javaagent:{JAR}=socket={path}") as third:
+            for other in (second, third):
+                wait_until("it says why", partial(_says_why, other))
+            assert path.read_bytes() == before
+            with Asking(path) as asking:
+                assert asking.ask("info")["log_dirs"] == [str(first.broker.log_dirs[0])]
+            first.broker.kill()
+            wait_until("another one takes it", lambda: not path.is_file() or path.read_bytes() != before)
+            with Asking(path) as asking:
+                assert asking.ask("info")["log_dirs"] != [str(first.broker.log_dirs[0])]
+
+
+def _says_why(live: Live) -> bool:
+    return "is in use by another process" in live.broker.log_text()

@@ -1,0 +1,136 @@
+"""Mistakes where the agent is reached over the loopback: in its Java, which is built and loaded, and in cleanerd."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+SOURCES = "agent/src/cleanerd/agent"
+CLIENT = "cleanerd/broker/agent_transport.py"
+BROKER = "tests/agent/test_loopback.py"
+ANNOUNCED = "tests/agent/test_announced.py"
+
+AGENTS_LOOPBACK = (
+    Mutant(
+        "agent-listens-on-every-address",
+        "A-33",
+        f"{SOURCES}/Announcement.java",
+        "new byte[] {127, 0, 0, 1}",
+        "new byte[] {0, 0, 0, 0}",
+        (f"{BROKER}::test_the_port_and_its_announcement",),
+    ),
+    Mutant(
+        "agent-announces-to-everybody",
+        "A-33",
+        f"{SOURCES}/Announcement.java",
+        '"rw-------"',
+        '"rw-r--r--"',
+        (f"{BROKER}::test_the_port_and_its_announcement",),
+    ),
+    Mutant(
+        "agent-writes-where-somebody-leads-it",
+        "A-33",
+        f"{SOURCES}/Announcement.java",
+        "        Files.deleteIfExists(fresh);\n        try {\n            // CREATE_NEW is O_EXCL",
+        "        try {\n            // CREATE_NEW is O_EXCL",
+        (f"{BROKER}::test_the_file_is_deleted_or_replaced",),
+    ),
+    Mutant(
+        "agent-takes-a-place-that-is-in-use",
+        "A-33",
+        f"{SOURCES}/LoopbackListener.java",
+        "if (Announcement.answers(path)) {",
+        "if (!path.isAbsolute()) {",
+        (f"{BROKER}::test_two_agents_at_one_place",),
+    ),
+    Mutant(
+        "agent-asks-for-no-proof",
+        "A-34",
+        f"{SOURCES}/Handshake.java",
+        "if (!Proof.same(buffer.array(), expected)) {",
+        "if (expected.length == 0) {",
+        (f"{BROKER}::test_who_knows_no_secret",),
+    ),
+    Mutant(
+        "agent-draws-no-number",
+        "A-34",
+        f"{SOURCES}/Handshake.java",
+        "byte[] mine = Proof.drawn(Proof.NUMBER_BYTES);",
+        "byte[] mine = new byte[Proof.NUMBER_BYTES];",
+        (f"{BROKER}::test_who_knows_no_secret",),
+    ),
+    Mutant(
+        "agent-waits-for-any-number",
+        "A-35",
+        f"{SOURCES}/LoopbackListener.java",
+        "if (unproven.size() > MOST_UNPROVEN) {",
+        "if (unproven.size() > 1000 * MOST_UNPROVEN) {",
+        (f"{BROKER}::test_a_hundred_that_are_silent",),
+    ),
+    Mutant(
+        "agent-waits-for-ever",
+        "A-35",
+        f"{SOURCES}/LoopbackListener.java",
+        "unproven.peek().isLate(now)",
+        "unproven.peek().isLate(0)",
+        (f"{BROKER}::test_who_is_silent",),
+    ),
+)
+
+LOOPBACK = (
+    Mutant(
+        "the-agent-proves-nothing",
+        "A-34",
+        CLIENT,
+        "if not hmac.compare_digest(proof, _proof(secret, _AGENT, mine, theirs)):",
+        "if len(proof) > 1 << 20:",
+        (f"{ANNOUNCED}::test_the_secret_stays_here",),
+    ),
+    Mutant(
+        "one-sides-proof-is-the-others",
+        "A-34",
+        CLIENT,
+        '_AGENT: Final = b"cleanerd-agent 1: agent"',
+        '_AGENT: Final = b"cleanerd-agent 1: client"',
+        (f"{ANNOUNCED}::test_a_listener_that_gives_back_what_it_gets",),
+    ),
+    Mutant(
+        "the-number-is-not-drawn",
+        "A-34",
+        CLIENT,
+        "mine = secrets.token_bytes(_NUMBER_BYTES)",
+        "mine = bytes(_NUMBER_BYTES)",
+        (f"{ANNOUNCED}::test_a_listener_that_gives_back_what_it_gets",),
+    ),
+    Mutant(
+        "a-secret-that-others-can-read",
+        "A-33",
+        CLIENT,
+        "found.st_mode & 0o077",
+        "found.st_mode & 0o007",
+        (f"{ANNOUNCED}::test_files_that_are_no_announcement",),
+    ),
+    Mutant(
+        "anybodys-announcement-is-believed",
+        "A-29",
+        CLIENT,
+        "if found.st_uid not in {0, os.geteuid(), owner}:",
+        "if found.st_uid < 0:",
+        (f"{ANNOUNCED}::test_somebody_elses_file",),
+    ),
+    Mutant(
+        "an-announcement-with-two-names",
+        "A-33",
+        CLIENT,
+        "open_to_read(os.fspath(path), one_name=True)",
+        "open_to_read(os.fspath(path))",
+        (f"{ANNOUNCED}::test_names_that_lead_elsewhere",),
+    ),
+    Mutant(
+        "a-port-of-another-network",
+        "A-33",
+        CLIENT,
+        "announced.network != ours:",
+        'announced.network == "":',
+        (f"{ANNOUNCED}::test_files_that_are_no_announcement",),
+    ),
+)
