@@ -43,9 +43,9 @@ RESTORE: Final = "restore.json"
 """In its place where a plan puts back what was replaced: ``apply/restore.py``."""
 STAGING: Final = ".kstage"
 PLAN_ID: Final = re.compile(r"[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
+"""``YYYYMMDDThhmmss-`` and 8 hex digits, in lower case."""
 WORK: Final = re.compile(rf"spark-{PLAN_ID.pattern}", re.ASCII)
 """Where Spark's executors write for a plan, below :data:`STAGING` too."""
-"""``YYYYMMDDThhmmss-`` and 8 hex digits, in lower case."""
 
 FileKind = Literal["log", "index", "timeindex", "txnindex"]
 KINDS: Final[tuple[FileKind, ...]] = ("log", "index", "timeindex", "txnindex")
