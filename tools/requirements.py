@@ -6,5 +6,5 @@ from pathlib import Path
 
 project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 extras = project["optional-dependencies"]
-requirements = [*project["dependencies"], *extras["dev"], *extras["spark"], *extras["tables"]]
+requirements = [*project["dependencies"], *extras["dev"], *extras["spark"], *extras["tables"], *extras["values"]]
 sys.stdout.write("\n".join(requirements) + "\n")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from cleanerd.cli.decoding import decode_from, decode_options
 from cleanerd.cli.delete_retention import delete_retention
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
@@ -35,6 +36,7 @@ def _alone(given: Mapping[str, Any]) -> bool:
 
 def _check(given: Mapping[str, Any]) -> None:
     """Nothing, when the options go together, and what they need is installed."""
+    decode_from(given)
     target = _Target(**{each.name: given[each.name] for each in fields(_Target)})
     target.require_sense(whole_log=given["whole_log"])
     if target.format_ != _PARQUET:
@@ -64,6 +66,7 @@ def _check(given: Mapping[str, Any]) -> None:
 @partition_option
 @click.option("--whole-log", is_flag=True, help="Past the high watermark and open transactions, to the end of the log.")
 @click.option("--tombstones", is_flag=True, help="Deleted keys too, by the record that deletes them.")
+@decode_options
 def snapshot(
     common: Common,
     log_dirs: tuple[Path, ...],
@@ -71,7 +74,7 @@ def snapshot(
     partitions: tuple[str, ...],
     whole_log: bool,
     tombstones: bool,
-    **where: Any,
+    **given: Any,
 ) -> int:
     """Write of each key the record that wins it under its topic's strategy: key, value, headers, timestamp, offset.
 
@@ -79,14 +82,17 @@ def snapshot(
     first open transaction. Parquet: a topic is a sub-directory; the offsets are in _cleanerd, written last. A table
     gets all of it in one commit, which says as of which offsets it is; --incremental goes on from there.
     """
-    target = _Target(**where)
+    target = _Target(**{each.name: given[each.name] for each in fields(_Target)})
+    decode = decode_from(given)
     from cleanerd.spark.api import Logs  # noqa: PLC0415 - needs pyarrow
     from cleanerd.spark.session import spark_session  # noqa: PLC0415
 
     settings = common.load_settings()
     names = tuple(select_in(partitions, log_dirs))
     with spark_session("cleanerd snapshot") as session:
-        logs = Logs(session, log_dirs, lambda topic: key_rules(settings, topic), partitions=names or None)
+        logs = Logs(
+            session, log_dirs, lambda topic: key_rules(settings, topic), partitions=names or None, decode=decode
+        )
         latest = logs.latest(tombstones=tombstones, whole_log=whole_log)
         with common.output.progress("snapshot", total=logs.size_bytes) as advance:
             done: Sequence[Taken | Merged]
@@ -101,6 +107,9 @@ def snapshot(
         _tell_merged(common, target, cast("Sequence[Merged]", done))
     else:
         _tell_taken(common, target, cast("Sequence[Taken]", done))
+    undecoded = sum(each.undecoded for each in done)
+    if undecoded and not common.output.as_json:
+        common.output.line(f"not decoded: {counted(undecoded, 'value')}, with the reasons in {target.beside}")
     return 0
 
 
@@ -114,6 +123,7 @@ class _Target:
     catalog: str
     incremental: bool
     replace: bool
+    decode: str | None
 
     def require_sense(self, *, whole_log: bool) -> None:
         """Nothing, when the options go together."""
@@ -137,6 +147,18 @@ class _Target:
         return Delta(self.where) if self.format_ == _DELTA else None
 
     @property
+    def decodes(self) -> bool:
+        """Whether something may be left undecoded."""
+        return self.decode is not None
+
+    @property
+    def beside(self) -> str:
+        """Where what could not be decoded is."""
+        if self.table is None:
+            return f"{self.where}/_undecoded"
+        return self.table.beside().where
+
+    @property
     def where(self) -> str:
         """As messages call it, and a path or URL where it is one."""
         return str(self.table_name if self.out is None else self.out)
@@ -145,7 +167,7 @@ class _Target:
 def _tell_taken(common: Common, target: _Target, taken: Sequence[Taken]) -> None:
     records = sum(each.keys for each in taken)
     if common.output.as_json:
-        rows = [{**_row(each), "records": each.keys} for each in taken]
+        rows = [{**_row(target, each), "records": each.keys} for each in taken]
         common.output.json({"out": target.where, "records": records, "partitions": rows})
         return
     titles = [Column("partition"), Column("strategy"), Column("keys", right=True), Column("up to", right=True)]
@@ -159,7 +181,7 @@ def _tell_merged(common: Common, target: _Target, merged: Sequence[Merged]) -> N
     written, removed = sum(each.written for each in merged), sum(each.removed for each in merged)
     if common.output.as_json:
         rows = [
-            {**_row(each), "begin_offset": each.begin, "written": each.written, "removed": each.removed}
+            {**_row(target, each), "begin_offset": each.begin, "written": each.written, "removed": each.removed}
             for each in merged
         ]
         common.output.json({"out": target.where, "written": written, "removed": removed, "partitions": rows})
@@ -179,11 +201,12 @@ def _tell_merged(common: Common, target: _Target, merged: Sequence[Merged]) -> N
     common.output.line(f"{counted(written, 'row')} written, {removed} removed in {target.where}")
 
 
-def _row(each: Taken | Merged) -> dict[str, Any]:
+def _row(target: _Target, each: Taken | Merged) -> dict[str, Any]:
     return {
         "topic": each.name.topic,
         "partition": each.name.partition,
         "strategy": each.strategy,
         "log_start_offset": each.log_start,
         "end_offset": each.end_offset,
+        **({"undecoded": each.undecoded} if target.decodes else {}),
     }

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.notebook import Logs
     from cleanerd.spark.tables.target import Delta, Iceberg
+    from cleanerd.spark.values.said import Decode
 
-__all__ = ["Delta", "Iceberg", "Logs", "register"]
+__all__ = ["Decode", "Delta", "Iceberg", "Logs", "register"]
 
 
 def register(spark: SparkSession) -> None:
@@ -28,6 +29,10 @@ def __getattr__(name: str) -> Any:
         from cleanerd.spark.notebook import Logs  # noqa: PLC0415 - needs pyspark
 
         return Logs
+    if name == "Decode":
+        from cleanerd.spark.values.said import Decode  # noqa: PLC0415 - with its kin
+
+        return Decode
     if name in ("Delta", "Iceberg"):
         from cleanerd.spark.tables import target  # noqa: PLC0415 - needs pyarrow
 

@@ -31,16 +31,22 @@ from cleanerd.spark.source.plan import expanded, find_asked
 from cleanerd.spark.spread import nobody
 from cleanerd.spark.stores import path_of
 from cleanerd.spark.strategies import Said, Strategies, keys_of
+from cleanerd.spark.tables.columns import ROWS
 from cleanerd.spark.tables.merge import Merged, merge_into, write_table
 from cleanerd.spark.tables.target import Delta, Iceberg
+from cleanerd.spark.tables.undecoded import write_undecoded
+from cleanerd.spark.values.decoding import resolved
 from cleanerd.verify.finding import Findings
 from cleanerd.verify.log_dir import read_surroundings
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from cleanerd.spark.sides import Sides
+    from cleanerd.spark.values.decoding import Decoding
+    from cleanerd.spark.values.said import Decode
 
 Place: TypeAlias = str | Path
 Advance: TypeAlias = Callable[[int], None]
@@ -70,9 +76,10 @@ class Logs:
 
     ``paths``: directories or patterns, as ``load()`` of the data source has them. ``strategies``: by topic ``offset``,
     ``timestamp``, ``header:NAME`` or a topic's keys (``{"compaction.strategy": ...}``), Kafka's rules for the others;
-    or a function from a topic to its rules. ``topics``, ``partitions`` (``orders-0``): only these. ``spark`` None:
-    :meth:`profile`, :meth:`what_if` and what writes :meth:`latest` are done by this process alone, which for a few
-    hundred megabytes takes less than a session's start; the others are refused.
+    or a function from a topic to its rules. ``topics``, ``partitions`` (``orders-0``): only these. ``decode``: by which
+    schemas :meth:`read` and :meth:`latest` make columns of keys and values. ``spark`` None: :meth:`profile`,
+    :meth:`what_if` and what writes :meth:`latest` are done by this process alone, which for a few hundred megabytes
+    takes less than a session's start; the others are refused.
 
     Nothing is kept: each call looks at the directories as they are then.
     """
@@ -85,8 +92,10 @@ class Logs:
         *,
         topics: Iterable[str] | None = None,
         partitions: Iterable[str | TopicPartition] | None = None,
+        decode: Decode | None = None,
     ) -> None:
         self._spark = spark
+        self._decode = decode
         places = [paths] if isinstance(paths, str | Path) else paths
         self._paths = tuple(str(path) for path in places)
         self._rules: RulesOf = strategies if callable(strategies) else Strategies.of(strategies or {}).rules
@@ -102,6 +111,15 @@ class Logs:
         """
         options = Options(self._paths, (), topics=self._topics, partitions=self._partitions)
         return find_asked(options, self._rules)
+
+    def decoding(self, logs: Sequence[Log]) -> Decoding | None:
+        """What is decoded of ``logs``, with the readers' schemas as they are now.
+
+        Raises:
+            ConfigError: there is no such schema, or the topics have different ones.
+            CleanerdError: a registry does not answer.
+        """
+        return None if self._decode is None else resolved(self._decode, {log.name.topic for log in logs})
 
     @property
     def session(self) -> SparkSession:
@@ -125,8 +143,9 @@ class Logs:
         keys = {topic: keys_of(self._rules(topic)) for topic in {log.name.topic for log in found}}
         names = ",".join(str(log.name) for log in found)
         reader = self.session.read.format("kafka-segments").options(strategies=json.dumps(keys), partitions=names)
+        decode = {} if self._decode is None else self._decode.to_options()
         told = {name: value if isinstance(value, str) else json.dumps(value) for name, value in options.items()}
-        return reader.options(**told).load([str(path) for path in expanded(self._paths)])
+        return reader.options(**{**decode, **told}).load([str(path) for path in expanded(self._paths)])
 
     def latest(self, *, tombstones: bool = False, whole_log: bool = False) -> Latest:
         """Of each key the record that wins it: what a table of ``key -> value`` would hold."""
@@ -280,6 +299,8 @@ class Latest:
             CorruptionError: a log has bytes that cannot be read: its state is not known.
             CleanerdError: a file cannot be read.
         """
+        logs = self._logs.found()
+        decoding = self._logs.decoding(logs)
         text = str(target)
         if "://" not in text:
             if Path(text).exists():
@@ -288,8 +309,8 @@ class Latest:
                 )
             text = Path(text).absolute().as_uri()
         return write_snapshot(
-            self._spark, self._logs.found(), text,
-            tombstones=self._tombstones, whole_log=self._whole_log, advance=advance,
+            self._spark, logs, text,
+            tombstones=self._tombstones, whole_log=self._whole_log, decoding=decoding, advance=advance,
         )  # fmt: skip
 
     def write_table(
@@ -305,10 +326,16 @@ class Latest:
             CorruptionError: a log has bytes that cannot be read: its state is not known.
             CleanerdError: a file cannot be read or written.
         """
-        return write_table(
-            self._spark, _target(table).open(), self._logs.found(),
-            tombstones=self._tombstones, whole_log=self._whole_log, anew=replace, advance=advance,
+        logs = self._logs.found()
+        decoding = self._logs.decoding(logs)
+        columns = _columns(decoding)
+        done = write_table(
+            self._spark, _target(table).open(columns), logs,
+            tombstones=self._tombstones, whole_log=self._whole_log, anew=replace, decoding=decoding, advance=advance,
         )  # fmt: skip
+        if decoding is not None:
+            write_undecoded(_target(table), columns)
+        return done
 
     def merge_into(
         self,
@@ -333,11 +360,21 @@ class Latest:
                 "what was not acknowledged may be gone next time", where="merge_into", hint="without whole_log"
             )
         given = delete_retention_ms
-        return merge_into(
-            self._spark, _target(table).open(), self._logs.found(),
+        logs = self._logs.found()
+        decoding = self._logs.decoding(logs)
+        columns = _columns(decoding)
+        done = merge_into(
+            self._spark, _target(table).open(columns), logs,
             retention_ms=given if callable(given) else lambda _topic: given,
-            tombstones=self._tombstones, advance=advance,
+            tombstones=self._tombstones, decoding=decoding, advance=advance,
         )  # fmt: skip
+        if decoding is not None:
+            write_undecoded(_target(table), columns)
+        return done
+
+
+def _columns(decoding: Decoding | None) -> pa.Schema:
+    return ROWS if decoding is None else decoding.added_to(ROWS)
 
 
 def _target(table: Delta | Iceberg | Place) -> Delta | Iceberg:

@@ -7,8 +7,8 @@ kernel lays out.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import pairwise
+from functools import partial, reduce
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
@@ -25,9 +25,11 @@ from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.logs import size_of_all, work_on
 from cleanerd.spark.record_scan import COLUMNS, FACTS, SCHEMA, Fact, scan, segment_from
-from cleanerd.spark.snapshot_here import write_here, write_offsets_here
+from cleanerd.spark.snapshot_here import UNDECODED, write_here, write_offsets_here
 from cleanerd.spark.source.rows import bytes_column, headers_column, time_column
 from cleanerd.spark.spread import nobody, queries, spread, tasks_for
+from cleanerd.spark.values.decoding import decoder_from, require_within
+from cleanerd.spark.values.said import error_name
 from cleanerd.verify.listing import NO_END
 from cleanerd.verify.walk import walk
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
     from cleanerd.spark.header_walk import Walked
     from cleanerd.spark.logs import Log
+    from cleanerd.spark.values.decoding import Decoding
     from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.walk import Damage
 
@@ -70,13 +73,17 @@ STATE_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was written of a partition: ``keys`` records, as of ``end_offset`` (exclusive)."""
+    """What was written of a partition: ``keys`` records, as of ``end_offset`` (exclusive).
+
+    ``undecoded``: keys and values of them that could not be decoded.
+    """
 
     name: TopicPartition
     strategy: str
     log_start: int
     end_offset: int
     keys: int
+    undecoded: int = 0
 
 
 def write_snapshot(
@@ -86,6 +93,7 @@ def write_snapshot(
     *,
     tombstones: bool = False,
     whole_log: bool = False,
+    decoding: Decoding | None = None,
     advance: Callable[[int], None] = nobody,
 ) -> list[Taken]:
     """Write the latest state of ``logs`` to the new directory ``target`` (a URL), a sub-directory a topic.
@@ -96,29 +104,30 @@ def write_snapshot(
     so a snapshot without it is not complete.
 
     ``tombstones``: deleted keys too, by the record that deletes them. ``whole_log``: up to the end of the log, whatever
-    its high watermark, without what is not committed.
+    its high watermark, without what is not committed. ``decoding``: with the columns that it makes of keys and values;
+    what it cannot decode is written to ``_undecoded`` besides, which Spark's readers pass over too.
 
     Raises:
         ConfigError: the high watermark of a log is not known, and not its ``whole_log`` wanted.
-        CorruptionError: a log has bytes that cannot be read: its state is not known.
+        CorruptionError: a log has bytes that cannot be read: its state is not known; or more of it cannot be
+            decoded than may be.
         CleanerdError: a file cannot be read.
     """
     ends = [NO_END if whole_log else high_watermark_of(log) for log in logs]
     if session is None:
         walks = walked_logs(None, logs, ends, whole_log=whole_log)
         place = target.removeprefix("file://")
-        counts = write_here(logs, walks, Path(unquote(place)), STATE, tombstones=tombstones, advance=advance)
+        counts = write_here(
+            logs, walks, Path(unquote(place)), STATE, tombstones=tombstones, decoding=decoding, advance=advance
+        )
         taken = _taken(logs, walks, counts)
         write_offsets_here([_offsets_of(each) for each in taken], Path(unquote(place)))
         return taken
     with queries(session, size_of_all(logs), advance):
         walks = walked_logs(session, logs, ends, whole_log=whole_log)
-        state = latest_state(session, logs, walks, tombstones=tombstones)
+        state = latest_state(session, logs, walks, tombstones=tombstones, decoding=decoding)
         state.write.mode("error").partitionBy("topic").parquet(target)
-        # Spark would take a topic 2024 for a number, and an empty directory for a mistake.
-        written = session.read.schema("topic string, partition int").parquet(target)
-        rows = written.groupBy("topic", "partition").count().collect()
-        taken = _taken(logs, walks, {TopicPartition(row["topic"], row["partition"]): row["count"] for row in rows})
+        taken = _taken(logs, walks, counted_rows(session, target, decoding))
         offsets = pa.Table.from_pylist([_offsets_of(each) for each in taken])
         # One JSON file, a line a partition.
         session.createDataFrame(offsets).coalesce(1).write.mode("error").json(f"{target}/_cleanerd")
@@ -143,14 +152,56 @@ def walked_logs(
     return walks
 
 
-def _taken(logs: Sequence[Log], walks: Sequence[Walked], counts: Mapping[TopicPartition, int]) -> list[Taken]:
+def counted_rows(
+    session: SparkSession, target: str, decoding: Decoding | None
+) -> dict[TopicPartition, tuple[int, int]]:
+    """How many rows of each partition lie in ``target``, and how much in them is not decoded, which goes to its side.
+
+    Raises:
+        CorruptionError: more is not decoded than may be.
+    """
+    sources = [] if decoding is None else [each.source for each in decoding.columns]
+    # Spark would take a topic 2024 for a number, and an empty directory for a mistake.
+    schema = "topic string, partition int, offset long"
+    schema += "".join(f", {source} binary, {error_name(source)} string" for source in sources)
+    written = session.read.schema(schema).parquet(target)
+    names = [error_name(source) for source in sources]
+    rows = written.groupBy("topic", "partition").agg({"*": "count", **dict.fromkeys(names, "count")}).collect()
+    counts = {
+        TopicPartition(row["topic"], row["partition"]): (
+            row["count(1)"], sum(row[f"count({name})"] for name in names)
+        )
+        for row in rows
+    }  # fmt: skip
+    if decoding is not None:
+        require_within(decoding.limit, sum(failed for _, failed in counts.values()))
+        sides = [
+            written.where(f"{error_name(source)} IS NOT NULL").selectExpr(
+                "topic",
+                "partition",
+                "offset",
+                f"'{source}' AS column",
+                f"{source} AS bytes",
+                f"{error_name(source)} AS reason",
+            )
+            for source in sources
+        ]
+        reduce(lambda one, other: one.union(other), sides).coalesce(1).write.mode("error").parquet(
+            f"{target}/{UNDECODED}"
+        )
+    return counts
+
+
+def _taken(
+    logs: Sequence[Log], walks: Sequence[Walked], counts: Mapping[TopicPartition, tuple[int, int]]
+) -> list[Taken]:
     return [
         Taken(
             log.name,
             log.rules.strategy,
             max(log.log_start, log.segments[0].base),
             walked.stable_end,
-            counts.get(log.name, 0),
+            *counts.get(log.name, (0, 0)),
         )
         for log, walked in zip(logs, walks, strict=True)
     ]
@@ -184,12 +235,22 @@ def _offsets_of(taken: Taken) -> dict[str, Any]:
 
 
 def latest_state(
-    session: SparkSession, logs: Sequence[Log], walks: Sequence[Walked], *, tombstones: bool = False
+    session: SparkSession,
+    logs: Sequence[Log],
+    walks: Sequence[Walked],
+    *,
+    tombstones: bool = False,
+    decoding: Decoding | None = None,
 ) -> DataFrame:
     """The rows of the snapshot of ``logs``, whose headers tell ``walks``."""
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - what this process does alone needs no pyspark
+
     winners, files = find_winners(session, logs, walks, tombstones=tombstones)
     places = [_place(file, logs[number].name) for file, number in files]
-    return winners.mapInArrow(partial(read_winners, places), STATE_COLUMNS)
+    if decoding is None:
+        return winners.mapInArrow(partial(read_winners, places, None), STATE_COLUMNS)
+    columns = from_arrow_schema(decoding.added_to(STATE))
+    return winners.mapInArrow(partial(read_winners, places, decoding.to_item()), columns)
 
 
 def find_winners(
@@ -213,14 +274,17 @@ def _place(file: SegmentFile, name: TopicPartition) -> list[Any]:
     return [name.topic, name.partition, str(file.path), file.base, file.end, file.size_bytes, file.sealed]
 
 
-def read_winners(places: Sequence[list[Any]], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def read_winners(
+    places: Sequence[list[Any]], decoding: Any, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """The records whose file and offset come in, sorted by both; ``places``: topic, partition and segment by file.
 
     Raises:
-        CorruptionError: a segment is not what it was when its winners were found.
+        CorruptionError: a segment is not what it was when its winners were found; or more cannot be decoded
+            than may be.
     """
-    for number, offsets in by_file(batches):
-        yield from _read(places[number], offsets)
+    found = chain.from_iterable(_read(places[number], offsets) for number, offsets in by_file(batches))
+    yield from decoder_from(decoding).batches(found)
 
 
 def by_file(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, NDArray[np.int64]]]:

@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from cleanerd.spark import stores
-from tests.spark import s3
+from cleanerd.spark.values import registry as schema_registry
+from tests.spark import registry_server, s3
 from tests.spark.sessions import SHORT, start_session
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from tests.spark.registry_server import RegistryServer
     from tests.spark.s3 import Store
 
 
@@ -54,3 +56,13 @@ def store(server: Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     server.requests.clear()
     yield server
     server.fault = None
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
+    """A schema registry; who waits before he asks it again waits a moment."""
+    monkeypatch.setattr(schema_registry, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(schema_registry, "LONGEST_PAUSE_SECONDS", 0.02)
+    found, stop = registry_server.start()
+    yield found
+    stop()

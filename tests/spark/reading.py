@@ -7,40 +7,24 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from cleanerd.spark.source.columns import TYPES
 from cleanerd.spark.source.data_source import KafkaSegments
+from cleanerd.spark.source.decoded import types_of
 from cleanerd.spark.source.options import options_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from pyspark.sql.types import StructType
+
 EVERYTHING = ",".join(name for name in TYPES if name != "damaged")
-_OF: dict[str, DataType] = {
-    "binary": BinaryType(), "string": StringType(), "int": IntegerType(), "bigint": LongType(),
-    "boolean": BooleanType(), "timestamp": TimestampType(),
-    "array<struct<key:string,value:binary>>": ArrayType(
-        StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-    ),
-}  # fmt: skip
 
 
 def schema_of(columns: Iterable[str]) -> StructType:
     """As Spark would make it of our words, which takes a session."""
-    return StructType([StructField(name, _OF[TYPES[name]]) for name in columns])
+    return types_of(columns, None)
 
 
 def read_splits(path: Path | str | Sequence[str], **options: Any) -> list[list[dict[str, Any]]]:

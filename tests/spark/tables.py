@@ -69,7 +69,10 @@ class Tables:
         return self.iceberg().scan().to_arrow()
 
     def iceberg(self) -> Any:
-        return load_catalog(CATALOG, **self._catalog).load_table(NAME)
+        return self.iceberg_table(NAME)
+
+    def iceberg_table(self, name: str) -> Any:
+        return load_catalog(CATALOG, **self._catalog).load_table(name)
 
     def rows(self) -> list[dict[str, Any]]:
         return sorted(self.read().to_pylist(), key=lambda row: (row["topic"], row["partition"], row["offset"]))

@@ -26,6 +26,7 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.spark.api import Logs
 from cleanerd.spark.logs import find_logs
 from cleanerd.spark.tables import merge
+from cleanerd.spark.tables.columns import ROWS, columns_to_item
 from cleanerd.spark.tables.latest import part_item
 from cleanerd.spark.tables.merge import merge_into, write_table
 from cleanerd.spark.tables.parts import topics_of
@@ -289,7 +290,8 @@ def test_winners_by_segment(delta: Tables, tmp_path: Path) -> None:
 
 def table_of(items: list[dict[str, Any]], root: Path, files: pa.Array, at_offsets: pa.Array) -> list[dict[str, Any]]:
     batches = pa.Table.from_arrays([files, at_offsets], ["file", "offset"]).to_batches(5)
-    found = write_segments(items, DeltaPlace(str(root / "other")).to_item(), iter(batches))
+    how = {"place": DeltaPlace(str(root / "other")).to_item(), "columns": columns_to_item(ROWS), "decoding": None}
+    found = write_segments(items, how, iter(batches))
     return [json.loads(batch.column(0)[0].as_py()) for batch in found]
 
 

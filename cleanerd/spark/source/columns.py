@@ -47,8 +47,3 @@ cannot be read, which there is with ``onCorruption=skip`` alone.
 """
 
 TYPES: Final = {**KAFKA, **FURTHER}
-
-
-def ddl(columns: tuple[str, ...]) -> str:
-    """The schema of ``columns`` in Spark's words."""
-    return ", ".join(f"{name} {TYPES[name]}" for name in columns)

@@ -14,20 +14,21 @@ from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from cleanerd.errors import ConfigError
-from cleanerd.spark.source.columns import TYPES, ddl
+from cleanerd.spark.source.decoded import decoding_of, types_of
 from cleanerd.spark.source.options import LATEST, SKIP, checked_columns, options_from
 from cleanerd.spark.source.partition import SplitPartition, batches_of
 from cleanerd.spark.source.plan import find_asked, plan_splits
 from cleanerd.spark.source.stream import SegmentsStream, require_streamable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     import pyarrow as pa
     from pyspark.sql.datasource import InputPartition
     from pyspark.sql.types import StructType
 
     from cleanerd.spark.source.options import Options
+    from cleanerd.spark.values.decoding import Decoding
 
 FORMAT: Final = "kafka-segments"
 
@@ -35,18 +36,24 @@ FORMAT: Final = "kafka-segments"
 class KafkaSegments(DataSource):
     """The data source ``kafka-segments``: log directories of Kafka brokers, or copies of them, as a DataFrame."""
 
+    _decoding: Decoding | None = None
+
     @classmethod
     def name(cls) -> str:
         """What ``format()`` is given."""
         return FORMAT
 
-    def schema(self) -> str:
-        """By the option ``columns``.
+    def schema(self) -> StructType:
+        """By the option ``columns``; with ``decode`` by the schemas of keys and values too, as they are now.
 
         Raises:
-            ConfigError: an option is not known, or has no such value.
+            ConfigError: an option is not known, or has no such value, or there is no such schema.
+            CleanerdError: a registry does not answer.
         """
-        return ddl(options_from(self.options).columns)
+        options = options_from(self.options)
+        # Kept for the reader: a newer schema may come between.
+        self._decoding = decoding_of(options)
+        return types_of(options.columns, self._decoding)
 
     def reader(self, schema: StructType) -> SegmentsReader:
         """Whoever gives a ``schema`` of his own asks for these columns alone.
@@ -54,7 +61,7 @@ class KafkaSegments(DataSource):
         Raises:
             ConfigError: an option or a column is not known, or a column has another type.
         """
-        return SegmentsReader(*_asked(self.options, schema))
+        return SegmentsReader(*self._asked(schema))
 
     def streamReader(self, schema: StructType) -> SegmentsStream:  # noqa: N802 - Spark's name
         """The same for a stream.
@@ -62,23 +69,25 @@ class KafkaSegments(DataSource):
         Raises:
             ConfigError: as :meth:`reader`, or an option that no stream can keep.
         """
-        options, arrow = _asked(self.options, schema)
+        options, decoding, arrow = self._asked(schema)
         require_streamable(options, LATEST)
-        return SegmentsStream(options, arrow)
+        return SegmentsStream(options, decoding, arrow)
 
-
-def _asked(given: Mapping[str, str], schema: StructType) -> tuple[Options, pa.Schema]:
-    options = options_from(given)
-    columns = checked_columns(schema.fieldNames())
-    for name, field in zip(columns, schema.fields, strict=True):
-        if field.name != name or field.dataType.simpleString() != TYPES[name]:
-            raise ConfigError(
-                f"column {field.name} is {field.dataType.simpleString()}", where="schema", hint=f"{name} {TYPES[name]}"
-            )
-    options = replace(options, columns=columns)
-    if "damaged" in columns and not (options.skip_damage and options.view != LATEST):
-        raise ConfigError(f"column damaged goes with onCorruption={SKIP}, and not with view={LATEST}", where=FORMAT)
-    return options, _arrow_schema(schema)
+    def _asked(self, schema: StructType) -> tuple[Options, Decoding | None, pa.Schema]:
+        options = options_from(self.options)
+        decoding = self._decoding if self._decoding is not None else decoding_of(options)
+        columns = checked_columns(schema.fieldNames(), options.decode)
+        for field, own in zip(schema.fields, types_of(columns, decoding).fields, strict=True):
+            if field.name != own.name or field.dataType.simpleString() != own.dataType.simpleString():
+                raise ConfigError(
+                    f"column {field.name} is {field.dataType.simpleString()}",
+                    where="schema",
+                    hint=f"{own.name} {own.dataType.simpleString()}",
+                )
+        options = replace(options, columns=columns)
+        if "damaged" in columns and not (options.skip_damage and options.view != LATEST):
+            raise ConfigError(f"column damaged goes with onCorruption={SKIP}, and not with view={LATEST}", where=FORMAT)
+        return options, decoding, _arrow_schema(schema)
 
 
 def _arrow_schema(schema: StructType) -> pa.Schema:
@@ -91,8 +100,9 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
 class SegmentsReader(DataSourceReader):
     """Reads once what was asked for, a piece a task."""
 
-    def __init__(self, options: Options, schema: pa.Schema) -> None:
+    def __init__(self, options: Options, decoding: Decoding | None, schema: pa.Schema) -> None:
         self._options = options
+        self._decoding = decoding
         self._schema = schema
 
     def partitions(self) -> list[SplitPartition]:
@@ -110,4 +120,4 @@ class SegmentsReader(DataSourceReader):
         Raises:
             CleanerdError: see :func:`~cleanerd.spark.source.read.read_split`.
         """
-        return batches_of(partition, self._options, self._schema)
+        return batches_of(partition, self._options, self._decoding, self._schema)

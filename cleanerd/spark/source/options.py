@@ -11,6 +11,7 @@ from cleanerd.errors import ConfigError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.spark.source.columns import HEADERS, KAFKA, TYPES
 from cleanerd.spark.strategies import Strategies
+from cleanerd.spark.values.said import EXTRA, FRAMINGS, LIMIT, Decode
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -38,7 +39,8 @@ _KNOWN: Final = (
     "endingTimestamp", "startingOffsetsByTimestamp", "endingOffsetsByTimestamp",
     "startingOffsetsByTimestampStrategy", "columns", "includeHeaders", "view", "bound", "splitBytes", "onCorruption",
     "strategy", "strategies", "tombstones", "mapBytes", "maxBytesPerTrigger", "maxFilesPerTrigger",
-    "maxOffsetsPerTrigger", "failOnDataLoss",
+    "maxOffsetsPerTrigger", "failOnDataLoss", "decode", "schemas", "valueSchema", "keySchema", "valueMessage",
+    "keyMessage", "framing", "undecodedLimit",
 )  # fmt: skip
 _SPARKS: Final = frozenset({"serialization.format"})
 """What Spark may add of its own."""
@@ -99,6 +101,7 @@ class Options:
     max_files: int | None = None
     max_offsets: int | None = None
     fail_on_data_loss: bool = True
+    decode: Decode | None = None
 
     def wants(self, name: TopicPartition) -> bool:
         """Whether a partition was asked for."""
@@ -127,9 +130,10 @@ def options_from(given: Mapping[str, str]) -> Options:
     if len(asked) > 1:
         raise ConfigError(f"give one of the options {' and '.join(asked)}, not several", where="kafka-segments")
     topics = texts.words("topics")
+    decode = _decode(texts)
     return Options(
         paths=_paths(texts),
-        columns=_columns(texts),
+        columns=_columns(texts, decode),
         topics=None if topics is None else frozenset(topics),
         pattern=pattern,
         partitions=_partitions(texts.words("partitions")),
@@ -146,6 +150,7 @@ def options_from(given: Mapping[str, str]) -> Options:
         max_files=texts.size("maxFilesPerTrigger"),
         max_offsets=texts.size("maxOffsetsPerTrigger"),
         fail_on_data_loss=texts.flag("failOnDataLoss", default=True),
+        decode=decode,
     )
 
 
@@ -237,24 +242,57 @@ def _paths(texts: _Texts) -> tuple[str, ...]:
     return paths
 
 
-def _columns(texts: _Texts) -> tuple[str, ...]:
+def _decode(texts: _Texts) -> Decode | None:
+    """What is decoded, None: nothing is to be."""
+    columns = texts.words("decode")
+    further = ("schemas", "valueSchema", "keySchema", "valueMessage", "keyMessage", "framing", "undecodedLimit")
+    if columns is None:
+        for name in further:
+            if texts.get(name) is not None:
+                raise ConfigError(f"option {name} without decode", where="kafka-segments", hint="decode=value")
+        return None
+    schemas, limit = texts.get("schemas"), texts.get("undecodedLimit")
+    if schemas is None:
+        raise ConfigError(
+            "option decode without schemas", where="kafka-segments", hint="a schema registry's URL, or a directory"
+        )
+    if limit is not None and not limit.strip().isdecimal():
+        raise _bad("undecodedLimit", limit, "is not a number")
+    return Decode(
+        schemas,
+        tuple(columns),
+        value_schema=texts.get("valueSchema"),
+        key_schema=texts.get("keySchema"),
+        value_message=texts.get("valueMessage"),
+        key_message=texts.get("keyMessage"),
+        framing=texts.one_of("framing", FRAMINGS),
+        limit=LIMIT if limit is None else int(limit),
+    )
+
+
+def _columns(texts: _Texts, decode: Decode | None) -> tuple[str, ...]:
     wanted = texts.words("columns")
     with_headers = texts.flag("includeHeaders", default=True)
     if wanted is None:
-        return tuple(name for name in KAFKA if with_headers or name != HEADERS)
-    return checked_columns(wanted)
+        plain = tuple(name for name in KAFKA if with_headers or name != HEADERS)
+        return plain if decode is None else (*plain, *decode.names)
+    return checked_columns(wanted, decode)
 
 
-def checked_columns(wanted: list[str]) -> tuple[str, ...]:
+def checked_columns(wanted: list[str], decode: Decode | None = None) -> tuple[str, ...]:
     """``wanted`` by the names that they have here.
 
     Raises:
         ConfigError: one is not known, or is there twice.
     """
-    names = {name.lower(): name for name in TYPES}
+    known = [*TYPES, *(() if decode is None else decode.names)]
+    names = {name.lower(): name for name in known}
     for each in wanted:
         if each.lower() not in names:
-            raise ConfigError(f"no such column: {each}", where="kafka-segments", hint=f"there are {', '.join(TYPES)}")
+            hint = f"there are {', '.join(known)}"
+            if each.lower() in EXTRA:
+                hint = f"it goes with the option decode={EXTRA[each.lower()]}"
+            raise ConfigError(f"no such column: {each}", where="kafka-segments", hint=hint)
     found = tuple(names[each.lower()] for each in wanted)
     if len(set(found)) != len(found):
         raise ConfigError("a column is asked for twice", where="kafka-segments", hint=", ".join(wanted))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.logs import Log
     from cleanerd.spark.source.options import Options
     from cleanerd.spark.source.plan import Reach
+    from cleanerd.spark.values.decoding import Decoding
 else:
     try:
         from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
@@ -43,8 +44,9 @@ _WHOLE: Final = (Edge("earliest"), Edge("latest"))
 class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A stream of what is closed. Spark calls one instance from beginning to end, and copies of it in tasks."""
 
-    def __init__(self, options: Options, schema: pa.Schema) -> None:
+    def __init__(self, options: Options, decoding: Decoding | None, schema: pa.Schema) -> None:
         self._options = options
+        self._decoding = decoding
         self._schema = schema
         self._last: Offsets | None = None
 
@@ -131,7 +133,7 @@ class SegmentsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             CleanerdError: see :func:`~cleanerd.spark.source.read.read_split`.
         """
-        return batches_of(partition, self._options, self._schema)
+        return batches_of(partition, self._options, self._decoding, self._schema)
 
     def _reaches(self, options: Options) -> list[tuple[Log, Reach]]:
         """The logs, each from its beginning to the end of what is closed and stable."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Final
 
 import pyarrow as pa
@@ -20,14 +21,29 @@ ROWS: Final = pa.schema([
 """``version``: by the topic's strategy, null for a record without one. The names are those of the data source."""
 
 
-def same_columns(schema: pa.Schema) -> bool:
-    """Whether a table of ``schema`` has these columns, in whatever words its format has for them."""
-    return [(field.name, _plain(field.type)) for field in schema] == [(each.name, _plain(each.type)) for each in ROWS]
+def other_columns(schema: pa.Schema, ours: pa.Schema) -> list[str]:
+    """Names that a table of ``schema`` and we have differently, in whatever words its format has for types."""
+    theirs, own = ({field.name: _plain(field.type) for field in each} for each in (schema, ours))
+    differ = [name for name in {**own, **theirs} if own.get(name) != theirs.get(name)]
+    return differ or ([] if schema.names == ours.names else ["their order"])
+
+
+def columns_to_item(schema: pa.Schema) -> str:
+    """As JSON has it, for a task."""
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def columns_from(item: str) -> pa.Schema:
+    """What :func:`columns_to_item` made ``item`` of."""
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(item)))
 
 
 def _plain(kind: pa.DataType) -> str:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return f"list<{_plain(kind.value_type)}>"
     if pa.types.is_struct(kind):
-        return ", ".join(f"{kind.field(at).name} {_plain(kind.field(at).type)}" for at in range(kind.num_fields))
+        fields = (f"{kind.field(at).name} {_plain(kind.field(at).type)}" for at in range(kind.num_fields))
+        return f"struct<{', '.join(fields)}>"
+    if pa.types.is_map(kind):
+        return f"map<{_plain(kind.key_type)}, {_plain(kind.item_type)}>"
     return str(kind).removeprefix("large_").removesuffix("_view")

@@ -15,7 +15,6 @@ from deltalake.transaction import AddAction, RemoveAction, create_table_with_add
 
 from cleanerd.errors import ConfigError, MachineError, RefusedError
 from cleanerd.log.remote import SEPARATOR, shown_url
-from cleanerd.spark.tables.columns import ROWS
 from cleanerd.spark.tables.opened import OpenTable, TableFile, conflict
 from cleanerd.spark.tables.place import PREFIX, DeltaPlace
 from cleanerd.spark.tables.remembered import PROPERTY, Remembered
@@ -33,14 +32,15 @@ _UNDONE: Final = "RESTORE"
 class DeltaOpen(OpenTable):
     """See :class:`OpenTable`; ``table`` is None where there is none yet."""
 
-    def __init__(self, root: str, table: DeltaTable | None) -> None:
+    def __init__(self, root: str, columns: pa.Schema, table: DeltaTable | None) -> None:
         self._root = root
+        self.columns = columns
         self._table = table
         self.place = DeltaPlace(root)
         self.where = shown_url(root) if SEPARATOR in root else root
 
     @classmethod
-    def at(cls, uri: str) -> DeltaOpen:
+    def at(cls, uri: str, columns: pa.Schema) -> DeltaOpen:
         """The table there; raises as :meth:`Delta.open`."""
         root = uri if SEPARATOR in uri else os.path.abspath(uri)
         if root.startswith("file://"):
@@ -48,9 +48,9 @@ class DeltaOpen(OpenTable):
         where = shown_url(root) if SEPARATOR in root else root
         with _told("cannot be read", where):
             try:
-                return cls(root, DeltaTable(root, without_files=False))
+                return cls(root, columns, DeltaTable(root, without_files=False))
             except TableNotFoundError:
-                found = cls(root, None)
+                found = cls(root, columns, None)
         strange = [name for name in DeltaPlace(root).names() if not name.startswith(PREFIX)]
         if strange:
             raise ConfigError(
@@ -111,7 +111,7 @@ class DeltaOpen(OpenTable):
         # Whoever comes second has to begin anew: what it read is no longer what is there.
         properties = CommitProperties(custom_metadata={PROPERTY: remember.to_text()}, max_commit_retries=0)
         adds = [_add(each, now_ms) for each in added]
-        schema = Schema.from_arrow(ROWS)
+        schema = Schema.from_arrow(self.columns)
         with _told("cannot be written", self.where):
             if self._table is None:
                 create_table_with_add_actions(self._root, schema, adds, mode="error", commit_properties=properties)

@@ -48,8 +48,9 @@ class Written:
 class _Writer:
     """One file after the other, each with groups of rows that are worth a group."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, columns: pa.Schema) -> None:
         self._place = place
+        self._columns = columns
         self._open = contextlib.ExitStack()
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
@@ -85,12 +86,13 @@ class _Writer:
         if self._writer is None:
             self._path = self._place.new_path()
             self._file = self._open.enter_context(self._place.writing(self._path))
-            self._writer = self._open.enter_context(pq.ParquetWriter(self._file, ROWS, compression="snappy"))
-        table = pa.Table.from_batches(self._waiting, ROWS)
+            self._writer = self._open.enter_context(pq.ParquetWriter(self._file, self._columns, compression="snappy"))
+        table = pa.Table.from_batches(self._waiting, self._columns)
         self._writer.write_table(table)
         self._rows += len(table)
         self._bytes += self._waiting_bytes
-        self._tombstones += pc.sum(table.column("is_tombstone")).as_py() or 0
+        if "is_tombstone" in table.column_names:
+            self._tombstones += pc.sum(table.column("is_tombstone")).as_py() or 0
         for name in _BOUNDED:
             found = pc.min_max(table.column(name)).as_py()
             self._least[name] = min(self._least.get(name, found["min"]), found["min"])
@@ -108,15 +110,15 @@ class _Writer:
         self._bytes = self._rows = self._tombstones = 0
 
 
-def write_rows(place: Place, batches: Iterable[pa.RecordBatch]) -> list[Written]:
-    """Write ``batches`` of :data:`ROWS` as new files of ``place``; none where there are no rows.
+def write_rows(place: Place, batches: Iterable[pa.RecordBatch], columns: pa.Schema = ROWS) -> list[Written]:
+    """Write ``batches`` of ``columns`` as new files of ``place``; none where there are no rows.
 
     Nothing stays of them when anything is raised.
 
     Raises:
         CleanerdError: they cannot be written; and what ``batches`` raises.
     """
-    writer = _Writer(place)
+    writer = _Writer(place, columns)
     try:
         for batch in batches:
             writer.write(batch)
@@ -138,17 +140,17 @@ def read_columns(place: Place, path: str, names: list[str]) -> pa.Table:
         return pq.read_table(file, columns=names).select(names).cast(wanted)
 
 
-def without(place: Place, path: str, drop: NDArray[np.bool_]) -> Iterator[pa.RecordBatch]:
-    """The rows of a file but those to ``drop`` [n].
+def without(place: Place, path: str, drop: NDArray[np.bool_], columns: pa.Schema = ROWS) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, which has ``columns``, but those to ``drop`` [n].
 
     Raises:
         CleanerdError: it cannot be read, or has other columns.
     """
     at = 0
     with place.reading(path) as file, told("cannot be read as a file of this table", path):
-        for batch in pq.ParquetFile(file).iter_batches(_READ_ROWS, columns=ROWS.names):
+        for batch in pq.ParquetFile(file).iter_batches(_READ_ROWS, columns=columns.names):
             keep = ~drop[at : at + len(batch)]
             at += len(batch)
             if keep.any():
-                table = pa.Table.from_batches([batch]).select(ROWS.names).cast(ROWS)
+                table = pa.Table.from_batches([batch]).select(columns.names).cast(columns)
                 yield from table.filter(pa.array(keep)).combine_chunks().to_batches()

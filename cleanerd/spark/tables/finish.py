@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cleanerd.spark.tables.columns import columns_from
 from cleanerd.spark.tables.files import read_columns, without, write_rows
 from cleanerd.spark.tables.latest import telling
 from cleanerd.spark.tables.place import place_from
@@ -31,5 +32,6 @@ def finish(item: Item) -> Iterator[pa.RecordBatch]:
     drop = np.isin(table.column("offset").to_numpy(), np.array(item["beaten"], np.int64))
     if not item["keep_deleted"]:
         drop |= table.column("is_tombstone").to_numpy(zero_copy_only=False)
-    files = write_rows(place, without(place, path, drop))
+    columns = columns_from(item["columns"])
+    files = write_rows(place, without(place, path, drop, columns), columns)
     yield telling({"path": path, "files": [each.to_item() for each in files]})

@@ -19,7 +19,6 @@ from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.types import IntegerType, StringType
 
 from cleanerd.errors import CleanerdError, ConfigError, MachineError, RefusedError
-from cleanerd.spark.tables.columns import ROWS
 from cleanerd.spark.tables.opened import OpenTable, TableFile, conflict
 from cleanerd.spark.tables.place import IcebergPlace
 from cleanerd.spark.tables.remembered import PROPERTY, Remembered
@@ -38,14 +37,15 @@ _NEVER: Final = "0"
 class IcebergOpen(OpenTable):
     """See :class:`OpenTable`. ``table`` is the table, or what is to become one by its first transaction, ``making``."""
 
-    def __init__(self, where: str, table: Table, making: Transaction | None) -> None:
+    def __init__(self, where: str, columns: pa.Schema, table: Table, making: Transaction | None) -> None:
         self.where = where
+        self.columns = columns
         self._table = table
         self._making = making
         self.place = IcebergPlace(table.location(), dict(table.io.properties))
 
     @classmethod
-    def named(cls, name: str, catalog: str) -> IcebergOpen:
+    def named(cls, name: str, catalog: str, columns: pa.Schema) -> IcebergOpen:
         """The table of that name; raises as :meth:`Iceberg.open`."""
         where = f"table {name} of catalog {catalog}"
         namespace, _, own = name.rpartition(".")
@@ -61,11 +61,11 @@ class IcebergOpen(OpenTable):
             ) from error
         with _told("cannot be read", where):
             try:
-                return cls(where, known.load_table(name), None)
+                return cls(where, columns, known.load_table(name), None)
             except NoSuchTableError:
                 known.create_namespace_if_not_exists(namespace)
-                making = known.create_table_transaction(name, schema=ROWS)
-                return cls(where, making._table, making)  # noqa: SLF001 - it says where files go
+                making = known.create_table_transaction(name, schema=columns)
+                return cls(where, columns, making._table, making)  # noqa: SLF001 - it says where files go
 
     @property
     def exists(self) -> bool:

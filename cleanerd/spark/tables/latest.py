@@ -17,9 +17,10 @@ from cleanerd.spark.source.options import LATEST, MAP_BYTES, RAW
 from cleanerd.spark.source.plan import Reach, Split, pieces_of
 from cleanerd.spark.source.read import read_split
 from cleanerd.spark.source.reading import How, Reading
-from cleanerd.spark.tables.columns import ROWS
+from cleanerd.spark.tables.columns import ROWS, columns_from
 from cleanerd.spark.tables.files import write_rows
 from cleanerd.spark.tables.place import place_from
+from cleanerd.spark.values.decoding import decoder_from
 from cleanerd.verify.listing import NO_END
 
 if TYPE_CHECKING:
@@ -83,10 +84,11 @@ def split_of(item: Item) -> Split:
 def write_latest(item: Item) -> Iterator[pa.RecordBatch]:
     """Write of each key of a part of a log the committed record that wins there, deleted keys too if ``tombstones``.
 
-    Told is ``number``, the ``files``, and how many records and markers are ``stored``, wanted or not.
+    Told is ``number``, the ``files``, how many records and markers are ``stored``, wanted or not, and how many keys and
+    values were ``undecoded``.
 
     Raises:
-        CorruptionError: the log has bytes that cannot be read.
+        CorruptionError: the log has bytes that cannot be read; or more cannot be decoded than may be.
         CleanerdError: a file cannot be read or written.
     """
     split = split_of(item["part"])
@@ -99,8 +101,17 @@ def write_latest(item: Item) -> Iterator[pa.RecordBatch]:
 
     how = How(LATEST, skip_damage=False, tombstones=item["tombstones"], map_bytes=MAP_BYTES)
     batches = read_split(split, how, ROWS, count) if split.pieces else iter(())
-    files = write_rows(place_from(item["place"]), map(without_null_headers, batches))
-    yield telling({"number": item["number"], "files": [each.to_item() for each in files], "stored": stored})
+    decoder = decoder_from(item["decoding"])
+    rows = decoder.batches(map(without_null_headers, batches))
+    files = write_rows(place_from(item["place"]), rows, columns_from(item["columns"]))
+    yield telling(
+        {
+            "number": item["number"],
+            "files": [each.to_item() for each in files],
+            "stored": stored,
+            "undecoded": decoder.failed,
+        }
+    )
 
 
 def stored_of(item: Item, wanted: NDArray[np.int64]) -> NDArray[np.bool_]:

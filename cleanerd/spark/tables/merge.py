@@ -27,6 +27,7 @@ from cleanerd.spark.tables.remembered import Remembered
 from cleanerd.spark.tables.shuffled import write_found
 from cleanerd.spark.tables.sift import sift
 from cleanerd.spark.tables.tasks import Tasks
+from cleanerd.spark.values.decoding import require_within
 from cleanerd.verify.listing import NO_END
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.tables.files import Written
     from cleanerd.spark.tables.opened import OpenTable, TableFile
     from cleanerd.spark.tables.remembered import Topic
+    from cleanerd.spark.values.decoding import Decoding
 
 LARGE_BYTES: Final = 1 << 30
 """A larger log is cut into many tasks, which is a shuffle of its keys, when all of it is written."""
@@ -53,7 +55,8 @@ _OFTEN: Final = 10
 class Merged:
     """What a merge did with a partition: the log from ``begin`` to ``end_offset`` (exclusive) was new.
 
-    ``written`` rows came in, ``removed`` ones went out; a row that was replaced is one of both.
+    ``written`` rows came in, ``removed`` ones went out; a row that was replaced is one of both. ``undecoded``: keys and
+    values of what is new that could not be decoded.
     """
 
     name: TopicPartition
@@ -63,6 +66,7 @@ class Merged:
     end_offset: int
     written: int
     removed: int
+    undecoded: int = 0
 
 
 def write_table(
@@ -73,6 +77,7 @@ def write_table(
     tombstones: bool = False,
     whole_log: bool = False,
     anew: bool = False,
+    decoding: Decoding | None = None,
     advance: Callable[[int], None] = nobody,
     now_ms: int | None = None,
 ) -> list[Taken]:
@@ -80,7 +85,7 @@ def write_table(
 
     By the tasks of ``session``, a task a partition, or by this process. ``tombstones`` and ``whole_log`` are those of
     :func:`~cleanerd.spark.snapshot.write_snapshot`; of topics with versions deleted keys are always rows of the table.
-    ``now_ms``: None, the clock's.
+    ``now_ms``: None, the clock's. ``decoding``: what makes the further columns, if the table is open with some.
 
     Raises:
         ConfigError: the table is there, and not to be written ``anew``; the high watermark of a log is not known.
@@ -94,7 +99,7 @@ def write_table(
         )
     if table.exists:
         table.require_ours()
-    tasks = Tasks(session, table)
+    tasks = Tasks(session, table, decoding)
     with _jobs(session, logs, advance), tasks.cleaning_up():
         now = _now_ms() if now_ms is None else now_ms
         walks = walked_logs(
@@ -105,6 +110,7 @@ def write_table(
             for log, walked, topic in zip(logs, walks, topics_of(logs, tombstones=tombstones), strict=True)
         ]
         written = _write_all(session, tasks, parts, walks, advance)
+        _require_decoded(decoding, written)
         files = [file for told in written.values() for file in told["files"]]
         removed = table.files() if table.exists else []
         remember = Remembered(
@@ -130,16 +136,24 @@ def _write_all(
         if session is None or not mine:
             continue
         logs, theirs = [parts[number].log for number in mine], [walks[number] for number in mine]
-        for told in tasks.run_on(write_found(session, logs, theirs, tasks.place, tombstones=keep_deleted)):
-            files = found.setdefault(mine[told["log"]], {"files": []})["files"]
-            files += told["files"]
+        for told in tasks.run_on(write_found(session, logs, theirs, tasks.how, tombstones=keep_deleted)):
+            mine_so_far = found.setdefault(mine[told["log"]], {"files": [], "undecoded": 0})
+            mine_so_far["files"] += told["files"]
+            mine_so_far["undecoded"] += told["undecoded"]
     return found
 
 
 def _taken(part: Part, told: Mapping[str, Any] | None, *, tombstones: bool) -> Taken:
     """Deleted keys count where they were asked for."""
     keys = sum(file.rows - (0 if tombstones else file.tombstones) for file in told["files"]) if told else 0
-    return Taken(part.log.name, part.log.rules.strategy, part.first, part.end, keys)
+    undecoded = told["undecoded"] if told else 0
+    return Taken(part.log.name, part.log.rules.strategy, part.first, part.end, keys, undecoded)
+
+
+def _require_decoded(decoding: Decoding | None, told: Mapping[int, Mapping[str, Any]]) -> None:
+    """All tasks together: each has looked at its own."""
+    if decoding is not None:
+        require_within(decoding.limit, sum(each["undecoded"] for each in told.values()))
 
 
 def merge_into(
@@ -149,6 +163,7 @@ def merge_into(
     *,
     retention_ms: Callable[[str], int],
     tombstones: bool = False,
+    decoding: Decoding | None = None,
     advance: Callable[[int], None] = nobody,
     now_ms: int | None = None,
 ) -> list[Merged]:
@@ -171,10 +186,11 @@ def merge_into(
         raise refusals.unknown(table.where)
     refusals.require_acknowledged(table.where, before)
     now = _now_ms() if now_ms is None else now_ms
-    tasks = Tasks(session, table)
+    tasks = Tasks(session, table, decoding)
     with _jobs(session, logs, advance), tasks.cleaning_up():
         parts = _new_parts(session, table, before, logs, topics_of(logs, tombstones=tombstones), now)
         new = _write(tasks, parts, lambda _part: True, session, advance)
+        _require_decoded(decoding, new)
         for number, told in new.items():
             part = parts[number]
             if part.mark is not None:
@@ -192,14 +208,29 @@ def merge_into(
         gone = [old[told["path"]] for told in sifted if told["changed"]]
         if come or gone or _is_worth(before, parts, retention_ms):
             tasks.commit(come, gone, remember)
-    return [_merged(number, part, added, sifted) for number, part in enumerate(parts)]
+    return [_merged(number, part, added, sifted, new.get(number)) for number, part in enumerate(parts)]
 
 
-def _merged(number: int, part: Part, added: dict[int, list[Written]], sifted: Sequence[dict[str, Any]]) -> Merged:
+def _merged(
+    number: int,
+    part: Part,
+    added: dict[int, list[Written]],
+    sifted: Sequence[dict[str, Any]],
+    told: Mapping[str, Any] | None,
+) -> Merged:
     name = str(part.log.name)
     removed = sum(told["replaced"].get(name, 0) + told["below"].get(name, 0) for told in sifted)
     written = sum(file.rows for file in added.get(number, ()))
-    return Merged(part.log.name, part.log.rules.strategy, part.first, part.begin, part.end, written, removed)
+    return Merged(
+        name=part.log.name,
+        strategy=part.log.rules.strategy,
+        log_start=part.first,
+        begin=part.begin,
+        end_offset=part.end,
+        written=written,
+        removed=removed,
+        undecoded=told["undecoded"] if told else 0,
+    )
 
 
 def _new_parts(

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.errors import RefusedError
-from cleanerd.spark.tables.columns import same_columns
+from cleanerd.spark.tables.columns import other_columns
+from cleanerd.spark.values.said import EXTRA
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,6 +45,8 @@ class TableFile:
 class OpenTable(ABC):
     """A table as its last commit left it, or one that is to be made."""
 
+    columns: pa.Schema
+    """What we write there: :data:`~cleanerd.spark.tables.columns.ROWS`, and what is decoded."""
     place: Place
     where: str
     """What messages call it."""
@@ -90,9 +93,14 @@ class OpenTable(ABC):
         Raises:
             RefusedError: it has others.
         """
-        if not same_columns(self.schema()):
+        differ = other_columns(self.schema(), self.columns)
+        if differ:
+            of_values = any(name in EXTRA for name in differ)
             raise RefusedError(
-                "the table has other columns than a snapshot has", where=self.where, hint="name a new table"
+                f"the table has other columns than a snapshot has: {', '.join(differ)}",
+                where=self.where,
+                hint="name a new table"
+                + (", or the version of the schema that it was made with (--value-schema)" if of_values else ""),
             )
 
 

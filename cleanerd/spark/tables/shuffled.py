@@ -14,10 +14,11 @@ from cleanerd.spark.snapshot_here import without_null_headers
 from cleanerd.spark.source.options import RAW
 from cleanerd.spark.source.reading import How, Reading
 from cleanerd.spark.source.rows import Rows, to_arrow
-from cleanerd.spark.tables.columns import ROWS
+from cleanerd.spark.tables.columns import ROWS, columns_from
 from cleanerd.spark.tables.files import write_rows
 from cleanerd.spark.tables.latest import TOLD_COLUMNS, part_item, split_of, telling
 from cleanerd.spark.tables.place import place_from
+from cleanerd.spark.values.decoding import decoder_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,34 +30,39 @@ if TYPE_CHECKING:
     from cleanerd.spark.header_walk import Walked
     from cleanerd.spark.logs import Log
     from cleanerd.spark.spread import Item
-    from cleanerd.spark.tables.place import Place
 
 
 def write_found(
-    session: SparkSession, logs: Sequence[Log], walks: Sequence[Walked], place: Place, *, tombstones: bool
+    session: SparkSession, logs: Sequence[Log], walks: Sequence[Walked], how: Item, *, tombstones: bool
 ) -> DataFrame:
     """Tasks that write of each key of ``logs`` the record that wins it: a file for a log and task.
 
-    Told are the ``files``, and the number of the ``log`` that they are of.
+    ``how`` has the ``place``, the ``columns`` and the ``decoding``. Told are the ``files``, the number of the ``log``
+    that they are of, and how many keys and values were ``undecoded``.
     """
     winners, files = find_winners(session, logs, walks, tombstones=tombstones)
     items = [{**part_item(logs[number], file.base, file.end), "log": number} for file, number in files]
-    return winners.mapInArrow(partial(write_segments, items, place.to_item()), TOLD_COLUMNS)
+    return winners.mapInArrow(partial(write_segments, items, how), TOLD_COLUMNS)
 
 
 def write_segments(
-    items: Sequence[dict[str, Any]], place: Item, batches: Iterator[pa.RecordBatch]
+    items: Sequence[dict[str, Any]], how: Item, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The records whose file and offset come in, sorted by both; ``items``: their segments, by number.
 
+    ``how``: as for :func:`write_found`.
+
     Raises:
+        CorruptionError: more cannot be decoded than may be.
         SegmentChangedError: a segment is not what it was when its winners were found.
         CleanerdError: a file cannot be read or written.
     """
     for log, found in groupby(by_file(batches), lambda each: int(items[each[0]]["log"])):
         rows = chain.from_iterable(_read(items[number], offsets) for number, offsets in found)
-        files = write_rows(place_from(place), map(without_null_headers, rows))
-        yield telling({"log": log, "files": [each.to_item() for each in files]})
+        decoder = decoder_from(how["decoding"])
+        found_rows = decoder.batches(map(without_null_headers, rows))
+        files = write_rows(place_from(how["place"]), found_rows, columns_from(how["columns"]))
+        yield telling({"log": log, "files": [each.to_item() for each in files], "undecoded": decoder.failed})
 
 
 def _read(item: Item, wanted: NDArray[np.int64]) -> Iterator[pa.RecordBatch]:

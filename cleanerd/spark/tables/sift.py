@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cleanerd.spark.tables.columns import columns_from
 from cleanerd.spark.tables.files import read_columns, without, write_rows
 from cleanerd.spark.tables.latest import stored_of, telling
 from cleanerd.spark.tables.place import place_from
@@ -60,7 +61,10 @@ def sift(item: Item) -> Iterator[pa.RecordBatch]:
         drop[rows[lost]] = True
         replaced[name] = int(lost.sum())
         beaten[name] = wins.tolist()
-    files = write_rows(place, without(place, path, drop)) if drop.any() else []
+    files = []
+    if drop.any():
+        columns = columns_from(item["columns"])
+        files = write_rows(place, without(place, path, drop, columns), columns)
     yield telling({
         "path": path,
         "changed": bool(drop.any()),

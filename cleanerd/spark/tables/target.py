@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from cleanerd.spark.tables.opened import OpenTable
 
+_BESIDE: Final = "_undecoded"
 _INSTALL: Final = "pip install '/path/to/cleanerd-VERSION.whl[spark,tables]'"
 
 
@@ -24,17 +27,27 @@ class Delta:
         """Nothing, where what it needs is installed; raises as :meth:`open`."""
         _require("deltalake")
 
-    def open(self) -> OpenTable:
-        """As it is now.
+    def open(self, columns: pa.Schema | None = None) -> OpenTable:
+        """As it is now. ``columns``: what we write there, None: what a snapshot has without decoding.
 
         Raises:
             ConfigError: ``cleanerd[tables]`` is not installed, or no table can be there.
             CleanerdError: it cannot be read.
         """
         self.require_installed()
-        from cleanerd.spark.tables.delta import DeltaOpen  # noqa: PLC0415 - an extra
+        from cleanerd.spark.tables.columns import ROWS  # noqa: PLC0415 - an extra
+        from cleanerd.spark.tables.delta import DeltaOpen  # noqa: PLC0415
 
-        return DeltaOpen.at(self.uri)
+        return DeltaOpen.at(self.uri, ROWS if columns is None else columns)
+
+    @property
+    def where(self) -> str:
+        """As somebody names it."""
+        return self.uri
+
+    def beside(self) -> Delta:
+        """The table of what could not be decoded."""
+        return Delta(f"{self.uri.rstrip('/')}{_BESIDE}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +61,27 @@ class Iceberg:
         """Nothing, where what it needs is installed; raises as :meth:`open`."""
         _require("pyiceberg")
 
-    def open(self) -> OpenTable:
-        """As it is now.
+    def open(self, columns: pa.Schema | None = None) -> OpenTable:
+        """As it is now. ``columns``: what we write there, None: what a snapshot has without decoding.
 
         Raises:
             ConfigError: ``cleanerd[tables]`` is not installed, no such catalog, or no name of a table.
             CleanerdError: it cannot be read.
         """
         self.require_installed()
-        from cleanerd.spark.tables.iceberg import IcebergOpen  # noqa: PLC0415 - an extra
+        from cleanerd.spark.tables.columns import ROWS  # noqa: PLC0415 - an extra
+        from cleanerd.spark.tables.iceberg import IcebergOpen  # noqa: PLC0415
 
-        return IcebergOpen.named(self.name, self.catalog)
+        return IcebergOpen.named(self.name, self.catalog, ROWS if columns is None else columns)
+
+    @property
+    def where(self) -> str:
+        """As somebody names it."""
+        return self.name
+
+    def beside(self) -> Iceberg:
+        """The table of what could not be decoded."""
+        return Iceberg(f"{self.name}{_BESIDE}", self.catalog)
 
 
 def _require(package: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleanerd.errors import RefusedError
 from cleanerd.spark.spread import spread
+from cleanerd.spark.tables.columns import columns_to_item
 from cleanerd.spark.tables.files import Written
 from cleanerd.spark.tables.latest import TOLD, TOLD_COLUMNS
 
@@ -16,25 +17,31 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from cleanerd.spark.spread import Worker
+    from cleanerd.spark.spread import Item, Worker
     from cleanerd.spark.tables.opened import OpenTable, TableFile
     from cleanerd.spark.tables.remembered import Remembered
+    from cleanerd.spark.values.decoding import Decoding
 
 
 class Tasks:
     """Work for the tasks of a session or, without one, for this process; and what it has written so far."""
 
-    def __init__(self, session: SparkSession | None, table: OpenTable) -> None:
+    def __init__(self, session: SparkSession | None, table: OpenTable, decoding: Decoding | None) -> None:
         self._session = session
         self._table = table
         self.place = table.place
+        self.how: Item = {
+            "place": table.place.to_item(),
+            "columns": columns_to_item(table.columns),
+            "decoding": None if decoding is None else decoding.to_item(),
+        }
         self._made: set[str] = set()
         self._may_be_named = False
 
     def run(self, worker: Worker, items: Iterable[tuple[int, dict[str, Any]]]) -> list[dict[str, Any]]:
         """What ``worker`` tells of each of ``items``: bytes to read, and the work."""
         told = []
-        placed = [(size, {**item, "place": self.place.to_item()}) for size, item in items]
+        placed = [(size, {**item, **self.how}) for size, item in items]
         if self._session is None:
             for _, item in placed:
                 told += [self._note(text) for batch in worker(item) for text in batch.column(0).to_pylist()]

@@ -1,0 +1,76 @@
+"""The columns of the data source that are made by decoding keys and values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from cleanerd.spark.source.columns import TYPES
+from cleanerd.spark.source.plan import find_asked
+from cleanerd.spark.values.decoding import Decoder, resolved
+from cleanerd.spark.values.said import EXTRA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from cleanerd.spark.source.options import Options
+    from cleanerd.spark.values.decoding import Decoding
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+_SPARK: dict[str, DataType] = {
+    each.simpleString(): each
+    for each in (
+        BinaryType(), StringType(), IntegerType(), LongType(), BooleanType(), TimestampType(), ArrayType(_HEADER)
+    )
+}  # fmt: skip
+
+
+def decoding_of(options: Options) -> Decoding | None:
+    """What is to be decoded, with the readers' schemas as they are now.
+
+    Raises:
+        ConfigError: there is no such schema, or the topics have different ones.
+        CleanerdError: a registry does not answer, or a directory cannot be read.
+    """
+    if options.decode is None:
+        return None
+    return resolved(options.decode, {log.name.topic for log in find_asked(options)})
+
+
+def types_of(columns: Iterable[str], decoding: Decoding | None) -> StructType:
+    """The columns in Spark's types."""
+    extra = {} if decoding is None else {field.name: from_arrow_type(field.type) for field in decoding.fields()}
+    return StructType([StructField(each, extra.get(each) or _SPARK[TYPES[each]]) for each in columns])
+
+
+def before(schema: pa.Schema) -> pa.Schema:
+    """What has to be read for the columns of ``schema``: those that a log has, and what the others are made of."""
+    fields = [field for field in schema if field.name not in EXTRA]
+    needed = sorted({EXTRA[field.name] for field in schema if field.name in EXTRA} - {field.name for field in fields})
+    return pa.schema([*fields, *(pa.field(name, pa.binary()) for name in needed)])
+
+
+def completed(batches: Iterable[pa.RecordBatch], decoding: Decoding, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """``batches`` of :func:`before` as ``schema`` has them.
+
+    Raises:
+        CorruptionError: more cannot be decoded than may be.
+        CleanerdError: a registry does not answer; and what ``batches`` raises.
+    """
+    for batch in Decoder(decoding).batches(batches):
+        columns = [batch.column(field.name).cast(field.type) for field in schema]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)

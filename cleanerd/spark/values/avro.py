@@ -1,0 +1,271 @@
+"""Avro: bytes by the writer's schema into a column of the reader's, as Avro's rules for resolution have it.
+
+fastavro reads and resolves. What it is not asked for: logical types, which are applied here by the reader's schema
+(a time beyond the years of Python is no failure); and schemas that would have it run without end or without ground.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, Final
+
+import fastavro
+import pyarrow as pa
+from fastavro.schema import SchemaParseException, UnknownType
+
+from cleanerd.spark.values.schemas import Schema, UndecodableError, parsed_json
+from cleanerd.spark.values.shapes import (
+    LOCAL_MICROS,
+    Budget,
+    Shape,
+    decimal_shape,
+    list_shape,
+    map_shape,
+    micros_shape,
+    record_shape,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_PLAIN: Final = {
+    "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),
+    "bytes": pa.binary(), "string": pa.string(),
+}  # fmt: skip
+_TIMES: Final = {
+    "timestamp-millis": micros_shape(1000),
+    "timestamp-micros": micros_shape(1),
+    "timestamp-nanos": micros_shape(1000, divide=True),
+    "local-timestamp-millis": micros_shape(1000, kind=LOCAL_MICROS),
+    "local-timestamp-micros": micros_shape(1, kind=LOCAL_MICROS),
+    "local-timestamp-nanos": micros_shape(1000, divide=True, kind=LOCAL_MICROS),
+}
+_COUNTED: Final = frozenset({*_TIMES, "time-millis", "time-micros"})
+"""The same number means another moment under each of them."""
+
+_OF_PYTHON: Final = {
+    "null": type(None), "boolean": bool, "int": int, "long": int, "float": float, "double": float, "bytes": bytes,
+    "fixed": bytes, "string": str, "enum": str, "array": list, "map": dict, "record": dict,
+}  # fmt: skip
+_WIDER: Final = ({"int", "long"}, {"float", "double"})
+
+
+class Parsed:
+    """A schema, and the types that it names."""
+
+    def __init__(self, schema: Schema, label: str) -> None:
+        self.names: dict[str, Any] = {}
+        try:
+            for name, text in schema.references:
+                fastavro.parse_schema(parsed_json(text, name), named_schemas=self.names)
+            self.root: Any = fastavro.parse_schema(parsed_json(schema.text, label), named_schemas=self.names)
+        except UndecodableError:
+            raise
+        except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UndecodableError(f"{label} is no Avro schema: {type(error).__name__}: {str(error)[:200]}") from None
+        self.label = label
+
+    def of(self, node: Any) -> Any:
+        """A name as what it names; a union as a list, all else as a dictionary."""
+        if isinstance(node, str):
+            return self.names.get(node, {"type": node})
+        if isinstance(node, dict) and isinstance(node["type"], list | dict):
+            return self.of(node["type"])
+        return node
+
+
+class AvroReader:
+    """Values of a column whose type is the reader's schema."""
+
+    def __init__(self, schema: Schema, label: str, message: str | None = None) -> None:
+        if message is not None:
+            raise UndecodableError(f"{label} is an Avro schema, which has no message {message}")
+        self._reader = Parsed(schema, label)
+        self._shape = _shape(self._reader, self._reader.root, Budget(label))
+        self._plain = _without_logical(self._reader)
+        self.kind = self._shape.kind
+
+    def decoder(self, writer: Schema | None, label: str) -> Callable[[bytes, Sequence[int]], Any]:
+        """How values that were written with ``writer`` are decoded; None: with the reader's own.
+
+        Raises:
+            UndecodableError: nothing that was written with it can be.
+        """
+        written = self._reader if writer is None else Parsed(writer, label)
+        _require_finite(written, written.root, Budget(label))
+        _require_same_units(written, self._reader, written.root, self._reader.root, Budget(label))
+        plain = _without_logical(written)
+        reader = None if writer is None else self._plain
+        change = self._shape.convert
+
+        def decode(data: bytes, _indexes: Sequence[int]) -> Any:
+            file = io.BytesIO(data)
+            try:
+                value = fastavro.schemaless_reader(file, plain, reader)
+            except EOFError:
+                raise UndecodableError("it ends in the middle of a value") from None
+            except Exception as error:  # noqa: BLE001 - whatever strange bytes make of a library
+                raise UndecodableError(f"{type(error).__name__}: {str(error)[:200]}") from None
+            if file.tell() != len(data):
+                raise UndecodableError(f"{len(data) - file.tell()} bytes are left over behind the value")
+            return value if change is None or value is None else change(value)
+
+        return decode
+
+
+def _shape(schema: Parsed, node: Any, budget: Budget) -> Shape:
+    budget.spend()
+    node = schema.of(node)
+    if isinstance(node, list):
+        return _union_shape(schema, node, budget)
+    kind = node["type"]
+    if kind in _PLAIN:
+        return _logical_shape(node, Shape(_PLAIN[kind]))
+    if kind == "fixed":
+        return _logical_shape(node, Shape(pa.binary()))
+    if kind == "enum":
+        return Shape(pa.string())
+    if kind == "null":
+        raise UndecodableError(f"{budget.label}: a type that is always null makes no column")
+    budget.enter(node.get("name", kind) if kind == "record" else f"{kind} {id(node)}")
+    if kind == "array":
+        found = list_shape(_shape(schema, node["items"], budget))
+    elif kind == "map":
+        found = map_shape(_shape(schema, node["values"], budget))
+    else:
+        fields = {}
+        for field in node["fields"]:
+            if schema.of(field["type"]) != {"type": "null"}:
+                fields[field["name"]] = _shape(schema, field["type"], budget)
+        found = record_shape(str(node.get("name")), fields)
+    budget.leave()
+    return found
+
+
+def _logical_shape(node: Any, plain: Shape) -> Shape:
+    """By Avro's rules a logical type that does not fit its type is none."""
+    kind, logical = node["type"], node.get("logicalType")
+    if logical == "decimal" and kind in ("bytes", "fixed"):
+        precision, scale = node.get("precision"), node.get("scale", 0)
+        if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0:
+            return decimal_shape(precision, scale)
+    if kind == "long" and logical in _TIMES:
+        return _TIMES[logical]
+    if kind == "int" and logical == "date":
+        return Shape(pa.date32())
+    return plain
+
+
+def _union_shape(schema: Parsed, union: list[Any], budget: Budget) -> Shape:
+    """One type beside null is that type; several are a struct with a field for each, of which one is not null."""
+    members = [each for each in map(schema.of, union) if each["type"] != "null"]
+    kinds = {each["type"] for each in members}
+    if kinds in _WIDER:
+        members = [{"type": "long" if "long" in kinds else "double"}]
+    if not members:
+        raise UndecodableError(f"{budget.label}: a type that is always null makes no column")
+    if len(members) == 1:
+        return _shape(schema, members[0], budget)
+    fields: dict[type, tuple[str, Shape]] = {}
+    for each in members:
+        python = _OF_PYTHON[each["type"]]
+        name = str(each.get("name", each["type"])).rpartition(".")[2]
+        if python in fields:
+            raise UndecodableError(
+                f"{budget.label}: a union of {fields[python][0]} and {name}: which of them a value is cannot be told"
+            )
+        fields[python] = (name, _shape(schema, each, budget))
+    kind = pa.struct([pa.field(name, shape.kind) for name, shape in fields.values()])
+
+    def convert(value: Any) -> Any:
+        name, shape = fields[type(value)]
+        return {name: value if shape.convert is None else shape.convert(value)}
+
+    return Shape(kind, convert)
+
+
+def _require_finite(schema: Parsed, node: Any, budget: Budget) -> int:
+    """The least bytes of a value. Types within themselves are refused, and lists of what takes no bytes.
+
+    A few bytes may say that such a list has 2^60 items; and a type within itself lies as deep as its bytes say.
+    """
+    budget.spend()
+    node = schema.of(node)
+    if isinstance(node, list):
+        for each in node:
+            _require_finite(schema, each, budget)
+        return 1
+    kind = node["type"]
+    if kind == "fixed":
+        return int(node["size"])
+    if kind in ("float", "double"):
+        return 4 if kind == "float" else 8
+    if kind in ("array", "map", "record", "error"):
+        budget.enter(node.get("name", kind) if kind not in ("array", "map") else f"{kind} {id(node)}")
+        if kind == "array" and not _require_finite(schema, node["items"], budget):
+            raise UndecodableError(f"{budget.label}: an array of what takes no bytes can be of any length")
+        if kind == "map":
+            _require_finite(schema, node["values"], budget)
+        least = 1
+        if kind not in ("array", "map"):
+            least = sum([_require_finite(schema, field["type"], budget) for field in node["fields"]])
+        budget.leave()
+        return least
+    return 0 if kind == "null" else 1
+
+
+def _require_same_units(writer: Parsed, reader: Parsed, written: Any, read: Any, budget: Budget) -> None:
+    """Nothing, when a number means the same in both. Avro does not look at it; milliseconds are no microseconds."""
+    budget.spend()
+    written, read = _only(writer, written), _only(reader, read)
+    if written is None or read is None:
+        return
+    was, now = written.get("logicalType"), read.get("logicalType")
+    if was != now and (was in _COUNTED and now in _COUNTED):
+        raise UndecodableError(f"{budget.label} has {was} where the column's schema has {now}")
+    if was == now == "decimal" and written.get("scale", 0) != read.get("scale", 0):
+        raise UndecodableError(f"{budget.label} has a decimal of another scale than the column's schema")
+    if written["type"] != read["type"]:
+        return
+    for inner in ("items", "values"):
+        if inner in written and inner in read:
+            _require_same_units(writer, reader, written[inner], read[inner], budget)
+    fields = {field["name"]: field for field in written.get("fields", ())}
+    for field in read.get("fields", ()):
+        other = next((fields[name] for name in (field["name"], *field.get("aliases", ())) if name in fields), None)
+        if other is not None:
+            _require_same_units(writer, reader, other["type"], field["type"], budget)
+
+
+def _only(schema: Parsed, node: Any) -> Any:
+    """A type, or the one beside null; None: there are several."""
+    node = schema.of(node)
+    if not isinstance(node, list):
+        return node
+    members = [each for each in map(schema.of, node) if each["type"] != "null"]
+    return members[0] if len(members) == 1 else None
+
+
+def _without_logical(schema: Parsed) -> Any:
+    """The schema for fastavro: types alone, each named one written out where it is first met."""
+    named: set[str] = set()
+
+    def plain(node: Any) -> Any:
+        node = schema.of(node)
+        if isinstance(node, list):
+            return [plain(each) for each in node]
+        if node.get("name") in named:
+            return node["name"]
+        if "name" in node:
+            named.add(node["name"])
+        found = {key: value for key, value in node.items() if key not in ("logicalType", "precision", "scale")}
+        found.pop("__fastavro_parsed__", None)
+        found.pop("__named_schemas", None)
+        for inner in ("items", "values"):
+            if inner in found:
+                found[inner] = plain(found[inner])
+        if "fields" in found:
+            found["fields"] = [{**field, "type": plain(field["type"])} for field in found["fields"]]
+        return found
+
+    return fastavro.parse_schema(plain(schema.root))

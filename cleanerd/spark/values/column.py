@@ -1,0 +1,173 @@
+"""A column of bytes as a column with fields: the one place where keys and values are decoded.
+
+What cannot be decoded is null there, with its reason beside it. What is null, a tombstone, stays null without one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+
+from cleanerd.spark.values.schemas import AVRO, JSON, PROTOBUF, Schema, UndecodableError, require_installed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from cleanerd.spark.values.schemas import Schemas
+
+_MAGIC: Final = 0
+_HEAD_BYTES: Final = 5
+_MOST_INDEXES: Final = 64
+
+_READERS: Final = {
+    AVRO: ("cleanerd.spark.values.avro", "AvroReader"),
+    PROTOBUF: ("cleanerd.spark.values.protobuf", "ProtobufReader"),
+    JSON: ("cleanerd.spark.values.json_values", "JsonReader"),
+}
+
+
+class Reader(Protocol):
+    """A reader's schema: the type of the column, and decoders for what was written with other schemas."""
+
+    kind: pa.DataType
+
+    def decoder(self, writer: Schema | None, label: str) -> Callable[[bytes, Sequence[int]], Any]:
+        """How values that were written with ``writer`` are decoded; they get the bytes, and message indexes.
+
+        Raises:
+            UndecodableError: nothing that was written with it can be.
+        """
+
+
+@lru_cache(maxsize=64)
+def reader_of(schema: Schema, label: str, message: str | None) -> Reader:
+    """Of the reader's schema ``schema``, which messages call ``label``.
+
+    Raises:
+        ConfigError: the extra that it needs is missing.
+        UndecodableError: it makes no column.
+    """
+    require_installed(schema.kind)
+    module, name = _READERS[schema.kind]
+    found: Reader = getattr(importlib.import_module(module), name)(schema, label, message)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """``values`` [n] of the reader's type; ``reasons`` [n]: text where a value is null because nobody can read it."""
+
+    values: pa.Array
+    reasons: pa.Array
+    failed: int
+
+
+class ValueColumn:
+    """Decodes columns of one reader's schema. ``schemas``: who knows the writers' ones; None: without framing."""
+
+    def __init__(self, schema: Schema, label: str, message: str | None, schemas: Schemas | None) -> None:
+        self._reader = reader_of(schema, label, message)
+        self._is_protobuf = schema.kind == PROTOBUF
+        self._kind = schema.kind
+        self._schemas = schemas
+        self._known: dict[int, Callable[[bytes, Sequence[int]], Any] | str] = {}
+        self._own = None if schemas is not None else self._reader.decoder(None, label)
+        self.kind = self._reader.kind
+
+    def decode(self, column: pa.Array) -> Decoded:
+        """``column`` [n] of bytes.
+
+        Raises:
+            CleanerdError: the registry does not answer.
+        """
+        values: list[Any] = []
+        reasons: list[str | None] = []
+        for data in column.to_pylist():
+            value, reason = None, None
+            if data is not None:
+                try:
+                    value = self._one(data)
+                except UndecodableError as error:
+                    reason = str(error).strip()
+            values.append(value)
+            reasons.append(reason)
+        found = self._arrow(values, reasons)
+        return Decoded(found, pa.array(reasons, pa.string()), sum(reason is not None for reason in reasons))
+
+    def _arrow(self, values: list[Any], reasons: list[str | None]) -> pa.Array:
+        try:
+            return _array(values, self.kind)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            pass
+        # One of them is out of its type's range: which?
+        for row, value in enumerate(values):
+            try:
+                _array([value], self.kind)
+            except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+                values[row], reasons[row] = None, f"does not fit its column: {str(error)[:200]}"
+        return _array(values, self.kind)
+
+    def _one(self, data: bytes) -> Any:
+        if self._own is not None:
+            return self._own(data, ())
+        if len(data) < _HEAD_BYTES or data[0] != _MAGIC:
+            raise UndecodableError("does not begin with the framing of a schema registry: a zero byte and an id")
+        number = int.from_bytes(data[1:_HEAD_BYTES], "big")
+        decoder = self._known.get(number)
+        if decoder is None:
+            decoder = self._known[number] = self._find(number)
+        if isinstance(decoder, str):
+            raise UndecodableError(decoder)
+        indexes, at = _indexes(data) if self._is_protobuf else ((), _HEAD_BYTES)
+        return decoder(data[at:], indexes)
+
+    def _find(self, number: int) -> Callable[[bytes, Sequence[int]], Any] | str:
+        """The decoder of a writer's schema, or why there is none."""
+        assert self._schemas is not None  # noqa: S101 - without framing nobody asks
+        label = f"schema {number}"
+        writer = self._schemas.by_id(number)
+        if writer is None:
+            return f"{label} is not known to {self._schemas.where}"
+        if writer.kind != self._kind:
+            return f"{label} is {writer.kind}, and the column's schema is {self._kind}"
+        try:
+            return self._reader.decoder(writer, label)
+        except UndecodableError as error:
+            return str(error)
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    found = pa.array(values, kind)
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _indexes(data: bytes) -> tuple[tuple[int, ...], int]:
+    """Protobuf's message indexes, and where they end. A lone 0 stands for the first message."""
+    count, at = _varint(data, _HEAD_BYTES)
+    if count == 0:
+        return (0,), at
+    if not 0 < count <= _MOST_INDEXES:
+        raise UndecodableError(f"{count} message indexes")
+    found = []
+    for _ in range(count):
+        index, at = _varint(data, at)
+        found.append(index)
+    return tuple(found), at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag number of at most 32 bits, and where it ends."""
+    number = 0
+    for shift in range(0, 35, 7):
+        if at >= len(data):
+            break
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+    raise UndecodableError("ends in the middle of its message indexes")

@@ -1,0 +1,169 @@
+"""Which columns are decoded and by what: as somebody says it, and as tasks get it, with the readers' schemas found.
+
+The driver finds the readers' schemas, once: all tasks make the same columns, whatever is registered meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cleanerd.errors import ConfigError, CorruptionError
+from cleanerd.spark.values.column import ValueColumn, reader_of
+from cleanerd.spark.values.places import schemas_at, schemas_from
+from cleanerd.spark.values.said import CONFLUENT, Decode, decoded_name, error_name
+from cleanerd.spark.values.schemas import Schema, Schemas, UndecodableError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedColumn:
+    """``source``: key or value. ``schema``: the reader's, which messages call ``label``."""
+
+    source: str
+    schema: Schema
+    label: str
+    message: str | None
+
+    def kind(self) -> pa.DataType:
+        """The type of the column.
+
+        Raises:
+            ConfigError: the schema makes none, or an extra is missing.
+        """
+        try:
+            return reader_of(self.schema, self.label, self.message).kind
+        except UndecodableError as error:
+            raise ConfigError(str(error), where=f"{self.source}Schema") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """What tasks need to know. ``framed``: values say by which schema they were written."""
+
+    columns: tuple[DecodedColumn, ...]
+    schemas: Schemas
+    framed: bool
+    limit: int
+
+    def fields(self) -> list[pa.Field]:
+        """The further columns, in their order."""
+        return [
+            field
+            for each in self.columns
+            for field in (
+                pa.field(decoded_name(each.source), each.kind()),
+                pa.field(error_name(each.source), pa.string()),
+            )
+        ]
+
+    def added_to(self, schema: pa.Schema) -> pa.Schema:
+        """``schema`` with the further columns behind."""
+        return pa.schema([*schema, *self.fields()])
+
+    def to_item(self) -> dict[str, Any]:
+        """As JSON has it, for a task."""
+        columns = [[each.source, each.schema.to_item(), each.label, each.message] for each in self.columns]
+        return {"columns": columns, "schemas": self.schemas.to_item(), "framed": self.framed, "limit": self.limit}
+
+
+def decoding_from(item: Any) -> Decoding:
+    """What :meth:`Decoding.to_item` made ``item`` of."""
+    columns = [
+        DecodedColumn(source, Schema.from_item(schema), label, message)
+        for source, schema, label, message in item["columns"]
+    ]
+    return Decoding(tuple(columns), schemas_from(item["schemas"]), item["framed"], item["limit"])
+
+
+def resolved(decode: Decode, topics: Collection[str]) -> Decoding:
+    """What tasks need to know, with the readers' schemas as they are now.
+
+    Raises:
+        ConfigError: there is no such schema, it makes no column, ``topics`` have different ones, or an extra is
+            not installed.
+        CleanerdError: the registry does not answer.
+    """
+    schemas = schemas_at(decode.schemas)
+    columns = tuple(_column(decode, schemas, source, sorted(topics)) for source in decode.sources)
+    return Decoding(columns, schemas, decode.framing == CONFLUENT, decode.limit)
+
+
+def _column(decode: Decode, schemas: Schemas, source: str, topics: list[str]) -> DecodedColumn:
+    said = decode.value_schema if source == "value" else decode.key_schema
+    message = decode.value_message if source == "value" else decode.key_message
+    names = [said] if said is not None else [f"{topic}-{source}" for topic in topics]
+    if not names:
+        raise ConfigError(f"no topic says which schema its {source}s have", where=f"{source}Schema")
+    found = [schemas.named(name) for name in names]
+    other = next((name for name, each in zip(names, found, strict=True) if each.schema != found[0].schema), None)
+    if other is not None:
+        raise ConfigError(
+            f"{names[0]} and {other} are different schemas",
+            where=schemas.where,
+            hint=f"read one topic, or name the schema of all (option {source}Schema, --{source}-schema)",
+        )
+    column = DecodedColumn(source, found[0].schema, found[0].label, message)
+    column.kind()
+    return column
+
+
+class Decoder:
+    """Decodes batches of a task, and counts what it cannot; None: there is nothing to decode."""
+
+    def __init__(self, decoding: Decoding | None) -> None:
+        self._limit = 0 if decoding is None else decoding.limit
+        self._columns: list[tuple[str, ValueColumn]] = []
+        if decoding is not None:
+            schemas = decoding.schemas if decoding.framed else None
+            self._columns = [
+                (each.source, ValueColumn(each.schema, each.label, each.message, schemas)) for each in decoding.columns
+            ]
+        self.failed = 0
+
+    def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Each with the columns of :meth:`Decoding.fields` behind its own.
+
+        Raises:
+            CorruptionError: more than the limit cannot be decoded.
+            CleanerdError: a registry does not answer; and what ``batches`` raises.
+        """
+        for batch in batches:
+            arrays, fields = list(batch.columns), list(batch.schema)
+            for source, column in self._columns:
+                found = column.decode(batch.column(source))
+                arrays += [found.values, found.reasons]
+                fields += [pa.field(decoded_name(source), column.kind), pa.field(error_name(source), pa.string())]
+                self.failed += found.failed
+                if self.failed > self._limit:
+                    reason = next(each for each in found.reasons.to_pylist() if each is not None)
+                    raise over_limit(self._limit, f"the last one: {reason}")
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def require_within(limit: int, failed: int) -> None:
+    """Nothing, when so many may fail.
+
+    Raises:
+        CorruptionError: they may not.
+    """
+    if failed > limit:
+        raise over_limit(limit, f"it is {failed}")
+
+
+def over_limit(limit: int, more: str) -> CorruptionError:
+    """Too much cannot be decoded."""
+    return CorruptionError(
+        f"more than {limit} keys or values cannot be decoded; {more}",
+        where="undecodedLimit",
+        hint="the right schema? else a higher undecodedLimit, --undecoded-limit",
+    )
+
+
+def decoder_from(item: Any) -> Decoder:
+    """Of what :meth:`Decoding.to_item` made, or None."""
+    return Decoder(None if item is None else decoding_from(item))

@@ -1,0 +1,33 @@
+"""A registry or a directory: which one somebody names, and which one a task got."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from cleanerd.spark.values.folder import Folder
+from cleanerd.spark.values.registry import Registry
+
+if TYPE_CHECKING:
+    from cleanerd.spark.values.schemas import Schemas
+
+
+def schemas_at(place: str) -> Schemas:
+    """A registry by its URL, or a directory.
+
+    Raises:
+        ConfigError: the URL has credentials in it, or no such directory.
+        CleanerdError: the directory cannot be read.
+    """
+    return _registry(place) if place.startswith(("http://", "https://")) else Folder.read(place)
+
+
+def schemas_from(item: Any) -> Schemas:
+    """What :meth:`~cleanerd.spark.values.schemas.Schemas.to_item` made ``item`` of."""
+    return _registry(item) if isinstance(item, str) else Folder(item["folder"], item["files"])
+
+
+@lru_cache(maxsize=16)
+def _registry(url: str) -> Registry:
+    """One for all tasks of a process: what it has said of an id need not be asked again."""
+    return Registry(url)

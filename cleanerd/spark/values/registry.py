@@ -1,0 +1,202 @@
+"""A schema registry that speaks Confluent's REST API. Only reads.
+
+What fails for a moment - throttling, a broken connection, half an answer, none in time - is tried again; what is left
+then is an error of the whole query, never a reason for the side table: the record may be right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import random
+import threading
+import time
+from typing import Any, Final
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+
+from cleanerd.errors import CleanerdError, ConfigError, MachineError
+from cleanerd.log.remote import shown_url
+from cleanerd.spark.values.schemas import AVRO, KINDS, MOST_BYTES, Named, Schema, Schemas
+
+USER: Final = "CLEANERD_SCHEMA_REGISTRY_USER"
+PASSWORD: Final = "CLEANERD_SCHEMA_REGISTRY_PASSWORD"  # noqa: S105 - the name of a variable
+"""Of the environment of driver and executors: HTTP basic authentication."""
+
+TRIES: Final = 6
+ANSWER_SECONDS: Final = 10.0
+"""For all of an answer."""
+FIRST_PAUSE_SECONDS: Final = 0.2
+LONGEST_PAUSE_SECONDS: Final = 5.0
+
+_MOST_REFERENCES: Final = 200
+_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA = 40401, 40402, 40403
+_UNKNOWN: Final = (_NO_SUBJECT, _NO_VERSION, _NO_SCHEMA)
+
+
+class _TryAgain(Exception):  # noqa: N818 - none that leaves this module
+    """What a moment later may be right; ``after``: the seconds that the registry wants."""
+
+    def __init__(self, why: str, after: float = 0.0) -> None:
+        super().__init__(why)
+        self.after = after
+
+
+class Registry(Schemas):
+    """The registry at ``url``. What it has said of an id is kept: a schema's id never means another one."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise ConfigError(
+                "holds credentials or settings",
+                where=shown_url(url),
+                hint=f"leave them out: {USER} and {PASSWORD} in the environment of driver and executors",
+            )
+        if not parts.hostname:
+            raise ConfigError("names no host", where=url, hint="http://HOST:8081")
+        self.where = self._url = url.rstrip("/")
+        self._known: dict[int, Schema] = {}
+
+    def to_item(self) -> Any:
+        """Its URL: tasks ask it themselves."""
+        return self._url
+
+    def by_id(self, number: int) -> Schema | None:
+        """Asked for with ``GET /schemas/ids/N``."""
+        if number not in self._known:
+            found = self._ask(f"/schemas/ids/{number}")
+            if found is None:
+                return None
+            self._known[number] = self._schema(found, f"schema {number}")
+        return self._known[number]
+
+    def named(self, name: str) -> Named:
+        """Asked for with ``GET /subjects/SUBJECT/versions/VERSION``."""
+        subject, colon, version = name.rpartition(":")
+        if not colon:
+            subject, version = name, "latest"
+        found = self._version(subject, version)
+        if found is None:
+            raise ConfigError(
+                f"no schema {name}", where=self.where, hint="name the subject, or SUBJECT:VERSION, that there is"
+            )
+        return Named(self._schema(found, name), f"{subject} version {found.get('version', version)}")
+
+    def _version(self, subject: str, version: str) -> dict[str, Any] | None:
+        return self._ask(f"/subjects/{quote(subject, safe='')}/versions/{quote(version, safe='')}")
+
+    def _schema(self, found: dict[str, Any], label: str) -> Schema:
+        kind = str(found.get("schemaType") or AVRO).lower()
+        if kind not in KINDS:
+            raise ConfigError(f"{label} is {kind[:40]}", where=self.where, hint=f"one of {', '.join(KINDS)} is read")
+        references: dict[str, str] = {}
+        self._collect(found, references, label, 0)
+        return Schema(kind, self._text(found, label), tuple(references.items()))
+
+    def _collect(self, found: dict[str, Any], references: dict[str, str], label: str, depth: int) -> None:
+        """What it needs, and before that what that needs."""
+        for each in found.get("references") or ():
+            try:
+                name, subject, version = str(each["name"]), str(each["subject"]), str(each["version"])
+            except (TypeError, KeyError):
+                raise self._strange(f"a reference of {label} is no name, subject and version") from None
+            if name in references:
+                continue
+            if depth > _MOST_REFERENCES or len(references) > _MOST_REFERENCES:
+                raise self._strange(f"{label} has more than {_MOST_REFERENCES} references, or they go in a circle")
+            needed = self._version(subject, version)
+            if needed is None:
+                raise ConfigError(
+                    f"{label} needs {name}, and there is no {subject} version {version}", where=self.where
+                )
+            self._collect(needed, references, label, depth + 1)
+            references[name] = self._text(needed, name)
+
+    def _text(self, found: dict[str, Any], label: str) -> str:
+        text = found.get("schema")
+        if not isinstance(text, str):
+            raise self._strange(f"no text for {label}")
+        return text
+
+    def _strange(self, why: str) -> CleanerdError:
+        return ConfigError(f"does not answer as a schema registry does: {why}", where=self.where)
+
+    def _ask(self, path: str) -> dict[str, Any] | None:
+        """The document at ``path``; None: the registry says that there is none."""
+        for number in range(TRIES):
+            try:
+                return self._judge(*_get(self._url + path), path)
+            except _TryAgain as error:
+                if number == TRIES - 1:
+                    raise MachineError(
+                        f"{error}; tried {TRIES} times", where=self._url + path, hint="is the schema registry well?"
+                    ) from None
+                pause = min(max(FIRST_PAUSE_SECONDS * 2**number, error.after), LONGEST_PAUSE_SECONDS)
+                time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that tasks do not come back together
+        raise AssertionError
+
+    def _judge(self, status: int, body: bytes, after: str, path: str) -> dict[str, Any] | None:
+        if status in (408, 429) or status >= 500:
+            raise _TryAgain(f"answers {status}", float(after) if after.isdecimal() else 0.0)
+        if status in (401, 403):
+            raise ConfigError(
+                f"answers {status}: wrong credentials, or none",
+                where=self._url,
+                hint=f"{USER} and {PASSWORD} in the environment of driver and executors",
+            )
+        try:
+            found = json.loads(body)
+        except (ValueError, RecursionError):
+            found = None
+        if status == 200 and isinstance(found, dict):
+            return found
+        if status == 200:
+            raise _TryAgain(f"answers with what is no JSON object: {body[:40]!r}")
+        if status == 404 and isinstance(found, dict) and found.get("error_code") in _UNKNOWN:
+            return None
+        told = str(found.get("message", "")) if isinstance(found, dict) else ""
+        raise self._strange(f"{status} for {path} {told[:200]}".rstrip())
+
+
+def _get(url: str) -> tuple[int, bytes, str]:
+    """Status, body and ``Retry-After``. In a thread of its own: a notebook has an event loop already."""
+    answer: list[tuple[int, bytes, str]] = []
+    failed: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            answer.append(asyncio.run(_fetch(url)))
+        except (aiohttp.ClientError, OSError, TimeoutError, _TryAgain, ValueError) as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=ask, name="cleanerd-registry", daemon=True)
+    thread.start()
+    thread.join(3 * ANSWER_SECONDS)  # should a name server hang
+    if answer:
+        return answer[0]
+    why = failed[0] if failed else None
+    if why is None or isinstance(why, TimeoutError):
+        raise _TryAgain(f"no answer within {ANSWER_SECONDS:.0f} seconds")
+    raise _TryAgain(f"no answer: {str(why)[:200] or type(why).__name__}")
+
+
+async def _fetch(url: str) -> tuple[int, bytes, str]:
+    headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+    if USER in os.environ:
+        said = f"{os.environ[USER]}:{os.environ.get(PASSWORD, '')}".encode()
+        headers["Authorization"] = "Basic " + base64.b64encode(said).decode()
+    limit = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
+    async with (
+        aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
+        session.get(url, headers=headers) as got,
+    ):
+        body = bytearray()
+        async for piece in got.content.iter_chunked(65536):
+            body += piece
+            if len(body) > MOST_BYTES:
+                raise _TryAgain(f"an answer of more than {MOST_BYTES} bytes")
+        return got.status, bytes(body), got.headers.get("Retry-After", "")

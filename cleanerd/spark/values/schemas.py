@@ -1,0 +1,132 @@
+"""Schemas: what they are, and who has them: a registry (``registry.py``) or a directory (``folder.py``)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+AVRO: Final = "avro"
+PROTOBUF: Final = "protobuf"
+JSON: Final = "json"
+KINDS: Final = (AVRO, PROTOBUF, JSON)
+
+NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    AVRO: ("fastavro",),
+    PROTOBUF: ("google.protobuf", "grpc_tools"),
+    JSON: (),
+}
+"""Packages of the extra ``values``, by what they decode."""
+
+MOST_BYTES: Final = 4 << 20
+"""Of a schema's text, or of all files in a directory of schemas."""
+
+_MOST_LEVELS: Final = 200
+_INSTALL: Final = "pip install '/path/to/cleanerd-VERSION.whl[spark,values]'"
+
+
+class UndecodableError(Exception):
+    """A value is not what its schema says, or nobody has its schema; the text is the reason for the side table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """``kind``: one of :data:`KINDS`. ``references``: name and text of what it needs, each after what itself needs."""
+
+    kind: str
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+
+    def to_item(self) -> list[Any]:
+        """As JSON has it."""
+        return [self.kind, self.text, [list(each) for each in self.references]]
+
+    @classmethod
+    def from_item(cls, item: Iterable[Any]) -> Schema:
+        """What :meth:`to_item` made ``item`` of."""
+        kind, text, references = item
+        return cls(kind, text, tuple((name, each) for name, each in references))
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A schema that was asked for by name. ``label``: what messages call it (``orders-value version 3``)."""
+
+    schema: Schema
+    label: str
+
+
+class Schemas(ABC):
+    """A place that has schemas: a registry, or a directory."""
+
+    where: str
+    """What messages call it."""
+
+    @abstractmethod
+    def by_id(self, number: int) -> Schema | None:
+        """The schema with which a record was written; None: there is none with that id.
+
+        Raises:
+            CleanerdError: nobody answers, or not as a registry does: whether there is one is not known.
+        """
+
+    @abstractmethod
+    def named(self, name: str) -> Named:
+        """``SUBJECT``: its newest schema; ``SUBJECT:VERSION``: that one.
+
+        Raises:
+            ConfigError: there is none.
+            CleanerdError: as :meth:`by_id`.
+        """
+
+    @abstractmethod
+    def to_item(self) -> Any:
+        """As JSON has it, for a task."""
+
+
+def require_installed(kind: str) -> None:
+    """Nothing, where what decodes ``kind`` is installed.
+
+    Raises:
+        ConfigError: the extra ``values`` is missing.
+    """
+    missing = [name for name in NEEDED[kind] if not _is_there(name)]
+    if missing:
+        raise ConfigError(f"{kind}: not installed: {', '.join(missing)}", where="the extra values", hint=_INSTALL)
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # nor its parent
+        return False
+
+
+def parsed_json(text: str, label: str) -> Any:
+    """A schema that is JSON.
+
+    Raises:
+        UndecodableError: it is not, or lists and objects lie too deep in each other.
+    """
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UndecodableError(f"{label} is not JSON: {error}") from None
+    level = [found]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            child
+            for each in level
+            if isinstance(each, dict | list)
+            for child in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return found
+    raise UndecodableError(f"{label}: more than {_MOST_LEVELS} levels of lists and objects in each other")

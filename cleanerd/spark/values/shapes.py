@@ -1,0 +1,147 @@
+"""What a schema makes of a value: an Arrow type, and how to turn what a library decodes into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from cleanerd.spark.values.schemas import UndecodableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Convert: TypeAlias = "Callable[[Any], Any] | None"
+"""From what a library decodes to what Arrow takes; None: it is that already. Nulls never get there.
+
+Raises:
+    UndecodableError: it is no value of the type.
+"""
+
+UTC_MICROS: Final = pa.timestamp("us", tz="UTC")
+LOCAL_MICROS: Final = pa.timestamp("us")
+MOST_DIGITS: Final = 38
+"""Of a decimal in Spark."""
+
+MOST_NODES: Final = 10_000
+"""Fields and types of a schema, each counted where it is used: a few small types can name each other very often."""
+MOST_LEVELS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """``kind``: the type of the column, or of a field in it."""
+
+    kind: pa.DataType
+    convert: Convert = None
+
+
+class Budget:
+    """What a schema may have of fields and levels; ``label``: what messages call it."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self._nodes = 0
+        self._within: list[str] = []
+
+    def spend(self) -> None:
+        """One node more.
+
+        Raises:
+            UndecodableError: it is one too many.
+        """
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            raise UndecodableError(f"{self.label}: more than {MOST_NODES} fields")
+
+    def enter(self, name: str) -> None:
+        """Into a named type, until :meth:`leave`.
+
+        Raises:
+            UndecodableError: it is within itself, or too deep.
+        """
+        if name in self._within:
+            raise UndecodableError(f"{self.label}: {name} contains itself, which no column can")
+        if len(self._within) >= MOST_LEVELS:
+            raise UndecodableError(f"{self.label}: more than {MOST_LEVELS} levels")
+        self._within.append(name)
+
+    def leave(self) -> None:
+        """Out of it again."""
+        self._within.pop()
+
+
+def record_shape(name: str, fields: Mapping[str, Shape]) -> Shape:
+    """A struct, from a mapping by name. One without fields says by true that it is there: no table has empty ones.
+
+    Raises:
+        UndecodableError: two fields have the same name but for its case, which Spark does not tell apart.
+    """
+    if not fields:
+        return Shape(pa.bool_(), lambda _value: True)
+    seen: dict[str, str] = {}
+    for each in fields:
+        other = seen.setdefault(each.lower(), each)
+        if other != each:
+            raise UndecodableError(f"{name} has fields {other} and {each}, which Spark does not tell apart")
+    work = [(each, shape.convert) for each, shape in fields.items() if shape.convert is not None]
+    kind = pa.struct([pa.field(each, shape.kind) for each, shape in fields.items()])
+    if not work:
+        return Shape(kind)
+
+    def convert(value: Any) -> Any:
+        for each, change in work:
+            found = value.get(each)
+            if found is not None:
+                value[each] = change(found)
+        return value
+
+    return Shape(kind, convert)
+
+
+def list_shape(item: Shape) -> Shape:
+    """A list of ``item``."""
+    change = item.convert
+    if change is None:
+        return Shape(pa.list_(item.kind))
+    return Shape(pa.list_(item.kind), lambda value: [None if each is None else change(each) for each in value])
+
+
+def map_shape(item: Shape, key: pa.DataType | None = None) -> Shape:
+    """A map to ``item``, from a dictionary; its keys are text unless said otherwise."""
+    change = item.convert
+
+    def convert(value: Any) -> Any:
+        if change is None:
+            return list(value.items())
+        return [(name, None if each is None else change(each)) for name, each in value.items()]
+
+    return Shape(pa.map_(pa.string() if key is None else key, item.kind), convert)
+
+
+def micros_shape(factor: int, *, divide: bool = False, kind: pa.DataType = UTC_MICROS) -> Shape:
+    """A time from a count: ``factor`` microseconds each or, if ``divide``, that many to a microsecond."""
+
+    def convert(value: int) -> int:
+        found = value // factor if divide else value * factor
+        if not -(2**63) <= found < 2**63:
+            raise UndecodableError(f"{value} is beyond all times in microseconds")
+        return found
+
+    return Shape(kind, None if factor == 1 else convert)
+
+
+def decimal_shape(precision: int, scale: int) -> Shape:
+    """A decimal from its unscaled bytes, big-endian; as text, where it has more digits than Spark."""
+    as_text = precision > MOST_DIGITS
+
+    def convert(value: bytes) -> Any:
+        number = int.from_bytes(value, "big", signed=True)
+        if abs(number) >= 10**precision:
+            raise UndecodableError(f"a decimal of more than {precision} digits")
+        found = Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
+        return format(found, "f") if as_text else found
+
+    return Shape(pa.string() if as_text else pa.decimal128(precision, scale), convert)

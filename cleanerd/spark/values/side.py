@@ -1,0 +1,43 @@
+"""The side table: what could not be decoded, where it lies, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cleanerd.spark.values.said import SOURCES, error_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SIDE: Final = pa.schema([
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("column", pa.string()),
+    ("bytes", pa.binary()),
+    ("reason", pa.string()),
+])  # fmt: skip
+"""``column``: key or value. ``bytes``: all of it, as it is in the log."""
+
+
+def undecoded_rows(batch: pa.RecordBatch, topic: str | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of the side table that ``batch`` gives; ``topic``: that of all its rows, which have no such column."""
+    for source in SOURCES:
+        name = error_name(source)
+        if name not in batch.schema.names:
+            continue
+        found = batch.filter(pc.is_valid(batch.column(name)))
+        if len(found):
+            topics = pa.repeat(pa.scalar(topic), len(found)) if topic is not None else found.column("topic")
+            columns = [
+                topics.cast(pa.string()),
+                found.column("partition").cast(pa.int32()),
+                found.column("offset"),
+                pa.repeat(pa.scalar(source), len(found)),
+                found.column(source).cast(pa.binary()),
+                found.column(name).cast(pa.string()),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=SIDE)

@@ -1,0 +1,325 @@
+"""Avro values as columns: against Confluent's serializer, through changes of the schema, and hostile bytes."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cleanerd.errors import ConfigError
+from cleanerd.spark.values.avro import AvroReader
+from cleanerd.spark.values.schemas import AVRO, Schema, UndecodableError
+from tests.spark.decoding import avro, batch_of, decoded, record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.spark.registry_server import RegistryServer
+
+EVERYTHING = record(
+    ("flag", "boolean"),
+    ("small", "int"),
+    ("large", "long"),
+    ("single", "float"),
+    ("double", "double"),
+    ("text", "string"),
+    ("raw", "bytes"),
+    ("hash", {"type": "fixed", "name": "Hash", "size": 4}),
+    ("state", {"type": "enum", "name": "State", "symbols": ["OPEN", "CLOSED"]}),
+    ("note", ["null", "string"]),
+    ("either", ["null", "long", "string"]),
+    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}),
+    ("rate", {"type": "fixed", "name": "Rate", "size": 8, "logicalType": "decimal", "precision": 18, "scale": 4}),
+    ("id", {"type": "string", "logicalType": "uuid"}),
+    ("day", {"type": "int", "logicalType": "date"}),
+    ("at", {"type": "long", "logicalType": "timestamp-millis"}),
+    ("exactly", {"type": "long", "logicalType": "timestamp-micros"}),
+    ("here", {"type": "long", "logicalType": "local-timestamp-millis"}),
+    ("lines", {"type": "array", "items": record(("sku", "string"), ("count", "int"), name="Line")}),
+    ("tags", {"type": "map", "values": "long"}),
+    ("first", ["null", "Line"]),
+)  # fmt: skip
+AT = datetime(2024, 2, 29, 12, 30, 15, 250_000, UTC)
+EXACTLY = datetime(2024, 2, 29, 12, 30, 15, 250_001, UTC)
+HERE = datetime(2024, 2, 29, 12, 30, 15, 250_000)  # noqa: DTZ001 - local is what it is
+ID = uuid.UUID(int=7)
+ORDER = {
+    "flag": True, "small": -7, "large": 2**40, "single": 0.5, "double": 1e300, "text": "grün", "raw": b"\x00\xff",
+    "hash": b"abcd", "state": "CLOSED", "note": None, "either": "text", "price": Decimal("-12345.67"),
+    "rate": Decimal("99.0001"), "id": ID, "day": date(1969, 12, 31), "at": AT, "exactly": EXACTLY, "here": HERE,
+    "lines": [{"sku": "a", "count": 1}, {"sku": "b", "count": 2}], "tags": {"x": 1}, "first": {"sku": "c", "count": 3},
+}  # fmt: skip
+
+
+def test_everything_that_a_serializer_writes(registry: RegistryServer) -> None:
+    """Values of all types and logical types come back as Confluent's serializer got them; null stays null."""
+    kind, values, reasons = decoded(registry, [*avro(registry, EVERYTHING, ORDER), None])
+    assert reasons == [None, None]
+    assert values[1] is None
+    expected = {**ORDER, "id": str(ID), "either": {"long": None, "string": "text"}, "tags": [("x", 1)]}
+    assert values[0] == expected
+    types = {kind.field(at).name: kind.field(at).type for at in range(kind.num_fields)}
+    assert types["price"] == pa.decimal128(10, 2)
+    assert types["at"] == types["exactly"] == pa.timestamp("us", "UTC")
+    assert types["here"] == pa.timestamp("us")
+    assert types["day"] == pa.date32()
+    assert types["first"] == types["lines"].value_type == pa.struct([("sku", pa.string()), ("count", pa.int32())])
+
+
+BASE = [("id", "long"), ("name", "string")]
+EVOLUTIONS = {
+    "added": (record(*BASE), record(*BASE, {"name": "age", "type": "int", "default": 18}), {"age": 18}),
+    "added, nullable": (
+        record(*BASE), record(*BASE, {"name": "age", "type": ["null", "int"], "default": None}), {"age": None}
+    ),
+    "removed": (record(*BASE, ("old", "string")), record(*BASE), {}),
+    "renamed": (
+        record(("nr", "long"), ("name", "string")),
+        record({"name": "id", "type": "long", "aliases": ["nr"]}, ("name", "string")),
+        {},
+    ),
+    "promoted": (record(("id", "int"), ("name", "string")), record(*BASE), {}),
+    "int to double": (
+        record(("id", "int"), ("name", "string")), record(("id", "double"), ("name", "string")), {"id": 7.0}
+    ),
+    "bytes to string": (record(("id", "long"), ("name", "bytes")), record(*BASE), {}),
+    "to a union": (record(*BASE), record(("id", ["null", "long"]), ("name", "string")), {}),
+    "from a union": (record(("id", ["null", "long"]), ("name", "string")), record(*BASE), {}),
+    "reordered": (record(("name", "string"), ("id", "long")), record(*BASE), {}),
+    "enum with a default": (
+        record(*BASE, ("e", {"type": "enum", "name": "E", "symbols": ["A", "B"]})),
+        record(*BASE, ("e", {"type": "enum", "name": "E", "symbols": ["A", "OTHER"], "default": "OTHER"})),
+        {"e": "OTHER"},
+    ),
+    "inner": (
+        record(*BASE, ("in", record(("a", "int"), name="In"))),
+        record(*BASE, ("in", record(("a", "long"), {"name": "b", "type": "string", "default": "?"}, name="In"))),
+        {"in": {"a": 1, "b": "?"}},
+    ),
+}  # fmt: skip
+DATUM: dict[str, Any] = {"id": 7, "nr": 7, "name": "x", "old": "gone", "e": "B", "in": {"a": 1}}
+
+
+@pytest.mark.parametrize("name", EVOLUTIONS)
+def test_evolution(registry: RegistryServer, name: str) -> None:
+    """Records of the old schema are read as the newest one has them, and those of the newest as they are."""
+    old, new, more = EVOLUTIONS[name]
+    names = {field["name"] for field in old["fields"]}
+    datum = {each: DATUM[each] for each in names}
+    if name == "bytes to string":
+        datum["name"] = b"x"
+    (value,) = avro(registry, old, datum)
+    assert registry.register("orders-value", json.dumps(new)) == 2
+    _, values, reasons = decoded(registry, [value])
+    assert reasons == [None]
+    assert values == [{"id": 7, "name": "x", **more}]
+
+
+REFUSED = {
+    "no default": (record(("id", "long")), record(*BASE), "name"),
+    "other type": (record(("id", "string")), record(("id", "long")), "long"),
+    "enum without default": (
+        record(("id", {"type": "enum", "name": "E", "symbols": ["A", "B"]})),
+        record(("id", {"type": "enum", "name": "E", "symbols": ["A"]})),
+        "B",
+    ),
+    "other unit": (
+        record(("id", {"type": "long", "logicalType": "timestamp-millis"})),
+        record(("id", {"type": "long", "logicalType": "timestamp-micros"})),
+        "schema 1 has timestamp-millis where the column's schema has timestamp-micros",
+    ),
+    "other scale": (
+        record(("id", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2})),
+        record(("id", {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 3})),
+        "another scale",
+    ),
+    "recursive": (
+        record(("id", "long"), ("next", ["null", "Order"])), record(("id", "long")), "Order contains itself"
+    ),
+    "array of nothing": (
+        record(("id", "long"), ("many", {"type": "array", "items": "null"})), record(("id", "long")), "no bytes"
+    ),
+    "array of empty records": (
+        record(("id", "long"), ("many", {"type": "array", "items": record(("n", "null"), name="E")})),
+        record(("id", "long")), "no bytes",
+    ),
+    "another format": (record(("id", "long")), None, "schema 1 is avro, and the column's schema is json"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_newest_schema_cannot_read(registry: RegistryServer, name: str) -> None:
+    """A record that does not resolve goes to the side with the reason, and never comes as something else."""
+    old, new, why = REFUSED[name]
+    number = registry.register("orders-value", json.dumps(old))
+    if new is None:
+        registry.register("orders-value", '{"properties": {"id": {"type": "integer"}}}', "JSON")
+    else:
+        registry.register("orders-value", json.dumps(new))
+    data = (
+        b"\x00"
+        + number.to_bytes(4, "big")
+        + {"other type": b"\x02x", "enum without default": b"\x02"}.get(name, b"\x0e\x02\x02")
+    )
+    _, values, reasons = decoded(registry, [data])
+    assert values == [None]
+    assert reasons[0] is not None
+    assert why in reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (record(("next", ["null", "Order"])), "Order contains itself"),
+        (record(("a", ["string", {"type": "enum", "name": "E", "symbols": ["A"]}])), "cannot be told"),
+        (record(("a", "int"), ("A", "int")), "does not tell apart"),
+        ({"type": "record"}, "no Avro schema"),
+        ({"type": "nonsense"}, "no Avro schema"),
+        ("null", "always null"),
+    ],
+)
+def test_schemas_that_make_no_column(tmp_path: Path, schema: Any, why: str) -> None:
+    """What no column can be is refused before anything is read, in words."""
+    (tmp_path / "orders-value.avsc").write_text(json.dumps(schema))
+    with pytest.raises(ConfigError, match=why):
+        decoded(str(tmp_path), [])
+
+
+def test_named_types_of_other_schemas(registry: RegistryServer) -> None:
+    """A schema's references are fetched, those of references first."""
+    registry.register("country", json.dumps({"type": "enum", "name": "Country", "symbols": ["DE", "FR"]}))
+    of = [{"name": "Country", "subject": "country", "version": 1}]
+    registry.register("address", json.dumps(record(("country", "Country"), name="Address")), references=of)
+    to = [{"name": "Address", "subject": "address", "version": 1}]
+    number = registry.register("orders-value", json.dumps(record(("to", "Address"))), references=to)
+    _, values, reasons = decoded(registry, [b"\x00" + number.to_bytes(4, "big") + b"\x02"])
+    assert (values, reasons) == ([{"to": {"country": "FR"}}], [None])
+
+
+def test_without_framing(registry: RegistryServer, tmp_path: Path) -> None:
+    """The named schema is the writer's too."""
+    (tmp_path / "mine.avsc").write_text(json.dumps(record(*BASE)))
+    (value,) = avro(registry, record(*BASE), {"id": 1, "name": "x"})
+    _, values, reasons = decoded(str(tmp_path), [value[5:], value], framing="none", value_schema="mine")
+    assert values == [{"id": 1, "name": "x"}, None]
+    assert reasons[1] is not None
+
+
+def test_a_schema_that_is_no_record(registry: RegistryServer) -> None:
+    """The column is of that type itself."""
+    kind, values, _ = decoded(registry, avro(registry, '"long"', 5, -1))
+    assert (kind, values) == (pa.int64(), [5, -1])
+
+
+def test_decimals_and_times_beyond_what_there_is(tmp_path: Path) -> None:
+    """More digits than Spark has are text; a time after the year 9999 is a time; what does not fit is told."""
+    fields = [
+        ("big", {"type": "bytes", "logicalType": "decimal", "precision": 45, "scale": 5}),
+        ("two", {"type": "bytes", "logicalType": "decimal", "precision": 2, "scale": 0}),
+        ("at", {"type": "long", "logicalType": "timestamp-millis"}),
+    ]
+    (tmp_path / "orders-value.avsc").write_text(json.dumps(record(*fields)))
+
+    def written(big: int, two: int, at: int) -> bytes:
+        file = io.BytesIO()
+        datum = {"big": big.to_bytes(19, "big", signed=True), "two": two.to_bytes(2, "big", signed=True), "at": at}
+        fastavro.schemaless_writer(file, record(("big", "bytes"), ("two", "bytes"), ("at", "long")), datum)
+        return file.getvalue()
+
+    rows = [written(-(10**44), 99, 300_000_000_000_000), written(1, 100, 0), written(1, 1, 2**62)]
+    out = batch_of(str(tmp_path), rows, framing="none")
+    fields_of = out.column("value_decoded").flatten()
+    assert fields_of[0].to_pylist()[0] == "-1" + "0" * 39 + ".00000"
+    assert fields_of[1].to_pylist() == [Decimal(99), None, None]
+    assert fields_of[2].cast(pa.int64()).to_pylist()[0] == 300_000_000_000_000_000
+    assert out.column("value_error").to_pylist() == [
+        None,
+        "a decimal of more than 2 digits",
+        f"{2**62} is beyond all times in microseconds",
+    ]
+
+
+def varint(number: int) -> bytes:
+    """As Avro has a long."""
+    number = (number << 1) ^ (number >> 63)
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+HOSTILE = record(
+    ("text", "string"), ("many", {"type": "array", "items": "long"}), ("map", {"type": "map", "values": "bytes"}),
+    name="H",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        varint(2**62),
+        varint(-1),
+        varint(-(2**63)),
+        b"\xff" * 40,
+        varint(0) + varint(2**62),
+        varint(0) + varint(-(2**62)) + varint(2**62),
+        varint(0) + varint(0) + varint(2**60) + varint(2**60),
+        varint(0) + varint(0) + varint(1) + varint(1) + b"\xff" + varint(5),
+        varint(2) + b"\xff\xfe" + varint(0) + varint(0),
+        b"",
+    ],
+)
+def test_lengths_that_nothing_has(tmp_path: Path, data: bytes) -> None:
+    """Huge and negative lengths, endless numbers and bytes that are no text are reasons, at once and without memory."""
+    (tmp_path / "orders-value.avsc").write_text(json.dumps(HOSTILE))
+    _, values, reasons = decoded(str(tmp_path), [data], framing="none")
+    assert values == [None]
+    assert reasons[0]
+
+
+@pytest.fixture(scope="module")
+def reader() -> AvroReader:
+    return AvroReader(Schema(AVRO, json.dumps(EVERYTHING)), "it")
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.binary(max_size=200))
+def test_any_bytes_are_a_value_or_have_a_reason(reader: AvroReader, data: bytes) -> None:
+    """No bytes make anything else of the decoder, and what it gives fits the column."""
+    try:
+        value = reader.decoder(None, "it")(data, ())
+    except UndecodableError:
+        return
+    pa.array([value], reader.kind).validate(full=True)
+
+
+def test_schemas_without_ground(registry: RegistryServer, tmp_path: Path) -> None:
+    """A schema of many levels, or of a few types that name each other very often, is refused and not followed."""
+    deep: Any = "long"
+    for _ in range(150):
+        deep = {"type": "array", "items": deep}
+    wide = [record(("a", "int"), name="R0")]
+    wide += [record(("a", f"R{at}"), ("b", f"R{at}"), ("c", f"R{at}"), name=f"R{at + 1}") for at in range(40)]
+    for schema, why in ((deep, "levels"), (record(*[(f"f{at}", each) for at, each in enumerate(wide)]), "fields")):
+        (tmp_path / "orders-value.avsc").write_text(json.dumps(schema))
+        with pytest.raises(ConfigError, match=why):
+            decoded(str(tmp_path), [])
+        number = registry.register("other", json.dumps(schema))
+        registry.register("orders-value", '"long"')
+        _, values, reasons = decoded(registry, [b"\x00" + number.to_bytes(4, "big") + b"\x00" * 30])
+        assert values == [None]
+        assert reasons[0] is not None
+        assert why in reasons[0]
+    (tmp_path / "orders-value.avsc").write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match="not JSON"):
+        decoded(str(tmp_path), [])

@@ -1,0 +1,252 @@
+"""Where schemas come from: a registry that fails, hangs and lies; a directory; and what is told of both."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, MachineError
+from cleanerd.spark.values import registry as schema_registry
+from cleanerd.spark.values import schemas
+from cleanerd.spark.values.decoding import Decoder, decoding_from, resolved
+from cleanerd.spark.values.said import Decode
+from tests.spark.decoding import TOPIC, avro, decoded, record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.spark.registry_server import RegistryServer
+
+ID = record(("id", "long"))
+VALUE = {"id": 7}
+
+
+def test_each_schema_is_asked_for_once(registry: RegistryServer) -> None:
+    """A task asks for an id once, whatever the number of its records, and the next task of the process not again."""
+    (value,) = avro(registry, ID, VALUE)
+    registry.requests.clear()
+    for _ in range(3):
+        assert decoded(registry, [value] * 1000)[1] == [VALUE] * 1000
+    assert registry.asked("/schemas/ids/1") == 1
+    assert registry.asked("/subjects/orders-value/versions/latest") == 3
+
+
+@pytest.mark.parametrize("fault", ["slow", "broken", "drop", "cut", "noise"])
+def test_what_passes_is_asked_again(registry: RegistryServer, fault: str) -> None:
+    """Throttling, errors and broken answers, two of three: everything is decoded, and nothing has a reason."""
+    values = avro(registry, ID, VALUE)
+    registry.requests.clear()
+    registry.fault = lambda number, _path: fault if number % 3 else None
+    assert decoded(registry, values)[1:] == ([VALUE], [None])
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [("slow", "answers 429"), ("broken", "answers 500"), ("drop", "no answer"), ("cut", "no answer"),
+     ("noise", "no JSON object"), ("hang", "no answer within"), ("drip", "no answer within"), ("huge", "more than")],
+)  # fmt: skip
+def test_a_registry_that_stays_away_ends_the_task(
+    registry: RegistryServer, monkeypatch: pytest.MonkeyPatch, fault: str, why: str
+) -> None:
+    """It is an error, within a time, and never a reason for the side table: the record may be right."""
+    values = avro(registry, ID, VALUE)
+    monkeypatch.setattr(schema_registry, "ANSWER_SECONDS", 1.0 if fault in ("hang", "drip") else 30.0)
+    monkeypatch.setattr(schema_registry, "TRIES", 2)
+    registry.fault = lambda _number, path: fault if path.startswith("/schemas/ids") else None
+    with pytest.raises(MachineError, match=why) as caught:
+        decoded(registry, values)
+    assert "tried 2 times" in str(caught.value)
+
+
+@pytest.mark.parametrize(("fault", "why"), [("denied", "credentials"), ("elsewhere", "as a schema registry does")])
+def test_what_does_not_pass_is_told_at_once(registry: RegistryServer, fault: str, why: str) -> None:
+    """Wrong credentials, and a server that is no registry, are not asked again; nothing counts as unknown."""
+    values = avro(registry, ID, VALUE)
+    registry.requests.clear()
+    registry.fault = lambda _number, path: fault if path.startswith("/schemas/ids") else None
+    with pytest.raises(ConfigError, match=why):
+        decoded(registry, values)
+    assert registry.asked("/schemas/ids/1") == 1
+
+
+def test_credentials(registry: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come from the environment alone; a URL with some is refused, and does not show them."""
+    monkeypatch.setenv(schema_registry.USER, "me")
+    monkeypatch.setenv(schema_registry.PASSWORD, "a:secret")
+    registry.register("orders-value", json.dumps(ID))
+    decoded(registry, [])
+    assert registry.seen[-1] == "Basic " + base64.b64encode(b"me:a:secret").decode()
+    with pytest.raises(ConfigError, match="holds credentials") as caught:
+        decoded(registry.url.replace("//", "//me:hidden@"), [])
+    assert "hidden" not in str(caught.value)
+
+
+def test_ids_that_nobody_knows(registry: RegistryServer) -> None:
+    """An unknown id, and one that was deleted since, are reasons; each is asked for once, none hides a right one."""
+    kept, gone = avro(registry, ID, VALUE)[0], avro(registry, record(("x", "long")), {"x": 1})[0]
+    registry.forget(2)
+    registry.subjects["orders-value"].remove(2)
+    _, values, reasons = decoded(registry, [kept, gone, kept])
+    assert values == [VALUE, None, VALUE]
+    assert reasons[1] == f"schema 2 is not known to {registry.url}"
+    registry.requests.clear()
+    made_up = [b"\x00" + number.to_bytes(4, "big") + b"\x02" for number in range(1000, 1200)]
+    _, values, reasons = decoded(registry, [*made_up, *made_up, kept])
+    assert values == [None] * 400 + [VALUE]
+    assert all(reasons[:-1])
+    assert len(registry.requests) == 201
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00", b"\x00\x00\x00\x00", b"\x01\x00\x00\x00\x01\x0e", b"{}{}{}"])
+def test_what_has_no_framing(registry: RegistryServer, data: bytes) -> None:
+    """A value that does not begin with the magic byte and an id is a reason."""
+    registry.register("orders-value", json.dumps(ID))
+    _, values, reasons = decoded(registry, [data])
+    assert values == [None]
+    assert "framing" in str(reasons[0])
+
+
+def test_names_and_versions(registry: RegistryServer) -> None:
+    """The newest, or the version that was named; a subject's name may hold anything."""
+    old, new = record(("a", "long")), record(("a", "long"), {"name": "b", "type": "int", "default": 5})
+    (value,) = avro(registry, old, {"a": 1})
+    registry.register("orders-value", json.dumps(new))
+    registry.register("of/all kinds", json.dumps(new))
+    assert decoded(registry, [value])[1] == [{"a": 1, "b": 5}]
+    assert decoded(registry, [value], value_schema="orders-value:1")[1] == [{"a": 1}]
+    assert decoded(registry, [value], value_schema="of/all kinds")[1] == [{"a": 1, "b": 5}]
+    for name in ("nobody", "orders-value:9"):
+        with pytest.raises(ConfigError, match=f"no schema {name}"):
+            decoded(registry, [], value_schema=name)
+
+
+def test_references_in_a_circle_and_out_of_the_registry(registry: RegistryServer) -> None:
+    """Neither keeps anybody busy for ever."""
+    circle = [{"name": "A", "subject": "a", "version": 1}]
+    registry.register("a", '{"type": "record", "name": "A", "fields": []}', references=circle)
+    registry.register("orders-value", '"A"', references=circle)
+    with pytest.raises(ConfigError, match="circle"):
+        decoded(registry, [])
+    registry.register("orders-value", '"B"', references=[{"name": "B", "subject": "b", "version": 1}])
+    with pytest.raises(ConfigError, match="there is no b version 1"):
+        decoded(registry, [])
+    registry.register("orders-value", '"B"', references=[{"name": "B"}])
+    with pytest.raises(ConfigError, match="no name, subject and version"):
+        decoded(registry, [])
+
+
+def test_in_a_notebook(registry: RegistryServer) -> None:
+    """Where an event loop runs already."""
+    values = avro(registry, ID, VALUE)
+
+    async def cell() -> Any:
+        return decoded(registry, values)[1]
+
+    assert asyncio.run(cell()) == [VALUE]
+
+
+def test_a_directory(registry: RegistryServer, tmp_path: Path) -> None:
+    """Files by id and by subject, with versions; tasks need no directory."""
+    values = [*avro(registry, record(("a", "int")), {"a": 1}), *avro(registry, record(("a", "long")), {"a": 2})]
+    for number, schema in registry.schemas.items():
+        (tmp_path / f"{number}.avsc").write_text(schema["schema"])
+    for version, kind in ((2, "int"), (10, "long")):
+        (tmp_path / f"orders-value.{version}.avsc").write_text(json.dumps(record(("a", kind))))
+    (tmp_path / "notes.txt").write_bytes(b"\xff")
+    kind, found, reasons = decoded(str(tmp_path), [*values, b"\x00\x00\x00\x00\x63\x02"])
+    assert kind.field("a").type == pa.int64()
+    assert found == [{"a": 1}, {"a": 2}, None]
+    assert reasons[2] == f"schema 99 is not known to {tmp_path}"
+    assert decoded(str(tmp_path), values, value_schema="orders-value:2")[0].field("a").type == pa.int32()
+    (tmp_path / "orders-value.avsc").write_text('"string"')
+    assert decoded(f"file://{tmp_path}", [])[0] == pa.string()
+    item = resolved(Decode(str(tmp_path)), [TOPIC]).to_item()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    column = pa.array([values[0]], pa.binary())
+    (out,) = Decoder(decoding_from(json.loads(json.dumps(item)))).batches(
+        [pa.RecordBatch.from_arrays([column], ["value"])]
+    )
+    assert out.column("value_error").to_pylist() != [None]  # "string" reads no records, but the id was found
+    assert "not known" not in str(out.column("value_error"))
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({}, "holds no .avsc"),
+        ({"other.avsc": '"int"'}, "no schema orders-value"),
+        ({"orders-value.avsc": '"int"', "orders-value.json": "{}"}, "say the same schema"),
+        ({"orders-value.avsc": "x" * (schemas.MOST_BYTES + 1)}, "bytes of schemas"),
+    ],
+)
+def test_directories_that_do_not_tell(tmp_path: Path, files: dict[str, str], why: str) -> None:
+    """What is missing, or said twice."""
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=why):
+        decoded(str(tmp_path), [])
+
+
+def test_places_that_are_none(tmp_path: Path) -> None:
+    """No such directory; a store; a file that is no text."""
+    for place, why in ((str(tmp_path / "gone"), "no such directory"), ("s3://bucket/schemas", "local directory")):
+        with pytest.raises(ConfigError, match=why):
+            decoded(place, [])
+    (tmp_path / "orders-value.avsc").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        decoded(str(tmp_path), [])
+
+
+def test_several_topics(registry: RegistryServer) -> None:
+    """One column has one schema: topics with different ones are refused, unless the schema is named."""
+    registry.register("orders-value", '"long"')
+    registry.register("users-value", '"string"')
+    with pytest.raises(ConfigError, match="orders-value and users-value are different schemas"):
+        resolved(Decode(registry.url), ["users", "orders"])
+    (column,) = resolved(Decode(registry.url, value_schema="users-value"), ["users", "orders"]).columns
+    assert column.label == "users-value version 1"
+    registry.register("users-value", '"long"')
+    assert resolved(Decode(registry.url), ["users", "orders"]).columns[0].kind() == pa.int64()
+
+
+def test_the_limit(registry: RegistryServer) -> None:
+    """So many may fail, and not one more; a tombstone is no failure."""
+    registry.register("orders-value", '"long"')
+    decoded(registry, [b"x"] * 3 + [None] * 5, limit=3)
+    with pytest.raises(CorruptionError, match=r"more than 3 keys or values .* undecodedLimit"):
+        decoded(registry, [b"x"] * 4, limit=3)
+    with pytest.raises(CorruptionError, match="framing"):
+        decoded(registry, [b"x"], limit=0)
+
+
+@pytest.mark.parametrize(
+    "said", [{"columns": "values"}, {"columns": ""}, {"framing": "glue"}, {"limit": -1}, {"value_message": "A"}]
+)
+def test_what_makes_no_sense(registry: RegistryServer, said: dict[str, Any]) -> None:
+    """It is refused before anything is read."""
+    registry.register("orders-value", '"long"')
+    with pytest.raises(ConfigError):
+        decoded(registry, [], **said)
+
+
+def test_without_the_extra(registry: RegistryServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra, and what of it is missing; JSON needs none."""
+    registry.register("orders-value", '"bytes"')
+    monkeypatch.setitem(schemas.NEEDED, "avro", ("no_such_package", "no_such_package.within"))
+    with pytest.raises(ConfigError, match=r"no_such_package, no_such_package\.within.*\[spark,values\]"):
+        decoded(registry, [])
+    registry.register("orders-value", "{}", "JSON")
+    assert decoded(registry, [])[0] == pa.string()
+
+
+def test_a_kind_of_schema_that_nobody_reads(registry: RegistryServer) -> None:
+    """A registry may hold other formats."""
+    registry.register("orders-value", "x", "THRIFT")
+    with pytest.raises(CleanerdError, match="thrift"):
+        decoded(registry, [])
