@@ -135,6 +135,7 @@ def test_source_in_a_session(spark: SparkSession, registry: RegistryServer, log:
         reader.option("undecodedLimit", 1).load(str(path)).count()
 
 
+@pytest.mark.long
 def test_all_types_in_a_session(spark: SparkSession, registry: RegistryServer, tmp_path: Path) -> None:
     """What Spark makes of each type is what was written."""
     data = encode_batch([Record(b"k", avro(registry, EVERYTHING, ORDER)[0])])
@@ -146,22 +147,31 @@ def test_all_types_in_a_session(spark: SparkSession, registry: RegistryServer, t
     assert df.selectExpr("unix_micros(value_decoded.exactly) AS t").first()[0] % 1_000_000 == 250_001
 
 
-def test_parquet(spark: SparkSession, registry: RegistryServer, log: Growing, tmp_path: Path) -> None:
-    """By this process and by tasks the same: the columns, and beside them what could not be decoded, and why."""
+def as_parquet(by: SparkSession | None, registry: RegistryServer, log: Growing, out: Path) -> None:
     path = path_of(log)
-    for by, out in ((None, tmp_path / "here"), (spark, tmp_path / "there")):
-        (taken,) = Logs(by, path, decode=Decode(registry.url)).latest().write_parquet(out)
-        assert (taken.keys, taken.undecoded) == (4, 1)
-        rows = pq.read_table(out / "topic=orders").to_pylist()
-        assert names_in(rows) == {"a": "A", "b": "B", "c": None, "e": "E"}
-        assert pq.read_table(out / "_undecoded").to_pylist() == [SIDE]
-        assert (out / "_cleanerd").is_dir()
-        assert spark.read.parquet(str(out)).count() == 4
-    for by, out in ((None, tmp_path / "no"), (spark, tmp_path / "neither")):
-        with pytest.raises(CorruptionError, match=r"more than 0 keys or values .* --undecoded-limit"):
-            Logs(by, path, decode=Decode(registry.url, limit=0)).latest().write_parquet(out)
-        assert not (out / "_cleanerd").exists()
-    assert not (tmp_path / "no").exists()
+    (taken,) = Logs(by, path, decode=Decode(registry.url)).latest().write_parquet(out)
+    assert (taken.keys, taken.undecoded) == (4, 1)
+    rows = pq.read_table(out / "topic=orders").to_pylist()
+    assert names_in(rows) == {"a": "A", "b": "B", "c": None, "e": "E"}
+    assert pq.read_table(out / "_undecoded").to_pylist() == [SIDE]
+    assert (out / "_cleanerd").is_dir()
+    too_many = out.with_name("too-many")
+    with pytest.raises(CorruptionError, match=r"more than 0 keys or values .* --undecoded-limit"):
+        Logs(by, path, decode=Decode(registry.url, limit=0)).latest().write_parquet(too_many)
+    assert not (too_many / "_cleanerd").exists()
+    assert by is not None or not too_many.exists()
+
+
+def test_parquet(registry: RegistryServer, log: Growing, tmp_path: Path) -> None:
+    """The columns, and beside them what could not be decoded, and why; over the limit there is nothing."""
+    as_parquet(None, registry, log, tmp_path / "out")
+
+
+@pytest.mark.long
+def test_parquet_by_tasks(spark: SparkSession, registry: RegistryServer, log: Growing, tmp_path: Path) -> None:
+    """The same, and readers of the directory pass over what is beside it."""
+    as_parquet(spark, registry, log, tmp_path / "out")
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 4
 
 
 def side_of(tables: Tables) -> list[dict[str, Any]]:
@@ -294,6 +304,7 @@ def test_keys_and_values(registry: RegistryServer, tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.long
 def test_by_tasks(
     spark: SparkSession, delta: Tables, registry: RegistryServer, log: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
