@@ -76,7 +76,8 @@ def apply_partition(
                 finished = (
                     f"; an interrupted swap of {len(left.completed)} groups was finished" if left.completed else ""
                 )
-                return CleaningResult(name, where, "unchanged", f"no staged plan{finished}")
+                newer = "; one of a newer cleanerd was dropped: stage again" if left.newer else ""
+                return CleaningResult(name, where, "unchanged", f"no staged plan{newer}{finished}")
             *older, manifest = sorted(left.ready, key=lambda ready: ready.created_ms)
             for old in older:
                 finish_plan(files, old.plan)

@@ -28,6 +28,12 @@ def enter_partition(locked: LockedDir, files: PartitionFiles, *, keep_ready: boo
     files.claim()
     _probe(locked, files)
     left = recover(files, keep_ready=keep_ready)
+    if left.foreign and left.newer:
+        raise RefusedError(
+            f"a newer cleanerd's plan may be half done: {', '.join(left.foreign[:4])}",
+            where=str(files.path),
+            hint="run apply of that release, or start the broker once: it resolves unfinished replacements",
+        )
     if left.foreign:
         raise RefusedError(
             f"an unfinished replacement that is not cleanerd's is in the way: {', '.join(left.foreign[:4])}",

@@ -8,7 +8,8 @@ Kafka's loader would read them (see :mod:`cleanerd.apply.swap`):
 * neither, but the segment in place is our output: swapped, remove the ``.deleted`` files that are left.
 
 Files are ours when a manifest of ours describes them, size and checksum included. Anything else that ends in ``.swap``
-or ``.cleaned`` is reported and nothing at all is touched: only a broker's start may resolve it.
+or ``.cleaned`` is reported and nothing at all is touched: only a broker's start may resolve it. A plan of a newer
+release is dropped when no such file is there: then each of its groups is old or new, whatever the plan says.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class RecoveryReport:
     ``ready`` are plans that were kept to be applied.
 
     ``foreign`` names what is not ours to resolve; when it is not empty, nothing was touched and the partition must be
-    refused (S-21).
+    refused (S-21). ``newer`` are plans of a newer release: dropped, or foreign too when something is half done.
     """
 
     completed: tuple[int, ...] = ()
@@ -66,6 +67,7 @@ class RecoveryReport:
     swept: tuple[str, ...] = ()
     ready: tuple[Manifest, ...] = ()
     foreign: tuple[str, ...] = ()
+    newer: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -73,6 +75,7 @@ class _Leftovers:
     """The plans of ours under ``.kstage``, and what belongs to nobody we know."""
 
     plans: list[str] = field(default_factory=list)
+    newer: list[str] = field(default_factory=list)
     manifests: list[Manifest] = field(default_factory=list)
     restores: list[RestorePlan] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -100,8 +103,9 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None, keep_ready: boo
     for restore in found.restores:
         ours |= restore_names(files, restore, unfinished)
     foreign = sorted((unfinished - ours) | set(found.foreign))
-    if foreign:
-        return RecoveryReport(foreign=tuple(foreign))
+    if foreign or (found.newer and unfinished):
+        in_doubt = [f"{STAGING}/{plan_id}" for plan_id in found.newer]
+        return RecoveryReport(foreign=tuple(sorted({*foreign, *in_doubt})), newer=tuple(found.newer))
 
     # A killed process leaves names that are in memory only. What follows must not reach the disk before them.
     files.fsync_directory()
@@ -120,7 +124,8 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None, keep_ready: boo
         completed += done
         rolled_back += undone
     kept = [m for m in found.manifests if keep_ready and files.stat(f"{staging_path(m.plan)}/{READY}") is not None]
-    dropped = [plan_id for plan_id in found.plans if plan_id not in {manifest.plan for manifest in kept}]
+    staying = {manifest.plan for manifest in kept}
+    dropped = [plan_id for plan_id in (*found.plans, *found.newer) if plan_id not in staying]
     for plan_id in dropped:
         finish_plan(files, plan_id)
     if found.unknown:
@@ -132,6 +137,7 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None, keep_ready: boo
         dropped_plans=tuple(dropped),
         swept=tuple(swept),
         ready=tuple(kept),
+        newer=tuple(found.newer),
     )
 
 
@@ -168,7 +174,7 @@ def _look(files: PartitionFiles) -> _Leftovers:
             manifest = _read(files, name, MANIFEST, Manifest.from_json)
             restore = _read(files, name, RESTORE, RestorePlan.from_json)
         except UnsupportedLogError:  # a newer cleanerd knows what this is
-            found.foreign.append(path)
+            found.newer.append(name)
             continue
         found.plans.append(name)
         if manifest is not None and manifest.plan == name:

@@ -122,6 +122,7 @@ class StateStore:
         self.warnings: list[str] = []
         self.standing: dict[Path, str] = {}
         self.failures = 0
+        self._newer: set[Path] = set()
         self._rules = RulesMemory(root)
         self._made: set[Path] = set()
 
@@ -147,7 +148,7 @@ class StateStore:
         path = self.path(log_dir, log)
         try:
             document = json.loads(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES))
-            return _from_json(document)
+            found = _from_json(document)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -155,6 +156,7 @@ class StateStore:
         except NewerFormatError as error:
             # It stays where it is: nothing is wrong with it, and it may still tell by which rules was cleaned.
             self._failed(path, f"{path}: {error}; counts as absent until the next cleaning")
+            self._newer.add(path)
         except DAMAGE as error:
             self.failures += 1
             if self._keeps_damaged:
@@ -165,6 +167,10 @@ class StateStore:
                 set_aside(path, self.root)
             except OSError as problem:
                 self.warnings.append(f"{path}: cannot be set aside ({problem.strerror})")
+        else:
+            if path in self._newer:
+                self._stands_no_longer(path)
+            return found
         return None
 
     def rules_of(self, log_dir: LogDir, log: PartitionLog, state: PartitionState | None) -> str | Unread | None:
@@ -192,7 +198,7 @@ class StateStore:
             told = f"cannot be written ({error.strerror}); Kafka's checkpoint alone tells how far the log is clean"
             self._failed(path, f"{path}: {told}")
         else:
-            self.standing.pop(path, None)
+            self._stands_no_longer(path)
 
     def require_rules(self, log_dir: LogDir, log: PartitionLog, rules: str) -> None:
         """On the disk, when this returns: the partition is cleaned by ``rules``, a fingerprint (U-6).
@@ -219,7 +225,7 @@ class StateStore:
             hint = "make room in the state directory, or make it writable"
             self._failed(path, f"{path}: cannot be written ({error.strerror})")
             raise machine_error(error)(what, where=str(path), hint=hint) from error
-        self.standing.pop(path, None)
+        self._stands_no_longer(path)
 
     def _write(self, path: Path, log_dir: LogDir, log: PartitionLog, state: PartitionState) -> None:
         """All of it or nothing, with the directories above it that are missing; raises OSError."""
@@ -256,9 +262,15 @@ class StateStore:
         self.warnings.append(told)
         self.standing[path] = told
 
+    def _stands_no_longer(self, path: Path) -> None:
+        self.standing.pop(path, None)
+        self._newer.discard(path)
+
     def recheck(self) -> None:
-        """Forget what stands no longer: somebody has seen to it."""
+        """Forget what stands no longer: somebody has seen to it. A newer release's file stands while it is there."""
         for path in list(self.standing):
+            if path in self._newer and os.path.exists(path):
+                continue
             directory = next(each for each in path.parents if each == self.root.parent or os.path.exists(each))
             if os.access(directory, os.W_OK | os.X_OK) and (not os.path.exists(path) or os.access(path, os.R_OK)):
                 self.standing.pop(path, None)

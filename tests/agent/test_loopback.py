@@ -191,17 +191,24 @@ def test_who_is_silent(live: Live) -> None:
 
 def test_a_hundred_that_are_silent(live: Live) -> None:
     """A-35: sixteen are waited for, and the oldest goes when one more comes. Here for ten minutes, not five seconds."""
-    before = build_of(live)[0]
     longer = ("PROOF_SECONDS = 5", "PROOF_SECONDS = 600")
-    attach(live, changed_build(live.broker.work_dir, "patient", "LoopbackListener.java", longer), "transport=loopback")
-    wait_until("the other build", lambda: is_another_build(live, before))
-    port = announced(live)["port"]
+    patient = changed_build(live.broker.work_dir, "patient", "LoopbackListener.java", longer)
     with contextlib.ExitStack() as stack:
+        put_in(live, patient)
+        stack.callback(put_in, live, JAR)
+        port = announced(live)["port"]
         silent = [stack.enter_context(connected(port)) for _ in range(100)]
         wait_until("most are hung up on", lambda: sum(map(_has_ended, silent)) >= 84)
         with live.asking() as asking:
             assert asking.ask("info")["ready"] is True
         assert [_has_ended(one) for one in silent] == [True] * 85 + [False] * 15
+
+
+def put_in(live: Live, jar: Path) -> None:
+    """Another build in the place of the one that runs."""
+    before = build_of(live)[0]
+    attach(live, jar, "transport=loopback")
+    wait_until("the other build", lambda: is_another_build(live, before))
 
 
 def _has_ended(one: socket.socket) -> bool:

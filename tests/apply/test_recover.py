@@ -198,11 +198,20 @@ def test_one_foreign_file_stops_the_settling_of_our_own(scene: Scene) -> None:
     assert untouched(scene) == (cleaned_name(20, "log"),)
 
 
-def test_a_plan_of_a_newer_cleanerd_is_left_alone(scene: Scene) -> None:
-    """A reader refuses a higher format."""
+def test_a_plan_of_a_newer_cleanerd(scene: Scene) -> None:
+    """S-28: it is dropped, unless something in the log may be its doing: then all is left alone, and so told."""
     path = scene.path / STAGING / MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
-    assert untouched(scene) == (STAGING,)
+    put(scene, cleaned("log"), ["log"])
+    before = contents(scene.path)
+    with FailingFiles(scene.path) as files:
+        told = (STAGING, cleaned_name(0, "log"))
+        assert recover(files) == RecoveryReport(foreign=told, newer=(PLAN,))
+        assert files.done == []
+    assert contents(scene.path) == before
+    (scene.path / cleaned_name(0, "log")).unlink()
+    assert recovered(scene) == RecoveryReport(dropped_plans=(PLAN,), newer=(PLAN,))
+    assert contents(scene.path) == expected(())
 
 
 def test_a_manifest_that_is_damaged_is_none(scene: Scene) -> None:

@@ -215,6 +215,13 @@ def test_a_newer_release_wrote_it(tmp_path: Path, found: tuple[LogDir, Partition
     assert path.read_bytes() == content
     assert not path.with_suffix(".damaged").exists()
     assert store.rules_of(*found, None) == json.loads(content)["clean_point"]["fingerprint"]
+    store.recheck()
+    assert list(store.standing) == [path], "told once, not at each look, as long as it lies there"
+    path.write_bytes(variant())
+    assert store.load(*found) is not None
+    assert not store.standing, "the newer release is back, or somebody put the old file back"
+    path.write_bytes(content)
+    assert store.load(*found) is None
     store.save(*found, state_of(found[1]))
     assert store.load(*found) == state_of(found[1])
     assert not store.standing

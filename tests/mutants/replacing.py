@@ -11,6 +11,30 @@ STEPS = "tests/apply/test_swap.py::test_steps_and_barriers_in_their_order"
 
 REPLACING = (
     Mutant(
+        "a-newer-releases-file-is-told-at-each-look",
+        "U-10",
+        "cleanerd/log/clean_point.py",
+        "if path in self._newer and os.path.exists(path):",
+        "if path in self._newer and not os.path.exists(path):",
+        ("tests/log/test_clean_point.py::test_a_newer_release_wrote_it",),
+    ),
+    Mutant(
+        "a-newer-releases-plan-is-dropped-in-doubt",
+        "S-28",
+        "cleanerd/apply/recover.py",
+        "if foreign or (found.newer and unfinished):",
+        "if foreign and not found.newer:",
+        ("tests/apply/test_recover.py::test_a_plan_of_a_newer_cleanerd",),
+    ),
+    Mutant(
+        "a-newer-releases-plan-is-in-the-way",
+        "S-28",
+        "cleanerd/apply/recover.py",
+        "if foreign or (found.newer and unfinished):",
+        "if foreign or found.newer:",
+        ("tests/apply/test_recover.py::test_a_plan_of_a_newer_cleanerd",),
+    ),
+    Mutant(
         "all-probe-by-one-name",
         "S-40",
         "cleanerd/apply/kept_segments.py",

@@ -1,0 +1,143 @@
+"""Two installed releases of cleanerd on the same directories, in turns: an upgrade, and the way back (U-6, U-10).
+
+Nothing is lost, and nothing is cleaned by rules that the topic does not have, whoever wrote what the other one finds.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.cli.clean_log_dirs import CLEANED, COMPACT, NOW, keys, make
+from tests.cli.test_forgotten_config import HEADER, QUIET, sold
+from tests.support.log_dirs import tree
+from tests.support.releases import NEXT, next_release, this_release
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.releases import Ran, Release
+
+NEWER = "written by a newer cleanerd (format 2, this one knows 1)"
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return this_release(tmp_path_factory.mktemp("old"))
+
+
+@pytest.fixture(scope="module")
+def new(tmp_path_factory: pytest.TempPathFactory) -> Release:
+    return next_release(tmp_path_factory.mktemp("new"))
+
+
+def run(release: Release, root: Path, verb: str, *words: object) -> Ran:
+    """A verb on the directory of ``root``."""
+    common = ("--set", f"cleanerd.state.dir={root / 'state'}", "--set", "cleanerd.disk.reserve=0")
+    yes = ("--yes",) if verb == "clean" else ()
+    force = ("--force", "--now-ms", NOW) if verb in {"clean", "stage"} else ()
+    return release.run(verb, root / "logs", *yes, *force, *words, *common)
+
+
+def state_of(root: Path) -> dict[str, Any]:
+    """The one partition's state file."""
+    (path,) = (root / "state" / "partitions").rglob("*-0.json")
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def outcomes(ran: Ran) -> list[str]:
+    return [row["outcome"] for row in ran.document["partitions"]]
+
+
+def test_they_are_two(old: Release, new: Release) -> None:
+    """Each process runs the release that it is asked for, not this tree."""
+    for release in (old, new):
+        done = subprocess.run(
+            release.command("--version"), env=release.environment, capture_output=True, text=True, check=True
+        )
+        assert release.version in done.stdout
+    assert old.version != new.version == NEXT
+
+
+def test_up_and_down_again(old: Release, new: Release, tmp_path: Path) -> None:
+    """U-10: clean points are read upwards; downwards they are told, count as absent, are replaced: work, no loss."""
+    path = make(tmp_path)
+    assert outcomes(run(old, tmp_path, "clean", *COMPACT)) == ["cleaned"]
+    assert keys(path / "orders-0") == CLEANED
+    first = state_of(tmp_path)
+    assert (first["format"], first["cleanerd"]) == (1, old.version)
+    upgraded = run(new, tmp_path, "clean", *COMPACT)
+    assert (upgraded.code, outcomes(upgraded), upgraded.err.count("written by")) == (0, ["skipped"], 0)
+    assert "dirty from offset 6," in upgraded.document["partitions"][0]["reason"], "it goes on from the clean point"
+    assert outcomes(run(new, tmp_path, "clean", "--from-start", *COMPACT)) == ["unchanged"]
+    second = state_of(tmp_path)
+    assert (second["format"], second["cleanerd"]) == (2, NEXT)
+    looked = run(old, tmp_path, "plan", *COMPACT)
+    assert looked.code == 0
+    assert state_of(tmp_path) == second, "who only looks leaves it where it is"
+    back = run(old, tmp_path, "clean", "--from-start", *COMPACT)
+    assert (back.code, outcomes(back)) == (0, ["unchanged"]), back.err
+    assert NEWER in back.err
+    assert state_of(tmp_path)["format"] == 1
+    assert keys(path / "orders-0") == CLEANED
+
+
+@pytest.mark.parametrize("upwards", [True, False], ids=["up", "down"])
+def test_staged_by_the_other(old: Release, new: Release, tmp_path: Path, *, upwards: bool) -> None:
+    """S-29: upwards the plan is applied; downwards it is told and made again; nothing half is ever put in place."""
+    path = make(tmp_path)
+    stages, applies = (old, new) if upwards else (new, old)
+    before = tree(path / "orders-0", without=(".kstage",))
+    assert outcomes(run(stages, tmp_path, "stage", *COMPACT)) == ["staged"]
+    applied = run(applies, tmp_path, "apply", *COMPACT)
+    assert applied.code == 0, applied.err
+    if upwards:
+        assert keys(path / "orders-0") == CLEANED
+        return
+    assert tree(path / "orders-0", without=(".kstage",)) == before, applied.document
+    assert "one of a newer cleanerd was dropped: stage again" in applied.document["partitions"][0]["reason"]
+    assert outcomes(run(applies, tmp_path, "stage", *COMPACT)) == ["staged"]
+    assert run(applies, tmp_path, "apply", *COMPACT).code == 0
+    assert keys(path / "orders-0") == CLEANED
+
+
+@pytest.mark.parametrize("verb", ["clean", pytest.param("stage", marks=pytest.mark.long)])
+def test_rules_that_only_the_newer_one_wrote_down(old: Release, new: Release, tmp_path: Path, verb: str) -> None:
+    """U-6: after the way back a forgotten --config costs no winner: it is refused as with a memory of its own."""
+    path = sold(tmp_path)
+    words = ("--partition", "orders-0", *QUIET)
+    done = run(new, tmp_path, "clean", *words, *HEADER)
+    assert (done.code, outcomes(done)) == (0, ["cleaned"]), done.err
+    (path / "orders-0" / f"{6:020d}.log").write_bytes(b"")
+    before = tree(path / "orders-0", without=())
+    ran = run(old, tmp_path, verb, *words, "--from-start")
+    assert ran.code == 4, (ran.document, ran.err)
+    assert tree(path / "orders-0", without=()) == before
+    other = run(old, tmp_path, "clean", "--partition", "orders-1", *QUIET)
+    assert other.code == 4, "what one partition's file cannot tell speaks for the whole topic"
+    kept = run(old, tmp_path, "clean", *words, *HEADER, "--from-start")
+    assert kept.code == 0, kept.err
+    assert (0, "k") in keys(path / "orders-0")[0], "the winner by version"
+    assert state_of(tmp_path)["format"] == 1
+
+
+@pytest.mark.long
+def test_what_the_newer_one_kept(old: Release, new: Release, tmp_path: Path) -> None:
+    """F-12: the older one does not undo by a record that it cannot read, and leaves it to the newer one."""
+    path = make(tmp_path)
+    before = keys(path / "orders-0")
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    assert outcomes(run(new, tmp_path, "clean", "--keep-replaced", kept, *COMPACT)) == ["cleaned"]
+    left = tree(kept, without=())
+    undo = ("--yes", "--keep-replaced", kept, "--partition", "orders-0")
+    refused = run(old, tmp_path, "undo", *undo)
+    assert refused.code == 4, (refused.document, refused.err)
+    assert keys(path / "orders-0") == CLEANED
+    assert tree(kept, without=()) == left
+    assert run(new, tmp_path, "undo", *undo).code == 0
+    assert keys(path / "orders-0") == before
