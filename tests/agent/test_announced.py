@@ -66,6 +66,8 @@ class Listening:
                     self.came.append(data)
 
     def close(self) -> None:
+        if self.server.fileno() < 0:
+            return
         self.server.shutdown(socket.SHUT_RDWR)
         self.server.close()
         self._thread.join(PATIENCE_SECONDS)

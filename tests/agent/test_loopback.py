@@ -24,7 +24,7 @@ from cleanerd.errors import AgentUnavailableError
 from cleanerd_lab.demo.broker import Broker
 from tests.agent.asking import Asking
 from tests.agent.live import JAR, PROPERTIES, Live, attach, build_of, is_another_build
-from tests.agent.test_announced import proof
+from tests.agent.test_announced import Listening, announce, proof
 from tests.agent.test_races import changed_build
 from tests.brokers.node import error_lines, wait_until
 from tests.cli.clean_log_dirs import Shell
@@ -279,6 +279,36 @@ def test_a_broker_that_is_killed(live: Live) -> None:
     live.broker.start()
     with live.asking() as asking:
         assert asking.ask("info")["ready"] is True
+
+
+def test_a_place_where_another_agent_answers(live: Live) -> None:
+    """A-28, A-33: whose file is not replaced, and a file that a dead one left is."""
+    place = live.broker.work_dir / "taken"
+    place.mkdir(mode=0o700)
+    path = place / "agent.sock"
+    other = Listening(lambda connection: _prove(connection, other))
+    announce(path, other.port)
+    before = path.read_bytes()
+    another = ("Java 11 has no HexFormat.", "Another build.")
+    jar = changed_build(live.broker.work_dir, "elsewhere", "Hex.java", another)
+    try:
+        attach(live, jar, "transport=loopback", f"socket={path}")
+        wait_until("it says why", lambda: _says_why(live) or path.read_bytes() != before)
+        assert path.read_bytes() == before
+        other.close()
+        with Asking(path) as asking:
+            assert asking.ask("info")["socket"] == str(path)
+        assert path.read_bytes() != before
+    finally:
+        other.close()
+        attach(live, JAR, "transport=loopback")
+        wait_until("the shipped build listens", lambda: live.socket.exists() and _answers(live))
+    assert not list(place.iterdir())
+
+
+def _prove(connection: socket.socket, listening: Listening) -> None:
+    mine = secrets.token_bytes(32)
+    connection.sendall(mine + proof("agent", listening.came[-1][8:], mine))
 
 
 @pytest.mark.long

@@ -40,7 +40,7 @@ AGENTS_LOOPBACK = (
         f"{SOURCES}/LoopbackListener.java",
         "if (Announcement.answers(path)) {",
         "if (!path.isAbsolute()) {",
-        (f"{BROKER}::test_two_agents_at_one_place",),
+        (f"{BROKER}::test_a_place_where_another_agent_answers",),
     ),
     Mutant(
         "agent-asks-for-no-proof",
