@@ -55,8 +55,8 @@ NAMES = (
         "root-gives-away-what-is-called-kstage",
         "U-33",
         "cleanerd/cleaner/stage.py",
-        "        if not os.listdir(staging):  # a run",
-        "        if staging:  # a run",
+        "_is_to_be_given(partition, staging) and not os.listdir(staging):",
+        "_is_to_be_given(partition, staging):",
         ("tests/apply/test_not_ours.py::test_a_directory_that_was_renamed_to_kstage",),
     ),
     Mutant(

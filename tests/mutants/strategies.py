@@ -270,8 +270,8 @@ STRATEGIES = (
         "kafkas-rules-need-a-memory",
         "U-10",
         "cleanerd/log/clean_point.py",
-        "if rules in {KAFKAS_FINGERPRINT, state.cleaned_by}:",
-        "if rules == state.cleaned_by:",
+        "        if rules == KAFKAS_FINGERPRINT:\n            return\n",
+        "",
         ("tests/apply/test_rules_first.py::test_what_everybody_knows_needs_no_memory",),
     ),
     Mutant(
