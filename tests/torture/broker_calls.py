@@ -148,7 +148,7 @@ class BrokerBench:
         _, done, struck = self._round(COUNTED, -1)
         if done.code != 0:
             raise AssertionError(f"exit code {done.code}: {done.words}")
-        return struck.by_class
+        return {name: calls for name, calls in struck.by_class.items() if name in COUNTED.classes}
 
     def play(self, case: Case) -> tuple[Done, list[str]]:
         """One case: what was said, and what is wrong."""
