@@ -99,7 +99,7 @@ class Seen:
             self.old = state_of(directory)
         for group in request["groups"]:
             folder = directory / ".kstage" / request["plan"]
-            if (folder / group["files"]["log"]).exists():  # else the repeat of one whose files have moved already
+            if all((folder / name).exists() for name in group["files"].values()):  # else a repeat: some have moved
                 self.outputs[group["base"]] = {
                     kind: (folder / name).read_bytes() for kind, name in group["files"].items()
                 }

@@ -35,7 +35,7 @@ struct fault {
     atomic_int armed;
     int target, error, lasting;
     unsigned mask;
-    char root[PATH];
+    char root[PATH], ending[64];
     atomic_int seen, hits;
     atomic_int by_class[CLASSES];
     char call[32], path[PATH];
@@ -78,7 +78,7 @@ void fault_arm(const char *root, int target, int error, int lasting, unsigned ma
     fault->error = error;
     fault->lasting = lasting;
     fault->mask = mask;
-    fault->call[0] = fault->path[0] = 0;
+    fault->call[0] = fault->path[0] = fault->ending[0] = 0;
     atomic_store(&fault->seen, 0);
     atomic_store(&fault->hits, 0);
     for (int row = 0; row < CLASSES; row++) atomic_store(&fault->by_class[row], 0);
@@ -114,11 +114,17 @@ static int is_below(const char *path) {
     return strncmp(path, fault->root, length) == 0 && (path[length] == '/' || path[length] == 0 || path[length] == ' ');
 }
 
+/* Whether calls that name this may fail: any, unless an ending was asked for. */
+static int is_wanted(const char *path) {
+    size_t length = strlen(path), ending = strlen(fault->ending);
+    return length >= ending && strcmp(path + length - ending, fault->ending) == 0;
+}
+
 /* Whether this call is to fail; `path` is empty for a socket. */
 static int strikes(int row, const char *call, const char *path) {
     if (row < SOCKET && !is_below(path)) return 0;
     atomic_fetch_add(&fault->by_class[row], 1);
-    if (!(fault->mask >> row & 1)) return 0;
+    if (!(fault->mask >> row & 1) || !is_wanted(path)) return 0;
     int number = atomic_fetch_add(&fault->seen, 1);
     if (fault->target < 0 || number < fault->target || (number > fault->target && !fault->lasting)) return 0;
     if (atomic_fetch_add(&fault->hits, 1) == 0) {

@@ -34,12 +34,16 @@ SHORT: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What befalls the calls of ``classes``: an error number, or :data:`SHORT`; ``lasting``: from the i-th call on."""
+    """What befalls the calls of ``classes``: an error number, or :data:`SHORT`; ``lasting``: from the i-th call on.
+
+    ``ending``, for a :class:`Switch`: only those count that name a file that ends so.
+    """
 
     name: str
     error: int
     classes: tuple[str, ...]
     lasting: bool = False
+    ending: str = ""
 
     @property
     def mask(self) -> int:
@@ -143,6 +147,7 @@ class _Fault(ctypes.Structure):
         *((name, ctypes.c_int) for name in ("armed", "target", "error", "lasting")),
         ("mask", ctypes.c_uint),
         ("root", ctypes.c_char * 1024),
+        ("ending", ctypes.c_char * 64),
         *((name, ctypes.c_int) for name in ("seen", "hits")),
         ("by_class", ctypes.c_int * len(CLASSES)),
         ("call", ctypes.c_char * 32),
@@ -169,7 +174,7 @@ class Switch(Closing):
         told = self._fault
         told.armed = 0
         told.target, told.error, told.lasting, told.mask = target, fault.error, int(fault.lasting), fault.mask
-        told.root, told.call, told.path = os.fsencode(root), b"", b""
+        told.root, told.ending, told.call, told.path = os.fsencode(root), os.fsencode(fault.ending), b"", b""
         told.seen = told.hits = 0
         told.by_class = type(told.by_class)()
         told.armed = 1

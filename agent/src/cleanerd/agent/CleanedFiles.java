@@ -3,6 +3,7 @@ package cleanerd.agent;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.LinkOption;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.FileTime;
@@ -59,6 +60,39 @@ final class CleanedFiles {
                     throw new Refusal(Staging.codeOf(kind), staged + " was changed while it was checked");
                 }
             }
+        }
+    }
+
+    /**
+     * After the broker's swap: it asks whether a transaction index is there before it renames it, and takes a disk that
+     * does not say for a no. A restart without that index would show aborted records; and where the log has no last name
+     * yet the index must not have one either, as the loader finishes such a swap by removing what bears the last names.
+     */
+    void finish(Staging staging) throws IOException {
+        if (staging.paths().containsKey("txnindex")) {
+            if (isThere(path("log", SWAP))) {
+                name(CLEANED, SWAP);
+            } else {
+                name(CLEANED, "");
+                name(SWAP, "");
+            }
+        }
+    }
+
+    private void name(String from, String to) throws IOException {
+        try {
+            Files.move(path("txnindex", from), path("txnindex", to), StandardCopyOption.ATOMIC_MOVE);
+        } catch (NoSuchFileException e) {
+            return; // it has another one
+        }
+    }
+
+    private static boolean isThere(Path path) throws IOException {
+        try {
+            FileFacts.of(path);
+            return true;
+        } catch (NoSuchFileException e) {
+            return false;
         }
     }
 

@@ -96,19 +96,20 @@ final class Swap {
             attempt.output.setLastModified(group.sources().get(group.sources().size() - 1).modifiedMs());
             attempt.directory = files.directoryChanged();
             Moment.reached("opened");
-            while (!replaced(group, files, attempt)) {
+            while (!replaced(group, staging, files, attempt)) {
                 if (++attempt.tries == MOST_TRIES) {
                     throw new Refusal("log_changed", log + " changes all the time");
                 }
             }
         } catch (Throwable e) {
-            afterFailure(group, files, attempt.output, attempt.entered, e);
+            afterFailure(group, staging, files, attempt, e);
         }
         done(group, attempt.output);
     }
 
     /** Everything that takes time is done before the lock is; false when there was a change in between. */
-    private boolean replaced(Group group, CleanedFiles files, Attempt attempt) throws IOException, Refusal {
+    private boolean replaced(Group group, Staging staging, CleanedFiles files, Attempt attempt)
+            throws IOException, Refusal {
         evidence.renew();
         List<BrokerSegment> sources = evidence.sourcesOf(group);
         boolean moved;
@@ -123,6 +124,7 @@ final class Swap {
                     Moment.reached("locked");
                     attempt.entered = true;
                     log.replace(attempt.output, sources);
+                    files.finish(staging);
                     outcome.heldUs.add(microsSince(start));
                     return true;
                 }
@@ -138,16 +140,22 @@ final class Swap {
     }
 
     /** Comes back only when the broker has the new segment in spite of the failure. */
-    private void afterFailure(Group group, CleanedFiles files, BrokerSegment output, boolean entered, Throwable failure)
+    private void afterFailure(Group group, Staging staging, CleanedFiles files, Attempt attempt, Throwable failure)
             throws IOException, Refusal {
-        if (entered && inTheLog(output)) {
+        BrokerSegment output = attempt.output;
+        if (attempt.entered && inTheLog(output)) {
+            try {
+                files.finish(staging);
+            } catch (IOException | RuntimeException e) {
+                failure.addSuppressed(e);
+            }
             evidence.listAgain();
             outcome.heldUs.add(0L);
             outcome.warnings.add("group " + group.base() + " is swapped, but some files keep temporary names "
                     + "until the broker restarts: " + failure);
         } else {
             try {
-                if (entered) {
+                if (attempt.entered) {
                     files.removeSwap();
                 }
                 if (output != null) {
