@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from cleanerd.spark.audit_query import TOTAL, judge
 from cleanerd.spark.example import Example, look_up
 from cleanerd.spark.header_walk import walk_headers
+from cleanerd.spark.logs import said_of
 from cleanerd.spark.record_scan import COLUMNS, SCHEMA, Fact, SegmentWork, place_of, scan
 from cleanerd.spark.sides import without_outputs
 from cleanerd.spark.spread import nobody, queries, spread
@@ -130,7 +131,9 @@ def audit_sides(
     Raises:
         CleanerdError: a file cannot be read.
     """
-    with queries(session, sum(each.size_bytes for each in compared), advance):
+    with queries(
+        session, f"audit: {said_of(each.name for each in compared)}", sum(each.size_bytes for each in compared), advance
+    ):
         logs = _walk(session, compared, asked)
         files: list[SegmentFile] = []
         work = [

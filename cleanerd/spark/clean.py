@@ -127,7 +127,7 @@ def stage_by_jobs(
     options: CleaningOptions,
     progress: Progress,
     *,
-    jobs_of: Callable[[str, Progress], RunsJobs] | None,
+    jobs_of: Callable[[CleaningPlan, Progress], RunsJobs] | None,
     keep_replaced: Path | None = None,
     shards: int | None = None,
     split_bytes: int = SPLIT_BYTES,
@@ -135,7 +135,7 @@ def stage_by_jobs(
 ) -> CleaningResult:
     """As ``stage_partition``, by jobs.
 
-    ``jobs_of`` a plan id and a progress is who runs them. ``shards``: at least so many. ``split_bytes``: how large the
+    ``jobs_of`` a plan and a progress is who runs them. ``shards``: at least so many. ``split_bytes``: how large the
     parts of segments are at least. Without ``shards`` what is smaller than ``alone_bytes`` is cleaned by this process.
     """
     with contextlib.ExitStack() as stack:
@@ -145,7 +145,7 @@ def stage_by_jobs(
             if jobs_of is None or is_small:
                 sweep(Path(plan.path), alone=is_claimed(plan.path))
                 return Cleaning(plan, pool, progress)
-            jobs = jobs_of(plan.plan_id, progress)
+            jobs = jobs_of(plan, progress)
             reserve_bytes = disk_reserve_bytes(resources, config, plan.path)
             cleaning = SparkCleaning(plan, pool, progress, jobs, reserve_bytes, shards=shards, split_bytes=split_bytes)
             return stack.enter_context(cleaning)

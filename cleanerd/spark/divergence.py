@@ -15,7 +15,7 @@ from cleanerd.errors import ConfigError
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.divergence_query import TOTAL, compare
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.logs import known_clean_end, size_of_all
+from cleanerd.spark.logs import known_clean_end, said_of, size_of_all
 from cleanerd.spark.record_scan import COLUMNS, SCHEMA, Fact, SegmentWork, scan
 from cleanerd.spark.spread import nobody, queries, spread
 from cleanerd.verify.listing import NO_END
@@ -113,7 +113,7 @@ def compare_logs(
         CleanerdError: a file cannot be read.
     """
     logs = [log for pair in pairs for log in pair]
-    with queries(session, size_of_all(logs), advance):
+    with queries(session, f"divergence: {said_of(log.name for log in logs)}", size_of_all(logs), advance):
         walks = walk_headers(session, [log.segments for log in logs], [_high_watermark(log) for log in logs])
         found = [
             _pair(pair, (walks[2 * number], walks[2 * number + 1]), clean_end_of) for number, pair in enumerate(pairs)

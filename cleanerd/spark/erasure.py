@@ -27,6 +27,7 @@ from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import bytes_of, list_partition, size_of
 from cleanerd.verify.log_dir import read_surroundings
 from cleanerd.verify.transactions import Invisible
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -90,7 +91,9 @@ def search_keys(
         OSError: a directory cannot be listed.
     """
     files = list({each.path.resolve(): each for place in directories for each in files_below(place)}.values())
-    with queries(session, sum(_size(file.path) for file in files), advance):
+    with queries(
+        session, f"audit --key: {counted(len(files), 'file')}", sum(_size(file.path) for file in files), advance
+    ):
         first = _search(session, files, keys, rules_of, {}, limit)
         # Only where there is something it matters what a consumer still gets.
         hit = [file for file, found in first if found["found"] and file.state == LIVE]

@@ -13,6 +13,7 @@ from cleanerd import __version__
 from cleanerd.errors import CleanerdError
 from cleanerd.spark.rows import SCHEMA, Row, RowFunction, for_spark
 from cleanerd.spark.watch import PATIENCE_SECONDS, Watch
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.cleaner.cleaner import Progress
+    from cleanerd.cleaner.plan import CleaningPlan
 
 _IS_OTHER_RELEASE: Final = re.compile(r"a plan of format .* this is|No module named 'cleanerd")
 _OTHER_RELEASE: Final = f"install cleanerd {__version__} on the executors too, or set PYSPARK_PYTHON; see docs/spark.md"
@@ -55,9 +57,12 @@ class RunsJobs(Protocol):
 class Jobs:
     """Runs the jobs of one plan, tells how far they are, and cancels what runs when it is left by an exception."""
 
-    def __init__(self, session: SparkSession, plan_id: str, progress: Progress, around: Around | None = None) -> None:
+    def __init__(
+        self, session: SparkSession, plan: CleaningPlan, progress: Progress, around: Around | None = None
+    ) -> None:
         self._session = session
-        self._plan_id = plan_id
+        self._plan_id = plan.plan_id
+        self._partition = str(plan.name)
         self._progress = progress
         self._around = around
         self._number = 0
@@ -90,7 +95,9 @@ class Jobs:
         context = self._session.sparkContext
         self._number += 1
         group = f"{self._plan_id}-{self._number}"
-        context.setJobGroup(group, f"cleanerd: {name}", interruptOnCancel=False)
+        parts = [(name, len(tasks)), *((each.name, each.partitions) for each in stages)]
+        phases = ", ".join(f"{phase} by {counted(count, 'task')}" for phase, count in parts)
+        context.setJobGroup(group, f"cleanerd clean {self._partition}: {phases}", interruptOnCancel=False)
         self._progress.phase(name, work_bytes)
         try:
             with Watch(self._session, group, self._progress.advance, work_bytes):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT, HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT
@@ -13,9 +13,10 @@ from cleanerd.verify.finding import Findings
 from cleanerd.verify.listing import NO_END, list_partition
 from cleanerd.verify.log_dir import read_surroundings
 from cleanerd.verify.rules import KAFKAS_RULES
+from cleanerd.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from cleanerd.format.names import TopicPartition
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from cleanerd.spark.spread import Item
     from cleanerd.verify.listing import SegmentFile
     from cleanerd.verify.rules import KeyRules
+
+_MOST_NAMES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,16 @@ def known_clean_end(log: Log) -> int | None:
 def size_of_all(logs: Sequence[Log]) -> int:
     """Bytes in the segments of ``logs``."""
     return sum(file.size_bytes for log in logs for file in log.segments)
+
+
+def said_of(names: Iterable[TopicPartition]) -> str:
+    """A few names, or the topics, or how many there are: what Spark's pages call a job."""
+    partitions = sorted(set(names))
+    topics = sorted({name.topic for name in partitions})
+    if len(partitions) <= _MOST_NAMES:
+        return ", ".join(map(str, partitions))
+    said = ", ".join(topics) if len(topics) <= _MOST_NAMES else counted(len(topics), "topic")
+    return f"{said} ({counted(len(partitions), 'partition')})"
 
 
 def work_on(

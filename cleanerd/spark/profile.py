@@ -17,7 +17,7 @@ from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.key_counts import ADDED_RECORDS, Tally, Totals, added, at_shares, folded, shard_of, summary
-from cleanerd.spark.logs import known_clean_end, size_of_all, work_on
+from cleanerd.spark.logs import known_clean_end, said_of, size_of_all, work_on
 from cleanerd.spark.record_scan import WITH_TIMESTAMP, scan
 from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries, spread
 
@@ -143,7 +143,13 @@ def profile_logs(
     with (
         nullcontext()
         if session is None
-        else queries(session, size_of_all(logs), advance, rows_a_batch=ROWS_AN_ARROW_BATCH)
+        else queries(
+            session,
+            f"profile: {said_of(log.name for log in logs)}",
+            size_of_all(logs),
+            advance,
+            rows_a_batch=ROWS_AN_ARROW_BATCH,
+        )
     ):
         walks = walk_headers(session, [log.segments for log in logs])
         items = work_on(logs, walks, new_digest_key(), clean_end_of=lambda log: known[log.name])[1]

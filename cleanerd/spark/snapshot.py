@@ -23,7 +23,7 @@ from cleanerd.log.chunks import WithChunk
 from cleanerd.log.memory import worker_batch_bytes
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.logs import size_of_all, work_on
+from cleanerd.spark.logs import said_of, size_of_all, work_on
 from cleanerd.spark.record_scan import COLUMNS, FACTS, SCHEMA, Fact, scan, segment_from
 from cleanerd.spark.snapshot_here import UNDECODED, write_here, write_offsets_here
 from cleanerd.spark.source.rows import bytes_column, headers_column, time_column
@@ -123,7 +123,7 @@ def write_snapshot(
         taken = _taken(logs, walks, counts)
         write_offsets_here([_offsets_of(each) for each in taken], Path(unquote(place)))
         return taken
-    with queries(session, size_of_all(logs), advance):
+    with queries(session, f"snapshot: {said_of(log.name for log in logs)}", size_of_all(logs), advance):
         walks = walked_logs(session, logs, ends, whole_log=whole_log)
         state = latest_state(session, logs, walks, tombstones=tombstones, decoding=decoding)
         state.write.mode("error").partitionBy("topic").parquet(target)

@@ -45,12 +45,18 @@ def nobody(_bytes: int) -> None:
 
 @contextlib.contextmanager
 def queries(
-    session: SparkSession, size_bytes: int, advance: Callable[[int], None] = nobody, *, rows_a_batch: int = 65536
+    session: SparkSession,
+    what: str,
+    size_bytes: int,
+    advance: Callable[[int], None] = nobody,
+    *,
+    rows_a_batch: int = 65536,
 ) -> Iterator[None]:
     """Settings for jobs of our own; the session's own come back afterwards. Told is how far they are.
 
-    ``size_bytes`` is what is read in all, ``advance`` gets as many bytes while the jobs of the block run;
-    ``rows_a_batch``: that many rows reach a task at once.
+    ``what`` is what Spark's pages call the jobs: the verb, and of what. ``size_bytes`` is what is read in all,
+    ``advance`` gets as many bytes while the jobs of the block run; ``rows_a_batch``: that many rows reach a task at
+    once.
 
     Raises:
         CleanerdError: what a task raised, as it was said there, and not as Spark wraps it.
@@ -66,7 +72,7 @@ def queries(
     for key, value in wanted.items():
         session.conf.set(key, value)
     group = f"cleanerd-{uuid.uuid4().hex}"
-    session.sparkContext.setJobGroup(group, "cleanerd", interruptOnCancel=False)
+    session.sparkContext.setJobGroup(group, f"cleanerd {what}", interruptOnCancel=False)
     try:
         with Watch(session, group, advance, size_bytes):
             yield

@@ -32,7 +32,7 @@ class InlineJobs:
     shuffled_bytes: int = 0
     results: list[Row] = field(default_factory=list)
 
-    def __call__(self, _plan_id: str, _progress: object) -> InlineJobs:
+    def __call__(self, _plan: object, _progress: object) -> InlineJobs:
         """Make ``jobs_of`` of itself."""
         return self
 

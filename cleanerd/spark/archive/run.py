@@ -173,7 +173,9 @@ def _all_done(
     if not items:
         return []
     if session is not None:
-        with queries(session, sum(size for size, _ in items), advance):
+        with queries(
+            session, f"clean --output: {counted(len(items), 'partition')}", sum(size for size, _ in items), advance
+        ):
             frame = spread(session, items, partial(clean_one, job), SCHEMA, COLUMNS)
             return [Done.from_told(row.told) for row in frame.collect()]
     done = []

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.errors import ConfigError
-from cleanerd.spark.logs import size_of_all
+from cleanerd.spark.logs import said_of, size_of_all
 from cleanerd.spark.snapshot import Taken, high_watermark_of, walked_logs
 from cleanerd.spark.spread import nobody, queries
 from cleanerd.spark.tables import refusals
@@ -364,4 +364,8 @@ def _now_ms() -> int:
 def _jobs(
     session: SparkSession | None, logs: Sequence[Log], advance: Callable[[int], None]
 ) -> AbstractContextManager[None]:
-    return nullcontext() if session is None else queries(session, size_of_all(logs), advance)
+    return (
+        nullcontext()
+        if session is None
+        else queries(session, f"snapshot: {said_of(log.name for log in logs)}", size_of_all(logs), advance)
+    )

@@ -16,8 +16,6 @@ import time
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-import aiohttp
-
 from cleanerd.errors import CleanerdError, ConfigError, MachineError
 from cleanerd.log.remote import shown_url
 from cleanerd.spark.values.schemas import AVRO, KINDS, MOST_BYTES, Named, Schema, Schemas
@@ -170,7 +168,7 @@ def _get(url: str) -> tuple[int, bytes, str]:
     def ask() -> None:
         try:
             answer.append(asyncio.run(_fetch(url)))
-        except (aiohttp.ClientError, OSError, TimeoutError, _TryAgain, ValueError) as error:
+        except (OSError, TimeoutError, _TryAgain, ValueError) as error:
             failed.append(error)
 
     thread = threading.Thread(target=ask, name="cleanerd-registry", daemon=True)
@@ -179,24 +177,33 @@ def _get(url: str) -> tuple[int, bytes, str]:
     if answer:
         return answer[0]
     why = failed[0] if failed else None
+    if isinstance(why, _TryAgain):
+        raise why
     if why is None or isinstance(why, TimeoutError):
         raise _TryAgain(f"no answer within {ANSWER_SECONDS:.0f} seconds")
     raise _TryAgain(f"no answer: {str(why)[:200] or type(why).__name__}")
 
 
 async def _fetch(url: str) -> tuple[int, bytes, str]:
+    import aiohttp  # noqa: PLC0415 - a worker that decodes nothing has no use for it
+
     headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
     if USER in os.environ:
         said = f"{os.environ[USER]}:{os.environ.get(PASSWORD, '')}".encode()
         headers["Authorization"] = "Basic " + base64.b64encode(said).decode()
     limit = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
-    async with (
-        aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
-        session.get(url, headers=headers) as got,
-    ):
-        body = bytearray()
-        async for piece in got.content.iter_chunked(65536):
-            body += piece
-            if len(body) > MOST_BYTES:
-                raise _TryAgain(f"an answer of more than {MOST_BYTES} bytes")
-        return got.status, bytes(body), got.headers.get("Retry-After", "")
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=limit, trust_env=True) as session,
+            session.get(url, headers=headers) as got,
+        ):
+            body = bytearray()
+            async for piece in got.content.iter_chunked(65536):
+                body += piece
+                if len(body) > MOST_BYTES:
+                    raise _TryAgain(f"an answer of more than {MOST_BYTES} bytes")
+            return got.status, bytes(body), got.headers.get("Retry-After", "")
+    except TimeoutError:
+        raise
+    except aiohttp.ClientError as error:
+        raise _TryAgain(f"no answer: {str(error)[:200] or type(error).__name__}") from error

@@ -1,0 +1,49 @@
+"""What Spark's pages call our jobs: the verb, the partitions, and for a cleaning its phases with their tasks."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from cleanerd.format.names import TopicPartition
+from cleanerd.spark.api import Logs
+from cleanerd.spark.logs import said_of
+from tests.cleaner.driver import config
+from tests.spark.rich_log import NOW_MS, RichLog
+from tests.spark.twins import all_dirty, stage_by_spark
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+def descriptions(spark: SparkSession) -> list[str]:
+    """Of all jobs that the session remembers."""
+    jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
+    return [jobs.apply(at).description().getOrElse(None) or "" for at in range(jobs.size())]
+
+
+def test_jobs_say_what_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    """Topic, phase and number of splits and shards of a cleaning; verb and partitions of a query."""
+    path = RichLog(3).write(tmp_path / "logs", 4, 20)
+    before = set(descriptions(spark))
+    stage_by_spark(
+        spark, path, all_dirty(NOW_MS, from_start=True), config(segment_bytes=4000), shards=3, split_bytes=900
+    )
+    Logs(spark, path).latest().write_parquet(tmp_path / "out")
+    found = set(descriptions(spark)) - before
+    assert any(
+        re.fullmatch(r"cleanerd clean orders-0: scan by \d+ tasks, choose by 3 tasks, settle by \d+ tasks", each)
+        for each in found
+    ), found
+    assert any(re.fullmatch(r"cleanerd clean orders-0: rewrite by \d+ tasks?", each) for each in found), found
+    assert "cleanerd snapshot: orders-0" in found
+
+
+def test_names_of_many() -> None:
+    """A few by name, more by their topics, many by number."""
+    names = [TopicPartition("orders", at) for at in range(10)]
+    assert said_of(names[:2]) == "orders-0, orders-1"
+    assert said_of([*names, TopicPartition("users", 0)]) == "orders, users (11 partitions)"
+    assert said_of(TopicPartition(f"t{at}", 0) for at in range(2000)) == "2,000 topics (2,000 partitions)"
