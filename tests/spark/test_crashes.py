@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import functools
+import json
 import multiprocessing
 import os
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.spark.rows import Row
 
 TOPIC = {
     "compaction_strategy": "header",
@@ -109,6 +113,35 @@ def test_a_driver_that_is_killed(path: Path, where: str, capsys: pytest.CaptureF
     assert "cleaned" not in capsys.readouterr().out
     assert files_of(path) == before
     assert_twins(local, stage_inline(path, all_dirty(NOW_MS), config(**TOPIC)))
+
+
+class Meanwhile(InlineJobs):
+    """While each job of a cleaning runs, somebody runs ``command``."""
+
+    def __init__(self, command: list[str]) -> None:
+        super().__init__()
+        self._command = command
+        self.told: list[tuple[int, str]] = []
+
+    def run(self, name: str, *arguments: Any, **options: Any) -> list[Row]:
+        done = subprocess.run(self._command, capture_output=True, text=True, timeout=240, check=False)
+        self.told.append((done.returncode, done.stdout))
+        return super().run(name, *arguments, **options)
+
+
+def test_two_at_once(path: Path) -> None:
+    """A second ``spark clean`` of a partition is refused in words in every phase of the first, and harms nothing."""
+    local = stage_locally(path, all_dirty(NOW_MS), config(**TOPIC))
+    command = [sys.executable, "-m", "cleanerd", "spark", "clean", str(path), "--force", "--json", "--quiet"]
+    command += ["--set", f"cleanerd.state.dir={path.parent / 'other'}", "--set", "cleanerd.disk.reserve=0"]
+    jobs = Meanwhile([*command, "--set", "topics.orders.cleanup.policy=compact"])
+    assert_twins(local, stage_inline(path, all_dirty(NOW_MS), config(**TOPIC), jobs=jobs))
+    assert set(jobs.names) >= {"scan", "rewrite"}
+    assert len(jobs.told) == len(jobs.names)
+    for code, text in jobs.told:
+        (partition,) = json.loads(text)["partitions"]
+        assert (code, partition["outcome"]) == (4, "busy")
+        assert "another cleanerd works on this partition" in str(partition)
 
 
 @pytest.mark.parametrize("first", ["local", "spark"])

@@ -1,0 +1,79 @@
+"""Executors that have what Spark needs and no cleanerd, and the archive that brings it to them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import cleanerd
+
+_SPARKS = (
+    "numpy",
+    "numpy.libs",
+    "pandas",
+    "pandas.libs",
+    "pyarrow",
+    "pyarrow.libs",
+    "dateutil",
+    "pytz",
+    "six.py",
+    "tzdata",
+)
+
+
+def bare_python(place: Path) -> Path:
+    """An interpreter that finds numpy, pandas and pyarrow, as nodes of a cluster have them, and nothing else."""
+    site = Path(distribution("numpy").locate_file(""))
+    others = place / "others"
+    others.mkdir()
+    for name in _SPARKS:
+        if (site / name).exists():
+            (others / name).symlink_to(site / name)
+    found = place / "python"
+    base = sys._base_executable  # type: ignore[attr-defined]
+    found.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{others}" exec {base} "$@"\n')
+    found.chmod(0o755)
+    call = [str(found), "-c", "import numpy, pandas, pyarrow, importlib.util as u; print(u.find_spec('cleanerd'))"]
+    told = subprocess.run(call, capture_output=True, text=True, check=True, timeout=240, cwd=place).stdout
+    assert told == "None\n", told
+    return found
+
+
+def packages(place: Path) -> Path:
+    """What ``pip install --target`` makes of the wheel, without Spark's packages, as an archive."""
+    root = place / "packages"
+    root.mkdir()
+    home = Path(cleanerd.__file__).parent
+    shutil.copytree(home, root / "cleanerd", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in _closure("cleanerd"):
+        for file in distribution(name).files or ():
+            source = Path(str(file.locate()))
+            if ".." not in file.parts and source.is_file() and "__pycache__" not in file.parts:
+                (root / file).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(source, root / file)
+    archive = place / "packages.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
+        tar.add(root, ".")
+    return archive
+
+
+def _closure(name: str) -> set[str]:
+    """The packages that ``name`` needs, without extras and without what nodes have."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        for said in distribution(waiting.pop()).requires or ():
+            needed = re.split(r"[^A-Za-z0-9._-]", said)[0]
+            if "extra ==" not in said and needed not in found | {"numpy", "uvloop", "confluent-kafka"}:
+                try:
+                    distribution(needed)
+                except ModuleNotFoundError:
+                    continue  # for another Python, or another system
+                found.add(needed)
+                waiting.append(needed)
+    return found

@@ -1,0 +1,90 @@
+"""A standalone cluster whose executors have no cleanerd but what ``--archives`` ships: what ``make test-all`` runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+import cleanerd.cli
+from cleanerd.cleaner.manifest import STAGING
+from cleanerd.spark.api import Logs
+from cleanerd.spark.launch import DRIVER_MARK, require_spark
+from tests.cleaner.driver import NAME
+from tests.spark import shipped
+from tests.spark.cluster import Cluster, started_cluster
+from tests.spark.rich_log import NOW_MS, RichLog
+from tests.spark.sessions import ON_A_CLUSTER, QUIET
+from tests.spark.test_small import staged_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+pytestmark = pytest.mark.long
+
+
+PORT = 17079
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with started_cluster(tmp_path_factory.mktemp("spark"), PORT) as found:
+        yield found
+
+
+def submitted(
+    cluster: Cluster, place: Path, conf: Mapping[str, str], *arguments: object
+) -> subprocess.CompletedProcess[str]:
+    """``spark-submit`` of our main, to executors whose interpreter has no cleanerd."""
+    driver = Path(cleanerd.cli.__file__).parent / "submitted" / "cleanerd_driver.py"
+    command = [str(require_spark()), "--master", cluster.url]
+    for key, value in {**QUIET, **ON_A_CLUSTER, **conf}.items():
+        command += ["--conf", f"{key}={value}"]
+    settings = [
+        f"cleanerd.state.dir={place / 'state'}",
+        "topics.orders.cleanup.policy=compact",
+        "cleanerd.disk.reserve=0",
+    ]
+    command += [str(driver), *map(str, arguments), "--json", "--quiet"]
+    for each in settings:
+        command += ["--set", each]
+    python = {"PYSPARK_PYTHON": str(place / "python"), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    inherited = {key: value for key, value in os.environ.items() if key != DRIVER_MARK} | python
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=inherited)
+
+
+def test_nothing_but_what_is_shipped(cluster: Cluster, tmp_path: Path) -> None:
+    """``--archives`` brings cleanerd to executors that have none: a snapshot, and a cleaning, byte for byte as ever."""
+    shipped.bare_python(tmp_path)
+    path = RichLog(3, transactions=True).write(tmp_path / "logs", 4, 20)
+    clean = ("spark", "clean", path, "--force", "--from-start", "--now-ms", NOW_MS, "--shards", 2)
+    without = submitted(cluster, tmp_path, {}, *clean)
+    assert without.returncode == 1
+    assert "No module named 'cleanerd" in without.stdout
+    assert "install cleanerd" in without.stdout
+    conf = {
+        "spark.archives": f"{shipped.packages(tmp_path)}#packages",
+        "spark.executorEnv.PYTHONPATH": "packages",
+    }
+    done = submitted(cluster, tmp_path, conf, "spark", "snapshot", path, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    Logs(None, path).latest().write_parquet(tmp_path / "here")
+    found, expected = (
+        sorted(pq.read_table(tmp_path / name / "topic=orders").to_pylist(), key=lambda row: row["offset"])
+        for name in ("out", "here")
+    )
+    assert found == expected != []
+    done = submitted(cluster, tmp_path, conf, *clean)
+    assert done.returncode == 0, done.stderr
+    by_spark = staged_files(path)
+    shutil.rmtree(path / NAME / STAGING)
+    alone = [sys.executable, "-m", "cleanerd", *map(str, clean[:-2]), "--quiet"]
+    alone += ["--set", f"cleanerd.state.dir={tmp_path / 'state'}", "--set", "topics.orders.cleanup.policy=compact"]
+    subprocess.run([*alone, "--set", "cleanerd.disk.reserve=0"], check=True, timeout=600)
+    assert by_spark == staged_files(path) != {}
