@@ -11,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from cleanerd.cli.main import run
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError, RefusedError
@@ -96,6 +97,20 @@ def test_source_without_a_session(registry: RegistryServer, log: Growing) -> Non
         "old", None, "A", "B", None, None, "E"
     ]  # fmt: skip
     assert [row["value_error"] is None for row in rows] == [True, False, True, True, False, True, True]
+
+
+def test_a_stream(registry: RegistryServer, log: Growing) -> None:
+    """A stream decodes what it reads, and a running one keeps its columns when a newer schema comes."""
+    given = {"path": str(path_of(log)), "decode": "value", "schemas": registry.url, "columns": "offset,value_decoded"}
+    source = KafkaSegments(CaseInsensitiveDict(given))
+    reader = source.streamReader(source.schema())
+    registry.register("orders-value", json.dumps(record(("id", "long"))))
+    start = reader.initialOffset()
+    splits = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    rows = [row for split in splits for found in reader.read(split) for row in found.to_pylist()]
+    assert [(row["offset"], row["value_decoded"] and row["value_decoded"]["name"]) for row in rows] == [
+        (0, "old"), (1, None), (2, "A"), (3, "B")
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
