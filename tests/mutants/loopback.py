@@ -8,6 +8,12 @@ SOURCES = "agent/src/cleanerd/agent"
 CLIENT = "cleanerd/broker/agent_transport.py"
 BROKER = "tests/agent/test_loopback.py"
 ANNOUNCED = "tests/agent/test_announced.py"
+WRITTEN_ANEW = """\
+        Files.deleteIfExists(fresh);
+        try {
+            // CREATE_NEW is O_EXCL: what somebody puts there meanwhile, a link or a file that he can read, is not used.
+            try (FileChannel file = FileChannel.open(fresh, Set.of(StandardOpenOption.CREATE_NEW, """
+"""What is written is a file of our own."""
 
 AGENTS_LOOPBACK = (
     Mutant(
@@ -30,8 +36,8 @@ AGENTS_LOOPBACK = (
         "agent-writes-where-somebody-leads-it",
         "A-33",
         f"{SOURCES}/Announcement.java",
-        "        Files.deleteIfExists(fresh);\n        try {\n            // CREATE_NEW is O_EXCL",
-        "        try {\n            // CREATE_NEW is O_EXCL",
+        WRITTEN_ANEW,
+        WRITTEN_ANEW.replace("        Files.deleteIfExists(fresh);\n", "").replace("CREATE_NEW, ", "CREATE, "),
         (f"{BROKER}::test_the_file_is_deleted_or_replaced",),
     ),
     Mutant(

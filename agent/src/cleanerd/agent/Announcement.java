@@ -49,7 +49,7 @@ final class Announcement {
         Path fresh = path.resolveSibling(path.getFileName() + Place.NEW);
         Files.deleteIfExists(fresh);
         try {
-            // CREATE_NEW is O_EXCL: what somebody puts there meanwhile, a link or a file that he can read, is not taken.
+            // CREATE_NEW is O_EXCL: what somebody puts there meanwhile, a link or a file that he can read, is not used.
             try (FileChannel file = FileChannel.open(fresh, Set.of(StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE),
                     PosixFilePermissions.asFileAttribute(PRIVATE))) {
                 ByteBuffer text = ByteBuffer.wrap((Json.write(facts) + "\n").getBytes(StandardCharsets.US_ASCII));
