@@ -220,6 +220,8 @@ PLAN_AGAIN: Final = frozenset({
     "source_gone", "topic_id",
 })  # fmt: skip
 """The log is no longer what the plan was made for."""
+IO_ERROR: Final = "io_error"
+"""The broker's disk, or its limits: what was staged is wrong by codes of its own."""
 NOT_HERE: Final = frozenset({"incapable", "stopped", "unsupported"})
 """This broker's agent swaps nothing now."""
 
@@ -228,9 +230,9 @@ class AgentRefusalError(RefusedError):
     """The agent said no to ``operation``.
 
     ``code`` is its word for why, ``done`` are bases of groups that were swapped all the same. For a swap, any other
-    code than those of :data:`LATER`, :data:`PLAN_AGAIN` and :data:`NOT_HERE` says that what was staged is wrong, which
-    is a mistake of ours: trying again would make the same. An agent that fails at anything else has looked at nothing
-    of ours: nothing is known to be wrong with the log.
+    code than those of :data:`LATER`, :data:`PLAN_AGAIN` and :data:`NOT_HERE`, and :data:`IO_ERROR`, says that what was
+    staged is wrong, which is a mistake of ours: trying again would make the same. An agent that fails at anything else
+    has looked at nothing of ours: nothing is known to be wrong with the log.
     """
 
     def __init__(
@@ -241,7 +243,7 @@ class AgentRefusalError(RefusedError):
         self.code = code
         self.done = done
         passes = operation != "swap" or code in LATER | PLAN_AGAIN | NOT_HERE
-        self.cause = Cause.MOMENT if passes else Cause.LOG
+        self.cause = Cause.MOMENT if passes else Cause.WORLD if code == IO_ERROR else Cause.LOG
         self.moved_on = code in PLAN_AGAIN
         # A swap has been asked for again and again already.
         self.plan_again = self.moved_on or (code in LATER and operation != "swap")

@@ -182,9 +182,10 @@ class Swapper:
 
     def _ask(self, request: dict[str, Any], staged: StagedGroup, output: BrokerSegment) -> SwapDone | None:
         """Send it until there is an answer that counts; None when the log itself had to tell."""
-        doubtful = False
+        doubtful = over = False
         self.in_doubt = True
         problem: CleanerdError | None = None
+        failure: CleanerdError | None = None
         for wait in (0.0, *self._broker.patience.waits()):
             time.sleep(wait)
             try:
@@ -192,7 +193,7 @@ class Swapper:
                     self._broker.find_again()
                 if doubtful and self._is_swapped(staged, output):
                     return None
-                if isinstance(problem, StalePlanError):
+                if over:
                     break
                 return self._checked(self._sent(request, staged.files["log"].bytes), staged, output)
             except AgentUnavailableError as error:
@@ -205,12 +206,15 @@ class Swapper:
                 lost = problem is not None and error.code == "no_staged_file"
                 doubtful = doubtful or lost or error.code in UNCERTAIN
                 problem = error
+                if error.code in UNCERTAIN:
+                    failure = error
                 if error.code not in LATER | UNCERTAIN:
                     if not doubtful:
                         self.in_doubt = False
                         raise
                     # Whatever became of the first request, what was staged for it may be gone; or it is swapped.
-                    problem = StalePlanError(f"the swap was not made: {error}", where=self._plan.path)
+                    problem = failure or StalePlanError(f"the swap was not made: {error}", where=self._plan.path)
+                    problem.plan_again = over = True
         self.in_doubt = doubtful
         raise problem or StalePlanError("the broker was asked for no swap: no attempt was left", where=self._plan.path)
 

@@ -66,6 +66,7 @@ TABLE: dict[str, tuple[str, str, bool, int]] = {
     "StalePlanError": ("moment", "skipped", False, 0),
     "SegmentChangedError": ("moment", "skipped", False, 0),
     "AgentUnavailableError": ("moment", "skipped", False, 4),
+    "AgentRefusalError io_error": ("world", "failed", False, 4),
     "AgentRefusalError busy": ("moment", "skipped", False, 4),
     "AgentRefusalError stopped": ("moment", "skipped", False, 4),
     "AgentRefusalError log_changed": ("moment", "skipped", False, 0),

@@ -53,6 +53,20 @@ def test_the_checkpoint_is_told_again(root: Path) -> None:
         assert agent.checkpoints == {NAME: 8}
 
 
+def test_what_failed_first_is_told(root: Path) -> None:
+    """U-38, A-25: the disk fails when a part of the staged files has moved; that the repeat misses them is no cause.
+
+    Found by broker calls that fail: it was told as a log that changed meanwhile, with exit code 0 and another file.
+    """
+    with running(root) as agent:
+        agent.fail("swap", *(refuse("io_error"), refuse("no_staged_file")) * 4)
+        result = clean_beside(agent)
+        assert (result.outcome, result.error and result.error.exit_code) == ("failed", 4)
+        assert "io_error" in result.reason
+        assert len(agent.asked("swap")) == 8
+        assert clean_beside(agent).outcome == "cleaned"
+
+
 def test_a_swap_that_stopped_half_way(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-34: the group is in, and a file keeps its temporary name: no other swap is asked for, and both are told.
 
