@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Producer
 
-from cleanerd.broker.agent_client import SOCKET
+from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.broker.live_log import RESTART
 from cleanerd.cli import clean_live
 from cleanerd.cli.main import run
