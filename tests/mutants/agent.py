@@ -10,6 +10,22 @@ PLANS = "tests/agent/test_refused_plans.py::test_plans_that_do_not_fit"
 
 AGENT = (
     Mutant(
+        "agent-leaves-a-transaction-index-unnamed",
+        "U-12",
+        f"{SOURCES}/Swap.java",
+        "                    files.finish(staging);\n                    outcome",
+        "                    outcome",
+        ("tests/torture/test_broker_calls.py::test_what_was_found",),
+    ),
+    Mutant(
+        "agent-takes-a-silent-disk-for-a-wrong-owner",
+        "A-23",
+        f"{SOURCES}/Staging.java",
+        "        } catch (AccessDeniedException e) {",
+        "        } catch (IOException e) {",
+        ("tests/torture/test_broker_calls.py::test_what_was_found",),
+    ),
+    Mutant(
         "agent-compares-no-aborted-transactions",
         "U-32",
         f"{SOURCES}/Swap.java",
