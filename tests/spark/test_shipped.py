@@ -16,6 +16,7 @@ import cleanerd.cli
 from cleanerd.cleaner.manifest import STAGING
 from cleanerd.spark.api import Logs
 from cleanerd.spark.launch import DRIVER_MARK, require_spark
+from cleanerd_lab.demo.ports import free_port
 from tests.cleaner.driver import NAME
 from tests.spark import shipped
 from tests.spark.cluster import Cluster, started_cluster
@@ -29,12 +30,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.long
 
 
-PORT = 17079
-
-
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with started_cluster(tmp_path_factory.mktemp("spark"), PORT) as found:
+    with started_cluster(tmp_path_factory.mktemp("spark"), free_port()) as found:
         yield found
 
 
@@ -76,7 +74,9 @@ def test_nothing_but_what_is_shipped(cluster: Cluster, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     Logs(None, path).latest().write_parquet(tmp_path / "here")
     found, expected = (
-        sorted(pq.read_table(tmp_path / name / "topic=orders").to_pylist(), key=lambda row: row["offset"])
+        pq.read_table(tmp_path / name / "topic=orders", columns=["offset", "key", "value"])
+        .sort_by("offset")
+        .to_pylist()
         for name in ("out", "here")
     )
     assert found == expected != []
