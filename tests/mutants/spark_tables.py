@@ -9,6 +9,7 @@ REFUSALS = "cleanerd/spark/tables/refusals.py"
 MERGE = "cleanerd/spark/tables/merge.py"
 DELTA = "cleanerd/spark/tables/delta.py"
 TESTS = "tests/spark/test_tables.py"
+REFUSED = "tests/spark/test_tables_refused.py"
 
 SPARK_TABLES = (
     Mutant(
@@ -41,7 +42,7 @@ SPARK_TABLES = (
         REFUSALS,
         "    if missing > 0 and",
         "    if missing < 0 and",
-        (f"{TESTS}::test_tombstones_that_came_and_went",),
+        (f"{REFUSED}::test_tombstones_that_came_and_went",),
     ),
     Mutant(
         "table-refuses-whatever-is-old",
@@ -49,7 +50,7 @@ SPARK_TABLES = (
         REFUSALS,
         "    if missing > 0 and",
         "    if",
-        (f"{TESTS}::test_tombstones_that_came_and_went",),
+        (f"{REFUSED}::test_tombstones_that_came_and_went",),
     ),
     Mutant(
         "table-goes-past-an-open-transaction",

@@ -16,11 +16,13 @@ from tests.spark.sessions import SHORT, start_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from tests.spark.registry_server import RegistryServer
     from tests.spark.s3 import Store
+    from tests.spark.tables import Tables
 
 
 @pytest.fixture(scope="session")
@@ -66,3 +68,23 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
     found, stop = registry_server.start()
     yield found
     stop()
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
+    """A table of each kind, not made yet."""
+    found = _tables(request.param, tmp_path)
+    with found.known():
+        yield found
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> Tables:
+    """A Delta table, for what is the same with both."""
+    return _tables("delta", tmp_path)
+
+
+def _tables(kind: str, root: Path) -> Tables:
+    from tests.spark.tables import Tables  # noqa: PLC0415 - its libraries take seconds, and most files need none
+
+    return Tables(kind, root)

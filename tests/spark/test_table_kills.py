@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from cleanerd.spark.api import Logs
+from tests.spark.growing import Growing, values
 from tests.spark.tables import CATALOG, NAME, Tables
-from tests.spark.test_tables import Growing, values
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:

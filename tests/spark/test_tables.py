@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from botocore.exceptions import BotoCoreError
-from deltalake import DeltaTable, write_deltalake
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from deltalake import DeltaTable
 
-from cleanerd.errors import ConfigError, CorruptionError, RefusedError, SegmentChangedError
+from cleanerd.errors import CorruptionError, RefusedError, SegmentChangedError
 from cleanerd.format.names import TopicPartition
 from cleanerd.spark.api import Logs
 from cleanerd.spark.logs import find_logs
@@ -29,15 +26,13 @@ from cleanerd.spark.tables import merge
 from cleanerd.spark.tables.columns import ROWS, columns_to_item
 from cleanerd.spark.tables.latest import part_item
 from cleanerd.spark.tables.merge import merge_into, write_table
-from cleanerd.spark.tables.parts import topics_of
 from cleanerd.spark.tables.place import DeltaPlace
-from cleanerd.spark.tables.remembered import Mark, Remembered
 from cleanerd.spark.tables.shuffled import write_segments
 from cleanerd.verify.rules import KAFKAS_RULES, KeyRules
 from tests.spark.rich_log import RichLog
 from tests.spark.tables import Tables
-from tests.support.log_dirs import HIGH_WATERMARKS, Partition, make_log_dir, set_mtime, write_checkpoint
-from tests.support.logs import Record, encode_batch, encode_marker
+from tests.support.log_dirs import HIGH_WATERMARKS, set_mtime
+from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,70 +41,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from cleanerd.spark.logs import Log
-    from cleanerd.spark.tables.merge import Merged
 
-DAY_MS = 86_400_000
-BY_HEADER = KeyRules(strategy="header", header=b"version")
-IDS = {"orders": uuid.UUID(int=7), "users": uuid.UUID(int=8)}
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
-    found = Tables(request.param, tmp_path)
-    with found.known():
-        yield found
-
-
-@pytest.fixture
-def delta(tmp_path: Path) -> Tables:
-    return Tables("delta", tmp_path)
-
-
-class Growing:
-    """Partitions that grow: a record a batch, a segment each four offsets."""
-
-    def __init__(self, root: Path, *names: str) -> None:
-        self.path = root / "logs"
-        self._logs: dict[str, dict[int, bytes]] = {name: {} for name in names}
-        self._ends = dict.fromkeys(names, 0)
-        self.ids = dict(IDS)
-        self._written = 0
-
-    def add(self, name: str, *records: Record, **batch: Any) -> None:
-        for record in records:
-            self._append(name, encode_batch([record], base_offset=self._ends[name], **batch))
-
-    def put(self, name: str, **values: str | None) -> None:
-        self.add(name, *(Record(key.encode(), None if v is None else v.encode()) for key, v in values.items()))
-
-    def mark(self, name: str, producer_id: int, *, commit: bool) -> None:
-        self._append(name, encode_marker(self._ends[name], commit=commit, producer_id=producer_id))
-
-    def drop(self, name: str, base: int, data: bytes) -> None:
-        """What a cleaning left of a segment."""
-        self._logs[name][base] = data
-
-    def _append(self, name: str, data: bytes) -> None:
-        end = self._ends[name]
-        base = end - end % 4
-        self._logs[name][base] = self._logs[name].get(base, b"") + data
-        self._ends[name] = end + 1
-
-    def write(self, **partition: Any) -> list[Log]:
-        """All of it, in place of what was there before."""
-        self._written += 1
-        path = self.path.with_name(f"logs-{self._written}")
-        made = {
-            name: Partition(
-                segments or {0: b""},
-                high_watermark=self._ends[name],
-                topic_id=self.ids[name.rpartition("-")[0]],
-                **partition,
-            )
-            for name, segments in self._logs.items()
-        }
-        make_log_dir(path, made)
-        return find_logs([path], (), lambda _topic: KAFKAS_RULES)
+from tests.spark.growing import BY_HEADER, DAY_MS, Growing, merged, values
 
 
 def eventually(call: Callable[[], object]) -> None:
@@ -122,17 +55,6 @@ def eventually(call: Callable[[], object]) -> None:
         else:
             return
     raise AssertionError
-
-
-def merged(tables: Tables, logs: list[Log], **options: Any) -> list[Merged]:
-    return merge_into(None, tables.target.open(), logs, retention_ms=lambda _topic: DAY_MS, **options)
-
-
-def values(tables: Tables) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
-    for row in tables.rows():
-        found.setdefault(f"{row['topic']}-{row['partition']}", {})[row["key"].decode()] = row["value"].decode()
-    return found
 
 
 @pytest.mark.parametrize("rules", [KAFKAS_RULES, BY_HEADER], ids=["offset", "header"])
@@ -451,135 +373,3 @@ def test_deleted_keys_that_stay(delta: Tables, tmp_path: Path) -> None:
     merged(delta, log.write(), tombstones=True)
     assert {row["key"]: row["is_tombstone"] for row in delta.rows()} == {b"a": True, b"b": False, b"c": True}
     assert delta.state() == {b"b": 4}
-
-
-def other_rules(log: Growing, logs: list[Log]) -> list[Log]:
-    return [replace(each, rules=KeyRules(strategy="timestamp")) for each in logs]
-
-
-def other_topic(log: Growing, logs: list[Log]) -> list[Log]:
-    log.ids["orders"] = uuid.uuid4()
-    return log.write()
-
-
-def cut(log: Growing, logs: list[Log]) -> list[Log]:
-    write_checkpoint(logs[0].log_dir / HIGH_WATERMARKS, {"orders-0": 3})
-    return find_logs([logs[0].log_dir], (), lambda _topic: KAFKAS_RULES)
-
-
-def gap(log: Growing, logs: list[Log]) -> list[Log]:
-    log.put("orders-0", f="1", g="1")
-    return log.write(log_start_offset=6)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (other_rules, "chosen by offset, now timestamp holds"),
-        (other_topic, "is another topic than the one in the table: id"),
-        (cut, "orders-0 ends at offset 3, the table has it up to 5"),
-        (gap, "orders-0 begins at offset 6, the table ends at 5"),
-    ],
-)
-def test_refused(delta: Tables, tmp_path: Path, change: Callable[[Growing, list[Log]], list[Log]], words: str) -> None:
-    """What is new would not tell the latest state; nothing is written, and --replace does it."""
-    log = Growing(tmp_path, "orders-0")
-    log.put("orders-0", a="1", b="1", c="1", d="1", e="1")
-    write_table(None, delta.target.open(), log.write())
-    before = (delta.rows(), delta.commits(), delta.files())
-    logs = change(log, log.write())
-    with pytest.raises(RefusedError, match=words) as raised:
-        merged(delta, logs)
-    assert "--replace writes the table anew" in str(raised.value)
-    assert (delta.rows(), delta.commits(), delta.files()) == before
-    write_table(None, delta.target.open(), logs, anew=True)
-    merged(delta, logs)
-
-
-def test_tombstones_that_came_and_went(delta: Tables, tmp_path: Path) -> None:
-    """A gap above the mark is a cleaning: the table must be younger than delete.retention.ms, else it may be old."""
-    log = Growing(tmp_path, "orders-0")
-    log.put("orders-0", a="1", b="1", c="1", d="1")
-    logs = log.write()
-    write_table(None, delta.target.open(), logs)
-    now_ms = os.stat(logs[0].log_dir / HIGH_WATERMARKS).st_mtime_ns // 1_000_000
-    log.put("orders-0", e="1")
-    merged(delta, log.write(), now_ms=now_ms + 100 * DAY_MS)  # complete, however old
-    log.put("orders-0", a=None, f="1", g="1", h="1")
-    log.drop(
-        "orders-0",
-        4,
-        encode_batch([Record(b"e", b"1")], base_offset=4) + encode_batch([Record(b"f", b"1")], base_offset=6),
-    )
-    logs = log.write()
-    with pytest.raises(RefusedError, match=r"was cleaned above offset 5, and the table is 14\d\d minutes old"):
-        merged(delta, logs, now_ms=now_ms + DAY_MS)
-    (found,) = merged(delta, logs, now_ms=now_ms + DAY_MS // 2)
-    assert found.end_offset == 9
-
-
-def test_a_table_of_the_whole_log(delta: Tables, tmp_path: Path) -> None:
-    """What was not acknowledged is in it, so what is new says nothing."""
-    log = Growing(tmp_path, "orders-0")
-    log.put("orders-0", a="1")
-    write_table(None, delta.target.open(), log.write(), whole_log=True)
-    with pytest.raises(RefusedError, match="--whole-log"):
-        merged(delta, log.write())
-    with pytest.raises(ConfigError, match="may be gone next time"):
-        Logs(None, log.path.with_name("logs-1")).latest(whole_log=True).merge_into(delta.target)
-
-
-def test_what_is_no_table_of_ours(delta: Tables, tmp_path: Path) -> None:
-    """Another table, other files, no table, a table that is there already."""
-    log = Growing(tmp_path, "orders-0")
-    log.put("orders-0", a="1")
-    logs = log.write()
-    with pytest.raises(ConfigError, match="no such table"):
-        merged(delta, logs)
-    assert not (tmp_path / "table").exists()
-    (tmp_path / "table").mkdir()
-    (tmp_path / "table" / "notes.txt").touch()
-    with pytest.raises(ConfigError, match=r"holds notes\.txt"):
-        delta.target.open()
-    (tmp_path / "table" / "notes.txt").unlink()
-    write_table(None, delta.target.open(), logs)
-    with pytest.raises(ConfigError, match="exists already"):
-        write_table(None, delta.target.open(), logs)
-    other = tmp_path / "other"
-    write_deltalake(str(other), pq.read_table(next((tmp_path / "table").glob("*.parquet"))).select(["key", "value"]))
-    with pytest.raises(RefusedError, match="other columns"):
-        Logs(None, logs[0].log_dir).latest().write_table(other, replace=True)
-
-
-JSONS = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from(["format", "topics", "partitions", "whole_log", "t-0", "rules"]), inner)
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=60)
-@given(st.one_of(st.text(max_size=20), JSONS.map(json.dumps)))
-def test_hostile_memory(text: str) -> None:
-    """Whatever stands in a commit's properties is ours, or an error of ours."""
-    with pytest.raises(ConfigError, match="--replace"):
-        Remembered.from_text(text, "table")
-
-
-def test_memory_is_kept(tmp_path: Path) -> None:
-    """What a commit carries is read as it was written; with less of it, or another format, it is refused."""
-    log = Growing(tmp_path, "orders-0", "users-0")
-    log.put("orders-0", a="1")
-    logs = log.write()
-    topics = {log.name.topic: topic for log, topic in zip(logs, topics_of(logs, tombstones=True), strict=True)}
-    remembered = Remembered(topics, {TopicPartition("orders", 0): Mark(1, 2, 3)}, whole_log=True)
-    assert Remembered.from_text(remembered.to_text(), "table") == remembered
-    document = json.loads(remembered.to_text())
-    for key in document:
-        less = {name: value for name, value in document.items() if name != key}
-        for text in (json.dumps(less), json.dumps({**document, key: -1})):
-            with pytest.raises(ConfigError, match="cannot be read"):
-                Remembered.from_text(text, "table")

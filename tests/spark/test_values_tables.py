@@ -19,14 +19,13 @@ from cleanerd.spark import Decode, Delta, Logs, api
 from cleanerd.spark.source.data_source import KafkaSegments
 from cleanerd.spark.tables import merge
 from tests.spark.decoding import KEY, avro, record
+from tests.spark.growing import Growing
 from tests.spark.tables import NAME, Tables
-from tests.spark.test_tables import Growing
 from tests.spark.test_values_avro import EVERYTHING, ORDER
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -35,13 +34,6 @@ if TYPE_CHECKING:
 
 USER = record(("id", "long"), ("name", "string"))
 BROKEN = b"\x00\x00\x00\x00\x01\x02"
-
-
-@pytest.fixture(params=["delta", "iceberg"])
-def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
-    found = Tables(request.param, tmp_path)
-    with found.known():
-        yield found
 
 
 def users(registry: RegistryServer, **names: str | None) -> list[Record]:
@@ -241,11 +233,6 @@ def test_killed_between_a_table_and_its_side(
     latest.merge_into(delta.target)
     assert side_of(delta) == [SIDE]
     assert delta.commits() == 1
-
-
-@pytest.fixture
-def delta(tmp_path: Path) -> Tables:
-    return Tables("delta", tmp_path)
 
 
 def test_too_many_change_nothing(tables: Tables, registry: RegistryServer, log: Growing) -> None:
