@@ -114,3 +114,9 @@ def manifest_of(output: Path) -> Any:
                 listed.add(f"{place}/{file['name']}")
     assert listed == {str(each.relative_to(output)) for each in output.rglob("*") if each.is_file()} - {MANIFEST}
     return document
+
+
+def cleaned_dir(output: Path, name: str = "data") -> Path:
+    """The log directory ``name`` of a finished archive."""
+    (one,) = [each for each in json.loads((output / MANIFEST).read_text())["log_dirs"] if each["path"].endswith(name)]
+    return output / one["path"]

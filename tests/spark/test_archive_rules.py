@@ -1,0 +1,148 @@
+"""A cleaned copy of an archive: by whose rules, from a notebook, and of many partitions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from cleanerd.cli.main import run
+from cleanerd.format.meta import read_partition_metadata
+from cleanerd.spark.api import Logs as ReadingLogs
+from cleanerd.spark.archive import look
+from cleanerd.spark.archive.target import MANIFEST
+from cleanerd.spark.notebook import Logs
+from tests.cli.clean_log_dirs import write_metadata
+from tests.spark.archives import (
+    CLEAN,
+    archived,
+    cleaned_dir,
+    cleaned_twin,
+    files_of,
+    make_archive,
+    manifest_of,
+    settings,
+)
+from tests.spark.rich_log import NOW_MS
+from tests.support.log_dirs import Partition, make_log_dir
+from tests.support.logs import Record, encode_batch
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+Capsys = pytest.CaptureFixture[str]
+
+
+def test_rules_that_are_remembered_elsewhere(tmp_path: Path, capsys: Capsys) -> None:
+    """U-6: what this machine knows of the topic's rules counts for a copy too."""
+    path = make_archive(tmp_path / "data", "time-0")
+    copy = tmp_path / "copy" / "data"
+    shutil.copytree(path, copy, copy_function=shutil.copy2)
+    assert run(["clean", str(copy), "--yes", *CLEAN, *settings(tmp_path / "state")]) == 0
+    forgotten = [word.replace("topics.time.compaction.strategy=timestamp", "topics.x.compaction.strategy=timestamp")
+                 for word in settings(tmp_path / "state")]  # fmt: skip
+    words = ["spark", "clean", str(path), "--output", str(tmp_path / "out"), *CLEAN, *forgotten]
+    capsys.readouterr()
+    assert run(words) == 4
+    (row,) = json.loads(capsys.readouterr().out)["partitions"]
+    assert "time was last cleaned by timestamp" in row["reason"]
+    assert run([*words, "--change-strategy"]) == 0
+
+
+def test_what_the_archives_own_metadata_says(tmp_path: Path, capsys: Capsys) -> None:
+    """Topics are known by the controllers' log, in whichever directory it lies; another topic of that name is told."""
+    path = make_archive(tmp_path / "1", "offset-0", "time-0", "old-0")
+    other = make_archive(tmp_path / "2", "transactions-0")
+    keys = {"cleanup.policy": "compact", "segment.bytes": "4000"}
+    write_metadata(
+        other,
+        topics={"offset": keys, "transactions": keys, "time": keys, "old": {}},
+        ids={"offset": topic_id(path, "offset-0"), "time": uuid.UUID(int=77)},
+    )
+    words = [
+        "spark",
+        "clean",
+        str(path),
+        str(other),
+        "--output",
+        str(tmp_path / "out"),
+        *CLEAN,
+        *settings(tmp_path)[-6:],
+    ]
+    capsys.readouterr()
+    assert run(words) == 6
+    told = capsys.readouterr()
+    rows = {row["topic"]: row for row in json.loads(told.out)["partitions"]}
+    assert {topic: row["outcome"] for topic, row in rows.items()} == {
+        "offset": "cleaned", "transactions": "cleaned", "time": "skipped",
+    }  # fmt: skip
+    assert "it was created again" in rows["time"]["reason"]
+    assert "no KRaft metadata log found" not in told.err
+    manifest = manifest_of(tmp_path / "out")
+    assert [row["topic"] for each in manifest["log_dirs"] for row in each["not_compacted"]] == ["old"]
+    copies = [tmp_path / "copies" / each for each in ("1", "2")]
+    for place, copy in zip((path, other), copies, strict=True):
+        shutil.copytree(place, copy, copy_function=shutil.copy2)
+    run(["clean", *map(str, copies), "--yes", *CLEAN, *settings(tmp_path)[-6:]])
+    found = files_of(cleaned_dir(tmp_path / "out", "1") / "offset-0")
+    assert found == files_of(copies[0] / "offset-0") != files_of(path / "offset-0")
+    assert files_of(cleaned_dir(tmp_path / "out", "2") / "transactions-0") == files_of(copies[1] / "transactions-0")
+
+
+def topic_id(path: Path, name: str) -> uuid.UUID | None:
+    file = path / name / "partition.metadata"
+    return read_partition_metadata(file.read_bytes(), str(file))
+
+
+def test_in_a_notebook(tmp_path: Path, capsys: Capsys) -> None:
+    """Without a session, with the strategies of the logs."""
+    path = make_archive(tmp_path / "data", "offset-0", "time-0")
+    said = [word for word in settings(tmp_path / "state") if word != "--set" and "time.compaction" not in word]
+    archive = Logs(None, path, {"time": "timestamp"}).clean(
+        tmp_path / "out", said, force=True, from_start=True, now_ms=NOW_MS
+    )
+    assert (archive.exit_code, archive.manifest) == (0, str(tmp_path / "out" / MANIFEST))
+    assert [str(result.name) for result in archive.results] == ["offset-0", "time-0"]
+    found = cleaned_dir(tmp_path / "out")
+    assert files_of(found) == cleaned_twin(capsys, path)
+    assert [str(log.name) for log in ReadingLogs(None, found).found()] == ["offset-0", "time-0"]
+    Logs(None, path, topics=["time"]).clean(tmp_path / "one", said, force=True, now_ms=NOW_MS)
+    assert [row["topic"] for row in manifest_of(tmp_path / "one")["log_dirs"][0]["partitions"]] == ["time"]
+
+
+def many(path: Path, count: int) -> Path:
+    batches = {
+        base: encode_batch([Record(key=b"key", value=b"value-%d" % base)], base_offset=base) for base in (0, 1, 2)
+    }
+    return make_log_dir(path, {f"offset-{number}": Partition(batches) for number in range(count)})
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(2000, marks=pytest.mark.long)])
+def test_many_tiny_partitions(tmp_path: Path, capsys: Capsys, count: int) -> None:
+    """They cost some twice what the local engine takes, and a second for the start."""
+    path = many(tmp_path / "data", count)
+    started = time.process_time()
+    code, document, _ = archived(capsys, path, tmp_path / "out", tmp_path / "state")
+    ours = time.process_time() - started
+    assert (code, len(document["partitions"])) == (0, count)
+    started = time.process_time()
+    twin = cleaned_twin(capsys, path)
+    theirs = time.process_time() - started
+    assert files_of(cleaned_dir(tmp_path / "out")) == twin
+    sys.stdout.write(f"{count} partitions: {ours:.1f} s of CPU, the local engine {theirs:.1f} s\n")
+    assert ours < 2 * theirs + 3
+
+
+def test_what_the_driver_looks_at_is_small(tmp_path: Path) -> None:
+    """No record is fetched by it: only identity, checkpoints and names."""
+    path = make_archive(tmp_path / "data", "offset-0")
+    copy = look.copied(path, tmp_path / "look")
+    assert {each.name for each in (tmp_path / "look").iterdir()} == {each.name for each in path.iterdir()}
+    assert not list((tmp_path / "look" / "offset-0").iterdir())
+    assert copy.log_dir.partitions
