@@ -18,6 +18,7 @@ from tests.mutants.retention import RETENTION
 from tests.mutants.spark_profile import SPARK_PROFILE
 from tests.mutants.spark_source import SPARK_SOURCE
 from tests.mutants.spark_tables import SPARK_TABLES
+from tests.mutants.spark_values import SPARK_VALUES
 from tests.mutants.strategies import STRATEGIES
 
 MUTANTS = (
@@ -36,6 +37,7 @@ MUTANTS = (
     *SPARK_SOURCE,
     *SPARK_PROFILE,
     *SPARK_TABLES,
+    *SPARK_VALUES,
     *KERNEL,
     *AGENT,
     *AGENTS_LOOPBACK,
