@@ -90,11 +90,12 @@ def move(broker: Broker, topic: str) -> None:
 
 
 def throttle(broker: Broker) -> str | None:
-    """What the broker says that it goes by."""
+    """What the broker says that it goes by; it does not name the setting until it has heard of it."""
     resource = ConfigResource(ResourceType.BROKER, "1")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     (found,) = admin.describe_configs([resource]).values()
-    value: str | None = found.result(PATIENCE_SECONDS)[THROTTLE].value
+    entry = found.result(PATIENCE_SECONDS).get(THROTTLE)
+    value: str | None = None if entry is None else entry.value
     return value
 
 
