@@ -185,6 +185,7 @@ def test_what_the_newest_schema_cannot_read(registry: RegistryServer, name: str)
         ({"type": "record"}, "no Avro schema"),
         ({"type": "nonsense"}, "no Avro schema"),
         ("null", "always null"),
+        ({"type": "record", "__fastavro_parsed__": True, "fields": [{}]}, "no Avro schema"),
     ],
 )
 def test_schemas_that_make_no_column(tmp_path: Path, schema: Any, why: str) -> None:

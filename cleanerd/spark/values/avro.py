@@ -7,6 +7,7 @@ fastavro reads and resolves. What it is not asked for: logical types, which are 
 from __future__ import annotations
 
 import io
+import json
 from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
@@ -43,6 +44,7 @@ _TIMES: Final = {
 _COUNTED: Final = frozenset({*_TIMES, "time-millis", "time-micros"})
 """The same number means another moment under each of them."""
 
+_MARKS: Final = ("__fastavro_parsed__", "__named_schemas")
 _OF_PYTHON: Final = {
     "null": type(None), "boolean": bool, "int": int, "long": int, "float": float, "double": float, "bytes": bytes,
     "fixed": bytes, "string": str, "enum": str, "array": list, "map": dict, "record": dict,
@@ -57,8 +59,8 @@ class Parsed:
         self.names: dict[str, Any] = {}
         try:
             for name, text in schema.references:
-                fastavro.parse_schema(parsed_json(text, name), named_schemas=self.names)
-            self.root: Any = fastavro.parse_schema(parsed_json(schema.text, label), named_schemas=self.names)
+                fastavro.parse_schema(_unmarked(text, name), named_schemas=self.names)
+            self.root: Any = fastavro.parse_schema(_unmarked(schema.text, label), named_schemas=self.names)
         except UndecodableError:
             raise
         except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -72,6 +74,14 @@ class Parsed:
         if isinstance(node, dict) and isinstance(node["type"], list | dict):
             return self.of(node["type"])
         return node
+
+
+def _unmarked(text: str, label: str) -> Any:
+    """A schema as JSON, which does not say of itself that fastavro has checked it: it would be believed."""
+    found = parsed_json(text, label)
+    if any(mark in json.dumps(found) for mark in _MARKS):
+        raise UndecodableError(f"{label} is no Avro schema: it has names that only fastavro gives")
+    return found
 
 
 class AvroReader:
