@@ -1,4 +1,4 @@
-"""A few of what ``make torture`` does, so that it works on the day that somebody wants to know; long: twelve minutes."""
+"""A few of what ``make torture`` does, so that it works when somebody wants to know; long: twelve minutes."""
 
 from __future__ import annotations
 
