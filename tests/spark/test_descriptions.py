@@ -18,21 +18,25 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def descriptions(spark: SparkSession) -> list[str]:
-    """Of all jobs that the session remembers."""
+def descriptions(spark: SparkSession) -> dict[int, str]:
+    """Of all jobs that the session remembers, by their ids; empty where there is none, as of other tests' jobs."""
     jobs = spark.sparkContext._jsc.sc().statusStore().jobsList(None)
-    return [jobs.apply(at).description().getOrElse(None) or "" for at in range(jobs.size())]
+    found = [jobs.apply(at) for at in range(jobs.size())]
+    return {job.jobId(): job.description().get() if job.description().isDefined() else "" for job in found}
 
 
 def test_jobs_say_what_they_are(spark: SparkSession, tmp_path: Path) -> None:
     """Topic, phase and number of splits and shards of a cleaning; verb and partitions of a query."""
     path = RichLog(3).write(tmp_path / "logs", 4, 20)
-    before = set(descriptions(spark))
+    spark.sparkContext.setJobDescription(None)
+    spark.range(3).count()  # a job that nobody describes, as other tests have them
+    before = descriptions(spark)
+    assert "" in before.values()
     stage_by_spark(
         spark, path, all_dirty(NOW_MS, from_start=True), config(segment_bytes=4000), shards=3, split_bytes=900
     )
     Logs(spark, path).latest().write_parquet(tmp_path / "out")
-    found = set(descriptions(spark)) - before
+    found = {said for job, said in descriptions(spark).items() if job not in before}
     assert any(
         re.fullmatch(r"cleanerd clean orders-0: scan by \d+ tasks, choose by 3 tasks, settle by \d+ tasks", each)
         for each in found
