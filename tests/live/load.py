@@ -34,6 +34,7 @@ _LEADERSHIP: Final = frozenset({
 })  # fmt: skip
 _VALUE_BYTES: Final = 60
 _PAUSE_SECONDS: Final = 0.005
+_FLUSH_SECONDS: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,22 +152,39 @@ class Load:
         while not self._stop.is_set():
             if not transactional:
                 for _ in range(10):
-                    self._send(producer, writing, dice, number, self.ledger.add)
+                    self._send(producer, writing, dice, number, self.ledger.add, self.ledger.complain)
                     number += 1
                 producer.poll(0)
                 time.sleep(_PAUSE_SECONDS * 10)
                 continue
             producer.begin_transaction()
             batch: list[tuple[Place, int, Written]] = []
+            failed: list[str] = []
+            complain = failed.append if self.brokers_come_and_go else self.ledger.complain
             for _ in range(10):
-                self._send(producer, writing, dice, number, lambda *record, batch=batch: batch.append(record))
+                self._send(producer, writing, dice, number, lambda *record, batch=batch: batch.append(record), complain)
                 number += 1
-            producer.flush(PATIENCE_SECONDS)
+            self._flush(producer, failed)
             aborted = self._end(producer, aborted=dice.random() < ABORTED_SHARE)
+            if failed and not aborted:
+                self.ledger.complain(f"a transaction was committed without some of its records: {failed[:3]}")
             for place, offset, record in batch:
                 self.ledger.add(place, offset, record, aborted=aborted)
             time.sleep(_PAUSE_SECONDS * 10)
         assert producer.flush(PATIENCE_SECONDS) == 0
+
+    def _flush(self, producer: Producer, failed: list[str]) -> None:
+        """Until the transaction's records are sent. Where brokers come and go it may fail; what waits then never is.
+
+        A leader that cannot ask a coordinator that died refuses records, and librdkafka, which has counted them by
+        then, lets the next transaction wait for an abort (3.6, and less often 3.3).
+        """
+        if not self.brokers_come_and_go:
+            producer.flush(PATIENCE_SECONDS)
+            return
+        for _ in range(_FLUSH_SECONDS):
+            if failed or producer.flush(1) == 0:
+                return
 
     def _end(self, producer: Producer, *, aborted: bool) -> bool:
         """End the transaction; where brokers come and go, as long as that takes. Whether it was aborted."""
@@ -190,13 +208,14 @@ class Load:
         dice: random.Random,
         number: int,
         acknowledged: Callable[[Place, int, Written], None],
+        complain: Callable[[str], None],
     ) -> None:
         place = Place(writing.topic, dice.randrange(self.partitions))
         key, value = b"k%d" % dice.randrange(KEYS), b"%d:" % number + os.urandom(_VALUE_BYTES).hex().encode()
 
         def delivered(error: KafkaError | None, message: Any) -> None:
             if error is not None:
-                self.ledger.complain(f"not delivered: {error}")
+                complain(f"not delivered: {error}")
                 return
             acknowledged(place, message.offset(), Written(key, value, message.timestamp()[1]))
 
