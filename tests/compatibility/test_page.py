@@ -14,6 +14,16 @@ def test_the_page_is_that_of_the_last_run() -> None:
     assert [key for key, result in results.items() if result.failed] == []
 
 
+def test_the_readme_names_the_releases_that_were_run() -> None:
+    """Its line about live cleaning goes from the oldest release with a live row that passed to the newest."""
+    results = read_results()
+    live = [row for row in ROWS if row.mode == "live" and row.key in results and not results[row.key].failed]
+    releases = sorted(
+        {each for row in live for each in row.release.split(", ")}, key=lambda each: [*map(int, each.split("."))]
+    )
+    assert f"runs, Kafka {releases[0]} to {releases[-1]} |" in (TOP / "README.md").read_text()
+
+
 def test_rows_name_tests_that_are_there() -> None:
     """Each row is one row, and runs something."""
     assert len({row.key for row in ROWS}) == len(ROWS)
