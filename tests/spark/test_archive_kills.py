@@ -47,8 +47,9 @@ def killed(path: Path, output: Path, state: Path, where: str) -> None:
 
 
 @pytest.mark.parametrize("where", PLACES)
-def test_a_driver_that_is_killed(tmp_path: Path, capsys: Capsys, where: str) -> None:
+def test_a_driver_that_is_killed(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """What it left is no archive, is named, and does not mix with that of the next run."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # its copies stay there for a while, with nobody to remove them
     path = make_archive(tmp_path / "data", "offset-0", "transactions-0")
     output = tmp_path / "out"
     process = multiprocessing.get_context("spawn").Process(
