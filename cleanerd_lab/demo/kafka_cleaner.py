@@ -81,9 +81,8 @@ class KafkaCleaner:
         Raises:
             BrokerError: it did not come to that in time.
         """
-        thread = self._thread()
-        before = _cpu_seconds(thread)
-        _alter(self.broker.bootstrap, topics, EAGER)
+        before = thread_seconds(self.broker)
+        alter(self.broker.bootstrap, topics, EAGER)
         wanted = {TopicPartition(topic, 0) for topic in topics}
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not wanted <= self._cleaned_partitions():
@@ -92,25 +91,32 @@ class KafkaCleaner:
             time.sleep(0.1)
         reported = dict(_CLEANED.findall(self.broker.log_text()))
         seconds = [float(reported.get(str(name), "0").replace(",", "")) for name in wanted]
-        return KafkaCleaning(_cpu_seconds(thread) - before, sum(seconds))
+        return KafkaCleaning(thread_seconds(self.broker) - before, sum(seconds))
 
     def _cleaned_partitions(self) -> set[TopicPartition]:
         path = self.broker.log_dirs[0] / CLEANER_CHECKPOINT
         return set(read_offset_checkpoint(path.read_bytes(), str(path))) if path.exists() else set()
 
-    def _thread(self) -> Path:
-        for task in Path(f"/proc/{self.broker.pid}/task").iterdir():
-            if (task / "comm").read_text().strip() == _THREAD:
-                return task
-        raise BrokerError("the broker has no cleaner thread", where=str(self.broker.log_file))
+
+def thread_seconds(broker: Broker) -> float:
+    """CPU of the broker's first cleaner thread so far, the only one by Kafka's default.
+
+    Raises:
+        BrokerError: there is none.
+    """
+    for task in Path(f"/proc/{broker.pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == _THREAD:
+            # The first number: nanoseconds on a CPU.
+            return int((task / "schedstat").read_text().split()[0]) / 1e9
+    raise BrokerError("the broker has no cleaner thread", where=str(broker.log_file))
 
 
-def _cpu_seconds(thread: Path) -> float:
-    """The first number in ``schedstat``: nanoseconds on a CPU."""
-    return int((thread / "schedstat").read_text().split()[0]) / 1e9
+def alter(bootstrap: str, topics: Sequence[str], config: Mapping[str, str]) -> None:
+    """Change these keys of topics, and no others.
 
-
-def _alter(bootstrap: str, topics: Sequence[str], config: Mapping[str, str]) -> None:
+    Raises:
+        BrokerError: the broker refuses.
+    """
     entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()]
     admin = AdminClient({"bootstrap.servers": bootstrap}, logger=SILENT)
     resources = [

@@ -1,0 +1,99 @@
+"""What one ``cleanerd run`` costs: until it is ready, with nothing to do, in memory, and for a scrape."""
+
+from __future__ import annotations
+
+import signal
+import statistics
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cleanerd_lab.demo.ports import free_port
+from tests.daemon.process import Daemon
+from tests.soak.samples import cpu_seconds, memory_mib
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+SCRAPES: Final = 20
+SETTLED_SECONDS: Final = 15.0
+"""So long after the last thing that happened the daemon counts as one that has nothing to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A daemon that answers; how long it took until it was ready, and how much CPU."""
+
+    daemon: Daemon
+    port: int
+    ready_seconds: float
+    ready_cpu_seconds: float
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of the process so far."""
+        return cpu_seconds(self.daemon.process.pid)
+
+
+@contextmanager
+def running(base: Path, mode: str, settings: Sequence[str]) -> Iterator[Running]:
+    """``cleanerd run`` until it says that it is ready; it ends with the block."""
+    port = free_port()
+    daemon = Daemon(
+        [
+            f"cleanerd.state.dir={base / mode}",
+            f"cleanerd.control.socket={base / 'control.sock'}",
+            f"cleanerd.http.listen=127.0.0.1:{port}",
+            f"cleanerd.mode={mode}",
+            "cleanerd.disk.reserve=0",
+            "log.cleaner.threads=2",
+            *settings,
+        ],
+        base,
+    )
+    started = time.monotonic()
+    with daemon:
+        while not is_ready(port):
+            assert daemon.process.poll() is None, daemon.log.read_text()
+            assert time.monotonic() - started < 300, daemon.log.read_text()[-2000:]
+            time.sleep(0.02)
+        seconds = time.monotonic() - started
+        yield Running(daemon, port, seconds, cpu_seconds(daemon.process.pid))
+        assert daemon.end(signal.SIGTERM) == 143
+
+
+def is_ready(port: int) -> bool:
+    """What ``/readyz`` says."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.HTTPError, OSError):
+        return False
+
+
+def idle(live: Running, seconds: float) -> dict[str, float]:
+    """With nothing to do: the share of a core, memory at rest, and then what scrapes take."""
+    time.sleep(SETTLED_SECONDS)
+    before = live.cpu_seconds
+    time.sleep(seconds)
+    found = {
+        "idle_core_share": (live.cpu_seconds - before) / seconds,
+        "memory_mib": memory_mib(live.daemon.process.pid)["resident MiB"],
+    }
+    scrapes = [scrape(live.port) for _ in range(SCRAPES)]
+    found["scrape_ms"] = statistics.median(each[0] for each in scrapes)
+    found["scrape_most_ms"] = max(each[0] for each in scrapes)
+    found["scrape_bytes"] = scrapes[0][1]
+    return found
+
+
+def scrape(port: int) -> tuple[float, int]:
+    """Milliseconds from the request to the last byte, and how many bytes."""
+    started = time.monotonic()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        size = len(answer.read())
+    return (time.monotonic() - started) * 1000, size

@@ -1,0 +1,68 @@
+"""What the daemon costs for 20,000 compacted partitions of a broker that is down, each one empty segment.
+
+Nothing is to be cleaned: this is what looking, remembering and showing cost. Four log directories, a hundred partitions
+a topic, as many topics as that takes. ``BENCH_EMPTY_PARTITIONS`` (default 20000), ``BENCH_IDLE_SECONDS`` (default 60).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from cleanerd_lab.bench.yardstick import idle_share
+from tests.bench.daemon_cost import idle, running
+from tests.bench.test_speed import RESULTS
+from tests.support.log_dirs import Partition, make_log_dir, with_directory_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PARTITIONS: Final = int(os.environ.get("BENCH_EMPTY_PARTITIONS", "20000"))
+IDLE_SECONDS: Final = float(os.environ.get("BENCH_IDLE_SECONDS", "60"))
+PARTITIONS_A_TOPIC: Final = 100
+LOG_DIRS: Final = 4
+QUIET_SHARE: Final = 0.9
+MOST_READY_SECONDS: Final = 20.0
+MOST_IDLE_SHARE: Final = 0.03
+MOST_MEMORY_MIB: Final = 400.0
+MOST_SCRAPE_MS: Final = 50.0
+
+
+def lay(base: Path) -> list[Path]:
+    """The log directories, as a broker leaves them that was stopped before anybody wrote anything."""
+    topics = [(f"fleet{n}", uuid.uuid4()) for n in range(PARTITIONS // PARTITIONS_A_TOPIC)]
+    names = [(f"{topic}-{number}", of) for topic, of in topics for number in range(PARTITIONS_A_TOPIC)]
+    made = []
+    for number in range(LOG_DIRS):
+        mine = {name: Partition({0: b""}, topic_id=of) for name, of in names[number::LOG_DIRS]}
+        made.append(with_directory_id(make_log_dir(base / f"disk{number}", mine), uuid.uuid4()))
+    return made
+
+
+@pytest.mark.bench
+@pytest.mark.timeout(900)
+def test_twenty_thousand_partitions(tmp_path: Path) -> None:
+    """Ready within 20 s, idle below 3 % of a core and 400 MiB, a scrape within 50 ms."""
+    log_dirs = lay(tmp_path)
+    found: dict[str, float] = {"partitions": PARTITIONS, "cores_share": round(idle_share(2), 2)}
+    settings = [f"cleanerd.log.dirs={','.join(map(str, log_dirs))}", "topics.*.cleanup.policy=compact"]
+    with running(tmp_path, "observe", settings) as daemon:
+        found |= {"ready_seconds": daemon.ready_seconds, "ready_cpu_seconds": daemon.ready_cpu_seconds}
+        status = daemon.daemon.ask("status")
+        assert len(status["partitions"]) == PARTITIONS
+        assert all(each["reason"].startswith("nothing to clean") for each in status["partitions"])
+        found |= idle(daemon, IDLE_SECONDS)
+    found = {name: round(value, 4) for name, value in found.items()}
+    sys.stdout.write("\n\n" + "".join(f"{name:24}{value:>12}\n" for name, value in found.items()))
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / "many_partitions.json").write_text(json.dumps(found, indent=1) + "\n")
+    assert found["memory_mib"] <= MOST_MEMORY_MIB
+    if found["cores_share"] >= QUIET_SHARE:
+        assert found["ready_seconds"] <= MOST_READY_SECONDS
+        assert found["idle_core_share"] <= MOST_IDLE_SHARE
+        assert found["scrape_ms"] <= MOST_SCRAPE_MS
