@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import re
 import uuid
 from dataclasses import dataclass
@@ -107,6 +108,7 @@ def uuid_from_base64(text: str) -> uuid.UUID:
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text[:22] + "=="))
 
 
+@functools.lru_cache(maxsize=1024)
 def uuid_to_base64(value: uuid.UUID) -> str:
-    """The 22 characters by which Kafka shows ``value``."""
+    """The 22 characters by which Kafka shows ``value``; asked for again and again of the same topics."""
     return base64.urlsafe_b64encode(value.bytes).decode("ascii").rstrip("=")

@@ -112,10 +112,10 @@ def log_end_offset(log: PartitionLog, reader: SegmentReader, *, may_be_torn: boo
 
 def _last_indexed_position(log: PartitionLog, segment: Segment, *, may_be_torn: bool) -> int:
     data = _read(log, segment, INDEX_SUFFIX)
-    if data is None:
+    if not data:
         return 0
     try:
-        entries = read_offset_index(data, str(log.path / file_name(segment.base, INDEX_SUFFIX)))
+        entries = read_offset_index(data, f"{log.path}/{file_name(segment.base, INDEX_SUFFIX)}")
     except CorruptionError:
         if not may_be_torn:
             raise
@@ -128,7 +128,7 @@ def _largest_timestamp_ms(log: PartitionLog, segment: Segment) -> int:
     """The last time index entry's timestamp, else the file's modification time (C-05)."""
     data = _read(log, segment, TIMEINDEX_SUFFIX)
     if data is not None:
-        entries = read_time_index(data, str(log.path / file_name(segment.base, TIMEINDEX_SUFFIX)))
+        entries = read_time_index(data, f"{log.path}/{file_name(segment.base, TIMEINDEX_SUFFIX)}")
         if len(entries) and int(entries["timestamp"][-1]) >= 0:
             return int(entries["timestamp"][-1])
     return segment.mtime_ns // 1_000_000

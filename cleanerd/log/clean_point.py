@@ -125,6 +125,7 @@ class StateStore:
         self._newer: set[Path] = set()
         self._rules = RulesMemory(root)
         self._made: set[Path] = set()
+        self._directories: dict[str, Path] = {}
 
     def path(self, log_dir: LogDir, log: PartitionLog) -> Path:
         """Where the partition's file is: by directory id and topic id; a re-created topic starts anew (S-51)."""
@@ -138,7 +139,11 @@ class StateStore:
 
     def directory(self, log_dir: LogDir) -> Path:
         """Where the files of ``log_dir``'s partitions are."""
-        return self.root / "partitions" / self.directory_name(log_dir)
+        name = self.directory_name(log_dir)
+        found = self._directories.get(name)
+        if found is None:  # asked for at every look
+            found = self._directories[name] = self.root / "partitions" / name
+        return found
 
     def load(self, log_dir: LogDir, log: PartitionLog) -> PartitionState | None:
         """The partition's state, or None.

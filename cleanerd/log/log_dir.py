@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cleanerd.errors import ConfigError, system_error
@@ -56,8 +56,33 @@ class LogDir:
     linked: tuple[TopicPartition, ...] = ()
 
 
-def read_log_dir(path: Path) -> LogDir:
-    """Read what a log directory says of itself; opens no partition.
+@dataclass(slots=True)
+class LogDirMemory:
+    """What was read of one log directory before, for whoever reads it again and again, in one thread.
+
+    What is still the same, byte for byte and name for name, is not parsed anew: it is the same object.
+    """
+
+    checkpoints: dict[Path, tuple[bytes, dict[TopicPartition, int]]] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    partitions: tuple[TopicPartition, ...] = ()
+
+    def checkpoint(self, path: Path, data: bytes) -> dict[TopicPartition, int]:
+        """The offsets of the file ``path``, which holds ``data``; not to be changed by who gets them."""
+        known = self.checkpoints.get(path)
+        if known is None or known[0] != data:
+            known = self.checkpoints[path] = data, read_offset_checkpoint(data, str(path))
+        return known[1]
+
+    def partitions_of(self, names: list[str]) -> tuple[TopicPartition, ...]:
+        """The partitions among the directories of these ``names``."""
+        if names != self.names:
+            self.names, self.partitions = names, _partitions(names)
+        return self.partitions
+
+
+def read_log_dir(path: Path, memory: LogDirMemory | None = None) -> LogDir:
+    """Read what a log directory says of itself; opens no partition. ``memory``: of the same directory.
 
     Raises:
         ConfigError: not a log directory of a broker.
@@ -78,19 +103,20 @@ def read_log_dir(path: Path) -> LogDir:
             where=str(path),
             hint="name a directory from the broker's log.dirs, not a partition inside it",
         )
+    known = memory or LogDirMemory()
     entries = _scan(path)
-    high_watermarks = _checkpoint(path / HIGH_WATERMARK_CHECKPOINT)
+    high_watermarks = _checkpoint(path / HIGH_WATERMARK_CHECKPOINT, known)
     return LogDir(
         path=path,
         meta=read_meta_properties(meta_bytes, str(path / META_PROPERTIES)),
-        partitions=_partitions(entry for entry in entries if entry.is_dir(follow_symlinks=False)),
-        cleaner_offsets=_checkpoint(path / CLEANER_CHECKPOINT) or {},
-        recovery_points=_checkpoint(path / RECOVERY_POINT_CHECKPOINT) or {},
-        log_start_offsets=_checkpoint(path / LOG_START_CHECKPOINT) or {},
+        partitions=known.partitions_of(_dirs(entries)),
+        cleaner_offsets=_checkpoint(path / CLEANER_CHECKPOINT, known) or {},
+        recovery_points=_checkpoint(path / RECOVERY_POINT_CHECKPOINT, known) or {},
+        log_start_offsets=_checkpoint(path / LOG_START_CHECKPOINT, known) or {},
         high_watermarks=high_watermarks or {},
         has_high_watermarks=high_watermarks is not None,
         clean_shutdown=(path / CLEAN_SHUTDOWN).exists(),
-        linked=_partitions(entry for entry in entries if entry.is_symlink()),
+        linked=_partitions(entry.name for entry in entries if entry.is_symlink()),
     )
 
 
@@ -101,8 +127,8 @@ def partition_names(path: Path) -> tuple[TopicPartition, ...]:
         CleanerdError: it cannot be listed.
     """
     if isinstance(path, RemotePath):
-        return _partitions(path.dirs())
-    return _partitions(entry for entry in _scan(path) if entry.is_dir(follow_symlinks=False))
+        return _partitions(place.name for place in path.dirs())
+    return _partitions(_dirs(_scan(path)))
 
 
 def moved_here(log_dir: Path) -> frozenset[TopicPartition]:
@@ -144,17 +170,21 @@ def cleaner_offset(log_dir: Path, name: TopicPartition) -> int | None:
 
 @functools.lru_cache(maxsize=_KEPT_CHECKPOINTS)
 def _cleaner_offsets(path: Path, _file: tuple[int, ...]) -> Mapping[TopicPartition, int]:
-    return _checkpoint(path) or {}
+    return _checkpoint(path, LogDirMemory()) or {}
 
 
-def _partitions(entries: Iterable[os.DirEntry[str] | RemotePath]) -> tuple[TopicPartition, ...]:
-    names = (parse_topic_partition_dir(entry.name) for entry in entries)
-    return tuple(sorted(name for name in names if name is not None and name.topic != METADATA_TOPIC))
+def _dirs(entries: Iterable[os.DirEntry[str]]) -> list[str]:
+    return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
-def _checkpoint(path: Path) -> dict[TopicPartition, int] | None:
+def _partitions(names: Iterable[str]) -> tuple[TopicPartition, ...]:
+    parsed = map(parse_topic_partition_dir, names)
+    return tuple(sorted(name for name in parsed if name is not None and name.topic != METADATA_TOPIC))
+
+
+def _checkpoint(path: Path, memory: LogDirMemory) -> dict[TopicPartition, int] | None:
     data = read_small_file(path, max_bytes=MAX_FACTS_BYTES)
-    return None if data is None else read_offset_checkpoint(data, str(path))
+    return None if data is None else memory.checkpoint(path, data)
 
 
 def _scan(path: Path) -> list[os.DirEntry[str]]:

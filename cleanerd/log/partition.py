@@ -103,27 +103,24 @@ def read_partition(log_dir: LogDir, name: TopicPartition) -> PartitionLog:
             raise unreadable("cannot be listed", path, error) from error
         if not segments:
             raise CorruptionError("holds no segment", where=str(path), hint="start the broker once, it creates one")
-        metadata = _facts(PARTITION_METADATA, directory, path, MAX_IDENTITY_BYTES)
-        epochs = _facts(LEADER_EPOCHS, directory, path, MAX_FACTS_BYTES)
+        identity, changes = f"{path}/{PARTITION_METADATA}", f"{path}/{LEADER_EPOCHS}"
+        metadata = read_small_file_at(PARTITION_METADATA, directory, identity, max_bytes=MAX_IDENTITY_BYTES)
+        epochs = read_small_file_at(LEADER_EPOCHS, directory, changes, max_bytes=MAX_FACTS_BYTES)
     finally:
         close_quietly(directory)
     return PartitionLog(
         name=name,
         path=path,
-        topic_id=None if metadata is None else read_partition_metadata(metadata, str(path / PARTITION_METADATA)),
+        topic_id=None if metadata is None else read_partition_metadata(metadata, identity),
         segments=tuple(segments),
         snapshots=tuple(snapshots),
-        leader_epochs=() if epochs is None else tuple(read_epoch_checkpoint(epochs, str(path / LEADER_EPOCHS))),
+        leader_epochs=() if epochs is None else tuple(read_epoch_checkpoint(epochs, changes)),
         unfinished=tuple(unfinished),
         log_start_offset=max(log_dir.log_start_offsets.get(name, 0), segments[0].base),
         recovery_point=log_dir.recovery_points.get(name, 0),
         high_watermark=log_dir.high_watermarks.get(name, 0),
         cleaner_offset=log_dir.cleaner_offsets.get(name),
     )
-
-
-def _facts(name: str, directory: int, path: Path, max_bytes: int) -> bytes | None:
-    return read_small_file_at(name, directory, path / name, max_bytes=max_bytes)
 
 
 def _list(path: Path, directory: int) -> tuple[list[Segment], list[int], list[str]]:

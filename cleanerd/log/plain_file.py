@@ -13,8 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.log.safe_open import (
     MAX_SMALL_FILE_BYTES,
@@ -22,9 +21,11 @@ from cleanerd.log.safe_open import (
     close_quietly,
     closed_on_error,
     open_to_read,
-    raw_file,
-    whole_of,
+    read_and_close,
 )
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOG_DIR_FILES: Final = frozenset({
     ".kafka_cleanshutdown", ".lock", "cleaner-offset-checkpoint", "log-start-offset-checkpoint", "meta.properties",
@@ -49,11 +50,11 @@ def open_plain_at(name: str, dir_fd: int) -> int:
 
 def open_plain(path: Path | str) -> int:
     """The same by path: of a file of a log directory, or in a directory below one. The last directory counts."""
-    path = Path(path)
-    follow = 0 if path.name in LOG_DIR_FILES else os.O_NOFOLLOW
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow)
+    above, slash, name = os.fspath(path).rpartition("/")
+    follow = 0 if name in LOG_DIR_FILES else os.O_NOFOLLOW
+    directory = os.open((above or slash) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow)
     try:
-        return open_plain_at(path.name, directory)
+        return open_plain_at(name, directory)
     except OSError as error:
         error.filename = str(path)
         raise
@@ -63,17 +64,12 @@ def open_plain(path: Path | str) -> int:
 
 def read_plain_at(name: str, dir_fd: int, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
     """All of the file ``name``, at most ``max_bytes``; raises OSError, also for one that is larger."""
-    return _whole(open_plain_at(name, dir_fd), name, max_bytes)
+    return read_and_close(open_plain_at(name, dir_fd), name, max_bytes)
 
 
 def read_plain(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes:
     """The same by path, see :func:`open_plain`."""
-    return _whole(open_plain(path), str(path), max_bytes)
-
-
-def _whole(descriptor: int, name: str, max_bytes: int) -> bytes:
-    with raw_file(descriptor, "rb") as file:
-        return whole_of(file, name, max_bytes)
+    return read_and_close(open_plain(path), str(path), max_bytes)
 
 
 def _require_readable(file: os.stat_result, directory: os.stat_result, name: str) -> None:

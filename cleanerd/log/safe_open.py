@@ -37,6 +37,7 @@ MAX_IDENTITY_BYTES: Final = 64 * 1024
 _BASE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _TRIES: Final = 8
 _PART_BYTES: Final = 1 << 20
+_PROBE_BYTES: Final = 4096
 
 
 class PlantedError(OSError):
@@ -161,18 +162,20 @@ def read_whole(
     name: str, *, dir_fd: int | None = None, max_bytes: int = MAX_SMALL_FILE_BYTES, one_name: bool = False
 ) -> bytes:
     """All of the plain file ``name``, at most ``max_bytes``; see :func:`open_to_read`."""
-    with raw_file(open_to_read(name, dir_fd=dir_fd, one_name=one_name), "rb") as file:
-        return whole_of(file, name, max_bytes)
+    return read_and_close(open_to_read(name, dir_fd=dir_fd, one_name=one_name), name, max_bytes)
 
 
-def whole_of(file: FileIO, name: str, max_bytes: int) -> bytes:
-    """All of an open file, at most ``max_bytes``."""
-    # Not all at once: so much memory would be asked for as there may be.
-    data = bytearray()
-    wanted = size_within(file.fileno(), name, max_bytes) + 1
-    while len(data) <= max_bytes and (part := file.read(min(wanted, max_bytes + 1 - len(data)))):
-        data += part
-        wanted = _PART_BYTES
+def read_and_close(descriptor: int, name: str, max_bytes: int) -> bytes:
+    """All of the open file, at most ``max_bytes``; ``name`` is for errors. It is closed whatever happens."""
+    try:
+        data = bytearray()
+        wanted = size_within(descriptor, name, max_bytes) + 1
+        while len(data) <= max_bytes and (part := os.read(descriptor, min(wanted, max_bytes + 1 - len(data)))):
+            data += part
+            # There is hardly ever more than the size said, and asking for a megabyte costs more than a small file.
+            wanted = max(wanted - len(part), min(len(data), _PART_BYTES), _PROBE_BYTES)
+    finally:
+        close_quietly(descriptor)
     if len(data) > max_bytes:
         raise too_large(name, max_bytes)
     return bytes(data)

@@ -56,12 +56,12 @@ def read_companion(path: Path, segment: Segment, suffix: str) -> bytes | None:
         SegmentChangedError: the segment is no longer the listed one.
         CleanerdError: it cannot be read.
     """
-    data = read_small_file(path / file_name(segment.base, suffix))
-    log = path / file_name(segment.base, SEGMENT_SUFFIX)
+    data = read_small_file(f"{path}/{file_name(segment.base, suffix)}")
+    log = f"{path}/{file_name(segment.base, SEGMENT_SUFFIX)}"
     try:
         change = segment.change(os.stat(log, follow_symlinks=False))
     except FileNotFoundError:
         change = "it is gone"
     if change:
-        raise changed(change, str(log))
+        raise changed(change, log)
     return data

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NOT_OURS_TO_GIVE: Final = frozenset({errno.EPERM, errno.EACCES, errno.EINVAL})
 
 
-def read_small_file(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes | None:
+def read_small_file(path: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> bytes | None:
     """All of ``path``, a file of a log directory or of a directory below one; None when there is no such file.
 
     Raises:
@@ -33,7 +33,7 @@ def read_small_file(path: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES) -> byt
 
 
 def read_small_file_at(
-    name: str, directory: int, where: Path, *, max_bytes: int = MAX_SMALL_FILE_BYTES
+    name: str, directory: int, where: Path | str, *, max_bytes: int = MAX_SMALL_FILE_BYTES
 ) -> bytes | None:
     """The same for a file in the directory open as ``directory``; ``where`` is for messages."""
     try:

@@ -29,7 +29,7 @@ from cleanerd.daemon.looking.modes import DirMode, dir_mode, why_excluded
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_of
 from cleanerd.errors import Cause, CleanerdError, RefusedError, as_cleanerd_error
 from cleanerd.format.names import DELETED_SUFFIX
-from cleanerd.log.log_dir import LogDir, read_log_dir
+from cleanerd.log.log_dir import LogDir, LogDirMemory, read_log_dir
 from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions
 from cleanerd.scope.settled import CheckpointReadings
 
@@ -75,6 +75,7 @@ class _Known:
     mode: DirMode
     targets: Mapping[TopicPartition, Target]
     excluded: Mapping[TopicPartition, str]
+    present: frozenset[TopicPartition]
 
 
 class LogDirLooker:
@@ -89,6 +90,7 @@ class LogDirLooker:
         self._settings: Settings | None = None
         self._readings = CheckpointReadings()
         self._last: _Known | None = None
+        self._memory = LogDirMemory()
         self._lock = DaemonLock(path)
 
     def release(self) -> None:
@@ -106,14 +108,15 @@ class LogDirLooker:
             if path == self._path_text and name in self._seen:
                 self._seen[name].settled = False
         # What was known rests on directories that may be silent now.
-        known = self._last if context.settings is self._settings and not context.silent else None
+        before = self._last
+        known = before if context.settings is self._settings and not context.silent else None
         if only is not None and known is not None:
             return self._look_at_some(context, known, only, now_ms)
         # A directory that cannot be looked at is not taken for well by a look at some of its partitions.
         self._last = None
         choice = None
         try:
-            log_dir = read_log_dir(self.path)
+            log_dir = read_log_dir(self.path, self._memory)
             total, free = _space(self.path)
             others = context.others(self.path)
             choice = choose_mode(log_dir, others, context.settings.daemon.cleanerd_agent_socket)
@@ -129,16 +132,17 @@ class LogDirLooker:
         self._readings.add(log_dir)
         with self._partitions(log_dir, choice, facts) as partitions:
             try:
-                targets = {target.name: target for target in partitions.targets()}
+                targets = _targets(partitions, choice, before)
             except CleanerdError as error:
                 return LogDirLook(self.path, online=True, error=_in_words(error), mode=mode, choice=choice, facts=facts,
                                total_bytes=total, free_bytes=free)  # fmt: skip
             excluded = _excluded(context.settings, targets)
             looks = tuple(self._looks(context, partitions, targets, mode, now_ms, only, excluded))
-        self._last = _Known(log_dir, choice, facts, mode, targets, excluded)
+        same = before is not None and targets is before.targets
+        present = before.present if before is not None and same else frozenset(targets)
+        self._last = _Known(log_dir, choice, facts, mode, targets, excluded, present)
         suspects = {} if context.marks is None else _suspects(context.marks, log_dir, looks, now_ms)
-        present = frozenset(targets)
-        for name in set(self._seen) - present:
+        for name in () if same else set(self._seen) - present:
             del self._seen[name]
         return LogDirLook(
             self.path,
@@ -233,7 +237,8 @@ class LogDirLooker:
         # No time is further away than that, unless the clock jumped back.
         if not 0 < seen.again_ms - now_ms <= 2 * LOOK_ANYWAY_MS or target.error is not None:
             return True
-        return target.config is not None and seen.config is not None and target.config != seen.config
+        known, config = seen.config, target.config
+        return config is not known and config is not None and known is not None and config != known
 
     def _look_at(
         self,
@@ -253,9 +258,9 @@ class LogDirLooker:
             reading = partitions.read(name)
             found = reading.survey(context.store, CleaningOptions(now_ms, unclean=True))
             state = context.store.load(reading.log_dir, found.log)
-            partition = self.path / str(name)
-            leftover = (partition / STAGING).is_dir()
-            look = look_of(found, reading.log_dir, state, staged_plan(partition), now_ms, leftover=leftover)
+            leftover = os.path.isdir(f"{path}/{STAGING}")
+            staged = staged_plan(reading.log.path) if leftover else None
+            look = look_of(found, reading.log_dir, state, staged, now_ms, leftover=leftover)
         except (CleanerdError, OSError) as error:
             return FailedLook(name, _in_words(error), as_cleanerd_error(error, str(self.path)).cause)
         except Exception as error:  # noqa: BLE001 - a bug that one partition brings out: the others go on
@@ -286,6 +291,22 @@ class LogDirLooker:
             yield BesideBroker(log_dir, facts, self._readings.earlier(ends))
         else:
             yield ByDisk(log_dir, facts)
+
+
+def _targets(
+    partitions: Partitions, choice: ModeChoice, before: _Known | None
+) -> Mapping[TopicPartition, Target]:
+    """Those of the last look, where they come from the same names and the same configuration.
+
+    Raises:
+        CleanerdError: see :meth:`Partitions.targets`.
+    """
+    # What a running broker says has to be asked for.
+    if before is not None and partitions.kind != "live" and before.choice.mode == choice.mode:
+        same = before.facts is partitions.facts and before.log_dir.partitions is partitions.log_dir.partitions
+        if same:
+            return before.targets
+    return {target.name: target for target in partitions.targets()}
 
 
 def _excluded(settings: Settings, targets: Collection[TopicPartition]) -> dict[TopicPartition, str]:
