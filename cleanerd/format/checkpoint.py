@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import re
+import string
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ VERSION = 0
 _LINE_END = re.compile(r"\r\n|\r|\n")
 # Java's \s: no Unicode spaces.
 _SPACE = re.compile(r"[ \t\n\x0b\f\r]+")
+_PLAIN = (string.ascii_letters + string.digits + "._- \n").encode()
+_ODD = re.compile(rb" [ \n]|\n[ \n]| 0[0-9]")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,32}", re.ASCII)
 
 
@@ -50,6 +53,25 @@ def read_offset_checkpoint(data: bytes, where: str) -> dict[TopicPartition, int]
         place = TopicPartition(topic, line.number(partition, 0, MAX_INT32))
         offsets[place] = line.number(offset, -MAX_OFFSET - 1, MAX_OFFSET)
     return offsets
+
+
+def offset_in_checkpoint(data: bytes, where: str, place: TopicPartition) -> int | None:
+    """What :func:`read_offset_checkpoint` says of one partition; None: nothing.
+
+    In a file as Kafka writes it only the lines of that partition are parsed: others are whoever's who asks for them.
+    While a daemon cleans thousands of partitions the file changes as often, and has a line for each of them.
+
+    Raises:
+        CorruptionError: see :func:`read_offset_checkpoint`; in such a file that of a line of this partition alone.
+    """
+    if not _is_plain(data):
+        return read_offset_checkpoint(data, where).get(place)
+    start = data.rfind(f"\n{place.topic} {place.partition} ".encode()) + 1
+    if not start:
+        return None
+    text = data[start : data.find(b"\n", start)].decode("ascii")
+    line = _Line(where, data.count(b"\n", 0, start) + 1, start, (text,))
+    return line.number(line.split(3)[2], -MAX_OFFSET - 1, MAX_OFFSET)
 
 
 def write_offset_checkpoint(entries: Mapping[TopicPartition, int]) -> bytes:
@@ -85,6 +107,12 @@ class _Line:
             raise self.error(f"{text[:40]!r} is not a number between {smallest} and {largest}")
         return int(text)
 
+    def split(self, count: int) -> tuple[str, ...]:
+        parts = _fields(self.fields[0])
+        if len(parts) != count:
+            raise self.error(f"{len(parts)} fields instead of {count}")
+        return parts
+
     def error(self, message: str) -> CorruptionError:
         return CorruptionError(f"line {self.line_number}: {message}", where=self.where, position=self.position)
 
@@ -104,12 +132,21 @@ def _entry_lines(data: bytes, where: str, *, fields: int) -> Iterator[_Line]:
         return
     expected = lines[1].number(lines[1].fields[0], -MAX_INT32 - 1, MAX_INT32)
     for line in lines[2:]:
-        parts = _fields(line.fields[0])
-        if len(parts) != fields:
-            raise line.error(f"{len(parts)} fields instead of {fields}")
-        yield _Line(where, line.line_number, line.position, parts)
+        yield _Line(where, line.line_number, line.position, line.split(fields))
     if expected != len(lines) - 2:
         raise lines[1].error(f"{expected} entries announced, {len(lines) - 2} found")
+
+
+def _is_plain(data: bytes) -> bool:
+    """Whether a file of offsets is as Kafka writes it: one space between fields, a line feed after each line."""
+    lines = data.count(b"\n")
+    return (
+        data.startswith(b"0\n%d\n" % (lines - 2))
+        and data.endswith(b"\n")
+        and data.count(b" ") == 2 * (lines - 2)
+        and not data.translate(None, _PLAIN)
+        and _ODD.search(data) is None
+    )
 
 
 def _split_lines(data: bytes, where: str) -> Iterator[_Line]:

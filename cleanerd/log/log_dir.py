@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cleanerd.errors import ConfigError, system_error
-from cleanerd.format.checkpoint import read_offset_checkpoint
+from cleanerd.format.checkpoint import offset_in_checkpoint, read_offset_checkpoint
 from cleanerd.format.meta import MetaProperties, read_meta_properties
 from cleanerd.format.names import TopicPartition, parse_future_dir, parse_topic_partition_dir
 from cleanerd.log.remote import RemotePath
@@ -155,7 +155,7 @@ def cleaner_offset(log_dir: Path, name: TopicPartition) -> int | None:
     The file is read again when it is another one: for many partitions this is a look at its time each.
 
     Raises:
-        CorruptionError: it does not parse.
+        CorruptionError: what it says of this partition does not parse.
         CleanerdError: it cannot be read.
     """
     path = log_dir / CLEANER_CHECKPOINT
@@ -165,12 +165,13 @@ def cleaner_offset(log_dir: Path, name: TopicPartition) -> int | None:
         return None
     except OSError as error:
         raise unreadable("cannot be looked at", path, error) from error
-    return _cleaner_offsets(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)).get(name)
+    data = _cleaner_offsets(path, (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return None if data is None else offset_in_checkpoint(data, str(path), name)
 
 
 @functools.lru_cache(maxsize=_KEPT_CHECKPOINTS)
-def _cleaner_offsets(path: Path, _file: tuple[int, ...]) -> Mapping[TopicPartition, int]:
-    return _checkpoint(path, LogDirMemory()) or {}
+def _cleaner_offsets(path: Path, _file: tuple[int, ...]) -> bytes | None:
+    return read_small_file(path, max_bytes=MAX_FACTS_BYTES)
 
 
 def _dirs(entries: Iterable[os.DirEntry[str]]) -> list[str]:

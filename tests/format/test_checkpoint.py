@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from cleanerd.errors import CorruptionError
 from cleanerd.format.checkpoint import (
     EpochStart,
+    offset_in_checkpoint,
     read_epoch_checkpoint,
     read_offset_checkpoint,
     write_offset_checkpoint,
@@ -23,6 +24,43 @@ ENTRIES = st.dictionaries(
 @given(ENTRIES)
 def test_round_trip(entries: dict[TopicPartition, int]) -> None:
     assert read_offset_checkpoint(write_offset_checkpoint(entries), "f") == entries
+
+
+@given(ENTRIES, TOPICS, st.integers(0, 3))
+def test_one_partition_of_many(entries: dict[TopicPartition, int], topic: str, partition: int) -> None:
+    """F-11: asked for one, the file says what it says of it among all; a name that ends another one is not that."""
+    data = write_offset_checkpoint(entries)
+    for place in (*entries, TopicPartition(topic, partition), TopicPartition(f"x{topic}", partition)):
+        assert offset_in_checkpoint(data, "f", place) == entries.get(place)
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"0\n2\na 1 5\na 1 6\n", 6),  # the later one counts, as in Kafka
+        (b"0\r\n1\r\na 1 5\r\n", 5),
+        (b"0\n1\na  1\t5\n", 5),
+        (b"0\n1\na 01 +5\n", 5),
+        (b"0\n1\na 01 5\n", 5),
+        (b"0\n1\na 1 5", 5),
+        (b"0\n2\nba 1 7\na 11 8\n", None),
+        (b"", None),
+    ],
+)
+def test_one_partition_however_it_is_written(data: bytes, expected: int | None) -> None:
+    """F-11: what Kafka would not write, and reads, is read by the strict way for one partition too."""
+    place = TopicPartition("a", 1)
+    assert offset_in_checkpoint(data, "f", place) == read_offset_checkpoint(data, "f").get(place) == expected
+
+
+@pytest.mark.parametrize("data", [b"0\n1\na 1 x\n", b"0\n2\na 1 5 6\nb 1\n", b"0\n2\na 1 5\n", b"1\n1\na 1 5\n"])
+def test_one_partition_of_a_damaged_file(data: bytes) -> None:
+    """F-11: its own line, the version and the count have to be right."""
+    with pytest.raises(CorruptionError) as one:
+        offset_in_checkpoint(data, "f", TopicPartition("a", 1))
+    with pytest.raises(CorruptionError) as all_of_it:
+        read_offset_checkpoint(data, "f")
+    assert str(one.value) == str(all_of_it.value)
 
 
 def test_what_is_written() -> None:
