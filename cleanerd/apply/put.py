@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from cleanerd.apply.recover import taken_back
 from cleanerd.apply.swap import finish_plan
@@ -43,7 +43,10 @@ class Put(ABC):
     """One partition's turn. Methods are called in the order in which they stand here, from :meth:`enter` on every try.
 
     Each may raise CleanerdError: then the partition is not cleaned, and ``errors.CONSEQUENCES`` says what follows.
+    ``lasting``: what is staged may be taken up after a crash of the machine.
     """
+
+    lasting: ClassVar[bool] = True
 
     def __init__(
         self, log_dir: LogDir, store: StateStore, resources: Resources, name: TopicPartition, options: CleaningOptions
@@ -108,7 +111,7 @@ class Put(ABC):
         """Where the groups are staged; :meth:`_take_back` when the block fails."""
         reserve_bytes = disk_reserve_bytes(self.resources, found.config, cleaning.plan.path)
         back = partial(self._take_back, files, cleaning.plan)
-        with cleaning.staging(reserve_bytes) as staging, taken_back(back):
+        with cleaning.staging(reserve_bytes, lasting=self.lasting) as staging, taken_back(back):
             yield staging
 
     def _take_back(self, files: PartitionFiles, plan: CleaningPlan) -> None:

@@ -13,13 +13,13 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from cleanerd.apply.agent_swap import Swapper
 from cleanerd.apply.keep import Keeper
 from cleanerd.apply.put import Put
 from cleanerd.apply.remember import last_below, remember_rules, save_clean_point
-from cleanerd.apply.swap import drop_plans, drop_work, finish_plan
+from cleanerd.apply.swap import drop_plans, drop_work, finish_plan, names_staged
 from cleanerd.broker.live_log import held_as, read_live
 from cleanerd.cleaner.refusals import refuse_live
 from cleanerd.errors import (
@@ -71,7 +71,12 @@ class LiveDir:
 
 
 class ByAgent(Put):
-    """One partition beside its broker."""
+    """One partition beside its broker.
+
+    What is staged is the agent's to take, at once: of a cleanerd that died nobody takes it up.
+    """
+
+    lasting: ClassVar[bool] = False
 
     def __init__(self, live: LiveDir, name: TopicPartition, options: CleaningOptions) -> None:
         super().__init__(live.log_dir, live.store, live.resources, name, options)
@@ -79,6 +84,7 @@ class ByAgent(Put):
         self._broker = live.broker
         self._swapped = 0
         self._is_read = False
+        self._some_wait = False
         self._facts: LogFacts | None = None
         self._swapper: Swapper | None = None
         self._keep: Keeper | None = None
@@ -91,8 +97,9 @@ class ByAgent(Put):
         """The broker looks after the rest."""
         self._is_read, self._facts = False, None
         files.claim()
-        drop_plans(files, keep_ready=True)  # of a cleanerd that was killed
-        drop_work(files)
+        left = names_staged(files)
+        self._some_wait = drop_plans(files, left, keep_ready=True)  # the others are of a cleanerd that was killed
+        drop_work(files, left)
 
     def read(self) -> PartitionReading:
         """By the broker's own offsets and settings."""
@@ -120,7 +127,8 @@ class ByAgent(Put):
         """Group by group: staged, verified, asked for, then the next one (U-16)."""
         swapper = self._swaps()
         swapper.wait_for_deletions(found.config.file_delete_delay_ms)
-        drop_plans(files)  # what `cleanerd stage` made: outdated now
+        if self._some_wait:
+            drop_plans(files, names_staged(files))  # what `cleanerd stage` made: outdated now
         with self._staging(files, found, cleaning) as staging:
             for staged, members in cleaning.staged_groups(staging):
                 with _kept(self._keep, staged, swapper):
@@ -128,7 +136,8 @@ class ByAgent(Put):
                 self._swapped += 1
                 self.last_base = staged.base
                 swapper.require_whole(staged)
-        finish_plan(files, cleaning.plan.plan_id)
+        # All of it is in the log. What a crash of the machine brings back here is thrown away by whoever comes next.
+        finish_plan(files, cleaning.plan.plan_id, lasting=False)
 
     def _keeper(self, files: PartitionFiles, found: Survey, cleaning: Cleaning) -> Keeper | None:
         place = self._live.keep

@@ -19,7 +19,7 @@ from cleanerd.apply.purged_keys import stage_purged_keys
 from cleanerd.apply.put import Put
 from cleanerd.apply.ready_file import Ready
 from cleanerd.apply.remember import forget_quarantine
-from cleanerd.apply.swap import drop_plans, drop_work
+from cleanerd.apply.swap import drop_plans, drop_work, names_staged
 from cleanerd.apply.unfinished import refuse_unfinished
 from cleanerd.apply.validate import CurrentFacts, validate_plan
 from cleanerd.broker.lock_file import Owner
@@ -71,7 +71,7 @@ class Staged(Put):
         self._is_read, self._listed = False, None
         files.claim()
         refuse_unfinished(files, files.names())
-        drop_work(files)
+        drop_work(files, names_staged(files))
 
     def read(self) -> PartitionReading:
         """The log as it lies there, with the offsets of the checkpoint files."""
@@ -91,7 +91,7 @@ class Staged(Put):
         """All groups; ``ready.json``, then the manifest, which alone makes them count."""
         plan = cleaning.plan
         # At most one ready plan. The claim is ours and nothing is half swapped, so nobody needs what is there.
-        drop_plans(files)
+        drop_plans(files, names_staged(files))
         with self._staging(files, found, cleaning) as staging:
             groups = tuple(staged for staged, _ in cleaning.staged_groups(staging))
             witnesses = tuple(segment.witness for segment in cleaning.decision.segments)

@@ -129,7 +129,7 @@ def recover(files: PartitionFiles, *, now_ms: int | None = None, keep_ready: boo
     for plan_id in dropped:
         finish_plan(files, plan_id)
     if found.unknown:
-        drop_work(files)
+        drop_work(files, names_staged(files))
     swept = _sweep(files, found.unknown, int(time.time() * 1000) if now_ms is None else now_ms)
     return RecoveryReport(
         completed=tuple(completed),

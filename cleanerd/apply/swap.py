@@ -164,10 +164,11 @@ def retired_names(group: ManifestGroup, names: Collection[str]) -> list[str]:
     )
 
 
-def finish_plan(files: PartitionFiles, plan_id: str) -> None:
+def finish_plan(files: PartitionFiles, plan_id: str, *, lasting: bool = True) -> None:
     """S-39: remove what lies staged under ``plan_id``, the manifest first; also ``.kstage`` when nothing else is in it.
 
     Call it when every group that was begun is old or new on the disk. A plan that is gone already is no error.
+    ``lasting``: it may not come back after a crash of the machine, nor the manifest without what it names.
 
     Raises:
         CleanerdError: the system refused a step; call again.
@@ -176,35 +177,41 @@ def finish_plan(files: PartitionFiles, plan_id: str) -> None:
     if files.is_directory(directory):
         for ready in sorted({MANIFEST, READY, RESTORE} & files.names(directory)):
             files.unlink(f"{directory}/{ready}")
-            files.fsync_directory(directory)
+            if lasting:
+                files.fsync_directory(directory)
         remove_tree(files, directory)
-        files.fsync_directory(STAGING)
+        if lasting:
+            files.fsync_directory(STAGING)
     remove_staging_if_empty(files)
 
 
-def drop_plans(files: PartitionFiles, *, keep_ready: bool = False) -> None:
+def drop_plans(files: PartitionFiles, staged: Iterable[str], *, keep_ready: bool = False) -> bool:
     """Remove every plan of ours that lies staged. For whoever has the claim, when nothing is half swapped.
 
-    ``keep_ready``: but for those that ``cleanerd stage`` made, which wait for ``cleanerd apply``.
+    ``staged``: :func:`names_staged`. ``keep_ready``: but for those that ``cleanerd stage`` made, which wait for
+    ``cleanerd apply``; returns whether there is one.
 
     Raises:
         CleanerdError: the system refused a step; call again.
     """
-    for name in names_staged(files):
+    kept = False
+    for name in staged:
         if PLAN_ID.fullmatch(name) is None:
             continue
         if keep_ready and files.stat(f"{staging_path(name)}/{READY}") is not None:
+            kept = True
             continue
         finish_plan(files, name)
+    return kept
 
 
-def drop_work(files: PartitionFiles) -> None:
+def drop_work(files: PartitionFiles, staged: Iterable[str]) -> None:
     """Remove what drivers of Spark left that were killed, before anything else is done to the partition.
 
     One that is at work has the claim, and now we have it. An attempt of theirs that is still at work finds its
-    directory gone and fails. What cannot be removed is in nobody's way, and is swept later.
+    directory gone and fails. What cannot be removed is in nobody's way, and is swept later. ``staged``: `names_staged`.
     """
-    left = [name for name in names_staged(files) if WORK.fullmatch(name) is not None]
+    left = [name for name in staged if WORK.fullmatch(name) is not None]
     if not left or not files.keeps_others_out():
         return
     for name in left:

@@ -194,10 +194,11 @@ class Cleaning:
         members = [segments[row] for rows in self.groups() for row in rows]
         return sum(each.source.segment.size_bytes - each.outcome.output_bytes for each in members)
 
-    def staging(self, reserve_bytes: int) -> Staging:
-        """Where this plan's groups are written; ``reserve_bytes`` stay free there."""
+    def staging(self, reserve_bytes: int, *, lasting: bool = True) -> Staging:
+        """Where this plan's groups are written; ``reserve_bytes`` stay free there. ``lasting``: see `Staging`."""
         pool = self.pool
-        return Staging(self.plan, pool.reader.directory, reserve_bytes=reserve_bytes, behind=pool.workers > 1)
+        behind = pool.workers > 1
+        return Staging(self.plan, pool.reader.directory, reserve_bytes=reserve_bytes, behind=behind, lasting=lasting)
 
     def staged_groups(self, staging: Staging) -> Iterator[tuple[StagedGroup, list[SegmentDecision]]]:
         """Stage and verify group after group, ascending; a group of more than ``most_sources`` is cut (U-36, D-02).

@@ -48,7 +48,8 @@ class Staging:
     """One plan's staging directory, made through the partition directory's descriptor (S-23).
 
     ``reserve_bytes`` stay free on the file system: staging stops before it would take them (S-25). ``behind``: see
-    :class:`WriteBuffer`.
+    :class:`WriteBuffer`. ``lasting``: what lies here may be taken up after a crash of the machine. Else whoever comes
+    next throws it away, so nobody needs the plan's own file, and the names are flushed with the manifest alone.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class Staging:
         reserve_bytes: int,
         name: str | None = None,
         behind: bool = False,
+        lasting: bool = True,
     ) -> None:
         self._plan = plan
+        self._lasting = lasting
         self._partition = partition
         self._reserve_bytes = reserve_bytes
         self._name = f"{STAGING}/{plan.plan_id}" if name is None else name
@@ -82,7 +85,8 @@ class Staging:
     def _make(self) -> None:
         close_quietly(open_staging(self._partition))
         self._make_directory()
-        self._put(PLAN, document_bytes(self._plan.to_json()))
+        if self._lasting:
+            self._put(PLAN, document_bytes(self._plan.to_json()))
 
     def _make_directory(self) -> None:
         self.directory = new_directory(self._name, dir_fd=self._partition, mode=STAGING_MODE)
@@ -156,7 +160,8 @@ class Staging:
                 files[kind] = FileFact(len(content), crc32c(np.frombuffer(content, np.uint8)))
             for kind in files:
                 self._dress(file_name(base, f".{kind}"), look, mtime_ns)
-            os.fsync(self.directory)
+            if self._lasting:
+                os.fsync(self.directory)
         return files
 
     def staged_segment(self, base: int) -> Segment:

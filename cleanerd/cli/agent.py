@@ -15,10 +15,7 @@ from cleanerd.broker.live_broker import LiveBroker, find_socket
 from cleanerd.broker.lock_file import broker_process
 from cleanerd.broker.mode import LOOK
 from cleanerd.cli.agent_build import warn_of_another_build
-from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.cli.selecting import log_dirs_argument
-from cleanerd.cli.verbs import OwnVerbs
 from cleanerd.errors import AgentUnavailableError, ConfigError, RefusedError
 from cleanerd.log.log_dir import read_log_dir
 
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.broker.agent_facts import AgentInfo
+    from cleanerd.cli.options import Common
 
 FOUND_SECONDS = 10.0
 """The agent listens a few hundredths after it was loaded; a broker that is starting takes longer."""
@@ -34,19 +32,8 @@ REPLACED_SECONDS = 60.0
 """An agent that is at a swap ends it before another build takes its place."""
 
 
-@click.group("agent", cls=OwnVerbs)
-def agent() -> None:
-    """Let a running broker swap cleaned segments in: the agent in its JVM.
-
-    Add -javaagent:$(cleanerd agent path) to the broker's KAFKA_OPTS and restart it, or load it into a running one with
-    cleanerd agent attach; then cleanerd clean --live LOG_DIR works beside it.
-    """
-
-
-@agent.command("path", short_help="Print the path of the agent's jar.")
-@common_options
 def path(common: Common) -> None:
-    """Print where the agent's jar is."""
+    """What ``cleanerd agent path`` does; its command line is in ``setup_verbs.py``."""
     found = jar_path()
     if common.output.as_json:
         common.output.json({"path": str(found), "build": build_of_jar()})
@@ -54,26 +41,6 @@ def path(common: Common) -> None:
         common.output.line(str(found))
 
 
-@agent.command("attach", short_help="Load the agent into a running broker.")
-@common_options
-@click.option(
-    "--pid", type=click.IntRange(min=1), metavar="N", help="The broker's process, instead of log directories."
-)
-@log_dirs_argument(required=False)
-@click.option("--jar", metavar="PATH", help="The jar, by a path that the broker can open. Default: that of agent path.")
-@click.option(
-    "--socket", "wanted", metavar="PATH", help="Where the agent listens. Default: in the first log directory."
-)
-@click.option(
-    "--transport",
-    type=click.Choice(["unix", "loopback"]),
-    help="How the agent is reached. Default: by a unix socket where its Java has them, else by TCP on 127.0.0.1.",
-)
-@click.option(
-    "--allow-unknown-version",
-    is_flag=True,
-    help="Swap in a release that the agent does not know, if its trial succeeds.",
-)
 def attach_command(
     common: Common,
     log_dirs: tuple[Path, ...],
@@ -84,12 +51,7 @@ def attach_command(
     transport: str | None,
     allow_unknown_version: bool,
 ) -> int:
-    """Load the agent into the running broker of LOG_DIR; it lasts until the broker stops.
-
-    Run it as the broker's user or as root. For a broker in a container, which hides its process, give --pid. An agent
-    of another build that is already loaded hands over as soon as it has no swap at work; so does one of the same build
-    that does not listen.
-    """
+    """What ``cleanerd agent attach`` does; its command line is in ``setup_verbs.py``."""
     settings = common.load_settings()
     place = str(jar_path()) if jar is None else jar
     options = f"jar={place}" + (f",socket={wanted}" if wanted else "")
@@ -125,14 +87,8 @@ def attach_command(
     return 0 if info.capable or not info.ready else AgentUnavailableError.exit_code
 
 
-@agent.command("info", short_help="Show which Kafka it runs in, and whether it can swap.")
-@common_options
-@click.option(
-    "--pid", type=click.IntRange(min=1), metavar="N", help="The broker's process, instead of log directories."
-)
-@log_dirs_argument(required=False)
 def info_command(common: Common, log_dirs: tuple[Path, ...], *, pid: int | None) -> int:
-    """Ask the agent who it is, which Kafka it found, and whether it can swap segments there."""
+    """What ``cleanerd agent info`` does; its command line is in ``setup_verbs.py``."""
     settings = common.load_settings()
     directories: Sequence[Path] = log_dirs if pid is None else log_dirs_of(look_at(pid))
     socket = find_socket(settings.daemon.cleanerd_agent_socket, directories)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
-
-import click
 
 from cleanerd.apply.apply_staged import KeptPlanError, apply_partition, has_staged_work
 from cleanerd.apply.lock import LogDirLock
@@ -17,10 +14,8 @@ from cleanerd.cleaner.result import exit_code
 from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.clean import LOCK_WAIT_SECONDS
 from cleanerd.cli.each_dir import collected
-from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.results import tell
 from cleanerd.cli.scope import select_in
-from cleanerd.cli.selecting import log_dirs_argument, partition_option
 from cleanerd.errors import CleanerdError, RefusedError
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -28,8 +23,10 @@ from cleanerd.scope.broker_facts import broker_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.topic_config import TopicConfig
@@ -38,19 +35,6 @@ if TYPE_CHECKING:
     from cleanerd.settings import Settings
 
 
-@click.command("apply")
-@common_options
-@log_dirs_argument()
-@partition_option
-@click.option("--unclean", is_flag=True, help="Apply although the broker was not stopped cleanly.")
-@click.option("--require", is_flag=True, help="A plan that no longer fits is an error, exit code 4.")
-@click.option(
-    "--keep-replaced",
-    "kept",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Keep what is replaced in DIR for cleanerd undo, whatever the plan says.",
-)
 def apply(
     common: Common,
     log_dirs: tuple[Path, ...],
@@ -60,11 +44,7 @@ def apply(
     require: bool,
     kept: Path | None,
 ) -> int:
-    """Swap in what cleanerd stage prepared; finish or undo what a crash left. The broker must be down.
-
-    A plan that no longer fits is dropped, with its reason, and the broker starts with the log as it is: exit code 0,
-    unless --require is given.
-    """
+    """What ``cleanerd apply`` does; its command line is in ``cleaning_verbs.py``."""
     settings = common.load_settings()
     wanted = select_in(partitions, log_dirs)
     if kept is not None:

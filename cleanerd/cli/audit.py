@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cleanerd.cli.keys_asked import find_keys_asked, key_options
-from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.keys_asked import find_keys_asked
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
-from cleanerd.cli.selecting import existing_dirs, partition_argument
 from cleanerd.errors import CorruptionError
 from cleanerd.inspect.report import bytes_fields, time_of
 from cleanerd.log.log_dir import LOG_START_CHECKPOINT, partition_names
@@ -24,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.verify.rules import KeyRules
 
@@ -31,11 +30,6 @@ FOUND: Final = 1
 """Exit code of ``--expect-absent`` when the key is somewhere."""
 
 
-@click.command("audit")
-@common_options
-@partition_argument
-@existing_dirs("log_dirs", "LOG_DIR...")
-@key_options
 def audit(
     common: Common,
     partition: str,
@@ -47,14 +41,7 @@ def audit(
     as_base64: bool,
     expect_absent: bool,
 ) -> int:
-    """Say where a key still lies: file, byte position of the batch, record, offset.
-
-    A topic or a pattern such as 'orders-*' stands for all its partitions. Name all directories of log.dirs: a topic's
-    partitions may lie in any of them.
-    All files count: live segments, those that wait to be deleted, those of a replacement, staged ones. Visible is what
-    a consumer of committed records gets. Exit code 0, with --expect-absent 1 when a key was found; 5 when bytes could
-    not be decoded and so may hold it. For a proof stop the broker: one that runs moves records from file to file.
-    """
+    """What ``cleanerd audit`` does; its command line is in ``reading_verbs.py``."""
     wanted = find_keys_asked(keys, keys_file, as_hex=as_hex, as_base64=as_base64)
     if not wanted:
         raise click.UsageError("no key to look for: give --key or --keys-file")

@@ -21,9 +21,8 @@ from cleanerd.cli.bars import Bars
 from cleanerd.cli.change_cost import tell_costs
 from cleanerd.cli.clean_live import clean_dir_live
 from cleanerd.cli.clean_question import clean_question
-from cleanerd.cli.cleaning_options import cleaning_options, options_from, remember_time
+from cleanerd.cli.cleaning_options import options_from, remember_time
 from cleanerd.cli.each_dir import CleaningRequest
-from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.plan import preview
 from cleanerd.cli.results import tell, tell_notes
 from cleanerd.cli.scope import (
@@ -33,7 +32,6 @@ from cleanerd.cli.scope import (
     tell_warnings,
     tell_what_is_missing,
 )
-from cleanerd.cli.selecting import log_dirs_argument
 from cleanerd.errors import CleanerdError
 from cleanerd.log.log_dir import read_log_dir
 from cleanerd.scope.broker_facts import broker_facts
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.survey import CleaningOptions
+    from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.log.log_dir import LogDir
     from cleanerd.scope.targets import Target
@@ -52,13 +51,6 @@ if TYPE_CHECKING:
 LOCK_WAIT_SECONDS = 2.0
 
 
-@click.command("clean")
-@common_options
-@log_dirs_argument()
-@cleaning_options
-@click.option("--dry-run", is_flag=True, help="Decide, say what would happen, write nothing: plan --exact.")
-@click.option("--live", is_flag=True, help="Beside a running broker, whose agent swaps the segments (cleanerd agent).")
-@click.option("--yes", is_flag=True, help="Do not ask.")
 def clean(
     common: Common,
     log_dirs: tuple[Path, ...],
@@ -69,12 +61,7 @@ def clean(
     yes: bool,
     **given: Any,
 ) -> int:
-    """Clean the compacted partitions of a stopped broker's log directories.
-
-    The broker must be down: cleanerd takes the directory's lock, as a broker would. Every partition is read, cleaned
-    into new segments beside the old ones, verified, and swapped in group by group; a crash at any moment leaves old
-    or new. With --live the broker runs and swaps each group itself.
-    """
+    """What ``cleanerd clean`` does; its command line is in ``cleaning_verbs.py``."""
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
     options = options_from(given, common.output, settings)

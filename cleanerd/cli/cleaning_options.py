@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cleanerd.cleaner.survey import CleaningOptions
 from cleanerd.cli.options import now_option
 from cleanerd.cli.selecting import partition_option
-from cleanerd.log.last_time import keep_time, read_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from cleanerd.cleaner.survey import CleaningOptions
     from cleanerd.cli.output import Output
     from cleanerd.settings import Settings
 
@@ -26,6 +25,9 @@ def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -
     Raises:
         click.UsageError: two of them contradict.
     """
+    from cleanerd.cleaner.survey import CleaningOptions  # noqa: PLC0415 - NumPy
+    from cleanerd.log.last_time import read_clock  # noqa: PLC0415
+
     if given["from_start"] and given["first_dirty"] is not None:
         raise click.UsageError("give --first-dirty or --from-start, not both")
     now_ms, doubt_ms = given["now_ms"], 0
@@ -50,6 +52,8 @@ def options_from(given: Mapping[str, Any], output: Output, settings: Settings) -
 
 def remember_time(settings: Settings) -> None:
     """What time it is now is known to the next cleaning, if this one or another has made the state directory."""
+    from cleanerd.log.last_time import keep_time, read_clock  # noqa: PLC0415
+
     state_dir = settings.daemon.cleanerd_state_dir
     if state_dir.is_dir():
         keep_time(state_dir, read_clock(state_dir, []).last())

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.cli.verbs import OwnVerbs
 from cleanerd.errors import ConfigError
 from cleanerd.settings.check import contradictions, missing_paths
 from cleanerd.settings.generate import generate as generate_file
@@ -21,22 +17,12 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
 
+    from cleanerd.cli.options import Common
     from cleanerd.settings import Settings
 
 
-@click.group(cls=OwnVerbs)
-def config() -> None:
-    """Show, check or generate settings."""
-
-
-@config.command(short_help="Every effective setting and its origin.")
-@click.option("--topic", "topic", metavar="NAME", help="Only what was set for this topic, globs included.")
-@common_options
 def show(common: Common, topic: str | None) -> None:
-    """Print every effective setting and where it came from.
-
-    These are cleanerd's own settings; a topic's configuration in the cluster is not looked at.
-    """
+    """What ``cleanerd config show`` does; its command line is in ``setup_verbs.py``."""
     settings = common.load_settings()
     if topic is not None:
         _show_topic(common, settings, topic)
@@ -58,14 +44,8 @@ def show(common: Common, topic: str | None) -> None:
     common.output.table([Column("KEY"), Column("VALUE"), Column("ORIGIN")], list(_rows(settings)))
 
 
-@config.command(short_help="Look for mistakes.")
-@common_options
 def check(common: Common) -> int:
-    """Look for mistakes: unknown keys, invalid values, files that are not there. Exit code 3 when there are any.
-
-    Warns of settings that may surprise, as far as cleanerd's own settings and Kafka's defaults tell; cleanerd plan and
-    explain know the topics' configuration in the cluster too.
-    """
+    """What ``cleanerd config check`` does; its command line is in ``setup_verbs.py``."""
     settings, problems = read_settings(common.config_paths, common.assignments)
     warnings: list[str] = []
     if settings is not None:
@@ -92,10 +72,8 @@ def check(common: Common) -> int:
     return ConfigError.exit_code if problems else 0
 
 
-@config.command(short_help="A commented settings file with every key.")
-@common_options
 def generate(common: Common) -> None:
-    """Print a settings file (TOML) that has every key, explained and commented out."""
+    """What ``cleanerd config generate`` does; its command line is in ``setup_verbs.py``."""
     text = generate_file()
     if common.output.as_json:
         common.output.json({"toml": text})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +15,6 @@ from cleanerd.admin.delegate import UNSEEN, Outcome
 from cleanerd.admin.delegate import delegate as delegate_topic
 from cleanerd.admin.delegate import hand_back as hand_back_topic
 from cleanerd.cleaner.rules_change import RULES_NAMED
-from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.log.delegation import is_kept_away
 from cleanerd.log.delegations import Delegations
@@ -27,37 +25,15 @@ from cleanerd.log.strategy_config import STRATEGY
 from cleanerd.log.topic_config import TopicConfig, resolve_topic_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from typing import Any
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
+    from cleanerd.cli.options import Common
     from cleanerd.settings import Settings
 
 
-def _options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in (
-        click.option("--yes", is_flag=True, help="Do not ask."),
-        click.option("--dry-run", is_flag=True, help="Ask the cluster whether it would take it; change nothing."),
-        click.option(
-            "--command-config",
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            help="Kafka's client properties: TLS, who logs in. Default: cleanerd.command.config.",
-        ),
-        click.argument("topic", metavar="TOPIC"),
-    ):
-        function = option(function)
-    return function
-
-
-@click.command("delegate", short_help="Keep the broker's own cleaner away from a topic.")
-@common_options
-@_options
 def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run: bool, yes: bool) -> None:
-    """Keep the broker's own cleaner away from TOPIC, so that cleanerd alone cleans it.
-
-    Sets min.cleanable.dirty.ratio=1 and the largest max.compaction.lag.ms on the topic; when the topic had a compaction
-    lag, segment.ms takes its place. What was set before is saved in the state directory for cleanerd hand-back.
-    """
+    """What ``cleanerd delegate`` does; its command line is in ``setup_verbs.py``."""
     settings = common.load_settings()
     client = _client(common, settings, command_config)
     with _by_hand(settings, client, topic, UNSEEN), _cluster(settings, client) as cluster:
@@ -79,15 +55,8 @@ def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run
         )
 
 
-@click.command("hand-back", short_help="Give a topic back to the broker's own cleaner.")
-@common_options
-@_options
 def hand_back(common: Common, topic: str, *, command_config: Path | None, dry_run: bool, yes: bool) -> None:
-    """Put back what was set on TOPIC before cleanerd delegate: the broker's own cleaner cleans it again.
-
-    It keeps the highest offset of every key. Under another strategy or tombstone mode that loses records, so cleanerd
-    asks first: also for a topic that was last cleaned that way, and where the settings name no strategy.
-    """
+    """What ``cleanerd hand-back`` does; its command line is in ``setup_verbs.py``."""
     settings = common.load_settings()
     client = _client(common, settings, command_config)
     delegations = Delegations(settings.daemon.cleanerd_state_dir)

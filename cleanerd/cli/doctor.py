@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import click
-
-from cleanerd.cli.options import Common, common_options
-from cleanerd.cli.selecting import log_dirs_argument
 from cleanerd.doctor.check import check_host
 from cleanerd.doctor.findings import LEVELS, exit_code
 from cleanerd.words import counted
@@ -17,18 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from cleanerd.cli.options import Common
     from cleanerd.doctor.findings import Finding
 
 
-@click.command("doctor")
-@common_options
-@log_dirs_argument(required=False)
 def doctor(common: Common, log_dirs: tuple[Path, ...]) -> int:
-    """Check this host: settings, log directories, owner, lock, free space, leftovers. Each finding with its fix.
-
-    Without LOG_DIR those that the settings name, as for cleanerd run. Changes nothing, and works beside a running
-    broker. Exit code 0 unless there is a problem.
-    """
+    """What ``cleanerd doctor`` does; its command line is in ``reading_verbs.py``."""
     findings = check_host(log_dirs, common.config_paths, common.assignments)
     _tell(common, findings)
     return exit_code(findings)

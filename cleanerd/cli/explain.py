@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from cleanerd.broker.mode import choose_mode
 from cleanerd.cleaner.staged_plan import staged_in_words
 from cleanerd.cli.cleaning_options import options_from
-from cleanerd.cli.options import Common, common_options, now_option
 from cleanerd.cli.output import NONE_COMPACTED, Column
 from cleanerd.cli.scope import select_in, tell_warnings, tell_young_topics
-from cleanerd.cli.selecting import each_once, log_dirs_argument, partition_argument
+from cleanerd.cli.selecting import each_once
 from cleanerd.errors import CleanerdError, NotCompactedError, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import partition_names, read_log_dir
@@ -33,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
@@ -42,18 +40,8 @@ if TYPE_CHECKING:
 _VERBS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --live"}
 
 
-@click.command("explain")
-@common_options
-@partition_argument
-@log_dirs_argument()
-@now_option
 def explain(common: Common, partition: str, log_dirs: tuple[Path, ...], now_ms: int | None) -> int:
-    """Say why TOPIC-N is or is not cleaned now: the first rule that decides, its numbers, and when that changes.
-
-    A topic or a pattern such as 'orders-*' stands for all its partitions. Name all directories of log.dirs: only one of
-    them holds the metadata log. A running broker with cleanerd's agent is asked for its own figures. Without the agent
-    the broker's checkpoints are read twice, which takes ten seconds.
-    """
+    """What ``cleanerd explain`` does; its command line is in ``cleaning_verbs.py``."""
     asked = _Asked(common.output, common.load_settings(), log_dirs, partition, now_ms)
     directories = [read_log_dir(path) for path in log_dirs]
     holders = [each for each in directories if asked.wanted.names.intersection(partition_names(each.path))]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
-from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
-from cleanerd.cli.selecting import ExistingPath, strategy_option
 from cleanerd.errors import CleanerdError
 from cleanerd.inspect.directory import inspect_log_dir, inspect_partition
 from cleanerd.inspect.kinds import KINDS, UnknownFileError, decoder_of
@@ -18,28 +16,10 @@ from cleanerd.inspect.strategy import topic_table, version_facts
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
 
-DEFAULT_LIMIT: Final = 1000
 
-
-@click.command("inspect")
-@common_options
-@click.argument("path", metavar="FILE_OR_DIR", type=ExistingPath())
-@click.option("--batches", "rows", flag_value="batches", default=True, help="Segments: a row per batch (the default).")
-@click.option("--records", "rows", flag_value="records", help="Segments: a row per record.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    default=DEFAULT_LIMIT,
-    show_default=True,
-    metavar="N",
-    help="At most N rows a table; 0 for all.",
-)
-@click.option("--from-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Nothing below this offset.")
-@click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Nothing above this offset.")
-@strategy_option("Partitions: count what timestamp or header:NAME finds in the records. Reads all of them.")
-@click.option("--as", "kind", type=click.Choice(sorted(KINDS)), help="What the file is, when its name does not say.")
 def inspect(
     common: Common,
     path: Path,
@@ -51,12 +31,7 @@ def inspect(
     strategy: tuple[str, str] | None,
     kind: str | None,
 ) -> int:
-    """Decode any file that a broker keeps: segments, indexes, snapshots, checkpoints, KRaft metadata.
-
-    A partition's directory gives a table of its segments, a log directory tables of its partitions and topics. Damaged
-    files are decoded as far as it goes; then the error names the byte (exit code 5). Of the cluster's metadata only
-    settings about logs and their cleaning are shown.
-    """
+    """What ``cleanerd inspect`` does; its command line is in ``reading_verbs.py``."""
     selection = Selection(records=rows == "records", limit=limit or None, from_offset=from_offset, to_offset=to_offset)
     if kind is not None and path.is_dir():
         raise click.UsageError("--as is for files")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from cleanerd.cli.selecting import ExistingPath
-from cleanerd.verify.listing import bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +33,8 @@ def find_keys_asked(keys: tuple[str, ...], keys_file: Path | None, *, as_hex: bo
         raise click.UsageError("give --hex or --base64, not both")
     wanted = [_key(text.encode(), as_hex=as_hex, as_base64=as_base64) for text in keys]
     if keys_file is not None:
+        from cleanerd.verify.listing import bytes_of  # noqa: PLC0415 - NumPy
+
         lines = (bytes_of(keys_file) or b"").splitlines()
         wanted += [_key(line, as_hex=as_hex, as_base64=as_base64) for line in lines]
     return wanted

@@ -7,8 +7,6 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
 from cleanerd.broker.mode import ModeChoice, choose_mode
 from cleanerd.cleaner.cleaner import Cleaning
 from cleanerd.cleaner.keep_dir import require_keep_dir
@@ -19,8 +17,7 @@ from cleanerd.cleaner.resources import disk_reserve_bytes
 from cleanerd.cleaner.stage import require_room
 from cleanerd.cleaner.switch import compare
 from cleanerd.cli.change_cost import NO_COST, cost_of
-from cleanerd.cli.cleaning_options import cleaning_options, options_from
-from cleanerd.cli.options import Common, common_options
+from cleanerd.cli.cleaning_options import options_from
 from cleanerd.cli.plan_report import Row, Saving, Switched, tell
 from cleanerd.cli.scope import (
     select_in,
@@ -30,7 +27,6 @@ from cleanerd.cli.scope import (
     tell_what_is_missing,
     tell_young_topics,
 )
-from cleanerd.cli.selecting import log_dirs_argument, strategy_option
 from cleanerd.errors import CleanerdError, UnsupportedLogError, as_cleanerd_error, worst_exit_code
 from cleanerd.log.clean_point import StateStore
 from cleanerd.log.log_dir import read_log_dir
@@ -48,6 +44,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.reclaimable import Reclaimable
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions, Survey
+    from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.log_dir import LogDir
@@ -62,18 +59,6 @@ LEAST_SAMPLE_BYTES: Final = 1 << 20
 """All samples of a log directory together, and each one at least: some seconds, also with many partitions."""
 
 
-@click.command("plan")
-@common_options
-@log_dirs_argument()
-@cleaning_options
-@click.option(
-    "--exact", is_flag=True, help="Index and decide as a cleaning would, for the exact saving. Writes nothing."
-)
-@strategy_option(
-    "Count the keys that would have another winner under offset, timestamp or header:NAME. Reads everything.",
-    "switch_to",
-)
-@click.option("--exit-code", "tell_by_exit", is_flag=True, help="Exit with 10 when there is work to do.")
 def plan(
     common: Common,
     log_dirs: tuple[Path, ...],
@@ -84,12 +69,7 @@ def plan(
     kept: Path | None,
     **given: Any,
 ) -> int:
-    """Show per compacted partition how dirty it is, what a clean would save, and if nothing is cleaned, why not.
-
-    Small partitions are worked out, of large ones a sample is read. Damage, and data that clean refuses, show up only
-    with --exact. Allowed beside a running broker. With --keep-replaced it only checks that clean could use the
-    directory.
-    """
+    """What ``cleanerd plan`` does; its command line is in ``cleaning_verbs.py``."""
     settings = common.load_settings()
     wanted = select_in(given.pop("partitions"), log_dirs)
     options = options_from(given, common.output, settings)

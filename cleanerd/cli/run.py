@@ -5,26 +5,22 @@ from __future__ import annotations
 import asyncio
 import signal
 from functools import partial
+from typing import TYPE_CHECKING
 
-import click
 import uvloop
 
-from cleanerd.cli.options import Common, common_options
 from cleanerd.daemon.heap import give_back_free_memory, keep_few_heaps
 from cleanerd.daemon.http.server import HttpServer
 from cleanerd.daemon.service import Service
 from cleanerd.daemon.work.hand_over import HandOver
 from cleanerd.spark.launch import require_spark
 
+if TYPE_CHECKING:
+    from cleanerd.cli.options import Common
 
-@click.command("run")
-@common_options
+
 def run_daemon(common: Common) -> int:
-    """Look after the log directories of cleanerd.log.dirs until SIGTERM or SIGINT comes.
-
-    SIGHUP (or cleanerd reload) reads the settings again. Without cleanerd.mode it observes: it works out what
-    cleaning would save and writes nothing to a log directory. cleanerd status and cleanerd top show what it does.
-    """
+    """What ``cleanerd run`` does; its command line is in ``reading_verbs.py``."""
     # Until the service listens to it; the default would end the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     keep_few_heaps()

@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-import click
-
 from cleanerd.apply.keep import require_keepable
 from cleanerd.apply.kept_segments import KeptSegments
 from cleanerd.apply.remember import not_cleaned
@@ -17,12 +15,10 @@ from cleanerd.cleaner.result import CleaningResult, exit_code
 from cleanerd.cli.at_work import Turns
 from cleanerd.cli.bars import Bars
 from cleanerd.cli.change_cost import tell_costs
-from cleanerd.cli.cleaning_options import cleaning_options, options_from, remember_time
+from cleanerd.cli.cleaning_options import options_from, remember_time
 from cleanerd.cli.each_dir import CleaningRequest
-from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.results import tell, tell_notes
 from cleanerd.cli.scope import select_in, tell_warnings, tell_young_topics
-from cleanerd.cli.selecting import log_dirs_argument
 from cleanerd.errors import CleanerdError
 from cleanerd.scope.broker_facts import broker_facts
 from cleanerd.scope.partitions import BesideBroker, ByDisk
@@ -34,6 +30,7 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.cleaner import Progress
     from cleanerd.cleaner.resources import Resources
     from cleanerd.cleaner.survey import CleaningOptions
+    from cleanerd.cli.options import Common
     from cleanerd.format.names import TopicPartition
     from cleanerd.log.clean_point import StateStore
     from cleanerd.log.log_dir import LogDir
@@ -58,17 +55,8 @@ class Stager(Protocol):
         """Stage one partition, as ``apply/round.py: stage_partition`` does."""
 
 
-@click.command("stage")
-@common_options
-@log_dirs_argument()
-@cleaning_options
 def stage(common: Common, log_dirs: tuple[Path, ...], *, kept: Path | None, **given: Any) -> int:
-    """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
-
-    The broker may run: nothing of the log is changed. Stop the broker, run cleanerd apply, start the broker. A plan is
-    good for cleanerd.plan.max.age.ms and as long as the broker does not itself clean or delete what it rests on. With
-    --keep-replaced it is apply that keeps the segments that it replaces.
-    """
+    """What ``cleanerd stage`` does; its command line is in ``cleaning_verbs.py``."""
     return stage_all(common, log_dirs, stage_partition, kept=kept, **given)
 
 

@@ -14,10 +14,8 @@ from cleanerd.apply.kept_segments import KeptEntry, KeptSegments
 from cleanerd.apply.lock import LogDirLock
 from cleanerd.apply.session import LockedDir
 from cleanerd.apply.undo import UndoResult, entries_of, undo_cleaning
-from cleanerd.cli.options import Common, common_options
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import select_in
-from cleanerd.cli.selecting import ExistingPath, log_dirs_argument, partition_option
 from cleanerd.errors import CleanerdError, RefusedError, worst_exit_code
 from cleanerd.format.names import parse_topic_partition_dir
 from cleanerd.log.clean_point import StateStore
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.format.names import TopicPartition
     from cleanerd.scope.selection import Selection
@@ -37,19 +36,6 @@ if TYPE_CHECKING:
 LOCK_WAIT_SECONDS = 2.0
 
 
-@click.command("undo")
-@common_options
-@log_dirs_argument()
-@partition_option
-@click.option("--list", "only_list", is_flag=True, help="Show what can be undone; change nothing.")
-@click.option(
-    "--keep-replaced",
-    "kept",
-    metavar="DIR",
-    type=ExistingPath(file_okay=False),
-    help="Where the replaced segments were kept, if the state directory is damaged or does not name it.",
-)
-@click.option("--yes", is_flag=True, help="Do not ask.")
 def undo(
     common: Common,
     log_dirs: tuple[Path, ...],
@@ -59,12 +45,7 @@ def undo(
     kept: Path | None,
     yes: bool,
 ) -> int:
-    """Undo the last cleaning of each partition that was cleaned with --keep-replaced.
-
-    The broker must be down. Refused when the partition was cleaned again since, or when anything that the cleaning
-    covered is no longer what it left; records that were appended since do not matter. Call it again to undo the
-    cleaning before that one.
-    """
+    """What ``cleanerd undo`` does; its command line is in ``cleaning_verbs.py``."""
     settings = common.load_settings()
     state_dir = settings.daemon.cleanerd_state_dir
     undoable = KeptSegments(state_dir)

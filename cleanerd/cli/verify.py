@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from cleanerd.cli.clean_end import clean_end
-from cleanerd.cli.options import Common, common_options, now_option
 from cleanerd.cli.output import Column
 from cleanerd.cli.scope import key_rules, select_in
-from cleanerd.cli.selecting import ExistingPath, each_once, partition_option
 from cleanerd.errors import CleanerdError, CorruptionError, worst_exit_code
 from cleanerd.format.names import SNAPSHOT_SUFFIX, parse_file_name, parse_topic_partition_dir
 from cleanerd.log.safe_open import PlantedError
@@ -37,46 +35,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from cleanerd.cli.options import Common
     from cleanerd.cli.output import Output
     from cleanerd.scope.selection import Selection
     from cleanerd.settings import Settings
 
-DEFAULT_LIMIT: Final = 100
 
-
-@click.command("verify")
-@common_options
-@click.argument(
-    "paths",
-    metavar="FILE_OR_DIR...",
-    nargs=-1,
-    required=True,
-    type=ExistingPath(),
-    callback=lambda _context, _argument, paths: each_once(paths),
-)
-@partition_option
-@click.option(
-    "--clean-to",
-    type=click.IntRange(min=0),
-    metavar="OFFSET",
-    help="The log is clean below this offset. Default: what cleaner-offset-checkpoint says.",
-)
-@click.option(
-    "--against",
-    type=ExistingPath(file_okay=False),
-    metavar="DIR",
-    help="A copy from before the cleaning, or the replaced segments: nothing may be altered, lost or back again.",
-)
-@click.option("--many-rounds", is_flag=True, help="With --against: more than one cleaning lies between.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    default=DEFAULT_LIMIT,
-    show_default=True,
-    metavar="N",
-    help="At most N findings of each kind for a partition; 0 for all.",
-)
-@now_option
 def verify(
     common: Common,
     paths: tuple[Path, ...],
@@ -88,13 +52,7 @@ def verify(
     limit: int,
     now_ms: int | None,
 ) -> int:
-    """Prove that segments, partitions or log directories are consistent.
-
-    Checksums, every record's structure, the order of offsets, index files by what lookups find, transaction indexes,
-    producer snapshots, leader epochs, checkpoints, files left over; below the clean point at most one record a key.
-    Exit code 5 when there is an error among the findings, 1 when all of them are partitions that cannot be read.
-    --partition goes with log directories. Beside a running broker the newest bytes may be in motion.
-    """
+    """What ``cleanerd verify`` does; its command line is in ``reading_verbs.py``."""
     if many_rounds and against is None:
         raise click.UsageError("--many-rounds goes with --against")
     if partitions and not all(is_log_dir(path) for path in paths):

@@ -15,7 +15,7 @@ from cleanerd.apply.files import PartitionFiles
 from cleanerd.apply.journal import JOURNAL, Journal
 from cleanerd.apply.recover import SWEEP_AGE_MS, recover
 from cleanerd.apply.restore import RestoredSegment, RestoreGroup
-from cleanerd.apply.swap import drop_plans
+from cleanerd.apply.swap import drop_plans, names_staged
 from cleanerd.broker.lock_file import Owner
 from cleanerd.cleaner.manifest import STAGING, FileFact, staging_path
 from cleanerd.errors import CleanerdError, RefusedError
@@ -116,7 +116,7 @@ def test_a_directory_that_was_moved_below_kstage(partition: Path, files: Partiti
         with pytest.raises(RefusedError, match=f"it belongs to user {uid}, the partition to user 1000"):
             recover(files, now_ms=LATER)
         with pytest.raises(RefusedError, match="it belongs to user"):
-            drop_plans(files)
+            drop_plans(files, names_staged(files))
     else:
         assert recover(files, now_ms=LATER).swept == ()
     assert state(partition / STAGING / name) == before
@@ -171,7 +171,7 @@ def test_very_many_names(partition: Path, files: PartitionFiles, kind: str) -> N
         path = staging / (f"20260101t000000-{number:08x}" if kind == "plans" else f"{number}")
         path.mkdir()
         os.chown(path, OWNER, OWNER)
-    for look in (recover, drop_plans):
+    for look in (recover, lambda each: drop_plans(each, names_staged(each))):
         with pytest.raises(RefusedError, match="holds 600 entries, more than cleanerd ever leaves there"):
             look(files)
     assert len(list(staging.iterdir())) == 600

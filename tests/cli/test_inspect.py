@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cleanerd.cli.inspect import KINDS
+from cleanerd.inspect.kind_names import KIND_NAMES
+from cleanerd.inspect.kinds import KINDS
 from cleanerd.cli.main import run
 from tests.cli.inspecting import GOLDEN, LOG, RELEASES, SECRETS, Capture, inspected, segment, shown
 from tests.format.worked_examples import F0, F1, A, B, D, E, G
@@ -36,6 +37,11 @@ def test_every_file_of_a_broker(capsys: Capture, release: str) -> None:
             out = json.dumps(document) + shown(capsys, path, *options)
             for secret in SECRETS:
                 assert secret not in out, path
+
+
+def test_the_kinds_are_those_that_somebody_decodes() -> None:
+    """``--help`` has the words without importing who decodes them."""
+    assert sorted(KINDS) == list(KIND_NAMES)
 
 
 def test_a_segment_in_batches(capsys: Capture, tmp_path: Path) -> None:

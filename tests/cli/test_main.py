@@ -51,6 +51,26 @@ def test_help_lists_the_verbs_without_loading_them() -> None:
         assert text in done.stdout
 
 
+def test_no_verbs_help_loads_what_the_verb_works_with() -> None:
+    """``clean --help`` is as fast as ``--help``: what reads logs, settings or a cluster comes when it is called.
+
+    Not those of the lab and of Spark's verbs, which start JVMs.
+    """
+    lines = [[verb] for verb in VERBS if verb not in {"bench", "demo"}]
+    lines += [["config", verb] for verb in ("show", "check", "generate")]
+    lines += [["agent", verb] for verb in ("path", "attach", "info")]
+    code = (
+        "import sys, contextlib, io; from cleanerd.cli.main import run\n"
+        "heavy = {'numpy', 'pydantic', 'rich', 'structlog', 'asyncio', 'kafka', 'confluent_kafka', 'cleanerd._kernel'}\n"
+        f"for line in {lines!r}:\n"
+        "    with contextlib.redirect_stdout(io.StringIO()) as told:\n"
+        "        code = run([*line, '--help'])\n"
+        "    print(*line, code, 'Usage:' in told.getvalue(), sorted(heavy & set(sys.modules)))"
+    )
+    done = python("-c", code)
+    assert done.stdout.splitlines() == [f"{' '.join(line)} 0 True []" for line in lines], done.stderr
+
+
 def test_what_asks_the_daemon_needs_no_numbers_and_no_loop(tmp_path: Path) -> None:
     """``status`` and its like start often: they load the settings and what they print with, not what cleans."""
     code = (

@@ -293,9 +293,7 @@ class LogDirLooker:
             yield ByDisk(log_dir, facts)
 
 
-def _targets(
-    partitions: Partitions, choice: ModeChoice, before: _Known | None
-) -> Mapping[TopicPartition, Target]:
+def _targets(partitions: Partitions, choice: ModeChoice, before: _Known | None) -> Mapping[TopicPartition, Target]:
     """Those of the last look, where they come from the same names and the same configuration.
 
     Raises:

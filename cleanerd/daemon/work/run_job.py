@@ -16,7 +16,7 @@ from cleanerd.apply.put_by_agent import LiveDir
 from cleanerd.apply.put_staged import has_changed
 from cleanerd.apply.remember import not_cleaned
 from cleanerd.apply.round import clean_live, stage_partition
-from cleanerd.apply.swap import drop_plans
+from cleanerd.apply.swap import drop_plans, names_staged
 from cleanerd.apply.swapping_broker import SwappingBroker
 from cleanerd.apply.unfinished import refuse_unfinished
 from cleanerd.cleaner.change_cost import count_change
@@ -29,7 +29,7 @@ from cleanerd.daemon.work.job import JobDone, Saving
 from cleanerd.errors import CleanerdError, CorruptionError, as_cleanerd_error
 from cleanerd.log.clean_point import PartitionState, Retry, last_closed
 from cleanerd.log.kernel_errors import kernel_errors_told
-from cleanerd.log.page_cache import cold_segments, drop
+from cleanerd.log.page_cache import SMALL_BYTES, cold_segments, drop
 from cleanerd.log.partition import read_partition
 from cleanerd.log.read import SegmentReader
 from cleanerd.scope.partitions import ByBroker
@@ -51,8 +51,9 @@ def run(job: Job, keeping: Keeping | None = None) -> JobDone:
     """Do it, in a worker's thread. ``keeping``: where what is replaced is kept."""
     path = job.path / str(job.name)
     listed = None
-    with suppress(CleanerdError):  # the work itself says what is wrong
-        listed = read_partition(job.look.log_dir, job.name)
+    if job.kind not in {"live", "stage"} or job.look.size_bytes >= SMALL_BYTES:  # else nobody asks what lay there
+        with suppress(CleanerdError):  # the work itself says what is wrong
+            listed = read_partition(job.look.log_dir, job.name)
     cold = [] if listed is None else cold_segments(path, listed.segments[:-1])
     mark = nullcontext() if job.marks is None else job.marks.working(job.look.log_dir, job.name)
     try:
@@ -203,7 +204,7 @@ def _drop(job: Job) -> JobDone:
     with PartitionFiles(job.path / str(job.name)) as files:
         files.claim()
         refuse_unfinished(files, files.names())
-        drop_plans(files)
+        drop_plans(files, names_staged(files))
     return JobDone(job, job.clock.now_ms())
 
 

@@ -1,0 +1,31 @@
+"""Verbs whose module is imported when they are called: until then only their command line is known."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Later:
+    """A function that stands for another one, ``module:name``, which gets what it is called with."""
+
+    def __init__(self, where: str, declared: Callable[[], None]) -> None:
+        functools.update_wrapper(self, declared)
+        self._module, _, self._name = where.partition(":")
+
+    def load(self) -> Callable[..., Any]:
+        """The other one, imported."""
+        return cast("Callable[..., Any]", getattr(importlib.import_module(self._module), self._name))
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        """What the other one does."""
+        return self.load()(*values, **named)
+
+
+def done_by(where: str) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """Decorates a function of which only name and docstring count: ``where`` does the work."""
+    return functools.partial(Later, where)

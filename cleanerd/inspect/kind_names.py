@@ -1,0 +1,24 @@
+"""The words that ``inspect --as`` takes: what decodes them is in ``kinds.py``, which takes its time to import."""
+
+from __future__ import annotations
+
+from typing import Final
+
+KIND_NAMES: Final = (
+    "checkpoint",
+    "clean-shutdown",
+    "epochs",
+    "index",
+    "journal",
+    "json",
+    "lock",
+    "meta",
+    "metadata",
+    "metadata-snapshot",
+    "partition-metadata",
+    "segment",
+    "snapshot",
+    "timeindex",
+    "txnindex",
+)
+"""Ascending, as they are shown."""
