@@ -140,7 +140,8 @@ def job_of(root: Path, kind: Kind, socket: Path | None = None) -> Job:
         kind=kind,
         trigger="asked",
         look=cast(
-            "PartitionLook", SimpleNamespace(log_dir=log_dir, config=TOPIC, fingerprint_changed=False, dirty_bytes=1)
+            "PartitionLook",
+            SimpleNamespace(log_dir=log_dir, config=TOPIC, fingerprint_changed=False, dirty_bytes=1, size_bytes=1),
         ),
         facts=cast("BrokerFacts", SimpleNamespace(**facts)),
         socket=socket,

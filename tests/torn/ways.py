@@ -112,7 +112,10 @@ def _by_the_daemon(log_dir: LogDir, store: StateStore, config: TopicConfig, now_
         path=log_dir.path,
         kind="stage",
         trigger="asked",
-        look=cast("PartitionLook", SimpleNamespace(log_dir=log_dir, config=config, fingerprint_changed=False)),
+        look=cast(
+            "PartitionLook",
+            SimpleNamespace(log_dir=log_dir, config=config, fingerprint_changed=False, size_bytes=1 << 20),
+        ),
         facts=cast("BrokerFacts", SimpleNamespace(**facts)),
         socket=None,
         store=store,
