@@ -12,9 +12,11 @@ import pytest
 
 from cleanerd.apply import agent_swap
 from cleanerd.apply.agent_swap import _sources_for
+from cleanerd.apply.files import PartitionFiles
 from cleanerd.broker.agent_client import AgentClient
 from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.cleaner.manifest import MANIFEST, READY, STAGING
 from cleanerd.errors import AgentUnavailableError
 from cleanerd.log.log_dir import CLEANER_CHECKPOINT, cleaner_offset
 from cleanerd.policy.grouping import MAX_SOURCES
@@ -136,6 +138,47 @@ def test_the_cleaners_checkpoint_as_it_stands(root: Path) -> None:
         assert cleaner_offset(root, partition) == 4
         (root / CLEANER_CHECKPOINT).unlink()
         assert cleaner_offset(root, partition) is None
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_round_leaves_nothing_that_nobody_takes_up(root: Path, monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
+    """D-05: at the swap there is the manifest, flushed with the names beside it, and no plan for whoever comes later.
+
+    What lies staged is listed once before the swap; a plan that waits for ``apply`` is found all the same, and dropped.
+    """
+    listed: list[str] = []
+    flushed: list[str] = []
+    names, sync = PartitionFiles.names, os.fsync
+    monkeypatch.setattr(PartitionFiles, "names", lambda self, place=".": listed.append(place) or names(self, place))
+
+    def noted(descriptor: int) -> None:
+        flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    waiting = root / NAME / STAGING / "20260101t000000-00000001"
+    with running(root) as agent:
+        found: list[set[str]] = []
+        left: list[int] = []
+
+        def at_the_swap(_agent: FakeAgent, request: dict[str, Any]) -> bytes | None:
+            staged = root / NAME / STAGING / request["plan"]
+            found.append({each.name for each in staged.iterdir()})
+            left.append(listed.count(STAGING))
+            assert flushed.count(str(staged)) == len(found), "once a group, with the manifest"
+            assert not waiting.exists()
+            return None
+
+        agent.fail("swap", *[at_the_swap] * 9)
+        if waits:
+            waiting.mkdir(parents=True)
+            (waiting / READY).write_text("{}")
+        assert clean_beside(agent).outcome == "cleaned"
+        assert len(found) > 1, "U-26: there is more than one group"
+        assert all(MANIFEST in each and "plan.json" not in each for each in found)
+        # Again for the plan that waited, and when that was gone.
+        assert left[0] == (3 if waits else 1)
+    assert not (root / NAME / STAGING).exists()
 
 
 def live_name(agent: FakeAgent) -> Any:

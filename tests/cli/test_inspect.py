@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cleanerd.cli.main import run
 from cleanerd.inspect.kind_names import KIND_NAMES
 from cleanerd.inspect.kinds import KINDS
-from cleanerd.cli.main import run
 from tests.cli.inspecting import GOLDEN, LOG, RELEASES, SECRETS, Capture, inspected, segment, shown
 from tests.format.worked_examples import F0, F1, A, B, D, E, G
 from tests.support.format_bytes import batch, config, metadata, metadata_batch, record, snapshot

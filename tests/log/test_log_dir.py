@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.errors import CleanerdError, ConfigError, CorruptionError
 from cleanerd.format.names import TopicPartition
-from cleanerd.log.log_dir import read_log_dir
+from cleanerd.log.log_dir import LogDirMemory, read_log_dir
 from cleanerd.log.partition import PartitionLog, read_partition
 from tests.support.log_dirs import (
     CLEANER_CHECKPOINT,
@@ -20,6 +20,7 @@ from tests.support.log_dirs import (
     Partition,
     Producer,
     make_log_dir,
+    write_checkpoint,
 )
 from tests.support.logs import keyed_batch
 
@@ -52,6 +53,27 @@ def test_partitions(tmp_path: Path) -> None:
     found = read_log_dir(path)
     assert [str(name) for name in found.partitions] == ["a.b-2", "a.b-10", "b-1"]
     assert (found.meta.node_id, found.meta.directory_id) == (1, DIRECTORY_ID)
+
+
+def test_what_is_still_the_same_is_not_parsed_again(tmp_path: Path) -> None:
+    """A daemon reads every directory every few seconds: the same bytes and names give the same objects."""
+    path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: b""}, high_watermark=7)})
+    memory = LogDirMemory()
+    first, second = read_log_dir(path, memory), read_log_dir(path, memory)
+    assert second.high_watermarks is first.high_watermarks
+    assert second.partitions is first.partitions
+    write_checkpoint(path / HIGH_WATERMARKS, {"t-0": 8})
+    (path / "t-1").mkdir()
+    third = read_log_dir(path, memory)
+    assert third == read_log_dir(path)
+    assert third.high_watermarks == {TopicPartition("t", 0): 8}
+    assert [str(name) for name in third.partitions] == ["t-0", "t-1"]
+    assert first.high_watermarks == {TopicPartition("t", 0): 7}, "what was given out before stays as it was"
+    (path / HIGH_WATERMARKS).unlink()
+    (path / "t-1").rmdir()
+    fourth = read_log_dir(path, memory)
+    assert (fourth.high_watermarks, fourth.has_high_watermarks) == ({}, False)
+    assert fourth.partitions == first.partitions
 
 
 def test_clean_shutdown(tmp_path: Path) -> None:
