@@ -163,7 +163,7 @@ MOVING_LOGS = (
         "a-partition-may-be-a-link",
         "U-33",
         PLAIN,
-        "follow = 0 if path.name in LOG_DIR_FILES else os.O_NOFOLLOW",
+        "follow = 0 if name in LOG_DIR_FILES else os.O_NOFOLLOW",
         "follow = 0",
         (f"{HOSTILE}::test_a_partition_that_is_a_link",),
     ),

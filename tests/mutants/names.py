@@ -135,7 +135,7 @@ NAMES = (
         "what-a-killed-spark-left-stays-a-day",
         "S-28",
         "cleanerd/apply/recover.py",
-        "    if found.unknown:\n        drop_work(files)\n",
+        "    if found.unknown:\n        drop_work(files, names_staged(files))\n",
         "",
         ("tests/apply/test_recover.py::test_what_a_killed_driver_of_spark_left",),
     ),
