@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from cleanerd.broker.live_broker import Patience
-from cleanerd.daemon.looking import facts_cache, log_dir_looker
+from cleanerd.daemon.looking import log_dir_looker
+from cleanerd.daemon.looking.facts_cache import FactsCache
 from cleanerd.daemon.looking.log_dir_look import LookContext
 from cleanerd.daemon.looking.log_dir_looker import LogDirLooker
 from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_of
@@ -51,21 +52,20 @@ def world(root: Path) -> LookContext:
     return LookContext(load_settings([], told, {}), (root,), StateStore(root.parent / "state"))
 
 
-def test_a_topic_that_is_compacted_no_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_is_compacted_no_longer(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-23: which partitions there are is remembered from look to look, as long as the same configuration says so."""
-    monkeypatch.setattr(facts_cache, "_SHARE", 0)
-    root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
-    properties = tmp_path / "server.properties"
-    properties.write_text("log.cleanup.policy=compact\n")
-    told = [f"cleanerd.state.dir={tmp_path / 'state'}", f"cleanerd.broker.properties={properties}"]
-    known = LookContext(load_settings([], told, {}), (root,), StateStore(tmp_path / "state"))
-    looker = LogDirLooker(root)
+    make_log_dir(root, {"orders-0": two_groups()})
+    known, looker = world(root), LogDirLooker(root)
     first, second = looker.look(known), looker.look(known)
     assert [str(each.name) for each in first.looks] == ["orders-0"]
     assert second.present is first.present
-    properties.write_text("log.cleanup.policy=delete\n")
+    facts = first.facts
+    assert facts is not None
+    deleted = replace(facts, settings=load_settings([], ["topics.orders.cleanup.policy=delete"], {}))
+    monkeypatch.setattr(FactsCache, "get", lambda *_given, **_named: deleted)
     assert looker.look(known).present == frozenset()
-    properties.write_text("log.cleanup.policy=compact,delete\n")
+    monkeypatch.setattr(FactsCache, "get", lambda *_given, **_named: facts)
+    assert looker.look(known).present == first.present
     (root / "orders-1").mkdir()
     assert {str(name) for name in looker.look(known).present or ()} == {"orders-0", "orders-1"}
 
