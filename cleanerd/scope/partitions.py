@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cleanerd.broker.live_broker import LiveBroker
@@ -27,7 +28,7 @@ from cleanerd.scope.settled import EarlierReading, read_twice
 from cleanerd.scope.targets import Target, require_compacted, topic_id_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Literal
 
@@ -159,8 +160,22 @@ class BesideBroker(ByDisk):
         return PartitionReading(log_dir, log, config, running=True, settled=self._earlier.knows(name))
 
 
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A topic's configuration, and what it was made of: what is known of the broker, and what the broker said."""
+
+    facts: BrokerFacts
+    effective: Mapping[str, str]
+    segment_bytes: int
+    config: TopicConfig
+
+
 class ByBroker(Partitions):
-    """As the running broker says (U-23); ``passed_over``: topics that only count when they are asked for (U-11)."""
+    """As the running broker says (U-23); ``passed_over``: topics that only count when they are asked for (U-11).
+
+    ``resolved``: by topic what was resolved last, for whoever reads many partitions, one after the other or again and
+    again. A topic's partitions have the same configuration: it is worked out, and kept, once.
+    """
 
     kind = "live"
 
@@ -170,9 +185,11 @@ class ByBroker(Partitions):
         facts: BrokerFacts,
         broker: LiveBroker,
         passed_over: frozenset[str] = frozenset(),
+        resolved: dict[str, Resolved] | None = None,
     ) -> None:
         super().__init__(log_dir, facts)
         self._broker = broker
+        self._resolved = {} if resolved is None else resolved
         self._passed_over = passed_over | NEVER_CLEANED
         self._silent: AgentUnavailableError | None = None
 
@@ -191,10 +208,18 @@ class ByBroker(Partitions):
         """By the broker's own offsets."""
         said = self._ask(name)
         _refuse_unfit(name, said)
-        config = self.facts.topic_config(name.topic, effective=said.settings, segment_bytes=said.segment_size)
+        config = self._config(name.topic, said)
         require_compacted(config)
         log_dir, log = read_live(self.log_dir, name, said)
         return PartitionReading(log_dir, log, config, running=True, broker=said)
+
+    def _config(self, topic: str, said: LogFacts) -> TopicConfig:
+        known = self._resolved.get(topic)
+        made_of = (said.settings, said.segment_size)
+        if known is None or known.facts is not self.facts or (known.effective, known.segment_bytes) != made_of:
+            config = self.facts.topic_config(topic, effective=said.settings, segment_bytes=said.segment_size)
+            known = self._resolved[topic] = Resolved(self.facts, *made_of, config)
+        return known.config
 
     def _ask(self, name: TopicPartition) -> LogFacts:
         """Who tries once only waits once: after an answer that was waited for in vain nothing else is asked for."""

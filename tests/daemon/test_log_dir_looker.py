@@ -70,6 +70,20 @@ def test_a_topic_that_is_compacted_no_longer(root: Path, monkeypatch: pytest.Mon
     assert {str(name) for name in looker.look(known).present or ()} == {"orders-0", "orders-1"}
 
 
+def test_a_topics_partitions_share_its_configuration(root: Path) -> None:
+    """U-23: thousands of them have the same one, by the broker's word; one that the broker changed is another."""
+    with broker(root, 2) as agent:
+        looker, known = LogDirLooker(root), world(root)
+        one, two = (look.config for look in looker.look(known).looks if isinstance(look, PartitionLook))
+        assert one is two
+        agent.settings["delete.retention.ms"] = "12345"
+        names = looker.look(known).present
+        changed = looker.look(known, names).looks
+        three, four = (look.config for look in changed if isinstance(look, PartitionLook))
+        assert three is four
+        assert (three.delete_retention_ms, one.delete_retention_ms != 12345) == (12345, True)
+
+
 @pytest.mark.parametrize("running", ["agent", "no agent", "nobody"])
 def test_a_partition_remembers_nothing_of_others(root: Path, running: str) -> None:
     """It is kept until the next look at it: a whole reading each would be memory by the square of the partitions."""

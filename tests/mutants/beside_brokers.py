@@ -68,6 +68,14 @@ BESIDE_BROKERS = (
         ("tests/apply/test_live_pace.py::test_a_round_leaves_nothing_that_nobody_takes_up",),
     ),
     Mutant(
+        "a-topics-first-configuration-by-the-broker-stays",
+        "U-23",
+        "cleanerd/scope/partitions.py",
+        "if known is None or known.facts is not self.facts or (known.effective, known.segment_bytes) != made_of:",
+        "if known is None or known.facts is not self.facts:",
+        ("tests/daemon/test_log_dir_looker.py::test_a_topics_partitions_share_its_configuration",),
+    ),
+    Mutant(
         "configurations-of-the-first-look",
         "U-23",
         "cleanerd/daemon/looking/log_dir_looker.py",

@@ -30,7 +30,7 @@ from cleanerd.daemon.partition_look import FailedLook, PartitionLook, look_of
 from cleanerd.errors import Cause, CleanerdError, RefusedError, as_cleanerd_error
 from cleanerd.format.names import DELETED_SUFFIX
 from cleanerd.log.log_dir import LogDir, LogDirMemory, read_log_dir
-from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions
+from cleanerd.scope.partitions import BesideBroker, ByBroker, ByDisk, Partitions, Resolved
 from cleanerd.scope.settled import CheckpointReadings
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ class LogDirLooker:
         self._readings = CheckpointReadings()
         self._last: _Known | None = None
         self._memory = LogDirMemory()
+        self._resolved: dict[str, Resolved] = {}
         self._lock = DaemonLock(path)
 
     def release(self) -> None:
@@ -142,8 +143,11 @@ class LogDirLooker:
         present = before.present if before is not None and same else frozenset(targets)
         self._last = _Known(log_dir, choice, facts, mode, targets, excluded, present)
         suspects = {} if context.marks is None else _suspects(context.marks, log_dir, looks, now_ms)
-        for name in () if same else set(self._seen) - present:
-            del self._seen[name]
+        if not same:
+            for name in set(self._seen) - present:
+                del self._seen[name]
+            for topic in set(self._resolved) - {name.topic for name in present}:
+                del self._resolved[topic]
         return LogDirLook(
             self.path,
             online=True,
@@ -285,7 +289,7 @@ class LogDirLooker:
     def _partitions(self, log_dir: LogDir, choice: ModeChoice, facts: BrokerFacts) -> Iterator[Partitions]:
         if choice.mode == "live" and choice.socket is not None:
             with LiveBroker(choice.socket, LOOK) as broker:
-                yield ByBroker(log_dir, facts, broker)
+                yield ByBroker(log_dir, facts, broker, resolved=self._resolved)
         elif choice.mode == "on-start":
             ends = {name: seen.active for name, seen in self._seen.items() if seen.active is not None}
             yield BesideBroker(log_dir, facts, self._readings.earlier(ends))
