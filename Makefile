@@ -15,7 +15,7 @@ KERNEL_SOURCES := $(shell find kernel -name '*.rs' -not -path '*/target/*' 2>/de
 # What a broker's JVM loads, and what the wheel ships (pyproject.toml).
 AGENT := cleanerd/agent/cleanerd-agent.jar
 
-.PHONY: help compatibility setup demo test test-all mutants check bench profile bench-spark soak torture fuzz format clean wheel deb docs screenshots
+.PHONY: help compatibility setup demo test test-all mutants check bench profile bench-spark bench-verbs soak torture fuzz format clean wheel deb docs screenshots
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-11s %s\n", $$1, $$2}'
@@ -85,6 +85,9 @@ profile: setup ## where the CPU goes, ns a record by phase and function, beside 
 
 bench-spark: setup ## a clean by Spark beside the local engine: BENCH_SPARK_GIB=0.5,1,2,4 BENCH_SPARK_CORES=1,2
 	$(BIN)/python -m tests.spark.bench
+
+bench-verbs: setup ## CPU seconds of Spark's verbs, cold and warm: BENCH_VERBS_MB=2.2,200 BENCH_VERBS=audit,...
+	$(BIN)/python -m tests.spark.bench_verbs
 
 soak: setup ## the daemon beside a loaded broker for SOAK_MINUTES (15): does memory, or anything else of it, grow?
 	$(BIN)/python -m tests.soak.run

@@ -35,7 +35,7 @@ _KEY_BYTES: Final = 16
 
 
 @click.command("audit")
-@spark_verb()
+@spark_verb(alone=lambda _options: True)
 @click.argument("dirs", metavar="BEFORE AFTER | LOG_DIR...", nargs=-1, required=True,
                 type=ExistingPath(file_okay=False, urls=True))  # fmt: skip
 @partition_option

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @click.command("divergence")
-@spark_verb()
+@spark_verb(alone=lambda _options: True)
 @existing_dirs("dirs", "LOG_DIR LOG_DIR...", urls=True)
 @partition_option
 def divergence(common: Common, dirs: tuple[Path, ...], *, partitions: tuple[str, ...]) -> int:

@@ -77,9 +77,9 @@ class Logs:
     ``paths``: directories or patterns, as ``load()`` of the data source has them. ``strategies``: by topic ``offset``,
     ``timestamp``, ``header:NAME`` or a topic's keys (``{"compaction.strategy": ...}``), Kafka's rules for the others;
     or a function from a topic to its rules. ``topics``, ``partitions`` (``orders-0``): only these. ``decode``: by which
-    schemas :meth:`read` and :meth:`latest` make columns of keys and values. ``spark`` None: :meth:`profile`,
-    :meth:`what_if` and what writes :meth:`latest` are done by this process alone, which for a few hundred megabytes
-    takes less than a session's start; the others are refused.
+    schemas :meth:`read` and :meth:`latest` make columns of keys and values. ``spark`` None: all but DataFrames and
+    cleanings beside the segments is done by this process alone, which for a few hundred megabytes takes less than a
+    session's start; these are refused.
 
     Nothing is kept: each call looks at the directories as they are then.
     """
@@ -233,9 +233,7 @@ class Logs:
             asked.append(Asked(rules, clean_end(sides.name, rules), first_dirty, log_start, many_rounds))
         key = new_digest_key() if digest_key is None else digest_key
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        judged = audit_sides(
-            self.session, compared, asked, now_ms=now, hash_key=key, examples=examples, advance=advance
-        )
+        judged = audit_sides(self._spark, compared, asked, now_ms=now, hash_key=key, examples=examples, advance=advance)
         return Audit(tuple(judged), tuple(notes), key)
 
     def compare_replicas(
@@ -257,7 +255,7 @@ class Logs:
         places = [others] if isinstance(others, str | Path) else others
         theirs = [Logs(None, p, self._rules, topics=self._topics, partitions=self._partitions) for p in places]
         pairs, notes = pairs_of(self.found(), [logs.found() for logs in theirs])
-        found = compare_logs(self.session, pairs, clean_end_of=clean_end_of, advance=advance)
+        found = compare_logs(self._spark, pairs, clean_end_of=clean_end_of, advance=advance)
         return Comparison(tuple(found), tuple(notes))
 
     def find_keys(self, keys: Iterable[bytes], *, limit: int = 10, advance: Advance = nobody) -> Erasure:
@@ -268,7 +266,7 @@ class Logs:
             OSError: one cannot be listed.
         """
         return search_keys(
-            self.session, expanded(self._paths), list(keys),
+            self._spark, expanded(self._paths), list(keys),
             lambda topic: self._rules(topic) if topic else KAFKAS_RULES, limit=limit, advance=advance,
         )  # fmt: skip
 

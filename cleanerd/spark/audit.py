@@ -1,7 +1,8 @@
 """Is what lies there now what a right cleaning of what lay there before would have left? Whoever cleaned it.
 
-Every record of both sides is read, hashed and digested on the executors; one query judges them (``audit_query``). The
-driver gets counts, digests and a few offsets a partition, and looks those up to say where they are.
+Every record of both sides is read, hashed and digested on the executors, and judged there (``audit_rules``). The driver
+gets counts, digests and a few offsets a partition, and looks those up to say where they are. Without a session this
+process does all of it.
 """
 
 from __future__ import annotations
@@ -11,19 +12,21 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.spark.audit_query import TOTAL, judge
+from cleanerd.spark.audit_rules import JUDGE
 from cleanerd.spark.example import Example, look_up
 from cleanerd.spark.header_walk import walk_headers
+from cleanerd.spark.judging import judged
 from cleanerd.spark.logs import said_of
-from cleanerd.spark.record_scan import COLUMNS, SCHEMA, Fact, SegmentWork, place_of, scan
+from cleanerd.spark.record_pairs import Found
+from cleanerd.spark.record_scan import Fact, SegmentWork, place_of
 from cleanerd.spark.sides import without_outputs
-from cleanerd.spark.spread import nobody, queries, spread
+from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries
 from cleanerd.verify.records import HASH_KEY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import SparkSession
 
     from cleanerd.format.names import TopicPartition
     from cleanerd.spark.header_walk import Walked
@@ -43,8 +46,6 @@ KINDS: Final[Mapping[str, str]] = {
     "damaged": "bytes cannot be read; the records in them count as gone",
 }
 """What can be wrong, in the order in which it is told."""
-
-_MASK: Final = 2**64 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,7 @@ def new_digest_key() -> bytes:
 
 
 def audit_sides(
-    session: SparkSession,
+    session: SparkSession | None,
     compared: Sequence[Sides],
     asked: Sequence[Asked],
     *,
@@ -131,8 +132,13 @@ def audit_sides(
     Raises:
         CleanerdError: a file cannot be read.
     """
+    size_bytes = sum(each.size_bytes for each in compared)
     with queries(
-        session, f"audit: {said_of(each.name for each in compared)}", sum(each.size_bytes for each in compared), advance
+        session,
+        f"audit: {said_of(each.name for each in compared)}",
+        size_bytes,
+        advance,
+        rows_a_batch=ROWS_AN_ARROW_BATCH,
     ):
         logs = _walk(session, compared, asked)
         files: list[SegmentFile] = []
@@ -141,14 +147,11 @@ def audit_sides(
             for part, log in enumerate(logs)
             for each in _work(part, log, files, now_ms, hash_key)
         ]
-        records = spread(session, work, scan, SCHEMA, COLUMNS)
-        rows: list[list[Row]] = [[] for _ in logs]
-        for row in judge(session, records, examples).collect():
-            rows[row.part].append(row)
-    return [_judged(log, found, files, examples) for log, found in zip(logs, rows, strict=True)]
+        found = judged(session, work, JUDGE, examples, advance)
+    return [_told_of(log, found.get(part, Found()), files, examples) for part, log in enumerate(logs)]
 
 
-def _walk(session: SparkSession, compared: Sequence[Sides], asked: Sequence[Asked]) -> list[_Log]:
+def _walk(session: SparkSession | None, compared: Sequence[Sides], asked: Sequence[Asked]) -> list[_Log]:
     """Both sides of all partitions; where only replaced segments were kept, first those, to see how far they reach."""
     partly = [sides for sides in compared if sides.copied != sides.before]
     copies = dict(zip(map(id, partly), walk_headers(session, [sides.copied for sides in partly]), strict=True))
@@ -186,43 +189,40 @@ def _work(part: int, log: _Log, files: list[SegmentFile], now_ms: int, hash_key:
         )
 
 
-def _judged(log: _Log, rows: Sequence[Row], files: Sequence[SegmentFile], examples: int) -> Judged:
-    total = next((row for row in rows if row.kind == TOTAL), None)
-    judged = Judged(
+def _told_of(log: _Log, found: Found, files: Sequence[SegmentFile], examples: int) -> Judged:
+    told = Judged(
         name=log.sides.name,
         asked=log.asked,
         log_start=log.log_start,
-        before=_side(log.sides.before, log.before, total, "before", "b"),
-        after=_side(log.sides.after, log.after, total, "after", "a"),
-        kept_records=0 if total is None else total.kept_records,
-        zeroed=0 if total is None else total.zeroed,
+        before=_side(log.sides.before, log.before, found, "before"),
+        after=_side(log.sides.after, log.after, found, "after"),
+        kept_records=found.numbers["kept_records"],
+        zeroed=found.numbers["zeroed"],
+        findings=Counter(found.findings),
         damaged=[*log.before.damaged, *log.after.damaged],
     )
-    places: dict[str, list[int]] = {}
-    for row in rows:
-        if row.kind != TOTAL:
-            judged.findings[row.kind] += row.many
-            places.setdefault(row.kind, []).append(row.at)
     if log.after.end_offset < log.before_end:
-        judged.findings["shortened"] += 1
-    if judged.damaged and not judged.findings["damaged"]:
-        judged.findings["damaged"] += len(judged.damaged)
-    wanted = [(kind, at) for kind in KINDS for at in sorted(places.get(kind, ()))[:examples]]
+        told.findings["shortened"] += 1
+    if told.damaged and not told.findings["damaged"]:
+        told.findings["damaged"] += len(told.damaged)
+    wanted = [(kind, at) for kind in KINDS for at in found.places.get(kind, ())[:examples]]
     bad = [(kind, place) for kind, at in wanted if (place := place_of(at)) is not None]
-    judged.examples = [
+    told.examples = [
         *look_up(log.sides.before, log.sides.after, [(kind, at) for kind, at in wanted if at >= 0]),
         *(
             Example(kind, -1, str(files[number].path), position, -1, None, KINDS[kind])
             for kind, (number, position) in bad
         ),
     ]
-    return judged
+    return told
 
 
-def _side(files: Sequence[SegmentFile], walked: Walked, total: Row | None, name: str, short: str) -> Side:
-    begin = files[0].base if files else 0
-    if total is None:
-        return Side(begin, len(files), walked.end_offset, 0, 0, "0" * 32)
-    words = [total[f"{short}_{word}"] or 0 for word in ("high", "low")]
-    digest = "".join(f"{word & _MASK:016x}" for word in words)
-    return Side(begin, len(files), walked.end_offset, total[f"{name}_records"], total[f"{name}_bytes"], digest)
+def _side(files: Sequence[SegmentFile], walked: Walked, found: Found, name: str) -> Side:
+    return Side(
+        begin=files[0].base if files else 0,
+        segments=len(files),
+        end_offset=walked.end_offset,
+        records=found.numbers[f"{name}_records"],
+        record_bytes=found.numbers[f"{name}_bytes"],
+        digest="".join(f"{found.digests.get(f'{name}_{half}', 0):016x}" for half in ("high", "low")),
+    )

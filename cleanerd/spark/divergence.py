@@ -2,7 +2,7 @@
 
 Two replicas are compared as far as both are stable and begin. Cleaned at other moments they hold other records, but of
 each key the same one wins, unless it is a tombstone whose time was over in one of them. Where neither was cleaned they
-hold the same records. One query judges all partitions (``divergence_query.py``).
+hold the same records. ``divergence_rules.py`` judges, on the executors or in this process.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import ConfigError
 from cleanerd.spark.audit import new_digest_key
-from cleanerd.spark.divergence_query import TOTAL, compare
+from cleanerd.spark.divergence_rules import JUDGE
 from cleanerd.spark.header_walk import walk_headers
+from cleanerd.spark.judging import judged
 from cleanerd.spark.logs import known_clean_end, said_of, size_of_all
-from cleanerd.spark.record_scan import COLUMNS, SCHEMA, Fact, SegmentWork, scan
-from cleanerd.spark.spread import nobody, queries, spread
+from cleanerd.spark.record_scan import Fact, SegmentWork
+from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries
 from cleanerd.verify.listing import NO_END
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ KINDS: Final[Mapping[str, str]] = {
     "damaged": "bytes cannot be read",
 }
 """What nothing explains, in the order in which it is told."""
+
+_EXAMPLES: Final = 1
+"""Places of a kind that are told of a pair: the lowest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class Comparison:
 
 
 def compare_logs(
-    session: SparkSession,
+    session: SparkSession | None,
     pairs: Sequence[tuple[Log, Log]],
     *,
     clean_end_of: Callable[[Log], int | None] = known_clean_end,
@@ -113,7 +117,8 @@ def compare_logs(
         CleanerdError: a file cannot be read.
     """
     logs = [log for pair in pairs for log in pair]
-    with queries(session, f"divergence: {said_of(log.name for log in logs)}", size_of_all(logs), advance):
+    said = f"divergence: {said_of(log.name for log in logs)}"
+    with queries(session, said, size_of_all(logs), advance, rows_a_batch=ROWS_AN_ARROW_BATCH):
         walks = walk_headers(session, [log.segments for log in logs], [_high_watermark(log) for log in logs])
         found = [
             _pair(pair, (walks[2 * number], walks[2 * number + 1]), clean_end_of) for number, pair in enumerate(pairs)
@@ -123,13 +128,13 @@ def compare_logs(
             for part, (pair, each) in enumerate(zip(pairs, found, strict=True))
             for item in _work(part, pair, each, (walks[2 * part], walks[2 * part + 1]))
         ]
-        for row in compare(session, spread(session, items, scan, SCHEMA, COLUMNS)).collect():
-            each = found[row.part]
-            if row.kind == TOTAL:
-                each.records, each.cleaned, each.expired, each.zeroed = row.same, row.cleaned, row.expired, row.zeroed
-            else:
-                each.findings[row.kind] += row.many
-                each.examples[row.kind] = row.at
+        for part, told in judged(session, items, JUDGE, _EXAMPLES, advance).items():
+            each, numbers = found[part], told.numbers
+            each.records, each.cleaned, each.expired, each.zeroed = (
+                numbers["same"], numbers["cleaned"], numbers["expired"], numbers["zeroed"]
+            )  # fmt: skip
+            each.findings.update(told.findings)
+            each.examples |= {kind: places[0] for kind, places in told.places.items()}
     for each in found:
         if each.damaged and not each.findings["damaged"]:
             each.findings["damaged"] = len(each.damaged)

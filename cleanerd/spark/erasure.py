@@ -9,10 +9,9 @@ import json
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import parse_topic_partition_dir
@@ -20,7 +19,7 @@ from cleanerd.log.log_dir import LOG_START_CHECKPOINT
 from cleanerd.spark.header_walk import walk_headers
 from cleanerd.spark.record_scan import rules_from_item, rules_to_item
 from cleanerd.spark.sides import files_below
-from cleanerd.spark.spread import nobody, queries, spread
+from cleanerd.spark.spread import nobody, numbered, numbered_row, queries
 from cleanerd.spark.stores import path_of
 from cleanerd.verify.audit import LIVE, KeySearch, Occurrence
 from cleanerd.verify.finding import Findings
@@ -33,13 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Any
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from cleanerd.spark.sides import FoundFile
     from cleanerd.spark.spread import Item
     from cleanerd.verify.rules import KeyRules
-
-_SCHEMA: Final = pa.schema([("file", pa.int32()), ("found", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ def kept_dirs(state_dir: Path, log_dirs: Sequence[Path]) -> list[Path]:
 
 
 def search_keys(
-    session: SparkSession,
+    session: SparkSession | None,
     directories: Sequence[Path],
     keys: Sequence[bytes],
     rules_of: Callable[[str], KeyRules],
@@ -87,6 +85,8 @@ def search_keys(
 ) -> Erasure:
     """Look for ``keys`` in every file below ``directories``; ``rules_of`` a topic says what its records mean.
 
+    By the tasks of ``session`` or, without one, by this process.
+
     Raises:
         OSError: a directory cannot be listed.
     """
@@ -94,7 +94,7 @@ def search_keys(
     with queries(
         session, f"audit --key: {counted(len(files), 'file')}", sum(_size(file.path) for file in files), advance
     ):
-        first = _search(session, files, keys, rules_of, {}, limit)
+        first = _search(session, files, keys, rules_of, {}, limit, advance)
         # Only where there is something it matters what a consumer still gets.
         hit = [file for file, found in first if found["found"] and file.state == LIVE]
         partitions = list(dict.fromkeys(file.partition for file in hit))
@@ -112,12 +112,13 @@ def search_keys(
 
 
 def _search(
-    session: SparkSession,
+    session: SparkSession | None,
     files: Sequence[FoundFile],
     keys: Sequence[bytes],
     rules_of: Callable[[str], KeyRules],
     hidden: dict[Path, list[list[int]]],
     limit: int,
+    advance: Callable[[int], None] = nobody,
 ) -> list[tuple[FoundFile, dict[str, Any]]]:
     starts: dict[Path, int] = {}
     items = []
@@ -138,8 +139,8 @@ def _search(
             },
         ))  # fmt: skip
     worker = partial(search_one, tuple(keys), limit)
-    rows = spread(session, items, worker, _SCHEMA, "file int, found string").collect()
-    return [(files[row.file], json.loads(row.found)) for row in sorted(rows, key=lambda row: row.file)]
+    found = numbered(session, items, worker, advance)
+    return [(file, found[number]) for number, file in enumerate(files)]
 
 
 def _size(path: Path) -> int:
@@ -164,9 +165,7 @@ def search_one(keys: Iterable[bytes], limit: int, item: Item) -> Iterator[pa.Rec
         "unread": result.unread,
         "bytes": result.size_bytes,
     }
-    yield pa.RecordBatch.from_arrays(
-        [pa.array([item["file"]], pa.int32()), pa.array([json.dumps(found)])], schema=_SCHEMA
-    )
+    yield numbered_row(item["file"], found)
 
 
 def _occurrence(fields: dict[str, Any]) -> Occurrence:

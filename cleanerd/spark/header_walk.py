@@ -6,14 +6,11 @@ markers in the log and not by its transaction indexes.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from cleanerd.spark.record_scan import segment_from
-from cleanerd.spark.spread import spread
+from cleanerd.spark.spread import numbered, numbered_row
 from cleanerd.spark.stores import path_of
 from cleanerd.verify.finding import Findings, Severity
 from cleanerd.verify.listing import NO_END
@@ -24,12 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from cleanerd.spark.spread import Item
     from cleanerd.verify.listing import SegmentFile
-
-_SCHEMA: Final = pa.schema([("walk", pa.int32()), ("found", pa.string())])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +65,7 @@ def walk_headers(
         )
         for number, files in enumerate(logs)
     ]
-    if session is None:
-        found = {item["walk"]: json.loads(batch.column(1)[0].as_py()) for _, item in items for batch in walk_one(item)}
-    else:
-        rows = spread(session, items, walk_one, _SCHEMA, "walk int, found string").collect()
-        found = {row.walk: json.loads(row.found) for row in rows}
+    found = numbered(session, items, walk_one)
     return [
         Walked(
             each["end"],
@@ -111,6 +103,4 @@ def walk_one(item: Item) -> Iterator[pa.RecordBatch]:
             if each.severity is Severity.ERROR
         ],
     }
-    yield pa.RecordBatch.from_arrays(
-        [pa.array([item["walk"]], pa.int32()), pa.array([json.dumps(found)])], schema=_SCHEMA
-    )
+    yield numbered_row(item["walk"], found)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from cleanerd.spark.grouping import Columns, Groups, columns_of, joined, shard_of, taken
 from cleanerd.spark.record_scan import Fact
 from cleanerd.spark.write_times import WriteTimes
 
@@ -33,7 +34,6 @@ _SUMS: Final = ("records", "bytes", "unversioned", "misversioned", "tombstones")
 _OF_WINNER: Final = ("has_version", "version", "offset", "size", "deleted")
 _KEY: Final = ("part", "high", "low")
 _HISTOGRAMS: Final = ("records_a_key", "bytes_a_key", "missing_versions")
-_LEAST: Final = np.iinfo(np.int64).min
 _MOST: Final = np.iinfo(np.int64).max
 
 _POWERS: Final = np.left_shift(np.uint64(1), np.arange(63, dtype=np.uint64))
@@ -42,7 +42,7 @@ _ROUNDED: Final = np.concatenate([[0], _POWERS]).astype(np.int64)
 HOT_KEYS: Final = 10
 """So many keys of a log are told, those with the most records."""
 
-Keys = dict[str, "NDArray[Any]"]
+Keys: TypeAlias = Columns
 """Columns [k] by name: part and hash of each key, sums over its records, and the record that wins.
 
 ``last``: its highest offset. ``least``: its lowest version, the highest number where no record has one.
@@ -95,7 +95,7 @@ class Tally:
 
         Returns how many keys it are so far, 0 as long as nobody has looked.
         """
-        column = {name: batch.column(at).to_numpy(zero_copy_only=False) for at, name in enumerate(batch.schema.names)}
+        column = columns_of(batch)
         flags = column["flags"]
         whole = (flags & Fact.DAMAGED) == 0
         self._count(flags[whole], column["size"][whole], column["timestamp"][whole])
@@ -136,14 +136,6 @@ class Tally:
         self._waiting = []
 
 
-def shard_of(high: NDArray[np.int64], shards: int) -> NDArray[np.int64]:
-    """[k]: which of ``shards`` the keys with this half of their hash belong to."""
-    found: NDArray[np.int64] = ((high.view(np.uint64) >> np.uint64(32)) * np.uint64(shards) >> np.uint64(32)).astype(
-        np.int64
-    )
-    return found
-
-
 def _of_records(part: int, column: Mapping[str, NDArray[Any]], rows: NDArray[np.intp]) -> Keys:
     flags, size = column["flags"][rows], column["size"][rows].astype(np.int64)
     has_version, deleted = (flags & Fact.HAS_VERSION) != 0, (flags & Fact.TOMBSTONE) != 0
@@ -171,26 +163,15 @@ def added(several: Sequence[Keys]) -> Keys:
     if not several:
         none = {name: np.zeros(0, np.int64) for name in ("flags", "size", "key_high", "key_low", "version", "offset")}
         return _of_records(0, none, np.zeros(0, np.intp))
-    joined = {name: np.concatenate([each[name] for each in several]) for name in several[0]}
-    order = np.lexsort([joined[name] for name in reversed(_KEY)])
-    if not len(order):
-        return joined
-    rows = {name: column[order] for name, column in joined.items()}
-    is_first = np.ones(len(order), np.bool_)
-    is_first[1:] = np.any([rows[name][1:] != rows[name][:-1] for name in _KEY], axis=0)
-    starts = np.flatnonzero(is_first)
-    group = np.cumsum(is_first) - 1
-    best = np.ones(len(order), np.bool_)
-    for name in ("has_version", "version", "offset"):
-        column = np.where(best, rows[name].astype(np.int64), _LEAST)
-        best &= column == np.maximum.reduceat(column, starts)[group]
-    winner = np.maximum.reduceat(np.where(best, np.arange(len(order)), -1), starts)
+    groups = Groups.of(joined(several), _KEY)
+    rows = groups.rows
+    winner = groups.best([rows[name] for name in ("has_version", "version", "offset")])
     return {
-        **{name: rows[name][starts] for name in _KEY},
-        **{name: np.add.reduceat(rows[name], starts) for name in _SUMS},
-        **{name: rows[name][winner] for name in _OF_WINNER},
-        "last": np.maximum.reduceat(rows["last"], starts),
-        "least": np.minimum.reduceat(rows["least"], starts),
+        **groups.firsts(_KEY),
+        **groups.sums(_SUMS),
+        **taken({name: rows[name] for name in _OF_WINNER}, winner),
+        **groups.highest(("last",)),
+        **groups.lowest(("least",)),
     }
 
 

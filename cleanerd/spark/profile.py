@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 
 from cleanerd.spark.audit import new_digest_key
 from cleanerd.spark.columns import pack, unpack
+from cleanerd.spark.grouping import dealt, shard_of
 from cleanerd.spark.header_walk import walk_headers
-from cleanerd.spark.key_counts import ADDED_RECORDS, Tally, Totals, added, at_shares, folded, shard_of, summary
+from cleanerd.spark.key_counts import ADDED_RECORDS, Tally, Totals, added, at_shares, folded, summary
 from cleanerd.spark.logs import known_clean_end, said_of, size_of_all, work_on
 from cleanerd.spark.record_scan import WITH_TIMESTAMP, scan
 from cleanerd.spark.spread import ROWS_AN_ARROW_BATCH, nobody, queries, spread
@@ -140,16 +139,12 @@ def profile_logs(
     """
     ends = [clean_end_of(log) for log in logs]
     known = {log.name: end for log, end in zip(logs, ends, strict=True)}
-    with (
-        nullcontext()
-        if session is None
-        else queries(
-            session,
-            f"profile: {said_of(log.name for log in logs)}",
-            size_of_all(logs),
-            advance,
-            rows_a_batch=ROWS_AN_ARROW_BATCH,
-        )
+    with queries(
+        session,
+        f"profile: {said_of(log.name for log in logs)}",
+        size_of_all(logs),
+        advance,
+        rows_a_batch=ROWS_AN_ARROW_BATCH,
     ):
         walks = walk_headers(session, [log.segments for log in logs])
         items = work_on(logs, walks, new_digest_key(), clean_end_of=lambda log: known[log.name])[1]
@@ -197,13 +192,8 @@ def count_segment(shards: int, item: Item) -> Iterator[pa.RecordBatch]:
 
 
 def _key_blocks(keys: Keys, shards: int) -> Iterator[pa.RecordBatch]:
-    shard = shard_of(keys["high"], shards)
-    order = np.argsort(shard, kind="stable")
-    edges = np.searchsorted(shard[order], np.arange(shards + 1)).tolist()
-    for target, (first, last) in enumerate(pairwise(edges)):
-        for start in range(first, last, _BLOCK_KEYS):
-            rows = order[start : min(start + _BLOCK_KEYS, last)]
-            yield _block(target, None, pack({}, {name: column[rows] for name, column in keys.items()}))
+    for target, rows in dealt(keys, shard_of(keys["high"], shards), shards, _BLOCK_KEYS):
+        yield _block(target, None, pack({}, rows))
 
 
 def _block(target: int, totals: str | None, keys: bytes | None) -> pa.RecordBatch:

@@ -45,7 +45,7 @@ def nobody(_bytes: int) -> None:
 
 @contextlib.contextmanager
 def queries(
-    session: SparkSession,
+    session: SparkSession | None,
     what: str,
     size_bytes: int,
     advance: Callable[[int], None] = nobody,
@@ -56,11 +56,14 @@ def queries(
 
     ``what`` is what Spark's pages call the jobs: the verb, and of what. ``size_bytes`` is what is read in all,
     ``advance`` gets as many bytes while the jobs of the block run; ``rows_a_batch``: that many rows reach a task at
-    once.
+    once. Without a session there are no jobs, and nothing of this.
 
     Raises:
         CleanerdError: what a task raised, as it was said there, and not as Spark wraps it.
     """
+    if session is None:
+        yield
+        return
     from pyspark.errors import PySparkException  # noqa: PLC0415 - what this process does alone needs no pyspark
 
     wanted = {
@@ -101,6 +104,39 @@ def spread(
     # The work goes with the function: a DataFrame made of a list would start a second Python daemon.
     numbers = session.range(0, len(bins), 1, max(len(bins), 1))
     return numbers.mapInArrow(partial(_run, worker, schema, bins), columns)
+
+
+def numbered(
+    session: SparkSession | None,
+    items: Sequence[tuple[int, Item]],
+    worker: Worker,
+    advance: Callable[[int], None] = nobody,
+) -> dict[int, Any]:
+    """What ``worker`` tells of each of ``items`` in a row of :func:`numbered_row`, by number.
+
+    Without a ``session`` this process does it, one item after the other, and tells ``advance`` how far it is.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - who starts no task of these needs none
+
+    if session is not None:
+        schema = pa.schema([("number", pa.int32()), ("found", pa.string())])
+        rows = spread(session, items, worker, schema, "number int, found string").collect()
+        return {row.number: json.loads(row.found) for row in rows}
+    found = {}
+    for size_bytes, item in items:
+        for batch in worker(item):
+            numbers, texts = (column.to_pylist() for column in batch.columns)
+            found.update({number: json.loads(text) for number, text in zip(numbers, texts, strict=True)})
+        advance(size_bytes)
+    return found
+
+
+def numbered_row(number: int, document: Any) -> pa.RecordBatch:
+    """What a task tells of the item with that ``number``: what JSON takes."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    columns = [pa.array([number], pa.int32()), pa.array([json.dumps(document)], pa.string())]
+    return pa.RecordBatch.from_arrays(columns, ["number", "found"])
 
 
 def tasks_for(session: SparkSession, sizes: Sequence[int]) -> int:

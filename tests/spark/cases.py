@@ -39,7 +39,7 @@ class Case:
         return Asked(self.rules, self.clean_end, self.first_dirty, self.log_start, self.many_rounds)
 
 
-def judge_cases(spark: SparkSession, root: Path, cases: Sequence[Case], now_ms: int) -> list[Judged]:
+def judge_cases(spark: SparkSession | None, root: Path, cases: Sequence[Case], now_ms: int) -> list[Judged]:
     """Case ``i`` as the partition ``t-i``."""
     for name in ("before", "after"):
         partitions = {f"t-{at}": Partition(getattr(case, name), indexes=False) for at, case in enumerate(cases)}

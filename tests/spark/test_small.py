@@ -126,6 +126,48 @@ def test_profile_and_snapshot(tmp_path: Path, log_dir: Path) -> None:
     assert (again.returncode, "exists already" in again.stderr) == (3, True)
 
 
+def test_audit(tmp_path: Path, log_dir: Path) -> None:
+    """U-28: a right cleaning is right and what it should have dropped is told, with exit code 5; so is a lost record.
+
+    An untouched copy has the digest of its original.
+    """
+    before = tmp_path / "before"
+    shutil.copytree(log_dir, before, copy_function=shutil.copy2)
+    key = ("--digest-key", "00" * 16)
+    verb = ("spark", "audit", before, log_dir, *key)
+    (same,) = told(without_java(tmp_path, *verb))["partitions"]
+    assert same["before"]["digest"] == same["after"]["digest"] != "0" * 32
+    assert same["kept_records"] == same["before"]["records"] > 0
+    unclean = without_java(tmp_path, *verb, "--up-to", 10, "--partition", NAME)
+    (judged,) = json.loads(unclean.stdout)["partitions"]
+    assert (unclean.returncode, judged["findings"]["duplicated"] > 0) == (5, True)
+    told(without_java(tmp_path, "clean", log_dir, "--yes", *CLEAN))
+    right = told(without_java(tmp_path, *verb))
+    (judged,) = right["partitions"]
+    assert right["findings"] == 0
+    assert judged["kept_records"] == judged["after"]["records"] < judged["before"]["records"]
+    wrong = json.loads((turned := without_java(tmp_path, "spark", "audit", log_dir, before, *key)).stdout)
+    assert (turned.returncode, wrong["partitions"][0]["findings"]["invented"] > 0) == (5, True)
+
+
+def test_erasure_and_divergence(tmp_path: Path, log_dir: Path) -> None:
+    """A key that is there is found and one that is not is proved to be nowhere; a copy does not diverge."""
+    copy = tmp_path / "copy"
+    shutil.copytree(log_dir, copy, copy_function=shutil.copy2)
+    absent = ("--expect-absent", "--key", "never written")
+    assert told(without_java(tmp_path, "spark", "audit", log_dir, copy, *absent))["found"] == 0
+    out = tmp_path / "state"
+    told(without_java(tmp_path, "spark", "snapshot", log_dir, "--out", out))
+    key = pq.read_table(out).column("key")[0].as_py().hex()
+    there = without_java(tmp_path, "spark", "audit", log_dir, copy, "--hex", "--key", key, "--expect-absent")
+    document = json.loads(there.stdout)
+    assert (there.returncode, document["found"] > 0) == (1, True)
+    assert document["found"] == 2 * json.loads(without_java(
+        tmp_path, "spark", "audit", log_dir, "--hex", "--key", key).stdout)["found"]  # fmt: skip
+    compared = told(without_java(tmp_path, "spark", "divergence", log_dir, copy))
+    assert compared["findings"] == 0 < compared["partitions"][0]["records_in_both"]
+
+
 def test_snapshot_as_a_table(tmp_path: Path, log_dir: Path) -> None:
     """Made, refused a second time, brought up to date, written anew; what goes wrong is told in words."""
     asked = ("spark", "snapshot", log_dir, "--format", "delta", "--out", tmp_path / "table")
@@ -161,7 +203,8 @@ def test_options_of_a_snapshot(log_dir: Path, capsys: pytest.CaptureFixture[str]
         ("profile", "--conf", "spark.driver.memory=1g"),
         ("profile", "--master", "spark://127.0.0.1:9"),
         ("snapshot", "--out", "s3a://bucket/table"),
-        ("audit", "--key", "a"),
+        ("audit", "--key", "a", "--conf", "spark.driver.memory=1g"),
+        ("divergence", "--master", "spark://127.0.0.1:9"),
     ],
 )
 def test_who_asks_for_spark_gets_it(tmp_path: Path, log_dir: Path, asked: Sequence[object]) -> None:

@@ -11,7 +11,6 @@ by the new part alone where nothing that would tell otherwise can be gone: ``ref
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -364,8 +363,4 @@ def _now_ms() -> int:
 def _jobs(
     session: SparkSession | None, logs: Sequence[Log], advance: Callable[[int], None]
 ) -> AbstractContextManager[None]:
-    return (
-        nullcontext()
-        if session is None
-        else queries(session, f"snapshot: {said_of(log.name for log in logs)}", size_of_all(logs), advance)
-    )
+    return queries(session, f"snapshot: {said_of(log.name for log in logs)}", size_of_all(logs), advance)

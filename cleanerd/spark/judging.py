@@ -1,0 +1,278 @@
+"""Two sides of many partitions judged: records are put together by offset, and then by key.
+
+By the tasks of a session: they scan segments, deal the records out by windows of offsets, look at each window and deal
+its keys out by hash. Or by this process, a partition after the other, which cuts what is too much for its memory into
+pieces by offset or by key, and reads the log once for each.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from cleanerd.spark.columns import pack, unpack
+from cleanerd.spark.grouping import columns_of, dealt, shard_of, taken
+from cleanerd.spark.record_pairs import Found, paired
+from cleanerd.spark.record_scan import scan
+from cleanerd.spark.spread import spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+    from pyspark.sql import SparkSession
+
+    from cleanerd.spark.grouping import Columns
+    from cleanerd.spark.record_pairs import Pairs
+    from cleanerd.spark.spread import Item
+
+MOST_RECORDS: Final = 1 << 22
+"""Rows that this process, when it is alone, puts together at once; some 500 MB."""
+MOST_KEYS: Final = 1 << 22
+"""And keys."""
+
+_WINDOW_BITS: Final = 16
+"""A window is so many bits of offsets: its records are put together at once, in a task."""
+_WAITING_ROWS: Final = 1 << 19
+"""So many rows of keys wait before they are added up."""
+_BLOCK_ROWS: Final = 1 << 15
+_SHARD_BYTES: Final = 64 << 20
+"""About as much of a log one task puts together."""
+_FEWER: Final = 4
+"""Into so many more pieces a log is cut that was too much."""
+_MOST_PIECES: Final = 4096
+"""No cut makes less of an offset that is there a million times."""
+
+_BLOCKS: Final = pa.schema([
+    ("target", pa.int32()), ("part", pa.int32()), ("window", pa.int64()), ("found", pa.string()), ("rows", pa.binary()),
+])  # fmt: skip
+_BLOCK_COLUMNS: Final = "target int, part int, window long, found string, rows binary"
+_SCANNED: Final = ("offset", "key_high", "key_low", "version", "flags", "digest_high", "digest_low", "attributes",
+                   "size")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Three functions of a module, which tasks import.
+
+    ``of_records`` gets a partition's number, some of its records, and how many places of a kind are told; it gives what
+    it found, and rows of their keys with ``part``, ``high`` and ``low``. ``added`` puts rows of keys together, each key
+    once. ``of_keys`` tells what is found of the keys of one partition when all have been added up.
+    """
+
+    of_records: Callable[[int, Pairs, int], tuple[Found, Columns]]
+    added: Callable[[Sequence[Columns]], Columns]
+    of_keys: Callable[[Columns, int], Found]
+
+
+def judged(
+    session: SparkSession | None,
+    items: Sequence[tuple[int, Item]],
+    judge: Judge,
+    most: int,
+    advance: Callable[[int], None],
+) -> dict[int, Found]:
+    """What ``judge`` finds in ``items``, work for :func:`scan`, those of a partition together; by partition.
+
+    ``most`` places of each kind are told. Without a ``session`` this process does it.
+
+    Raises:
+        CleanerdError: a file cannot be read.
+    """
+    if session is not None:
+        return _by_tasks(session, items, judge, most)
+    found = {}
+    for part, of_part in groupby(items, key=lambda each: int(each[1]["part"])):
+        mine = list(of_part)
+        found[part] = _here(part, [item for _, item in mine], judge, most)
+        advance(sum(size for size, _ in mine))
+    return found
+
+
+def _by_tasks(session: SparkSession, items: Sequence[tuple[int, Item]], judge: Judge, most: int) -> dict[int, Found]:
+    cores = session.sparkContext.defaultParallelism
+    shards = max(cores, -(-sum(size for size, _ in items) // _SHARD_BYTES))
+    blocks = spread(session, items, partial(deal_records, shards), _BLOCKS, _BLOCK_COLUMNS)
+    windows = blocks.repartitionById(shards, "target").sortWithinPartitions("part", "window")
+    keys = windows.mapInArrow(partial(look_at_windows, judge, most, shards), _BLOCK_COLUMNS)
+    told = keys.repartitionById(shards, "target").mapInArrow(partial(look_at_keys, judge, most), "found string")
+    found: dict[int, Found] = {}
+    for row in told.collect():
+        for part, item in json.loads(row.found):
+            found.setdefault(part, Found()).add(Found.from_item(item), most)
+    return found
+
+
+def deal_records(shards: int, item: Item) -> Iterator[pa.RecordBatch]:
+    """The records of one piece of work, by windows of offsets."""
+    part = int(item["part"])
+    for batch in scan(item):
+        columns = columns_of(batch)
+        scanned = {name: columns[name] for name in _SCANNED}
+        window = _window(columns["offset"])
+        different, number = np.unique(window, return_inverse=True)
+        for at, rows in dealt(scanned, number.astype(np.int64), len(different), len(number)):
+            place = int(different[at])
+            yield _block((part + place) % shards, part, place, None, rows)
+
+
+def _block(target: int, part: int, window: int, found: str | None, rows: Columns | None) -> pa.RecordBatch:
+    packed = None if rows is None else pack({}, rows)
+    columns = [pa.array([value], kind) for value, kind in zip((target, part, window, found, packed), _BLOCKS.types,
+                                                              strict=True)]  # fmt: skip
+    return pa.RecordBatch.from_arrays(columns, schema=_BLOCKS)
+
+
+def _rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, str | None, bytes | None]]:
+    for batch in batches:
+        part, window, found = (batch.column(name).to_pylist() for name in ("part", "window", "found"))
+        for at, rows in enumerate(batch.column("rows")):
+            yield part[at], window[at], found[at], rows.as_py()
+
+
+def look_at_windows(
+    judge: Judge, most: int, shards: int, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Windows, sorted by part and window: what is found in them, and their keys by shard."""
+    found: dict[int, Found] = {}
+    waiting = _Keys(judge)
+    for (part, _), of_window in groupby(_rows_of(batches), key=lambda row: row[:2]):
+        several = [unpack(rows)[1] for *_, rows in of_window if rows is not None]
+        here, keys = judge.of_records(part, paired(several), most)
+        found.setdefault(part, Found()).add(here, most)
+        if waiting.add(keys):
+            yield from _blocks_of(waiting.take(), shards)
+    yield from _blocks_of(waiting.take(), shards)
+    for part, each in found.items():
+        yield _block(part % shards, part, 0, json.dumps(each.to_item()), None)
+
+
+def _blocks_of(keys: Columns, shards: int) -> Iterator[pa.RecordBatch]:
+    if keys:
+        for target, rows in dealt(keys, shard_of(keys["high"], shards), shards, _BLOCK_ROWS):
+            yield _block(target, -1, 0, None, rows)
+
+
+class _Keys:
+    """Rows of keys that wait to be added up, so many at once that it is worth it."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._waiting: list[Columns] = []
+        self._rows = self._added_rows = 0
+
+    def add(self, keys: Columns) -> int:
+        """How many keys it are, where it was worth looking; else 0."""
+        self._waiting.append(keys)
+        self._rows += len(keys["high"])
+        if self._rows < max(_WAITING_ROWS, self._added_rows):
+            return 0
+        self._waiting = [self._judge.added(self._waiting)]
+        self._rows, self._added_rows = 0, len(self._waiting[0]["high"])
+        return self._added_rows
+
+    def take(self) -> Columns:
+        """All of them, each key once; no columns where nothing was added."""
+        keys = self._judge.added(self._waiting) if self._waiting else {}
+        self._waiting, self._rows, self._added_rows = [], 0, 0
+        return keys
+
+
+def look_at_keys(judge: Judge, most: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One shard of the keys, and what was found in windows: a row of JSON."""
+    found: dict[int, Found] = {}
+    waiting = _Keys(judge)
+    for part, _, text, rows in _rows_of(batches):
+        if text is not None:
+            found.setdefault(part, Found()).add(Found.from_item(json.loads(text)), most)
+        if rows is not None:
+            waiting.add(unpack(rows)[1])
+    for part, each in _told(judge, waiting.take(), most).items():
+        found.setdefault(part, Found()).add(each, most)
+    told = json.dumps([[part, each.to_item()] for part, each in found.items()])
+    yield pa.RecordBatch.from_arrays([pa.array([told])], ["found"])
+
+
+def _told(judge: Judge, keys: Columns, most: int) -> dict[int, Found]:
+    """By part what ``keys``, added up, say."""
+    if not keys:
+        return {}
+    parts, starts = np.unique(keys["part"], return_index=True)
+    edges = [*starts.tolist(), len(keys["part"])]
+    return {
+        part: judge.of_keys(taken(keys, np.arange(edges[at], edges[at + 1])), most)
+        for at, part in enumerate(parts.tolist())
+    }
+
+
+class _TooManyRecordsError(Exception):
+    """For one piece of the offsets."""
+
+
+class _TooManyKeysError(Exception):
+    """For one shard of the keys."""
+
+
+def _here(part: int, items: Sequence[Item], judge: Judge, most: int) -> Found:
+    pieces = shards = 1
+    while True:
+        try:
+            found = Found()
+            for shard in range(shards):
+                found.add(_shard_here(part, items, judge, most, (pieces, shard, shards)), most)
+        except _TooManyRecordsError:
+            pieces *= _FEWER
+        except _TooManyKeysError:
+            shards *= _FEWER
+        else:
+            return found
+
+
+def _shard_here(part: int, items: Sequence[Item], judge: Judge, most: int, cut: tuple[int, int, int]) -> Found:
+    """One shard of the keys; with the first what the records say by themselves."""
+    pieces, shard, shards = cut
+    found = Found()
+    waiting = _Keys(judge)
+    for piece in range(pieces):
+        rows = _piece(items, piece, pieces)
+        if not rows:
+            continue
+        here, keys = judge.of_records(part, paired(rows), most)
+        del rows
+        if shard == 0:
+            found.add(here, most)
+        if shards > 1:
+            keys = taken(keys, shard_of(keys["high"], shards) == shard)
+        if waiting.add(keys) > MOST_KEYS and shards < _MOST_PIECES:
+            raise _TooManyKeysError
+    for each in _told(judge, waiting.take(), most).values():
+        found.add(each, most)
+    return found
+
+
+def _piece(items: Sequence[Item], piece: int, pieces: int) -> list[Columns]:
+    """The records of every so many windows."""
+    found: list[Columns] = []
+    count = 0
+    for item in items:
+        for batch in scan(item):
+            columns = columns_of(batch)
+            rows = {name: columns[name] for name in _SCANNED}
+            if pieces > 1:
+                rows = taken(rows, _window(columns["offset"]) % pieces == piece)
+            found.append(rows)
+            count += len(rows["offset"])
+            if count > MOST_RECORDS and pieces < _MOST_PIECES:
+                raise _TooManyRecordsError
+    return found
+
+
+def _window(offset: NDArray[np.int64]) -> NDArray[np.int64]:
+    found: NDArray[Any] = offset >> _WINDOW_BITS
+    return found

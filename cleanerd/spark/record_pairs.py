@@ -1,0 +1,171 @@
+"""What two sides say of each record: rows of ``record_scan.SCHEMA`` put together by offset, for who judges them.
+
+A judge looks at records first, then at the keys of them, and tells what it has found as :class:`Found`, which adds up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cleanerd.spark.grouping import Columns, joined
+from cleanerd.spark.record_scan import Fact
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+@dataclass(slots=True)
+class Found:
+    """What was found in some records of a partition, and with :meth:`add` in all of them.
+
+    ``findings`` by kind, ``places``: the lowest offsets of each. ``numbers`` add up, of ``digests`` the bits do.
+    """
+
+    findings: Counter[str] = field(default_factory=Counter)
+    places: dict[str, list[int]] = field(default_factory=dict)
+    numbers: Counter[str] = field(default_factory=Counter)
+    digests: dict[str, int] = field(default_factory=dict)
+
+    def tell(self, kind: str, at: NDArray[np.int64], most: int, many: int | None = None) -> None:
+        """Something of ``kind`` at the offsets ``at`` [n], of which at most ``most`` are kept; ``many``: n of it."""
+        if len(at):
+            self.findings[kind] += len(at) if many is None else many
+            lowest = np.partition(at, most - 1)[:most] if len(at) > most else at
+            self._keep(kind, lowest.tolist(), most)
+
+    def _keep(self, kind: str, at: Sequence[int], most: int) -> None:
+        self.places[kind] = sorted({*self.places.get(kind, ()), *at})[:most]
+
+    def digest(self, name: str, values: NDArray[np.uint64]) -> None:
+        """``values`` [n] go into it, in whatever order."""
+        self.digests[name] = self.digests.get(name, 0) ^ int(np.bitwise_xor.reduce(values))
+
+    def add(self, other: Found, most: int) -> None:
+        """What was found in other records too."""
+        self.findings.update(other.findings)
+        self.numbers.update(other.numbers)
+        for kind, at in other.places.items():
+            self._keep(kind, at, most)
+        for name, value in other.digests.items():
+            self.digests[name] = self.digests.get(name, 0) ^ value
+
+    def to_item(self) -> list[Any]:
+        """As JSON has it."""
+        return [self.findings, self.places, self.numbers, self.digests]
+
+    @classmethod
+    def from_item(cls, item: Sequence[Any]) -> Found:
+        """What :meth:`to_item` made ``item`` of."""
+        findings, places, numbers, digests = item
+        return cls(Counter(findings), places, Counter(numbers), digests)
+
+
+_SAID: tuple[str, ...] = ("version", "digest_high", "digest_low", "attributes", "size")
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The records of a partition, one a row, by offset: what either side says of each.
+
+    ``befores``, ``afters``: so many times it is there. ``flags`` are :class:`Fact` of either side, 0 where it is not,
+    ``other`` columns are those of ``record_scan.SCHEMA``, and mean nothing where it is not. A record that is on a side
+    more than once has of each column the highest value. ``high``, ``low``: its key, as the side from before has it.
+    """
+
+    offset: NDArray[np.int64]
+    befores: NDArray[np.int64]
+    afters: NDArray[np.int64]
+    before_flags: NDArray[np.int32]
+    after_flags: NDArray[np.int32]
+    high: NDArray[np.int64]
+    low: NDArray[np.int64]
+    before: Columns
+    after: Columns
+
+    @property
+    def was(self) -> NDArray[np.bool_]:
+        """[n]: it is there before."""
+        return self.befores > 0
+
+    @property
+    def stands(self) -> NDArray[np.bool_]:
+        """[n]: it is there after."""
+        return self.afters > 0
+
+    @property
+    def flags(self) -> NDArray[np.int32]:
+        """[n]: what is known of it, by the side from before where it was."""
+        flags: NDArray[np.int32] = np.where(self.was, self.before_flags, self.after_flags)
+        return flags
+
+    def has(self, fact: Fact) -> NDArray[np.bool_]:
+        """[n]: one of ``flags``."""
+        found: NDArray[np.bool_] = (self.flags & fact) != 0
+        return found
+
+    @property
+    def is_altered(self) -> NDArray[np.bool_]:
+        """[n]: both have it, with other content."""
+        return self._differs("digest_high") | self._differs("digest_low")
+
+    @property
+    def has_other_attributes(self) -> NDArray[np.bool_]:
+        """[n]: both have it, with other attributes."""
+        return self._differs("attributes")
+
+    def _differs(self, name: str) -> NDArray[np.bool_]:
+        differs: NDArray[np.bool_] = self.was & self.stands & (self.before[name] != self.after[name])
+        return differs
+
+
+def paired(several: Sequence[Columns]) -> Pairs:
+    """The rows of ``several``, of one partition, by offset."""
+    rows = joined(several)
+    offset, group = _by_offset(rows["offset"])
+    flags, count = rows["flags"], len(offset)
+    then, now = (flags & Fact.BEFORE) != 0, (flags & Fact.AFTER) != 0
+    sides = []
+    for side in (then, now):
+        at = group[side]
+        sides.append((at, np.bincount(at, minlength=count)))
+
+    def highest(side: int, column: NDArray[Any], least: int | None = None) -> NDArray[Any]:
+        at, times = sides[side]
+        found = np.full(count, np.iinfo(column.dtype).min if least is None else least, column.dtype)
+        values = column[(then, now)[side]]
+        if times.max(initial=0) <= 1:
+            found[at] = values
+        else:
+            np.maximum.at(found, at, values)
+        return found
+
+    befores, afters = sides[0][1], sides[1][1]
+    keys = [np.where(befores > 0, highest(0, rows[name]), highest(1, rows[name])) for name in ("key_high", "key_low")]
+    return Pairs(
+        offset=offset,
+        befores=befores,
+        afters=afters,
+        before_flags=highest(0, flags, 0),
+        after_flags=highest(1, flags, 0),
+        high=keys[0],
+        low=keys[1],
+        before={name: highest(0, rows[name]) for name in _SAID},
+        after={name: highest(1, rows[name]) for name in _SAID},
+    )
+
+
+def _by_offset(offset: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """The different ones, ascending, and of each row which it is. Files ascend, so there is little to sort."""
+    order = np.argsort(offset, kind="stable")
+    ascending = offset[order]
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = ascending[1:] != ascending[:-1]
+    group = np.empty(len(order), np.intp)
+    group[order] = np.cumsum(is_first) - 1
+    return ascending[is_first], group

@@ -1,0 +1,226 @@
+"""``make bench-verbs``: CPU seconds of Spark's verbs on logs of several sizes, cold and warm.
+
+Sizes in MB: ``BENCH_VERBS_MB`` (default 2.2,200); verbs: ``BENCH_VERBS`` (default all). *cold* is a whole process, as
+somebody types it: CPU of all its processes, to the last one that it leaves. *session* is the same where a session was
+asked for (``--conf``). *warm* is the third call in a session of two cores that has made two: CPU of Java and all Python
+workers. The lesser of ``BENCH_VERBS_ROUNDS`` (default 2) counts. ``--json`` prints the numbers alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cleanerd_lab.bench.generate import PARTITION, VERSION_HEADER, make_log
+from tests.spark.bench import SHAPE, Family
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+MB: Final = 1_000_000
+MASTER: Final = "local[2]"
+VERBS: Final = ("clean", "snapshot", "profile", "audit", "divergence")
+STRATEGY: Final = f"header:{VERSION_HEADER}"
+SETTINGS: Final = {
+    "cleanup.policy": "compact",
+    "compaction.strategy": "header",
+    "compaction.strategy.header": VERSION_HEADER,
+}
+CALLS_BEFORE: Final = 2
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One verb on one log: seconds."""
+
+    mb: float
+    verb: str
+    how: str
+    wall_seconds: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A log directory, and what a cleaning made of a copy of it."""
+
+    root: Path
+
+    @property
+    def before(self) -> Path:
+        return self.root / "before" / "data"
+
+    @property
+    def after(self) -> Path:
+        return self.root / "after" / "data"
+
+
+def main() -> None:
+    """Measure and print."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what a verb leaves behind is ours to wait for
+    sizes = [float(text) for text in os.environ.get("BENCH_VERBS_MB", "2.2,200").split(",")]
+    verbs = os.environ.get("BENCH_VERBS", ",".join(VERBS)).split(",")
+    root = Path(tempfile.mkdtemp(prefix="cleanerd-bench-", dir=os.environ.get("BENCH_SPARK_DIR")))
+    found: list[Spent] = []
+    try:
+        for mb in sizes:
+            scene = _made(root / str(mb), mb)
+            for verb in verbs:
+                for how, more in (("cold", []), ("session", ["--conf", "spark.driver.memory=1g"])):
+                    found.append(_best([_cold(scene, mb, verb, how, more) for _ in range(_rounds())]))
+            found += _warm(scene, mb, verbs)
+            shutil.rmtree(scene.root)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    if "--json" in sys.argv:
+        print(json.dumps([asdict(each) for each in found], indent=1))  # noqa: T201
+        return
+    print(f"{SHAPE.label}; seconds")  # noqa: T201
+    print(f"{'MB':>8}  {'verb':12}{'how':10}{'wall':>8}{'CPU':>8}")  # noqa: T201
+    for each in found:
+        line = f"{each.mb:>8g}  {each.verb:12}{each.how:10}{each.wall_seconds:>8.1f}{each.cpu_seconds:>8.1f}"
+        print(line)  # noqa: T201
+
+
+def _rounds() -> int:
+    return int(os.environ.get("BENCH_VERBS_ROUNDS", "2"))
+
+
+def _best(rounds: Sequence[Spent]) -> Spent:
+    return min(rounds, key=lambda each: each.cpu_seconds)
+
+
+def _made(root: Path, mb: float) -> Scene:
+    scene = Scene(root)
+    size_bytes = int(mb * MB)
+    make_log(scene.before, SHAPE, unpacked_bytes=size_bytes, segment_bytes=max(size_bytes // 8, 1 << 20))
+    shutil.copytree(scene.before, scene.after, copy_function=shutil.copy2)
+    subprocess.run(_command(scene, "clean", str(scene.after), "--force", "--from-start", "--yes"), check=True,
+                   stdout=subprocess.DEVNULL)  # fmt: skip
+    return scene
+
+
+def _command(scene: Scene, *arguments: str) -> list[str]:
+    said = [word for each in _said(scene, SETTINGS) for word in ("--set", each)]
+    return [sys.executable, "-m", "cleanerd", *arguments, "--quiet", *said]
+
+
+def _said(scene: Scene, keys: Iterable[str]) -> list[str]:
+    """Settings, with ``keys`` of the topic."""
+    topic = [f"topics.{PARTITION.topic}.{key}={SETTINGS[key]}" for key in keys]
+    ours = {"state.dir": scene.root / "state", "disk.reserve": 0, "delegation": "assumed"}
+    return [*(f"cleanerd.{key}={value}" for key, value in ours.items()), *topic]
+
+
+def _arguments(scene: Scene, verb: str) -> list[str]:
+    before, after = str(scene.before), str(scene.after)
+    return {
+        "clean": ["clean", before, "--force", "--from-start"],
+        "snapshot": ["snapshot", before, "--out", str(scene.root / "state.parquet")],
+        "profile": ["profile", before],
+        "audit": ["audit", before, after],
+        "divergence": ["divergence", before, after],
+    }[verb]
+
+
+def _tidy(scene: Scene) -> None:
+    shutil.rmtree(scene.root / "state.parquet", ignore_errors=True)
+    shutil.rmtree(scene.before / str(PARTITION) / ".kstage", ignore_errors=True)
+
+
+def _cold(scene: Scene, mb: float, verb: str, how: str, more: Sequence[str]) -> Spent:
+    spent, started = _children_cpu(), time.monotonic()
+    command = _command(scene, "spark", *_arguments(scene, verb), "--json", "--master", MASTER, *more)
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    wall = time.monotonic() - started
+    assert done.returncode == 0, done.stderr
+    for _ in _orphans():
+        pass
+    _tidy(scene)
+    return Spent(mb, verb, how, wall, _children_cpu() - spent)
+
+
+def _orphans() -> Iterator[int]:
+    """Wait for what a verb has left running."""
+    while True:
+        try:
+            yield os.waitpid(-1, 0)[0]
+        except ChildProcessError:
+            return
+
+
+def _children_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _warm(scene: Scene, mb: float, verbs: Sequence[str]) -> list[Spent]:
+    """In a process of its own, which measures itself."""
+    command = [sys.executable, "-m", "tests.spark.bench_verbs", "--session", str(scene.root), *verbs]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    told = json.loads(done.stdout.splitlines()[-1])
+    return [Spent(mb, verb, "warm", wall, cpu) for verb, wall, cpu in told]
+
+
+def in_session(scene: Scene, verbs: Sequence[str]) -> list[tuple[str, float, float]]:
+    """Each verb, after some calls of it, by a session as a notebook has one."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "OPENBLAS_NUM_THREADS": "1"}
+    builder = SparkSession.builder.master(MASTER)
+    for key, value in {
+        "spark.ui.enabled": "false", "spark.log.level": "OFF", "spark.driver.memory": "1g",
+        "spark.ui.showConsoleProgress": "false",
+    }.items():  # fmt: skip
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    told = []
+    for verb in verbs:
+        for _ in range(CALLS_BEFORE):
+            _called(session, scene, verb)
+        rounds = []
+        for _ in range(_rounds()):
+            family = Family()
+            before, started = family.cpu_seconds(), time.monotonic()
+            _called(session, scene, verb)
+            rounds.append((family.cpu_seconds() - before, time.monotonic() - started))
+            family.close()
+        cpu, wall = min(rounds)
+        told.append((verb, wall, cpu))
+    session.stop()
+    return told
+
+
+def _called(session: Any, scene: Scene, verb: str) -> None:
+    from cleanerd.spark.notebook import Logs  # noqa: PLC0415
+
+    strategies = {PARTITION.topic: STRATEGY}
+    logs, after = Logs(session, scene.before, strategies), Logs(session, scene.after, strategies)
+    calls: Mapping[str, Callable[[], object]] = {
+        "clean": lambda: logs.stage(_said(scene, ("cleanup.policy",)), force=True, from_start=True),
+        "snapshot": lambda: logs.latest().write_parquet(scene.root / "state.parquet"),
+        "profile": logs.profile,
+        "audit": lambda: after.audit(scene.before, up_to=after.found()[0].segments[-1].base),
+        "divergence": lambda: logs.compare_replicas(scene.after),
+    }
+    calls[verb]()
+    _tidy(scene)
+
+
+if __name__ == "__main__":
+    if "--session" in sys.argv:
+        place, *asked = sys.argv[sys.argv.index("--session") + 1 :]
+        print(json.dumps(in_session(Scene(Path(place)), asked)))  # noqa: T201
+    else:
+        main()

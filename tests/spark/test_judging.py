@@ -1,0 +1,156 @@
+"""Two sides judged by tasks, by this process, and in pieces: one verdict, the same digests and places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from cleanerd.spark import judging
+from cleanerd.spark.audit import audit_sides
+from cleanerd.spark.grouping import Groups
+from cleanerd.spark.record_pairs import Found, paired
+from cleanerd.spark.record_scan import Fact
+from cleanerd.spark.sides import sides_of
+from cleanerd.spark.spark_hash import hashed
+from tests.cleaner.driver import scratch
+from tests.spark.audit_model import NOW, Pair
+from tests.spark.test_audit_damages import CASES
+from tests.support.log_dirs import Partition, make_log_dir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from cleanerd.spark.audit import Judged
+
+KEY = bytes(range(16))
+ALL = {**CASES, **{f"pair {seed}": Pair(1000 + seed).case() for seed in range(100)}}
+
+FEW = 8
+"""One of so many cases, where each is read many times."""
+
+
+@pytest.fixture(scope="module")
+def places() -> Iterator[Path]:
+    """Each case as a partition of one topic."""
+    with scratch() as root:
+        for name in ("before", "after"):
+            partitions = {f"t-{at}": Partition(getattr(case, name), indexes=False)
+                          for at, case in enumerate(ALL.values())}  # fmt: skip
+            make_log_dir(root / name, partitions)
+        yield root
+
+
+def verdicts(root: Path, session: SparkSession | None = None, *, every: int = 1) -> list[Judged]:
+    compared, _ = sides_of(root / "before", root / "after")
+    compared = [sides for sides in compared if sides.name.partition % every == 0]
+    asked = [list(ALL.values())[sides.name.partition].asked for sides in compared]
+    return audit_sides(session, compared, asked, now_ms=NOW, hash_key=KEY, examples=3)
+
+
+def test_by_tasks_and_by_this_process(spark: SparkSession, places: Path) -> None:
+    """U-28: findings, counts, digests, places and their words."""
+    ours, theirs = verdicts(places), verdicts(places, spark)
+    assert len(ours) == len(ALL)
+    assert sum(each.found for each in ours) > 100
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("most", ["MOST_RECORDS", "MOST_KEYS", "both"])
+def test_in_pieces(places: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> None:
+    """What is too much for the memory is cut by offset, by key, or both: what lies in two pieces meets all the same."""
+    whole = verdicts(places, every=FEW)
+    cuts: set[tuple[int, int]] = set()
+    shard_here = judging._shard_here
+
+    def watched(part: int, items: object, judge: object, many: int, cut: tuple[int, int, int]) -> Found:
+        cuts.add((cut[0], cut[2]))
+        return shard_here(part, items, judge, many, cut)  # type: ignore[arg-type]  # as they came
+
+    monkeypatch.setattr(judging, "_shard_here", watched)
+    monkeypatch.setattr(judging, "_WINDOW_BITS", 1)
+    monkeypatch.setattr(judging, "_WAITING_ROWS", 1)
+    if most != "MOST_KEYS":
+        monkeypatch.setattr(judging, "MOST_RECORDS", 12)
+    if most != "MOST_RECORDS":
+        monkeypatch.setattr(judging, "MOST_KEYS", 2)
+    assert verdicts(places, every=FEW) == whole
+    assert (max(pieces for pieces, _ in cuts) > 1) == (most != "MOST_KEYS")
+    assert (max(shards for _, shards in cuts) > 1) == (most != "MOST_RECORDS")
+
+
+def test_more_of_an_offset_than_fits(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No number of pieces makes it less: then it is judged all the same, and not cut for ever."""
+    whole = verdicts(places, every=FEW)
+    monkeypatch.setattr(judging, "MOST_RECORDS", 0)
+    monkeypatch.setattr(judging, "_MOST_PIECES", 4)
+    assert verdicts(places, every=FEW) == whole
+
+
+def test_hash_is_that_of_sql(spark: SparkSession) -> None:
+    """Digests of an audit stay comparable with those of releases that left it to Spark's SQL."""
+    long = np.array([0, 1, -1, 2**63 - 1, -(2**63), 0x0123456789ABCDEF], np.int64)
+    number = np.array([0, -1, 2**31 - 1, -(2**31), 32, 7], np.int32)
+    frame = spark.createDataFrame(
+        [(at, a, b) for at, (a, b) in enumerate(zip(long.tolist(), number.tolist(), strict=True))],
+        "n int, a long, b int",
+    )
+    found = frame.orderBy("n").selectExpr("xxhash64(a, b) AS h").collect()
+    assert [row.h for row in found] == hashed(long, number).view(np.int64).tolist()
+
+
+def rows(offset: list[int], sides: list[Fact], **columns: list[int]) -> dict[str, Any]:
+    names = ("key_high", "key_low", "version", "digest_high", "digest_low")
+    zeros = np.zeros(len(offset), np.int64)
+    found: dict[str, Any] = {"offset": np.array(offset, np.int64), "flags": np.array(sides, np.int32)}
+    found |= dict.fromkeys(names, zeros)
+    found |= {name: zeros.astype(np.int32) for name in ("attributes", "size")}
+    return {**found, **{name: np.array(values, found[name].dtype) for name, values in columns.items()}}
+
+
+def test_pairs() -> None:
+    """A record that a side has twice has the highest of each column; the side from before says what its key is."""
+    pairs = paired([
+        rows([5, 3], [Fact.BEFORE, Fact.BEFORE | Fact.AFTER], key_high=[50, 30], version=[-5, 3]),
+        rows([5, 5, 9], [Fact.AFTER, Fact.AFTER, Fact.AFTER], key_high=[51, 49, 90], version=[-7, -6, 9]),
+    ])  # fmt: skip
+    assert pairs.offset.tolist() == [3, 5, 9]
+    assert (pairs.befores.tolist(), pairs.afters.tolist()) == ([1, 1, 0], [1, 2, 1])
+    assert pairs.high.tolist() == [30, 50, 90]
+    assert pairs.before["version"].tolist()[:2] == [3, -5]
+    assert pairs.after["version"].tolist() == [3, -6, 9]
+    assert pairs.before_flags.tolist() == [3, 1, 0]
+
+
+def test_found_adds_up() -> None:
+    """Lowest places, each once; bits of digests; counts."""
+    one, other = Found(), Found()
+    one.tell("lost", np.array([9, 3, 7]), 2)
+    other.tell("lost", np.array([3, 1]), 2, many=5)
+    one.digest("d", np.array([1, 2], np.uint64))
+    other.digest("d", np.array([2], np.uint64))
+    one.add(Found.from_item(other.to_item()), 2)
+    assert (one.findings, one.places, one.digests) == ({"lost": 8}, {"lost": [1, 3]}, {"d": 1})
+    one.tell("stale", np.array([], np.int64), 2)
+    assert "stale" not in one.findings
+
+
+def test_groups_of_equal_halves() -> None:
+    """Two keys may have one half of their hash alike, and two partitions the same key."""
+    columns = {"part": np.array([1, 0, 1, 1]), "high": np.array([7, 7, 7, 7]), "low": np.array([2, 1, 1, 2]),
+               "value": np.array([5, 6, 7, 8])}  # fmt: skip
+    groups = Groups.of(columns, ("part", "high", "low"))
+    assert groups.sums(("value",))["value"].tolist() == [6, 7, 13]
+    assert groups.rows["value"][groups.best([groups.rows["value"]])].tolist() == [6, 7, 8]
+    assert groups.best([groups.rows["value"]], groups.rows["value"] > 7).tolist()[:2] == [-1, -1]
+    several = {name: column for name, column in columns.items() if name != "part"} | {"part": np.array([0, 1, 0, 1])}
+    assert Groups.of(replace_high(several), ("part", "high", "low")).firsts(("part",))["part"].tolist() == [0, 0, 1, 1]
+
+
+def replace_high(columns: dict[str, Any]) -> dict[str, Any]:
+    """Each its own: what is looked at one partition after the other has to come that way."""
+    return {**columns, "high": np.array([4, 3, 2, 1])}
